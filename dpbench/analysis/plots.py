@@ -28,21 +28,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dpbench.analysis.formula import evaluate, is_formula
 from dpbench.errors import SpecError
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component
 from dpbench.support.messages import unknown_name
+from dpbench.support.validation import Record
 
 X = float | str | None  # a number, a word, or None where a cell has no x
 
 
-class Plot(BaseModel):
+class Plot(Record):
     """Which metric is drawn, against which axes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     x: str = Field(description="the axis that results are drawn against")
     lines: str | None = None

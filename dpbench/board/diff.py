@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from dpbench.board.index import Entry, Index
+from dpbench.support.validation import Record
 
 Key = tuple[str, str]
 
 
-class Change(BaseModel):
+class Change(Record):
     """One entry that is not as it was; what it was or became is None where it was not there."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     what: Literal["added", "removed", "mean", "rank"]
     board: str

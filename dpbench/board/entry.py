@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any, Literal
 
 from dpbench.analysis.word import list_author_word
@@ -191,12 +192,7 @@ def _settings(result: Result) -> dict[str, str]:
 
 
 def _by_class(result: Result) -> tuple[float | None, ...]:
-    columns = zip(*(seed.class_accuracy for seed in result.seeds), strict=True)
-    return tuple(None if None in column else _mean(column) for column in columns)
-
-
-def _mean(values: tuple[float | None, ...]) -> float:
-    return math.fsum(value or 0.0 for value in values) / len(values)
+    return tuple(fmean(values) if values else None for values in result.class_accuracies)
 
 
 def _search(search: Search, own: Mapping[str, Any]) -> list[str]:

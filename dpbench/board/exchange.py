@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dpbench.board.folder import content_of, validate_content
 from dpbench.board.index import Worth
@@ -24,16 +24,15 @@ from dpbench.records.board import Board
 from dpbench.records.metrics import RankMetric, Share
 from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin, Result
+from dpbench.support.validation import Record
 
 FOLDER = "curves"
 RESAMPLES = 2000
 TAIL = 2.5  # percent on either side of the interval
 
 
-class Curve(BaseModel):
+class Curve(Record):
     """What public labels alone reach on a board: one score a draw and number of labels."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     kind: Literal["learning curve"] = "learning curve"
     schema_version: Literal[1] = 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from dpbench.errors import DataError
 from dpbench.records.audit import Bound
@@ -17,7 +17,7 @@ from dpbench.records.overlap import Overlap
 from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.records.search import SelectionRule
 from dpbench.records.stated_plan import CrossCheck
-from dpbench.support.validation import misfit
+from dpbench.support.validation import Record, misfit
 
 Trust = Literal["submitted", "re-run", "reproduced", "audited"]
 """What was done to a number beyond the checks that every result passes (two accountants, counted scores, digests).
@@ -38,11 +38,7 @@ Role = Literal["entry", "control", "ceiling", "unranked"]
 Reads = Literal["nothing", "features", "features and labels"]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class Worth(_Record):
+class Worth(Record):
     """How many public labels alone score as much; see `board.exchange`. None: more than all there are."""
 
     labels: int | None
@@ -59,7 +55,7 @@ class Worth(_Record):
         return f"{self.labels:,} ({self.low:,} to {high})"
 
 
-class Origin(_Record):
+class Origin(Record):
     """When and with which code something was made, as far as it is on record."""
 
     date: str | None  # of the day, YYYY-MM-DD
@@ -68,7 +64,7 @@ class Origin(_Record):
     dirty: bool | None  # whether the tree had other changes
 
 
-class RerunSummary(_Record):
+class RerunSummary(Record):
     """Seeds that were run again, and agreed."""
 
     seed: int  # the last of them
@@ -81,7 +77,7 @@ class RerunSummary(_Record):
     code: Literal["same", "other", "not compared"] = "not compared"  # as made the result
 
 
-class AuditSummary(_Record):
+class AuditSummary(Record):
     """The figures of an audit that passed."""
 
     made: Origin
@@ -95,7 +91,7 @@ class AuditSummary(_Record):
     gauss: float | None  # an estimate
 
 
-class Entry(_Record):
+class Entry(Record):
     """One result on one board."""
 
     id: str  # the result file's name without its ending: unique on its board, safe as a file name
@@ -145,7 +141,7 @@ class Entry(_Record):
         return self.seconds if self.cpu_seconds is None else self.cpu_seconds
 
 
-class Stability(_Record):
+class Stability(Record):
     """On how many random halves of the test set the winner of the first group wins; see `board.stability`."""
 
     halves: int = Field(gt=0)
@@ -154,7 +150,7 @@ class Stability(_Record):
     shared: int  # halves on which none has a higher mean than the best of those that share rank 1
 
 
-class Distance(_Record):
+class Distance(Record):
     """How far a learner at its defaults is behind the best entry that reads no more, on average over all boards.
 
     See `board.distance`.
@@ -168,7 +164,7 @@ class Distance(_Record):
     data_sets: int  # of those boards
 
 
-class Standing(_Record):
+class Standing(Record):
     """One board, its task and its entries.
 
     Ranked ones come first, each group with its best first: those that read no public labels, then those that do. Then
@@ -182,14 +178,14 @@ class Standing(_Record):
     public: int
     test: int
     licence: str  # of the data
-    overlap: dict[str, Overlap] = {}
+    overlap: dict[str, Overlap] = Field(default={})
     chance: float  # accuracy of a uniform guess
     above: str = ""  # why an entry with noise is above the ceiling, where one is
     stability: Stability | None = None  # None with fewer than two such entries, or a metric other than accuracy
     entries: tuple[Entry, ...]
 
 
-class Index(_Record):
+class Index(Record):
     """The whole leaderboard."""
 
     schema_version: Literal[1] = 1

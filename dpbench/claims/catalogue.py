@@ -18,12 +18,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from dpbench.errors import SpecError
 from dpbench.support.messages import unknown_name
 from dpbench.support.paths import PACKAGE
-from dpbench.support.validation import sentence
+from dpbench.support.validation import FiniteRecord, sentence
 
 PublicData = Literal["nothing", "unlabelled", "imagenet", "labels", "more"]
 Sampler = Literal["poisson", "shuffled", "fixed-size", "full-batch"]
@@ -55,13 +55,7 @@ def _percent(value: float) -> float:
 Percent = Annotated[float, Field(ge=0, le=100), AfterValidator(_percent)]
 
 
-class Strict(BaseModel):
-    """A frozen table without unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class FurtherRelease(Strict):
+class FurtherRelease(FiniteRecord):
     """Another Gaussian use of the private data in the same run, such as noisy means for normalisation."""
 
     what: Text
@@ -70,7 +64,7 @@ class FurtherRelease(Strict):
     sample_rate: Share = 1.0
 
 
-class Claim(Strict):
+class Claim(FiniteRecord):
     """One number that a paper, or its code, states: an accuracy at an epsilon, and what epsilon follows from."""
 
     id: Name
@@ -114,7 +108,7 @@ class Claim(Strict):
         return max(1, round(self.epochs / self.rate))
 
 
-class Paper(Strict):
+class Paper(FiniteRecord):
     """A paper and its claims."""
 
     key: Name

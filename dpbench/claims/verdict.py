@@ -25,12 +25,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from dpbench.claims.catalogue import Claim, Paper
 from dpbench.privacy.core.accounting.accountant import AccountantName, epsilon
 from dpbench.privacy.core.plan import Release
 from dpbench.support.files import canonical_digest, write_atomically
+from dpbench.support.validation import Record
 
 Judgement = Literal["reproducible", "stated with margin", "understated", "underspecified"]
 JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
@@ -42,10 +43,8 @@ RECORD = "verdicts.json"
 """The verdicts beside a catalogue, which the site shows: a cache, used for claims that have not changed since."""
 
 
-class Verdict(BaseModel):
+class Verdict(Record):
     """What was found for one claim."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     paper: str
     claim: str

@@ -5,20 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin, Result, UnitFacts
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy
+from dpbench.support.validation import Record
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class ExtractorFacts(_Record):
+class ExtractorFacts(Record):
     """Which features the model reads: another version or other weights give others."""
 
     name: str
@@ -26,7 +23,7 @@ class ExtractorFacts(_Record):
     weights: str  # digest; empty without weights
 
 
-class TestScore(_Record):
+class TestScore(Record):
     """How the predictor did on the test split, and that the model gives the same labels there."""
 
     examples: int
@@ -34,7 +31,7 @@ class TestScore(_Record):
     predictions: str | None  # SHA-256 of the predicted classes, as in the result
 
 
-class Card(_Record):
+class Card(Record):
     """A model's card: the fit it comes from, its guarantee, and what it takes and gives."""
 
     schema_version: Literal[1] = 1

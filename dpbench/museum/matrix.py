@@ -9,15 +9,15 @@ import json
 from collections.abc import Iterable
 
 from dpbench.museum.exhibit import Exhibit, Findings
-from dpbench.records.museum import FILE, GUARDS, Record
+from dpbench.records.museum import FILE, GUARDS, ExhibitRecord
 
 PAGE = FILE.with_name("README.md")
 
 
-def record_visit(exhibit: Exhibit, findings: Findings) -> Record:
+def record_visit(exhibit: Exhibit, findings: Findings) -> ExhibitRecord:
     """Return the record of a visit."""
     truth = exhibit.truth()
-    return Record(
+    return ExhibitRecord(
         name=exhibit.name, summary=exhibit.summary, source=exhibit.source,
         claimed=truth and float(f"{truth.claimed:.3g}"), true=truth and float(f"{truth.true:.3g}"),
         passed=tuple(guard for guard in GUARDS if guard in findings and not findings[guard]),
@@ -25,7 +25,7 @@ def record_visit(exhibit: Exhibit, findings: Findings) -> Record:
     )  # fmt: skip
 
 
-def write(records: Iterable[Record]) -> None:
+def write(records: Iterable[ExhibitRecord]) -> None:
     """Write records and page."""
     kept = tuple(records)
     lines = [json.loads(one.model_dump_json()) for one in kept]
@@ -33,7 +33,7 @@ def write(records: Iterable[Record]) -> None:
     PAGE.write_text(page(kept), encoding="utf-8")
 
 
-def page(records: Iterable[Record]) -> str:
+def page(records: Iterable[ExhibitRecord]) -> str:
     """Return the detection matrix as Markdown, and what each exhibit is."""
     kept = tuple(records)
     guards = [guard for guard in GUARDS if any(guard in one.stopped + one.passed for one in kept)]

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.plan import MOST_STEPS
+from dpbench.support.validation import FiniteRecord
 
 Sampler = Literal["poisson", "fixed-size", "fixed-size-with-replacement"]
 WITH_REPLACEMENT: Literal["fixed-size-with-replacement"] = "fixed-size-with-replacement"
@@ -29,13 +30,7 @@ Text = Annotated[
 """One line: a receipt is shown in terminals, and may not write lines of its own there."""
 
 
-class Record(BaseModel):
-    """Base of all parts of a receipt: unknown keys are refused, and numbers that are none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Gaussian(Record):
+class Gaussian(FiniteRecord):
     """One sum with Gaussian noise, continuous or discrete."""
 
     kind: Literal["gaussian"] = "gaussian"
@@ -43,7 +38,7 @@ class Gaussian(Record):
     discrete: bool = Field(default=False, description="whether the noise is drawn on integers")
 
 
-class Laplace(Record):
+class Laplace(FiniteRecord):
     """One sum with Laplace noise, continuous or on integers."""
 
     kind: Literal["laplace"] = "laplace"
@@ -51,7 +46,7 @@ class Laplace(Record):
     discrete: bool = Field(default=False, description="whether the noise is drawn on integers")
 
 
-class Chosen(Record):
+class Chosen(FiniteRecord):
     """One draw of the exponential mechanism (a choice), or of report noisy max with Gumbel noise."""
 
     kind: Literal["choice"] = "choice"
@@ -59,14 +54,14 @@ class Chosen(Record):
     candidates: int = Field(ge=2, le=LARGEST, description="among how many it is, at most")
 
 
-class Pure(Record):
+class Pure(FiniteRecord):
     """Any release that is epsilon-DP with delta 0."""
 
     kind: Literal["pure"] = "pure"
     epsilon: float = Field(gt=0, le=1e4, description="what it costs, under the receipt's adjacency")
 
 
-class Approximate(Record):
+class Approximate(FiniteRecord):
     """Any release of which no more is known than its epsilon and delta."""
 
     kind: Literal["approximate"] = "approximate"
@@ -74,21 +69,21 @@ class Approximate(Record):
     delta: float = Field(gt=0, lt=1, description="at which epsilon holds")
 
 
-class Concentrated(Record):
+class Concentrated(FiniteRecord):
     """Any release that is rho-zCDP."""
 
     kind: Literal["zcdp"] = "zcdp"
     rho: float = Field(gt=0, le=1e6, description="what it costs, under the receipt's adjacency")
 
 
-class NonPrivate(Record):
+class NonPrivate(FiniteRecord):
     """A look at private data without noise."""
 
     kind: Literal["non-private"] = "non-private"
     name: Text = Field(description="what was looked at")
 
 
-class Sampled(Record):
+class Sampled(FiniteRecord):
     """What is done to a random sample of the rows, drawn afresh each time."""
 
     kind: Literal["sampled"] = "sampled"
@@ -97,7 +92,7 @@ class Sampled(Record):
     event: Event = Field(description="what is done to the sample")
 
 
-class Repeated(Record):
+class Repeated(FiniteRecord):
     """The same event several times, each with fresh noise and a fresh sample."""
 
     kind: Literal["repeated"] = "repeated"
@@ -105,14 +100,14 @@ class Repeated(Record):
     event: Event = Field(description="what is repeated")
 
 
-class Composed(Record):
+class Composed(FiniteRecord):
     """Several events, one after the other."""
 
     kind: Literal["composed"] = "composed"
     events: tuple[Event, ...] = Field(max_length=MOST_EVENTS, description="in any order")
 
 
-class BestOf(Record):
+class BestOf(FiniteRecord):
     """The best of a random number of runs of one event (Papernot and Steinke, arXiv 2110.03620)."""
 
     kind: Literal["best-of"] = "best-of"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 from pydantic import Field, ValidationError
 
 from dpbench.errors import DataError, SpecError
-from dpbench.receipts.events import LARGEST, Event, Record, Text
+from dpbench.receipts.events import LARGEST, Event, Text
 from dpbench.records import storage
 from dpbench.records.packed import hash_record
 from dpbench.support.untrusted import read_regular
-from dpbench.support.validation import misfit
+from dpbench.support.validation import FiniteRecord, misfit
 
 if TYPE_CHECKING:
     from dpbench.records.audit import Audit
@@ -37,7 +37,7 @@ Divisor: TypeAlias = Literal["nothing", "constant", "expected-size", "drawn-size
 LARGEST_FILE = 20_000_000  # bytes: five times the most events that a receipt may have
 
 
-class Noise(Record):
+class Noise(FiniteRecord):
     """What the noise was relative to, in the units of the numbers that were released."""
 
     clip: float = Field(gt=0, description="bound on the norm of what one row adds")
@@ -54,7 +54,7 @@ class Noise(Record):
         return None if self.divisor is None else self.std * self.divisor / self.clip
 
 
-class Batches(Record):
+class Batches(FiniteRecord):
     """How rows came into batches, as the loop drew them, and what their sums were divided by."""
 
     drawn: Drawn = Field(description="how the loop drew its batches")
@@ -74,7 +74,7 @@ class Batches(Record):
         return (self.cycle or 1) if self.drawn == "cyclic-poisson" else 1
 
 
-class Accountant(Record):
+class Accountant(FiniteRecord):
     """Who computed the stated epsilon."""
 
     name: Text = Field(description="rdp, pld, prv ...")
@@ -83,7 +83,7 @@ class Accountant(Record):
     adjacency: Adjacency | None = Field(default=None, description="the neighbours that it assumes")
 
 
-class Training(Record):
+class Training(FiniteRecord):
     """What a loop did to the private data: what an exporter reads, or you write down."""
 
     events: Event = Field(description="the mechanisms, as a tree")
@@ -94,7 +94,7 @@ class Training(Record):
     libraries: dict[Text, Text] = Field(default={}, max_length=1_000, description="versions of what trained")
 
 
-class Search(Record):
+class Search(FiniteRecord):
     """How the settings were chosen."""
 
     runs: int = Field(ge=1, le=LARGEST, description="how many settings were tried, the chosen one included")
@@ -106,14 +106,14 @@ class Search(Record):
     )
 
 
-class HashedFile(Record):
+class HashedFile(FiniteRecord):
     """A file that belongs to the receipt, as it was."""
 
     path: Text = Field(description="relative to the receipt's folder, or absolute")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of its content")
 
 
-class AuditFigures(Record):
+class AuditFigures(FiniteRecord):
     """What an audit found."""
 
     epsilon_lower: float | None = Field(default=None, ge=0, description="a lower bound on epsilon, by attack")
@@ -142,7 +142,7 @@ class AuditFigures(Record):
         )
 
 
-class Receipt(Record):
+class Receipt(FiniteRecord):
     """Everything a model's epsilon is computed from; `dpbench receipt check` recomputes it."""
 
     schema_version: Literal[1] = Field(default=1, description="of this schema")

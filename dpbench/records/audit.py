@@ -5,28 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dpbench.records import storage
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import AnyUse
+from dpbench.support.validation import FiniteRecord, Record
 
 Part = Literal["sensitivity", "noise", "attack"]
 PARTS: tuple[Part, ...] = ("sensitivity", "noise", "attack")
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class _Statistics(_Record):
-    """What figures are computed from: numbers alone."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-
-
-class Check(_Record):
+class Check(Record):
     """One test of the claim: `p` is the chance of something as odd, if the claim holds."""
 
     name: str
@@ -36,7 +27,7 @@ class Check(_Record):
     numbers: int | None = None  # that the statistic is made of, or that surprising one
 
 
-class Sensitivity(_Record):
+class Sensitivity(Record):
     """What rows of every kind moved sums by."""
 
     questions: int = Field(ge=0)  # that were asked again over other rows
@@ -46,7 +37,7 @@ class Sensitivity(_Record):
     complaints: tuple[str, ...] = ()
 
 
-class SampleSizes(_Statistics):
+class SampleSizes(FiniteRecord):
     """The sizes of a release's samples, and how often each canary was in one."""
 
     release: str
@@ -59,7 +50,7 @@ class SampleSizes(_Statistics):
     units: int | None = Field(default=None, ge=1)  # private units alone
 
 
-class Noise(_Statistics):
+class Noise(FiniteRecord):
     """What was added to sums, in units of the stated standard deviation."""
 
     numbers: int = Field(ge=0)  # coordinates of all answers
@@ -70,7 +61,7 @@ class Noise(_Statistics):
     checks: tuple[Check, ...] = ()  # of shape and independence
 
 
-class Attack(_Statistics):
+class Attack(FiniteRecord):
     """Guesses about canaries, made once, by the highest scores."""
 
     canaries: int = Field(ge=1)
@@ -81,14 +72,14 @@ class Attack(_Statistics):
     mu: float | None  # that it should have: None where samples are drawn, and scores not normal
 
 
-class Bound(_Record):
+class Bound(Record):
     """A lower bound on epsilon, beside the largest that this design could have given."""
 
     epsilon: float = Field(ge=0)
     most: float = Field(ge=0)
 
 
-class Figures(_Record):
+class Figures(Record):
     """What follows from the statistics; see `dpbench.audit.figures`."""
 
     low: float  # sigma as found / sigma as stated: its 95% interval
@@ -101,7 +92,7 @@ class Figures(_Record):
     level: float  # of each check, so that all together fail an honest run once in 1,000 times at most
 
 
-class Audit(_Record):
+class Audit(Record):
     """One audit, whole: what was stated, what was found."""
 
     schema_version: Literal[1] = 1
@@ -121,9 +112,9 @@ class Audit(_Record):
     own: Attack | None = None  # on the coordinates that the learner is told, with the noise that it was told
     figures: Figures
     left_out: tuple[str, ...] = ()  # what does not apply, and why
-    seconds: dict[str, float] = {}
-    components: dict[str, ComponentOrigin] = {}
-    provenance: dict[str, Any] = {}
+    seconds: dict[str, float] = Field(default={})
+    components: dict[str, ComponentOrigin] = Field(default={})
+    provenance: dict[str, Any] = Field(default={})
     seal: str = ""  # over all of the above, as it was written; an audit without one is no evidence
 
     @property

@@ -21,15 +21,13 @@ from dpbench.records.spec import COMPONENTS, read_toml
 from dpbench.support.files import canonical_digest
 from dpbench.support.messages import unknown_name
 from dpbench.support.paths import PACKAGE
-from dpbench.support.validation import sentence
+from dpbench.support.validation import Record, sentence
 
 NAME = r"^[a-z0-9][a-z0-9._-]{0,79}$"
 
 
-class ReportedFigure(BaseModel):
+class ReportedFigure(Record):
     """A figure that a paper reports for this board's question: shown apart from what was measured."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     learner: str
     value: float = Field(ge=0, le=1)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from dpbench.support.validation import Record
 
 RankMetric = Literal["accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc"]
 """What a board may rank by: shares of 1, higher is better."""
@@ -27,13 +29,11 @@ Loss = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Bins = Annotated[tuple[Count, ...], Field(min_length=BINS, max_length=BINS)]
 
 
-class Calibration(BaseModel):
+class Calibration(Record):
     """How well probabilities fit: test examples binned by confidence, the probability of the class that was guessed.
 
     Bin b holds confidences above b / 15, up to (b + 1) / 15.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     count: Bins
     right: Bins
@@ -173,10 +173,8 @@ def count_metric(name: str, confusion: Sequence[Sequence[int]]) -> float:
     return value
 
 
-class Scores(BaseModel):
+class Scores(Record):
     """What one seed scored; None where a metric does not apply, as AUROC of more than two classes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     accuracy: Share
     balanced_accuracy: Share

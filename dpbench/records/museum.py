@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from dpbench.support.paths import PACKAGE
+from dpbench.support.validation import Record
 
 FILE = PACKAGE / "museum" / "record.json"
 
@@ -18,10 +19,8 @@ Guard = Literal[
 GUARDS: tuple[Guard, ...] = get_args(Guard)
 
 
-class Record(BaseModel):
+class ExhibitRecord(Record):
     """One exhibit after a visit."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     name: str
     summary: str
@@ -37,9 +36,9 @@ class Record(BaseModel):
         return "" if self.claimed is None or self.true is None else f"{_short(self.claimed)} → {_short(self.true)}"
 
 
-def read() -> tuple[Record, ...]:
+def read() -> tuple[ExhibitRecord, ...]:
     """Return the records as committed."""
-    return TypeAdapter(tuple[Record, ...]).validate_json(FILE.read_bytes())
+    return TypeAdapter(tuple[ExhibitRecord, ...]).validate_json(FILE.read_bytes())
 
 
 def _short(epsilon: float) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from dpbench.support.validation import Record
 
 COPIES = 0.01
 """The largest share of exact copies, of the smaller split, that two splits may have in common."""
@@ -34,13 +36,11 @@ def overlap_name(pair: str) -> str:
     return f"{of.capitalize()} images that are also in the {among} split"
 
 
-class Overlap(BaseModel):
+class Overlap(Record):
     """Of `among` images, how many are the same as one of the others, and how many the same or near (`duplicates`).
 
     `units` counts those whose patient, lesion or other unit has images in the other split too; None without units.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     exact: int = Field(ge=0)
     near: int = Field(ge=0)  # the exact ones included
@@ -52,10 +52,8 @@ class Overlap(BaseModel):
         return f"{self.near:,} of {self.among:,} (near-duplicates; {self.exact:,} identical){of_units}"
 
 
-class Copies(BaseModel):
+class Copies(Record):
     """Of `among` private images, how many are the same as another one, and how often the commonest is there."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     images: int = Field(ge=0)
     most: int = Field(ge=0)

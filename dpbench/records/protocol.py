@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
@@ -26,6 +24,7 @@ from dpbench.api import Adjacency, Budget
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.records.metrics import RankMetric
+from dpbench.support.validation import Record
 
 ACCOUNTABLE = (1e-4, 1e4)
 SMALLEST_DELTA = 1e-12  # below it accountants round, and no longer agree
@@ -40,10 +39,8 @@ _JOIN = re.compile(r"\s*\+\s*(?=[a-z][a-z0-9._-]*\s*(?::|\+|$))")  # before a na
 _LIKE = "Write it like pixels:size=8+scatternet."
 
 
-class Component(BaseModel):
+class Component(Record):
     """A plugin's component by name, with the options that differ from its defaults."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     options: dict[str, Any] = Field(default={}, validate_default=True)
@@ -158,10 +155,8 @@ class SplitRule:
     unit: str | None = None  # whose epsilon it is, where that is not an image's
 
 
-class Protocol(BaseModel):
+class Protocol(Record):
     """Data, features, budget and seeds."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     dataset: ComponentField = Component(name="digits")
     extractor: ExtractorField = Component(name="pixels")

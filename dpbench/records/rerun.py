@@ -6,19 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from dpbench.records import storage
+from dpbench.support.validation import Record
 
 Outcome = Literal["same predictions", "same within tolerance", "differs"]
 Verdict = Literal["same", "differs", "not checked"]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SeedRerun(_Record):
+class SeedRerun(Record):
     """One seed that was run again."""
 
     seed: int
@@ -30,7 +27,7 @@ class SeedRerun(_Record):
     scores: dict[str, float | None]  # the other scores
 
 
-class ClaimCheck(_Record):
+class ClaimCheck(Record):
     """One thing that a result says of itself, beside what the re-run found."""
 
     claim: str  # the field of the result
@@ -38,7 +35,7 @@ class ClaimCheck(_Record):
     said: str = ""
 
 
-class Rerun(_Record):
+class Rerun(Record):
     """What came out when seeds were run again: of all seeds, unless somebody took a quick look at one."""
 
     schema_version: Literal[1, 2] = 2

@@ -16,7 +16,8 @@ from dpbench.records.metrics import METRICS, KeptPredictions, Share
 from dpbench.records.overlap import SUSPECT, Copies, Overlap, find_excess
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy, Record
+from dpbench.records.stated_plan import Privacy
+from dpbench.support.validation import Record
 
 Seconds = Annotated[float, Field(ge=0, lt=1e12)]
 TWO_SEEDS = "Two seeds are too few for a reliable interval. Use five or more."
@@ -138,6 +139,13 @@ class Result(Record):
         """The learner's settings as they ran: as asked, as a search chose them, as they followed from the budget."""
         chosen = (self.search and self.search.chosen) or {}
         return {**self.spec.learner.options, **chosen, **self.settled}
+
+    @property
+    def class_accuracies(self) -> tuple[tuple[float, ...], ...]:
+        """For each class, its accuracies in the seeds that have test images of it; empty where none has."""
+        seeds = [seed.class_accuracy for seed in self.seeds]
+        columns = [(each[number] for each in seeds if number < len(each)) for number in range(len(self.task.classes))]
+        return tuple(tuple(one for one in column if one is not None) for column in columns)
 
     @property
     def remarks(self) -> tuple[str, ...]:

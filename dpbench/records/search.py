@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from dpbench.support.validation import Record
 
 SelectionRule = Literal[
     "default", "by-hand", "transfer", "public-validation", "private-accounted", "private-unaccounted", "oracle"
@@ -25,7 +27,7 @@ def least_clean(*rules: SelectionRule) -> SelectionRule:
     return max(rules, key=CLEANEST_FIRST.index)
 
 
-class Search(BaseModel):
+class Search(Record):
     """A search over a learner's settings, as a part of a spec.
 
     ====================== ================================================= =====================================
@@ -39,8 +41,6 @@ class Search(BaseModel):
                            the best run is the result                        the whole search
     ====================== ================================================= =====================================
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rule: Literal["public-validation", "private-accounted", "private-unaccounted"] = "public-validation"
     space: dict[str, tuple[Any, ...]] | Literal["own", "paper"] = "own"
@@ -63,10 +63,8 @@ class ResolvedSearch(Search):
     space: dict[str, tuple[Any, ...]]
 
 
-class Trial(BaseModel):
+class Trial(Record):
     """One setting and its accuracy on all validation labels, or why it has none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     setting: dict[str, Any]
     accuracy: float | None = Field(ge=0, le=1)
@@ -80,10 +78,8 @@ class Trial(BaseModel):
         return self.accuracy if self.score is None else self.score
 
 
-class SettingsSource(BaseModel):
+class SettingsSource(Record):
     """The run or tuning that a setting was taken from; `selection` is the least clean rule of all before it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     digest: str
     dataset: str
@@ -92,10 +88,8 @@ class SettingsSource(BaseModel):
     selection: SelectionRule
 
 
-class Selection(BaseModel):
+class Selection(Record):
     """How the setting of a result was chosen."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     rule: SelectionRule
     space: dict[str, tuple[Any, ...]]

@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Union, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
 from dpbench.api import Planned
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.mechanisms.table import PLANS
+from dpbench.support.validation import Record
 
 NOT_COVERED = (
     "the size of the private split, public by declaration",
@@ -28,12 +29,6 @@ SEEDED_SEARCH = "whoever knows the seed: noise and the number of runs follow fro
 EXACT = (
     "less than 1e-12 of epsilon: noise is a discrete Gaussian on a fine lattice, and that of the accountants continuous"
 )
-
-
-class Record(BaseModel):
-    """A part of a result: frozen, and without fields that nobody knows."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class PlannedUse(Record):

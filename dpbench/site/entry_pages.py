@@ -13,6 +13,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pydantic import ValidationError
@@ -167,12 +168,11 @@ def _page(batch: Batch, row: view.Row, raw: bytes, risk: Risk, shared: Renderer)
 
 def _classes(result: Result) -> list[tuple[str, float, float, float]]:
     """Return for each class with test images its name, and mean, least and greatest accuracy over seeds; the worst."""
-    rows = []
-    for number, name in enumerate(result.task.classes):
-        found = [seed.class_accuracy[number] for seed in result.seeds if number < len(seed.class_accuracy)]
-        values = [one for one in found if one is not None]
-        if values:
-            rows.append((text.show_string(name, 40), math.fsum(values) / len(values), min(values), max(values)))
+    rows = [
+        (text.show_string(name, 40), fmean(values), min(values), max(values))
+        for name, values in zip(result.task.classes, result.class_accuracies, strict=True)
+        if values
+    ]
     worst = sorted(rows, key=lambda row: row[1])[:CLASSES]
     return [row for row in rows if row in worst]
 

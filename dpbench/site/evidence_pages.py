@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from dpbench.board.index import Entry, Standing
 from dpbench.museum.tour import EXHIBITS
-from dpbench.records.museum import GUARDS, Guard, Record, read
+from dpbench.records.museum import GUARDS, ExhibitRecord, Guard, read
 from dpbench.site import layout, prose, view
 from dpbench.site.context import Site
 from dpbench.site.render import Renderer
@@ -20,7 +20,7 @@ from dpbench.site.render import Renderer
 class Story:
     """An exhibit as its page tells it."""
 
-    record: Record
+    record: ExhibitRecord
     summary: Markup
     source: Markup
     code: str
@@ -89,7 +89,7 @@ def museum_page(renderer: Renderer) -> bytes:
     return renderer.page("museum", "museum.html", "museum", values)
 
 
-def _source(record: Record) -> Markup:
+def _source(record: ExhibitRecord) -> Markup:
     """Return where an exhibit was found, as a sentence."""
     said = record.source
     return prose.mark(f"{said[:1].upper()}{said[1:]}")

@@ -159,17 +159,12 @@ def _lost(cell: TableCell | None, free: Sequence[TableCell | None]) -> str:
 
 def _classes(shown: Sequence[tuple[Row, TableCell]]) -> Iterator[tuple[float, str, tuple[str, ...]]]:
     """Yield each class with test images: the lowest mean accuracy of any learner, its name, and all learners' means."""
-    for number, name in enumerate(shown[0][1].filed.result.task.classes):
-        means = [_mean(cell.filed.result, number) for _, cell in shown]
+    accuracies = [cell.filed.result.class_accuracies for _, cell in shown]
+    for name, *columns in zip(shown[0][1].filed.result.task.classes, *accuracies, strict=False):
+        means = [fmean(values) if values else None for values in columns]
         known = [one for one in means if one is not None]
         if known:
             yield min(known), text.show_string(name, 60), tuple(text.percent(one) for one in means)
-
-
-def _mean(result: Result, number: int) -> float | None:
-    found = [one.class_accuracy[number] for one in result.seeds if number < len(one.class_accuracy)]
-    values = [one for one in found if one is not None]
-    return fmean(values) if values else None
 
 
 def _costs(shown: Sequence[tuple[Row, TableCell]]) -> Iterator[tuple[str, str, str, str]]:

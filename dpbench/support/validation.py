@@ -1,4 +1,4 @@
-"""What pydantic refuses, as one complaint and one sentence."""
+"""What every model of a file is, and what pydantic refuses, as one complaint and one sentence."""
 
 from __future__ import annotations
 
@@ -6,9 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dpbench.support.messages import unknown_name
+
+
+class Record(BaseModel):
+    """What is read from a file or written to one: frozen, no unknown keys, infinities written as text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class FiniteRecord(Record):
+    """A record whose numbers are finite."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
 
 @dataclass(frozen=True)

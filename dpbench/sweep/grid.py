@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from dpbench.analysis import plots
 from dpbench.analysis.formula import numbers
@@ -50,22 +50,20 @@ from dpbench.records.spec import COMPONENTS, Spec, make_spec, read_toml
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
 from dpbench.support.messages import unknown_name
-from dpbench.support.validation import sentence
+from dpbench.support.validation import Record, sentence
 
 AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
 """What flags may give several values, in the order in which cells run: those that share features and rows together."""
 MAX_CELLS = 100_000  # more is a mistake, and would take hours to list before the first one runs
 
 
-class SweepFile(BaseModel):
+class SweepFile(Record):
     """The content of a sweep file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="what the sweep is called")
-    fixed: dict[str, Any] = {}
-    grid: dict[str, Any] = {}
-    grids: list[dict[str, Any]] = []
+    fixed: dict[str, Any] = Field(default={})
+    grid: dict[str, Any] = Field(default={})
+    grids: list[dict[str, Any]] = Field(default=[])
     plot: Plot | None = None
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dpbench.museum.matrix import record_visit, write
 from dpbench.museum.tour import EXHIBITS
-from dpbench.records.museum import Record
+from dpbench.records.museum import ExhibitRecord
 
 
 def main() -> None:
     """Write the records."""
-    found: list[Record] = []
+    found: list[ExhibitRecord] = []
     for exhibit in EXHIBITS:
         found.append(record_visit(exhibit, exhibit.visit()))
         print(f"{exhibit.name}: {', '.join(found[-1].stopped) or 'NOTHING'}", flush=True)

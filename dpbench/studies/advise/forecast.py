@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from dpbench.errors import DataError
+from dpbench.support.validation import Record
 
 Basis = Literal["rehearsal", "numbers"]
 LEARNERS = ("thrift", "whitened", "pillar", "class-means", "dp-sgd", "dp-raft", "jl")
@@ -36,10 +37,8 @@ EXPERIENCE = Path(__file__).parent / "experience.json"
 _SMALLEST = 0.005  # accuracies are kept this far from 0 and 1, where logits end
 
 
-class Experience(BaseModel):
+class Experience(Record):
     """One board: public numbers of its data, its rehearsal, and what learners scored at their defaults."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     board: str
     dataset: str

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, Field
 
 from dpbench.records import storage
 from dpbench.records.metrics import RankMetric
 from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.records.spec import Spec
+from dpbench.support.validation import Record
 
 Stage = Literal["tuning", "noise", "clipping", "projection", "steps"]
 GUARANTEE: Literal["none: reads private data without noise"] = "none: reads private data without noise"
@@ -20,11 +21,7 @@ GUARANTEE: Literal["none: reads private data without noise"] = "none: reads priv
 Score = Field(validation_alias=AliasChoices("score", "accuracy"))  # which it always was in older files
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class Lift(_Record):
+class Lift(Record):
     """One thing lifted: what the run scores without it, and how much that is more than before."""
 
     stage: Stage
@@ -33,7 +30,7 @@ class Lift(_Record):
     why: str = ""  # it does not apply; or what was lifted
 
 
-class Signal(_Record):
+class Signal(Record):
     """What the steps of one release contain, in clips: the mean clipped contribution, and the noise beside it.
 
     The signals of many steps add up, while their noise grows with the square root of their number, so a step may
@@ -49,7 +46,7 @@ class Signal(_Record):
     noise: float  # the norm that the noise of one step has, divided by the expected sample as contributions are
 
 
-class LearnerExplanation(_Record):
+class LearnerExplanation(Record):
     """One learner: its private run, what is lifted one after another up to the ceiling, and each thing on its own."""
 
     learner: Component  # with its settings as they ran: those that were chosen, where `tuning` was asked for
@@ -62,7 +59,7 @@ class LearnerExplanation(_Record):
     signals: tuple[Signal, ...] = ()  # of the first seed, for each release; empty in files from before it was added
 
 
-class Explanation(_Record):
+class Explanation(Record):
     """Several learners on one protocol, under one ceiling; all scores are in the protocol's metric."""
 
     kind: Literal["explanation"] = "explanation"

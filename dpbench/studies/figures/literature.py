@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dpbench.analysis.plots import Plot
 from dpbench.errors import SpecError
 from dpbench.support.messages import unknown_name
+from dpbench.support.validation import Record
 
 FILE = Path(__file__).parent / "published.json"
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Point(_Record):
+class Point(Record):
     """One number of a paper."""
 
     at: dict[str, float | str]  # axis -> value; an x of "best" means the best x, which the paper does not name
@@ -26,7 +23,7 @@ class Point(_Record):
     above: bool = False  # the paper says "more than"
 
 
-class Series(_Record):
+class Series(Record):
     """The numbers of one table, figure or sentence of a paper."""
 
     paper: str  # a key of `Literature.papers`
@@ -44,7 +41,7 @@ class Series(_Record):
         return f"published: {self.paper}, {self.place} ({self.features}{above}{line})"
 
 
-class Literature(_Record):
+class Literature(Record):
     """All of `published.json`."""
 
     papers: dict[str, str]  # short name -> authors, title, year

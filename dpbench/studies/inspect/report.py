@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from dpbench.errors import SpecError
 from dpbench.records.protocol import SMALLEST_DELTA, Component
@@ -15,6 +15,7 @@ from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec, make_spec
 from dpbench.records.storage import mark_not_private
 from dpbench.support.files import canonical_digest, write_json
+from dpbench.support.validation import Record
 
 Values = tuple[float, ...]
 Guarantee = Literal["epsilon 0: reads public data alone", "none: reads private data"]
@@ -23,11 +24,7 @@ SHARES = (0.99, 0.96)  # of all rows, from appendix D: for supervised and self-s
 DEFAULT_K = (10, 20, 40, 80, 120, 200, 400, 800)
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class InspectionRequest(_Record):
+class InspectionRequest(Record):
     """Everything that decides the numbers."""
 
     dataset: Component
@@ -47,7 +44,7 @@ class InspectionRequest(_Record):
         return Spec(**split, learner=Component(name="public-only"), delta=SMALLEST_DELTA)  # below 1/n for any n
 
 
-class Spectrum(_Record):
+class Spectrum(Record):
     """Eigenvalues of the covariance of rows of length 1."""
 
     eigenvalues: Values  # largest first
@@ -56,7 +53,7 @@ class Spectrum(_Record):
     entropy_rank: float
 
 
-class Pair(_Record):
+class Pair(Record):
     """One pair of classes: definition 3 of PILLAR, for the SVM trained on it."""
 
     classes: tuple[str, str]
@@ -66,7 +63,7 @@ class Pair(_Record):
     shared: Values  # ξ for each k, from the components of all examples
 
 
-class Range(_Record):
+class Range(Record):
     """The range of ξ over class pairs, for each k."""
 
     smallest: Values
@@ -74,7 +71,7 @@ class Range(_Record):
     largest: Values
 
 
-class Separability(_Record):
+class Separability(Record):
     """ξ over class pairs."""
 
     pairs: tuple[Pair, ...]
@@ -83,14 +80,14 @@ class Separability(_Record):
     shared: Range
 
 
-class ClassMargins(_Record):
+class ClassMargins(Record):
     """Margins of one class against the rest."""
 
     name: str
     margins: tuple[Values, ...]  # for each share, for each k
 
 
-class Margins(_Record):
+class Margins(Record):
     """Margins of one-versus-rest SVMs in k dimensions, for rows of length 1."""
 
     shares: Values = SHARES
@@ -98,7 +95,7 @@ class Margins(_Record):
     smallest: tuple[Values, ...]  # over classes; for each share, for each k
 
 
-class Prediction(_Record):
+class Prediction(Record):
     """What PILLAR's theorem makes of the numbers above, read in two ways; see `inspect.prediction`."""
 
     gamma: float  # the margin that is put in
@@ -109,7 +106,7 @@ class Prediction(_Record):
     kept: int | None  # the least k that leaves a margin whatever the row; None if no k does
 
 
-class Inspection(_Record):
+class Inspection(Record):
     """One complete inspection: what was asked, read and found."""
 
     schema_version: Literal[1] = 1

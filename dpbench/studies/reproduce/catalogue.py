@@ -6,20 +6,17 @@ import tomllib
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from dpbench.errors import UnknownName
 from dpbench.support.messages import unknown_name
+from dpbench.support.validation import Record
 
 FILE = Path(__file__).parent / "catalogue.toml"
 At = dict[str, float | str]  # axis -> value, as in `figures.literature.Point`
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Order(_Record):
+class Order(Record):
     """A sentence of the paper, or of its theorem, that says what lies above what, where it prints no numbers."""
 
     says: str
@@ -27,7 +24,7 @@ class Order(_Record):
     lower: At
 
 
-class Study(_Record):
+class Study(Record):
     """One table or figure of a paper, or of a theorem of its."""
 
     name: str = Field(pattern=r"^[a-z0-9.-]+$")

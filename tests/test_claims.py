@@ -256,7 +256,7 @@ def test_a_file_too_large_or_absent_is_refused(tmp_path: Path) -> None:
         read_paper(file)
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(SpecError, match="not a regular file"):
+    with pytest.raises(SpecError, match="to be a regular file"):
         read_paper(file)
     file.unlink()
     with pytest.raises(SpecError, match="Expected files of claims"):

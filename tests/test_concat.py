@@ -30,10 +30,11 @@ from dpbench.harness.run import run
 from dpbench.records.board import Board
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
-from dpbench.records.spec import Spec, make_spec, read_toml
+from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import boards
 from dpbench.registry.components import build, resolve, write_component
 from dpbench.studies.inspect.report import make_request
+from dpbench.support.untrusted import read_toml
 from dpbench.sweep import read_grid
 from dpbench.testing.checking import check_laws
 
@@ -151,12 +152,12 @@ def test_the_digest_names_every_option_of_every_part() -> None:
 def test_a_toml_file_joins_in_one_line_or_as_a_list_that_is_never_split(tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text('extractor = "pixels+pixels:size=4"')
-    assert spec(**read_toml(file)).extractor == Component.parse_extractor("pixels+pixels:size=4")
+    assert spec(**read_toml(file, "spec")).extractor == Component.parse_extractor("pixels+pixels:size=4")
     path = 'name = "checkpoint", options = {path = "a+b"}'
     file.write_text(f'extractor = {{name = "concat", options = {{of = ["pixels", {{{path}}}]}}}}')
-    assert [part.options for part in spec(**read_toml(file)).extractor.parts] == [{}, {"path": "a+b"}]
+    assert [part.options for part in spec(**read_toml(file, "spec")).extractor.parts] == [{}, {"path": "a+b"}]
     file.write_text(f"extractor = {{{path}}}")
-    assert spec(**read_toml(file)).extractor == Component(name="checkpoint", options={"path": "a+b"})
+    assert spec(**read_toml(file, "spec")).extractor == Component(name="checkpoint", options={"path": "a+b"})
 
 
 def test_features_are_those_of_the_parts_side_by_side_each_of_norm_1(fresh_cache: Path) -> None:

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from dpbench.errors import SpecError
 from dpbench.records.protocol import Component
-from dpbench.records.spec import Spec, make_spec, read_toml
+from dpbench.records.spec import Spec, make_spec
+from dpbench.support.untrusted import read_toml
 
 
 def spec(**values: Any) -> Spec:
@@ -206,7 +207,7 @@ def test_a_spec_is_frozen() -> None:
 def test_toml_gives_the_same_spec_as_flags(tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text('learner = "pillar:k=40"\nepsilon = inf\nseeds = 3\n[dataset]\nname = "digits"\n')
-    given = make_spec(read_toml(file), str(file))
+    given = make_spec(read_toml(file, "spec"), str(file))
     assert given == spec(learner="pillar:k=40", epsilon="inf", seeds=3, dataset="digits")
 
 
@@ -215,9 +216,9 @@ def test_a_file_that_is_not_toml_is_refused_by_name(tmp_path: Path, content: byt
     file = tmp_path / "spec.toml"
     file.write_bytes(content)
     with pytest.raises(SpecError, match=r"Cannot read the spec .*spec\.toml"):
-        read_toml(file)
+        read_toml(file, "spec")
 
 
 def test_a_missing_toml_file_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"Cannot read the spec .*absent\.toml"):
-        read_toml(tmp_path / "absent.toml")
+        read_toml(tmp_path / "absent.toml", "spec")

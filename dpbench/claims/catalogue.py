@@ -12,17 +12,17 @@ A field that nobody can look up is left out. Nothing has a default: what is abse
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from dpbench.errors import SpecError
 from dpbench.support.messages import unknown_name
 from dpbench.support.paths import PACKAGE
+from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import FiniteRecord, sentence
 
 PublicData = Literal["nothing", "unlabelled", "imagenet", "labels", "more"]
@@ -38,7 +38,6 @@ PUBLIC: Mapping[PublicData, str] = {
 }
 """What was public: random processes and handcrafted features count as nothing."""
 
-LARGEST = 1_000_000  # bytes of a file
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,79}$")]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=500)]
 Noise = Annotated[Decimal, Field(ge=Decimal("0.01"), le=10_000_000)]
@@ -148,7 +147,7 @@ def read_paper(file: Path) -> Paper:
     Raises:
         SpecError: the file cannot be read, a value does not fit, or a field has no source; one sentence.
     """
-    raw = _tables(file)
+    raw = read_toml(file, "claims of", parse_float=Decimal)  # printed digits are kept
     shared, places = raw.pop("shared", {}), raw.pop("sources", {})
     claims = raw.get("claims", [])
     if not isinstance(shared, dict) or not isinstance(claims, list) or not all(isinstance(one, dict) for one in claims):
@@ -165,17 +164,6 @@ def read_paper(file: Path) -> Paper:
         raise SpecError(sentence(error, str(file), TABLES)) from None
     _check(paper, {*_by_field(places, file)} - stated, file)
     return paper
-
-
-def _tables(file: Path) -> dict[str, Any]:
-    try:
-        if file.exists() and not file.is_file():
-            raise SpecError(f"Expected a file of claims in {file}, which is not a regular file.")
-        if file.stat().st_size > LARGEST:
-            raise SpecError(f"Expected {file} to have at most {LARGEST:,} bytes: a file holds one paper.")
-        return tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal)  # printed digits are kept
-    except (OSError, ValueError, RecursionError) as error:  # no TOML, no UTF-8, or a number of thousands of digits
-        raise SpecError(f"Cannot read the claims of {file}: {error}.") from error
 
 
 def _by_field(places: object, file: Path) -> dict[str, str]:

@@ -17,8 +17,9 @@ from dpbench.cli.output import print_if_unwritable, report_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.audit import PARTS, Audit, Bound, Part
 from dpbench.records.packed import find_records
-from dpbench.records.spec import Spec, make_spec, read_toml
+from dpbench.records.spec import Spec, make_spec
 from dpbench.support.messages import unknown_name
+from dpbench.support.untrusted import read_toml
 
 if TYPE_CHECKING:
     from dpbench.records.result import Result
@@ -37,7 +38,9 @@ class Target:
         """Read it."""
         from dpbench.analysis.reader import read_sealed
 
-        return make_spec(read_toml(self.file), self.name) if self.file.suffix == ".toml" else read_sealed(self.file)
+        if self.file.suffix == ".toml":
+            return make_spec(read_toml(self.file, "spec"), self.name)
+        return read_sealed(self.file)
 
 
 def audit(

@@ -8,8 +8,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dpbench.errors import SpecError
-from dpbench.records.spec import Spec, read_toml
+from dpbench.records.spec import Spec
 from dpbench.support.messages import unknown_name
+from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import sentence
 
 SWEEP = {"fixed", "grid", "grids", "plot"}  # what a sweep file has, and a spec has not
@@ -39,7 +40,7 @@ def read(file: Path | None, command: str) -> tuple[dict[str, Any], RunOptions]:
     Raises:
         SpecError: it cannot be read, it is a sweep, a key is unknown, or a value is not of its type.
     """
-    values = read_toml(file) if file else {}
+    values = read_toml(file, "spec") if file else {}
     if SWEEP & values.keys():
         raise SpecError(f"Expected the spec of one {command} in {file}, got a sweep. Run it with: dpbench sweep {file}")
     known = {*Spec.model_fields, *RunOptions.model_fields}

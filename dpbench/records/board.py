@@ -17,10 +17,11 @@ from dpbench.errors import SpecError
 from dpbench.records.metrics import RankMetric
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.search import UNRANKED, SelectionRule
-from dpbench.records.spec import COMPONENTS, read_toml
+from dpbench.records.spec import COMPONENTS
 from dpbench.support.files import canonical_digest
 from dpbench.support.messages import unknown_name
 from dpbench.support.paths import PACKAGE
+from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import Record, sentence
 
 NAME = r"^[a-z0-9][a-z0-9._-]{0,79}$"
@@ -82,7 +83,7 @@ class Board(Protocol):
             SpecError: names the file and the first key that does not fit.
         """
         try:
-            board = cls(**read_toml(file))
+            board = cls(**read_toml(file, "spec"))
         except ValidationError as error:
             raise SpecError(sentence(error, f"board {file}", TABLES)) from None
         if board.name != file.stem:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from dpbench.errors import DataError, SpecError
+from dpbench.errors import SpecError
 from dpbench.records.protocol import OWN_UNIT, Component, ComponentField, Protocol
 from dpbench.records.search import Search, unused_settings
 from dpbench.support.files import canonical_digest
-from dpbench.support.untrusted import check_values, read_regular
 from dpbench.support.validation import sentence
 
 
@@ -52,8 +49,6 @@ class Spec(Protocol):
         return canonical_digest(values)
 
 
-MOST_TOML = 500_000  # bytes
-MOST_DOTS = 1_000  # in a line: the time for a key of many parts grows with their square
 COMPONENTS = ("dataset", "extractor", "learner", "public_dataset")
 TABLES: Mapping[str, type[BaseModel]] = {"": Spec, "search": Search, **dict.fromkeys(COMPONENTS, Component)}
 
@@ -87,24 +82,3 @@ def make_spec(values: dict[str, Any], origin: str) -> Spec:
             f"got both in {origin}."
         )
     return spec
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Return the keys of a TOML file.
-
-    Raises:
-        SpecError: the file cannot be read or is not TOML.
-    """
-    try:
-        text = read_regular(path, MOST_TOML).decode("utf-8-sig")  # some editors begin a file with a mark
-        if any(line.count(".") > MOST_DOTS for line in text.splitlines()):
-            raise SpecError(f"Cannot read the spec {path}: a line has more than {MOST_DOTS:,} dots.")
-        found = tomllib.loads(text)
-        check_values(found, path)
-    except RecursionError:
-        raise SpecError(f"Cannot read the spec {path}: it is nested too deeply.") from None
-    except (OSError, ValueError) as error:
-        raise SpecError(f"Cannot read the spec {path}: {error}.") from error
-    except DataError as error:
-        raise SpecError(f"Cannot read the spec {path}: {error}") from None
-    return found

@@ -6,14 +6,17 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dpbench.errors import DataError
+from dpbench.errors import DataError, SpecError
 
 MOST = 10_000_000  # bytes of one file; the largest result here has 0.1 MB
+MOST_TOML = 1_000_000  # bytes of a file that somebody writes by hand
+MOST_DOTS = 1_000  # in a line: the time for a key of many parts grows with their square
 _UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters except tab and newline, what turns the direction of text, and halves of characters."""
 
@@ -60,6 +63,27 @@ def parse_json(content: bytes, source: object) -> Any:
         raise DataError(f"{source} is nested too deeply.") from None
     except ValueError as error:
         raise DataError(f"{source} is not JSON: {error}.") from None
+    return found
+
+
+def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
+    """Return the keys of a TOML file; `what` it holds is named in messages.
+
+    Raises:
+        SpecError: the file cannot be read, is not TOML, or is what `check_values` refuses.
+    """
+    try:
+        text = read_regular(path, MOST_TOML).decode("utf-8-sig")  # some editors begin a file with a mark
+        if any(line.count(".") > MOST_DOTS for line in text.splitlines()):
+            raise SpecError(f"Cannot read the {what} {path}: a line has more than {MOST_DOTS:,} dots.")
+        found = tomllib.loads(text, parse_float=parse_float)
+        check_values(found, path)
+    except RecursionError:
+        raise SpecError(f"Cannot read the {what} {path}: it is nested too deeply.") from None
+    except (OSError, ValueError) as error:
+        raise SpecError(f"Cannot read the {what} {path}: {error}.") from error
+    except DataError as error:
+        raise SpecError(f"Cannot read the {what} {path}: {error}") from None
     return found
 
 

@@ -46,10 +46,11 @@ from dpbench.analysis.plots import Plot
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.protocol import CONCAT, Component, Protocol
 from dpbench.records.result import result_name
-from dpbench.records.spec import COMPONENTS, Spec, make_spec, read_toml
+from dpbench.records.spec import COMPONENTS, Spec, make_spec
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
 from dpbench.support.messages import unknown_name
+from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import Record, sentence
 
 AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
@@ -107,7 +108,7 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
         SpecError: an unknown key, an axis without values, or an invalid cell, named by its values.
     """
     origin = str(definition) if isinstance(definition, Path) else "the sweep"
-    content = read_toml(definition) if isinstance(definition, Path) else definition
+    content = read_toml(definition, "spec") if isinstance(definition, Path) else definition
     written = _checked(content, origin)
     fixed = _flat(written.fixed, f"[fixed] of {origin}")
     shared = _axes(written.grid, f"[grid] of {origin}")

@@ -28,7 +28,7 @@ from dpbench.support.files import open_to_append
 from dpbench.support.untrusted import check_values, parse_json, read_regular, read_toml
 from dpbench.sweep.cell_files import Folder
 from dpbench.sweep.grid import read_grid
-from tests import boards
+from tests import boards, trees
 
 Content = dict[str, Any]
 TITLE = "\x1b]0;title\x07"
@@ -81,6 +81,17 @@ def test_a_hostile_result_is_refused_in_one_line_that_shows_nothing_of_its_own(
         assert called(*command) == 1, command
         said = "".join(capsys.readouterr())
         assert said.startswith("dpbench: ") and not UNSHOWN.search(said)
+
+
+def test_a_result_on_classes_named_by_control_characters_can_be_read_back(tmp_path: Path) -> None:
+    names = [f"{split}/{name}" for split in ("train", "test") for name in ("cat", f"dog{TITLE}")]
+    private = trees.lay_out(tmp_path / "private", trees.planted(names, 12))
+    public = trees.lay_out(tmp_path / "public", trees.planted(names, 12, "jpeg"))
+    found = dpbench.run(
+        "class-means:k=2", dataset=f"imagefolder:{private}", public_dataset=f"imagefolder:{public}",
+        extractor="pixels:size=4", seeds=1, out=tmp_path / "out", keep_models=True,
+    )  # fmt: skip
+    assert Result.read(found.file).task.classes == ("cat", "dog?]0;title?")
 
 
 def test_answers_that_cannot_be_counted_are_no_traceback(honest: Content, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from dpbench.records.result import ComponentOrigin, Result, UnitFacts
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy
+from dpbench.support.untrusted import Shown
 from dpbench.support.validation import Record
 
 
@@ -42,7 +43,7 @@ class Card(Record):
     privacy: Privacy
     private_size: int | None = None  # private images, or units where epsilon is stated for one; None in older files
     units: UnitFacts | None = Field(default=None, exclude_if=lambda value: value is None)  # where the dataset knows
-    classes: tuple[str, ...]
+    classes: tuple[Shown, ...]
     mode: str  # of its images, as PIL names it: others are converted
     example_shape: tuple[int, ...]
     extractors: tuple[ExtractorFacts, ...] = Field(min_length=1)

@@ -17,6 +17,7 @@ from dpbench.records.overlap import SUSPECT, Copies, Overlap, find_excess
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy
+from dpbench.support.untrusted import Shown
 from dpbench.support.validation import Record
 
 Seconds = Annotated[float, Field(ge=0, lt=1e12)]
@@ -70,7 +71,7 @@ class TaskFacts(Record):
     """What the run was about."""
 
     example_shape: tuple[int, ...]
-    classes: tuple[str, ...] = Field(min_length=1)
+    classes: tuple[Shown, ...] = Field(min_length=1)
     private: int = Field(ge=1)
     public: int
     test: int

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from dpbench.support.untrusted import Shown
 from dpbench.support.validation import Record
 
 SelectionRule = Literal[
@@ -68,7 +69,7 @@ class Trial(Record):
 
     setting: dict[str, Any]
     accuracy: float | None = Field(ge=0, le=1)
-    error: str | None = None
+    error: Shown | None = None
     # By the metric that the protocol compares by, where that is not accuracy.
     score: float | None = Field(default=None, ge=0, le=1, exclude_if=lambda value: value is None)
 

@@ -10,7 +10,9 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
+
+from pydantic import AfterValidator
 
 from dpbench.errors import DataError, SpecError
 
@@ -115,3 +117,7 @@ def printable(text: str) -> str:
     'fine, ?]0;title?'
     """
     return _UNSHOWN.sub("?", text)
+
+
+Shown = Annotated[str, AfterValidator(printable)]
+"""Text of a plugin's or a folder's making, kept so that the record can be read back."""

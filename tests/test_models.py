@@ -334,6 +334,9 @@ def test_run_models_and_predict_in_the_shell(
     assert "Not to be published as private" in " ".join(capsys.readouterr().out.split())
     assert called("predict", str(models[0]), str(folder / "00.png"), "--json") == 0
     assert sum(json.loads(capsys.readouterr().out)[0]["scores"].keys() == {str(k) for k in range(10)} for _ in "1") == 1
+    Image.fromarray(digits[0][0]).save(odd := tmp_path / "\x1b[2J\n.png")
+    assert called("predict", str(models[1]), str(odd)) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/?[2J?.png\t{expected[0]}\n"
     (folder / "broken.png").write_bytes(b"not an image")
     assert called("predict", str(models[1]), str(folder)) == 1
     told = capsys.readouterr()

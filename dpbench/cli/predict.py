@@ -59,7 +59,7 @@ def predict(
         print(json.dumps(rows, indent=2))
     else:
         for file, name in zip(files, names, strict=True):
-            print(f"{file}\t{name}")
+            print(f"{''.join(one if one.isprintable() else '?' for one in str(file))}\t{name}")  # --json has it exactly
     if refused:
         raise DataError("\n".join(refused.values()))
 

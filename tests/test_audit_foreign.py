@@ -91,7 +91,7 @@ def loop(x: Tensor, y: Tensor, seed: int, wrong: str = "") -> list[Tensor]:
     generator = torch.Generator().manual_seed(0 if wrong == "one seed" else seed)
     weight, answers = torch.zeros(2, x.shape[1]), []
     noise = torch.randn(2, x.shape[1], generator=generator)
-    for _ in range(WHOLE.steps):
+    for step in range(WHOLE.steps):
         if wrong != "one noise":
             noise = torch.randn(2, x.shape[1], generator=generator)
         if wrong == "one class":
@@ -99,7 +99,10 @@ def loop(x: Tensor, y: Tensor, seed: int, wrong: str = "") -> list[Tensor]:
         rows = (torch.softmax(x @ weight.T, 1) - one_hot(y, 2)).nan_to_num(0, 0, 0)
         features = x.nan_to_num(0, 0, 0)
         norms = rows.norm(dim=1) * features.double().norm(dim=1)
-        weights = (WHOLE.clip / norms.clamp(min=1e-30)).clamp(max=1).float()
+        clip = norms.quantile(0.9) if wrong == "quantile later" and step and len(x) else WHOLE.clip
+        weights = (
+            (clip * (1.05 if wrong == "growing clip" else 1) ** step / norms.clamp(min=1e-30)).clamp(max=1).float()
+        )
         if wrong == "no clip":
             weights = torch.ones_like(weights)
         total = (rows * weights.unsqueeze(1)).T @ features
@@ -120,6 +123,8 @@ def test_a_loop_that_is_right_passes_all_three_parts() -> None:
     ("wrong", "part"),
     [
         ("no clip", "sensitivity"),
+        ("growing clip", "sensitivity"),
+        ("quantile later", "sensitivity"),
         ("drawn divisor", "sensitivity"),
         ("short noise", "noise"),
         ("one noise", "noise"),

@@ -8,8 +8,9 @@ and hands out what each step released. An engine's clipping, noise and sampling 
 this one it is known what each example moves: column j of the gradient is 0 for examples whose feature j is 0.
 
 Three parts, as for dpbench's own runs. Sensitivity: the first answer on two datasets that differ in one example that is
-in its sample, with the same randomness. Noise: the columns that no example has; and samples, told by columns that one
-example each has. Attack: the columns that one canary each has, or no one.
+in its sample, with the same randomness; and what each of many examples adds to every step, in a column of its own.
+Noise: the columns that no example has; and samples, told by columns that one example each has. Attack: the columns that
+one canary each has, or no one.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     member = draw_members(canaries, generator)
     loop = _Loop(answers, claim, len(member) + FEATURES)
     watch = Watch(loop, size + 1, STRONG * claim.clip, seed)
-    sensitivity = _sensitivity(loop, watch, generator)
+    contributed = watch.contributions(size + 1, seed)
+    sensitivity = _sensitivity(loop, watch, watch.largest(contributed) / claim.clip, generator)
     x, y, labels = _planted(size, member, generator, claim.clip)
     noise, scores = NoiseLog(claim.steps, member), CanaryScores(member)
     unit, nobody = claim.sigma * claim.clip, np.empty(0, np.int64)
@@ -129,7 +131,7 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     noise.independence.add_other_seed("gradient", [loop(x, y, seed + 1)[0][:, silent] / unit])
     noted = noise.summarise()
     if claim.sample_rate < 1:
-        noted = with_samples(noted, "gradient", claim.sample_rate, watch.contributions(size + 1, seed) > 0)
+        noted = with_samples(noted, "gradient", claim.sample_rate, contributed > 0)
     found = sensitivity, noted, scores.summarise()
     figures = compute_figures(claim.stated, claim.delta, *found)
     if claim.stated < 0.99 * claim.cost:  # where samples are drawn, no attack of this size would notice
@@ -193,14 +195,17 @@ class _Movement:
         return moved
 
 
-def _sensitivity(loop: _Loop, watch: Watch, generator: np.random.Generator) -> Sensitivity:
+def _sensitivity(loop: _Loop, watch: Watch, largest: float, generator: np.random.Generator) -> Sensitivity:
     """Ask for the first answer on pairs of neighbours; what it moves by beyond rounding is held against the clip.
+
+    So is `largest`, the most clips that a row added to any step. Later answers cannot be compared whole, as the others'
+    gradients depend on what was learned from the row; in a column that no other example has, they can.
 
     Neighbours differ in a row that the first sample has, so that nothing depends on luck: as one more row at the end,
     or, where a loop draws otherwise with one more, in the place of a row of zeros. One more row is tried at round
     numbers too, sampled or not.
     """
-    size, found, reached = watch.size - 1, _Movement(loop.claim.clip), 0.0
+    size, found, reached = watch.size - 1, _Movement(loop.claim.clip, largest=largest), 0.0
     drawn, seed = watch.drawn_row()
     for count in sorted({size - 1, size, drawn}):
         if (others := watch.others_moved(count, seed)) is not None:

@@ -59,6 +59,10 @@ class Watch:
         rounded = [np.where(np.abs(one) > ROUNDING * np.abs(after).max(), one, 0.0) for one, after in moved]
         return np.array([np.linalg.norm(one, axis=0) for one in rounded])
 
+    def largest(self, contributions: np.ndarray) -> float:
+        """Return the most that a row contributed to any step, beyond rounding."""
+        return max(0.0, float(contributions.max(initial=0.0)) - 2 * ROUNDING * self.feature)
+
     def drawn_row(self) -> tuple[int, int]:
         """Return a row that the first sample has, the last such one, and the seed by which it has it.
 

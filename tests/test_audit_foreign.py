@@ -103,10 +103,16 @@ def loop(x: Tensor, y: Tensor, seed: int, wrong: str = "") -> list[Tensor]:
         weights = (
             (clip * (1.05 if wrong == "growing clip" else 1) ** step / norms.clamp(min=1e-30)).clamp(max=1).float()
         )
+        if wrong == "largest coordinate" and len(x):
+            weights = (WHOLE.clip / (rows.norm(dim=1) * features.abs().amax(1)).clamp(min=1e-30)).clamp(max=1)
+        if wrong == "lenient":
+            weights = torch.where(norms > 10 * WHOLE.clip, weights, 1.0)
         if wrong == "no clip":
             weights = torch.ones_like(weights)
         total = (rows * weights.unsqueeze(1)).T @ features
         total = total * 1000 / len(x) if wrong == "drawn divisor" else total
+        if wrong == "penalised":
+            total = total + 0.01 * (weights.unsqueeze(1) * torch.ones(len(x), 1)).sum() * weight
         answers.append(total + (0.95 if wrong == "short noise" else 1.0) * WHOLE.sigma * noise)
         weight = weight - 1e-4 * answers[-1]
     return answers
@@ -119,10 +125,26 @@ def test_a_loop_that_is_right_passes_all_three_parts() -> None:
     assert found.attack.mean == pytest.approx(1.0, rel=0.25)
 
 
+def test_a_step_whose_other_columns_move_is_left_out_and_said() -> None:
+    found = audit_loop(lambda x, y, seed: loop(x, y, seed, "penalised"), WHOLE, canaries=100)
+    assert found.part("sensitivity") is True and found.left_out[0].startswith("what an example adds to 3 of 4 steps")
+
+
+def test_noise_that_is_not_seeded_later_is_refused() -> None:
+    def answers(x: Tensor, y: Tensor, seed: int) -> list[Tensor]:
+        first, *later = loop(x, y, seed)
+        return [first, *(one + 1e-3 * torch.randn(one.shape) for one in later)]
+
+    with pytest.raises(SpecError, match="the same answers for the same data and seed"):
+        audit_loop(answers, WHOLE, canaries=100)
+
+
 @pytest.mark.parametrize(
     ("wrong", "part"),
     [
         ("no clip", "sensitivity"),
+        ("largest coordinate", "sensitivity"),
+        ("lenient", "sensitivity"),
         ("growing clip", "sensitivity"),
         ("quantile later", "sensitivity"),
         ("drawn divisor", "sensitivity"),
@@ -175,7 +197,7 @@ def test_too_few_canaries_are_refused() -> None:
 
 
 def test_what_a_loop_has_to_give_is_said_in_a_sentence() -> None:
-    with pytest.raises(SpecError, match=r"Expected 4 answers of shape \(2, 1001\) from the loop, one a step, got 1"):
+    with pytest.raises(SpecError, match=r"Expected 4 answers of shape \(2, 1065\) from the loop, one a step, got 1"):
         audit_loop(lambda x, y, seed: loop(x, y, seed)[:1], WHOLE)
     nothing: Any = lambda *_: None
     with pytest.raises(SpecError, match="Expected a list of tensors from the loop, one a step, got NoneType"):

@@ -27,7 +27,7 @@ from torch import Tensor
 from dpbench.api import Release
 from dpbench.audit.attack import CanaryScores, draw_members
 from dpbench.audit.figures import compute_figures
-from dpbench.audit.foreign_samples import Watch, with_samples
+from dpbench.audit.foreign_samples import Contributions, Watch, with_samples
 from dpbench.audit.noise_log import LAST_BIT, NoiseLog, StandardNoise
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting import accountant
@@ -40,17 +40,21 @@ Answers = Callable[[Tensor, Tensor, int], Sequence[Tensor]]
 """(x (n, d) float32, y (n,) in {0, 1}, seed) -> the noisy sum of clipped gradients (2, d) of each step.
 
 A loop that releases averages multiplies them by the expected batch size that it says is public: a number that the audit
-may not find to depend on n. With equal seeds the noise of the first step is the same, and so is who of the examples
-that two datasets share is in its sample, whether there is one more example at the end or not: give the sampler and the
-noise generators of their own. Learn slowly, or the loop learns the canaries by heart and they contribute less."""
+may not find to depend on n. With equal seeds and equally many examples, noise and samples of all steps are equal; with
+one more example at the end, the noise of the first step is, and so is who of the other examples is in its sample: give
+the sampler and the noise generators of their own. Learn slowly, or the loop learns the canaries by heart and they
+contribute less; and without a penalty on weights, which gives an example gradients where it has no features."""
 
 FEWEST_CANARIES = 20
 FEATURES = 8  # of the examples that are no canaries
 STRONG = 100.0  # a canary's feature, in clips: its gradient is far above the clip
+SOME = (0.02, 0.04, 0.11, 1.0)  # strengths of examples of several features: gradients of 1.4, 2.8, 7.8 and 71 clips
 WEAK = 0.5  # a feature, in clips, whose gradient is below the clip
 SHARES = (0.1, 0.5, 0.9)  # of a sample that is below the clip, with one row more and one less: quantiles jump there
 OUTLYING = 1e4  # a strong row among others that are a ten-thousandth of it: statistics of norms move
 SIZES = (1e-30, 1e-8, 1.0, 1e8, 1e30, math.nan, math.inf, -math.inf)
+PROBES = (*((strength, False) for strength in SIZES), *((strength, True) for strength in SOME))
+"""Strengths of examples, and whether they have several features: norms that are no L2 norms show there."""
 ROUNDING = 2.0**-18  # of answers in float32
 LOOP = "a loop of another library"
 
@@ -118,7 +122,7 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     loop = _Loop(answers, claim, len(member) + FEATURES)
     watch = Watch(loop, size + 1, STRONG * claim.clip, seed)
     contributed = watch.contributions(size + 1, seed)
-    sensitivity = _sensitivity(loop, watch, watch.largest(contributed) / claim.clip, generator)
+    sensitivity = _sensitivity(loop, watch, contributed.largest / claim.clip, generator)
     x, y, labels = _planted(size, member, generator, claim.clip)
     noise, scores = NoiseLog(claim.steps, member), CanaryScores(member)
     unit, nobody = claim.sigma * claim.clip, np.empty(0, np.int64)
@@ -131,7 +135,7 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     noise.independence.add_other_seed("gradient", [loop(x, y, seed + 1)[0][:, silent] / unit])
     noted = noise.summarise()
     if claim.sample_rate < 1:
-        noted = with_samples(noted, "gradient", claim.sample_rate, contributed > 0)
+        noted = with_samples(noted, "gradient", claim.sample_rate, contributed.norms > 0)
     found = sensitivity, noted, scores.summarise()
     figures = compute_figures(claim.stated, claim.delta, *found)
     if claim.stated < 0.99 * claim.cost:  # where samples are drawn, no attack of this size would notice
@@ -141,9 +145,15 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
         digest=canonical_digest([LOOP, claim.plan[0].__dict__, claim.sigma, claim.clip, size, canaries]), content=None,
         spec=None, seed=seed, repeats=None, epsilon=claim.stated, delta=claim.delta, sigma=claim.sigma,
         plan=state_plan(claim.plan, claim.sigma), mechanism=LOOP, sensitivity=found[0], noise=found[1], attack=found[2],
-        figures=figures,
+        figures=figures, left_out=_left_out(contributed),
         seconds={"audit": time.perf_counter() - begin},
     )  # fmt: skip
+
+
+def _left_out(contributed: Contributions) -> tuple[str, ...]:
+    unclear = int((~contributed.alone).sum())
+    why = f"what an example adds to {unclear} of {len(contributed.alone)} steps: columns that no example has moved too"
+    return (why,) if unclear else ()
 
 
 @dataclass(frozen=True)
@@ -212,22 +222,23 @@ def _sensitivity(loop: _Loop, watch: Watch, largest: float, generator: np.random
             found.largest = max(found.largest, others / loop.claim.clip)
             continue
         x, y = _crowd(count, loop, generator)
-        before = loop(x, y, seed)[0]
-        if not np.array_equal(before, loop(x, y, seed)[0]):
+        first = loop(x, y, seed)
+        before = first[0]
+        if not np.array_equal(first, loop(x, y, seed)):
             raise SpecError(
                 "Expected the loop to give the same answers for the same data and seed. Seed every random draw in it."
             )
-        for strength in SIZES if count == drawn else (1.0,):
-            row, label = _strong_row(loop, strength, found.tried, generator)
+        for strength, several in PROBES if count == drawn else ((1.0, False),):
+            row, label = _probe(loop, strength, several, found.tried, generator)
             moved = found.add(before, loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0], strength)
-            reached = moved if count == drawn and strength == 1.0 else reached
+            reached = moved if count == drawn and (strength, several) == (1.0, False) else reached
     if reached <= 0:
         _replace(loop, found, watch, drawn, seed, generator)
     else:
         for x, y in _mixed_crowds(loop, watch, drawn, seed, drawn):
             before = loop(x, y, seed)[0]
             for strength in (1.0, OUTLYING):
-                row, label = _strong_row(loop, strength, 0, generator)
+                row, label = _probe(loop, strength, False, 0, generator)
                 found.add(before, loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0], strength)
     complaints = tuple(dict.fromkeys(found.complaints))
     return Sensitivity(questions=3, rows=found.tried, largest=found.largest, shift=0.0, complaints=complaints)
@@ -238,12 +249,13 @@ def _replace(
 ) -> None:
     """Compare answers on datasets in which one sampled row is 0, and contributes nothing, or strong."""
     mixed = _mixed_crowds(loop, watch, watch.size, seed, place)
-    crowds = (_crowd(watch.size, loop, generator), SIZES), *((crowd, (1.0, OUTLYING)) for crowd in mixed)
-    for (x, y), strengths in crowds:
+    plain = ((1.0, False), (OUTLYING, False))
+    crowds = (_crowd(watch.size, loop, generator), PROBES), *((crowd, plain) for crowd in mixed)
+    for (x, y), probes in crowds:
         x[place] = 0
         before = loop(x, y, seed)[0]
-        for strength in strengths:
-            x[place], y[place] = _strong_row(loop, strength, found.tried, generator)
+        for strength, several in probes:
+            x[place], y[place] = _probe(loop, strength, several, found.tried, generator)
             found.add(before, loop(x, y, seed)[0], strength)
 
 
@@ -252,7 +264,7 @@ def _mixed_crowds(loop: _Loop, watch: Watch, size: int, seed: int, place: int) -
 
     What reads norms without noise moves here with one row: a clip at a quantile, a threshold for outliers.
     """
-    drawn = watch.skipped + np.flatnonzero(watch.contributions(size, seed)[0])
+    drawn = watch.skipped + np.flatnonzero(watch.contributions(size, seed).norms[0])
     drawn = drawn[drawn != place]
     for share in SHARES:
         for more in (-1, 0, 1):
@@ -270,10 +282,16 @@ def _crowd(size: int, loop: _Loop, generator: np.random.Generator) -> tuple[Tens
     return x, y
 
 
-def _strong_row(loop: _Loop, strength: float, number: int, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return an example (1, d) far above the clip, and its label; every second one opposes the others."""
+def _probe(
+    loop: _Loop, strength: float, several: bool, number: int, generator: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return an example (1, d) of one feature or several, and its label; every second one opposes the others."""
     row = torch.zeros(1, loop.columns)
-    row[0, number % 2 * int(generator.integers(loop.columns))] = strength * STRONG * loop.claim.clip
+    size = strength * STRONG * loop.claim.clip
+    if several:
+        row[0, :FEATURES] = size / math.sqrt(FEATURES)
+    else:
+        row[0, number % 2 * int(generator.integers(loop.columns))] = size
     return row, torch.ones(1, dtype=torch.int64)
 
 

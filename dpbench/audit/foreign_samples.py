@@ -22,9 +22,25 @@ Released = Callable[[Tensor, Tensor, int], Sequence[np.ndarray]]
 
 MOST = 4_000  # rows that are watched, the last ones: each takes a column
 SEEDS = 64  # that are tried for a first sample which has one of the last rows
+SPARE = 64  # columns that no row has: where they move, other things than rows do too
 LAST = 0.1  # of the rows, by which datasets may be shortened to end with a sampled one: bugs follow from n
 ROUNDING = 2.0**-17  # of a difference between answers in float32
 NOBODY = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """What the watched rows contributed to the steps of a run."""
+
+    norms: np.ndarray  # (steps, watched); 0 if not sampled
+    rounding: np.ndarray  # (steps,): what may be rounding alone
+    alone: np.ndarray  # (steps,) bool: columns that no row has did not move, so each other one is its row's
+
+    @property
+    def largest(self) -> float:
+        """The most that a row contributed to one of the steps that tell, beyond rounding."""
+        beyond = self.norms.max(axis=1, initial=0.0) - self.rounding
+        return max(0.0, float(beyond[self.alone].max(initial=0.0)))
 
 
 @dataclass(frozen=True)
@@ -41,27 +57,25 @@ class Watch:
         """How many rows stand before those that are watched."""
         return max(0, self.size - MOST)
 
-    def contributions(self, size: int, seed: int) -> np.ndarray:
-        """Return what rows contributed to the steps of a run over `size` rows, (steps, watched); 0 if not sampled.
+    def contributions(self, size: int, seed: int) -> Contributions:
+        """Return what rows contributed to the steps of a run over `size` rows.
 
         Raises:
             SpecError: an answer is not finite, so nobody can tell.
         """
         watched = self.size - self.skipped
-        x, y = torch.zeros(size, watched), torch.zeros(size, dtype=torch.int64)
+        x, y = torch.zeros(size, watched + SPARE), torch.arange(size) % 2
         empty = self.loop(x.clone(), y, seed)
         x[torch.arange(self.skipped, size), torch.arange(size - self.skipped)] = self.feature
         full = self.loop(x, y, seed)
         for step, answers in enumerate(zip(empty, full, strict=True), 1):
             if not np.isfinite(answers).all():
                 raise SpecError(f"Expected finite answers from the loop on finite examples, got others in step {step}.")
-        moved = [(after - before, after) for before, after in zip(empty, full, strict=True)]
-        rounded = [np.where(np.abs(one) > ROUNDING * np.abs(after).max(), one, 0.0) for one, after in moved]
-        return np.array([np.linalg.norm(one, axis=0) for one in rounded])
-
-    def largest(self, contributions: np.ndarray) -> float:
-        """Return the most that a row contributed to any step, beyond rounding."""
-        return max(0.0, float(contributions.max(initial=0.0)) - 2 * ROUNDING * self.feature)
+        rounding = np.array([ROUNDING * np.abs(after).max() for after in full])
+        pairs = zip(empty, full, rounding, strict=True)
+        moved = [np.where(np.abs(after - before) > one, after - before, 0.0) for before, after, one in pairs]
+        norms = np.array([np.linalg.norm(one, axis=0) for one in moved])
+        return Contributions(norms[:, :watched], rounding, norms[:, watched:].max(axis=1) == 0)
 
     def drawn_row(self) -> tuple[int, int]:
         """Return a row that the first sample has, the last such one, and the seed by which it has it.
@@ -70,7 +84,7 @@ class Watch:
             SpecError: no seed samples one of the last rows.
         """
         for seed in range(self.first_seed, self.first_seed + SEEDS):
-            drawn = np.flatnonzero(self.contributions(self.size, seed)[0]) + self.skipped
+            drawn = np.flatnonzero(self.contributions(self.size, seed).norms[0]) + self.skipped
             if len(drawn) and drawn[-1] >= (1 - LAST) * (self.size - 1):
                 return int(drawn[-1]), seed
         raise SpecError(
@@ -83,7 +97,7 @@ class Watch:
 
         None if it does not change who of the others is in the first sample: their whole sum can then be compared.
         """
-        fewer, more = (self.contributions(count, seed)[0][: size - self.skipped] for count in (size, size + 1))
+        fewer, more = (self.contributions(count, seed).norms[0, : size - self.skipped] for count in (size, size + 1))
         both = (fewer > 0) & (more > 0)
         if np.array_equal(fewer > 0, more > 0):
             return None

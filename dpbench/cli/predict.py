@@ -14,6 +14,7 @@ from rich.text import Text
 from dpbench.cli import flags
 from dpbench.errors import DataError
 from dpbench.support.files import IMAGES
+from dpbench.support.untrusted import printable
 
 if TYPE_CHECKING:
     from dpbench.models import Model
@@ -59,7 +60,8 @@ def predict(
         print(json.dumps(rows, indent=2))
     else:
         for file, name in zip(files, names, strict=True):
-            print(f"{''.join(one if one.isprintable() else '?' for one in str(file))}\t{name}")  # --json has it exactly
+            shown = printable(str(file)).replace("\t", "?").replace("\n", "?")  # --json has it exactly
+            print(f"{shown}\t{name}")
     if refused:
         raise DataError("\n".join(refused.values()))
 

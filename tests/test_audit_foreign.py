@@ -100,9 +100,8 @@ def loop(x: Tensor, y: Tensor, seed: int, wrong: str = "") -> list[Tensor]:
         features = x.nan_to_num(0, 0, 0)
         norms = rows.norm(dim=1) * features.double().norm(dim=1)
         clip = norms.quantile(0.9) if wrong == "quantile later" and step and len(x) else WHOLE.clip
-        weights = (
-            (clip * (1.05 if wrong == "growing clip" else 1) ** step / norms.clamp(min=1e-30)).clamp(max=1).float()
-        )
+        clip = 1.05**step * clip if wrong == "growing clip" else clip
+        weights = (clip / norms.clamp(min=1e-30)).clamp(max=1).float()
         if wrong == "largest coordinate" and len(x):
             weights = (WHOLE.clip / (rows.norm(dim=1) * features.abs().amax(1)).clamp(min=1e-30)).clamp(max=1)
         if wrong == "lenient":
@@ -112,7 +111,7 @@ def loop(x: Tensor, y: Tensor, seed: int, wrong: str = "") -> list[Tensor]:
         total = (rows * weights.unsqueeze(1)).T @ features
         total = total * 1000 / len(x) if wrong == "drawn divisor" else total
         if wrong == "penalised":
-            total = total + 0.01 * (weights.unsqueeze(1) * torch.ones(len(x), 1)).sum() * weight
+            total = total + 0.01 * weights.sum() * weight
         answers.append(total + (0.95 if wrong == "short noise" else 1.0) * WHOLE.sigma * noise)
         weight = weight - 1e-4 * answers[-1]
     return answers
@@ -127,7 +126,8 @@ def test_a_loop_that_is_right_passes_all_three_parts() -> None:
 
 def test_a_step_whose_other_columns_move_is_left_out_and_said() -> None:
     found = audit_loop(lambda x, y, seed: loop(x, y, seed, "penalised"), WHOLE, canaries=100)
-    assert found.part("sensitivity") is True and found.left_out[0].startswith("what an example adds to 3 of 4 steps")
+    assert found.part("sensitivity") is True
+    assert found.left_out[0].startswith("contributions to 3 of 4 steps were not")
 
 
 def test_noise_that_is_not_seeded_later_is_refused() -> None:

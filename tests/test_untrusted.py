@@ -91,7 +91,7 @@ def test_a_result_on_classes_named_by_control_characters_can_be_read_back(tmp_pa
         "class-means:k=2", dataset=f"imagefolder:{private}", public_dataset=f"imagefolder:{public}",
         extractor="pixels:size=4", seeds=1, out=tmp_path / "out", keep_models=True,
     )  # fmt: skip
-    assert Result.read(found.file).task.classes == ("cat", "dog?]0;title?")
+    assert Result.read(found.file).task.classes == ("cat", "dog?]0;title?") == found.model().card.classes
 
 
 def test_answers_that_cannot_be_counted_are_no_traceback(honest: Content, tmp_path: Path) -> None:

@@ -151,8 +151,8 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
 
 
 def _left_out(contributed: Contributions) -> tuple[str, ...]:
-    unclear = int((~contributed.alone).sum())
-    why = f"what an example adds to {unclear} of {len(contributed.alone)} steps: columns that no example has moved too"
+    unclear, steps = int((~contributed.alone).sum()), len(contributed.alone)
+    why = f"contributions to {unclear} of {steps} steps were not measured: columns without features moved as well"
     return (why,) if unclear else ()
 
 

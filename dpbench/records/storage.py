@@ -15,7 +15,7 @@ from dpbench.support.files import write_atomically, write_json
 from dpbench.support.untrusted import parse_json
 from dpbench.support.validation import misfit
 
-Record = TypeVar("Record", bound=BaseModel)
+Kind = TypeVar("Kind", bound=BaseModel)
 
 NOT_PRIVATE = "not-private"
 """The folder, below the one that results go to, of what was computed on private data without noise."""
@@ -57,7 +57,7 @@ def mark_not_private(folder: Path) -> Path:
     return apart
 
 
-def read(kind: type[Record], file: Path) -> Record:
+def read(kind: type[Kind], file: Path) -> Kind:
     """Read a record and check it against its schema.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +11,11 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from dpbench.errors import SpecError
+from dpbench.records import storage
 from dpbench.records.protocol import SMALLEST_DELTA, Component
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec, make_spec
-from dpbench.records.storage import mark_not_private
-from dpbench.support.files import canonical_digest, write_json
+from dpbench.support.files import canonical_digest
 from dpbench.support.validation import Record
 
 Values = tuple[float, ...]
@@ -142,9 +143,8 @@ class Inspection(Record):
             OutputError: the folder cannot be written.
         """
         name = f"inspection-{self.asked.dataset.name}-{self.asked.extractor.name}-{self.digest[:16]}.json"
-        file = (mark_not_private(folder) if self.mark else folder) / name
-        write_json(file, self.model_dump(mode="json"))
-        return file
+        file = (storage.mark_not_private(folder) if self.mark else folder) / name
+        return storage.write(self, file)
 
 
 def make_request(
@@ -185,7 +185,7 @@ def spell_out_request(asked: InspectionRequest, spec: Spec, dimensions: int) -> 
 
 def digest_of(asked: InspectionRequest) -> str:
     """Return the SHA-256 of what was asked, as canonical JSON."""
-    return canonical_digest(asked.model_dump(mode="json"))
+    return canonical_digest(json.loads(asked.model_dump_json()))
 
 
 def _dimension(text: str) -> int:

@@ -182,6 +182,12 @@ def test_the_mean_is_over_seeds() -> None:
     assert summarise([seed_result(0, 0.7), seed_result(1, 0.5)])["accuracy"].mean == 0.6
 
 
+def test_class_accuracies_are_those_of_each_class_in_the_seeds_that_have_it() -> None:
+    first, second = seed_result(0, 0.7), seed_result(1, 0.5).model_copy(update={"class_accuracy": (0.5, 0.75)})
+    assert result().model_copy(update={"seeds": (first, second)}).class_accuracies == ((0.25, 0.5), (0.75,))
+    assert result().class_accuracies == ((0.25, 0.25), ())
+
+
 @pytest.mark.parametrize(("second", "summarised"), [(0.9, True), (None, False)])
 def test_a_metric_is_summarised_where_every_seed_has_it(second: float | None, summarised: bool) -> None:
     assert ("auroc" in summarise([seed_result(0, 0.7, 0.8), seed_result(1, 0.5, second)])) == summarised

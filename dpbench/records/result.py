@@ -145,8 +145,10 @@ class Result(Record):
     def class_accuracies(self) -> tuple[tuple[float, ...], ...]:
         """For each class, its accuracies in the seeds that have test images of it; empty where none has."""
         seeds = [seed.class_accuracy for seed in self.seeds]
-        columns = [(each[number] for each in seeds if number < len(each)) for number in range(len(self.task.classes))]
-        return tuple(tuple(one for one in column if one is not None) for column in columns)
+        return tuple(
+            tuple(one for each in seeds if number < len(each) and (one := each[number]) is not None)
+            for number in range(len(self.task.classes))
+        )
 
     @property
     def remarks(self) -> tuple[str, ...]:

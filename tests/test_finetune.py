@@ -71,7 +71,7 @@ def a_chunk(count: int = 5) -> Chunk:
 
 
 def gradients_of(which: str) -> TailGradients:
-    return TailGradients.of(a_network(), which, 2, torch.Generator().manual_seed(0))
+    return TailGradients.of(a_network(), which, 2, 4, torch.Generator().manual_seed(0))
 
 
 def rows_of(which: str, chunk: Chunk) -> Tensor:
@@ -143,6 +143,16 @@ def test_an_empty_chunk_gives_rows_of_the_same_shapes() -> None:
     assert (len(none), none.shape[1]) == (0, whole.shape[1])
 
 
+@pytest.mark.parametrize("count", [0, 1, 3, 4])
+def test_the_network_sees_chunks_of_one_length(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    forward = TunedNetwork.forward
+    monkeypatch.setattr(TunedNetwork, "forward", lambda self, x: seen.append(len(x)) or forward(self, x))
+    whole = rows_of("all", a_chunk(4))
+    torch.testing.assert_close(rows_of("all", a_chunk(4).take(torch.arange(count))), whole[:count])
+    assert seen == [4, 4]
+
+
 def test_rows_leave_no_gradient_and_no_hook_behind() -> None:
     gradients = gradients_of("all")
     before = copy.deepcopy(gradients.network.state_dict())
@@ -156,7 +166,7 @@ def test_a_tail_without_such_parameters_is_refused() -> None:
     tail = nn.Sequential(nn.Flatten(), nn.Linear(64, 16, bias=False))
     network = TunedNetwork(tail, a_network().neck, torch.randn(3, 7))
     with pytest.raises(SpecError, match="no parameters of kind 'bias'"):
-        TailGradients.of(network, "bias", 2, torch.Generator())
+        TailGradients.of(network, "bias", 2, 4, torch.Generator())
 
 
 def test_adapters_where_none_fits_are_refused_before_anything_is_trained() -> None:

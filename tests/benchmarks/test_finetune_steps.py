@@ -32,7 +32,7 @@ class World:
         draw = torch.Generator().manual_seed(0)
         neck = Neck.of(torch.rand(200, 1280, generator=draw), 100)
         network = TunedNetwork(extractor._tail(), neck, torch.randn(10, 101, generator=draw))
-        self.gradients = TailGradients.of(network, which, 8, draw)
+        self.gradients = TailGradients.of(network, which, 8, count, draw)
         self.x = torch.randn(count, *extractor.layers()[layer], generator=draw)
         self.y, self.what = torch.arange(count) % 10, f"{which} behind {layer}, {count} at once"
 

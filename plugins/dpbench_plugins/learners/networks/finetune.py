@@ -180,7 +180,7 @@ class DPFineTune(Learner):
         from dpbench_plugins.learners.networks.optimisers import Momentum
         from dpbench_plugins.learners.networks.tail import TailGradients
 
-        gradients = TailGradients.of(network, self.parameters, self.rank, generator)
+        gradients = TailGradients.of(network, self.parameters, self.rank, self.chunk_size, generator)
         expected = self.sample_rate * curator.task.size
         noise = curator.sigma["tail"] / expected  # of each number of a step's gradient, in clips
         optimiser = Momentum(self.momentum) if self.optimiser == "momentum" else AdamBC(noise)

@@ -119,10 +119,14 @@ class TailGradients:
     network: TunedNetwork
     published: Mapping[str, Tensor]  # every parameter before the first step
     units: Mapping[str, float]  # of the trained ones, in order
+    length: int  # of the chunks that the network sees
 
     @classmethod
-    def of(cls, network: TunedNetwork, which: str, rank: int, generator: torch.Generator) -> TailGradients:
+    def of(cls, network: TunedNetwork, which: str, rank: int, length: int, generator: torch.Generator) -> TailGradients:
         """Return the gradients of the parameters that `which` names; `lora` adds adapters to the network in place.
+
+        Chunks of fewer rows than `length` are filled up with zeros. Convolutions of another length may round otherwise,
+        and a ReLU turns rounding into a jump: one row of a hundred would differ by up to two percent.
 
         Raises:
             SpecError: the tail has no such parameters.
@@ -134,7 +138,7 @@ class TailGradients:
         for name in trained:  # a product's second factor is published as zeros, and moves as the first does
             if name.endswith("up.weight"):
                 units[name] = units[name.replace("up.weight", "down.weight")]
-        return cls(network, named, units)
+        return cls(network, named, units, length)
 
     def start(self) -> Tensor:
         """Return (p,): the trained tensors in units of their sizes, one after another."""
@@ -152,14 +156,14 @@ class TailGradients:
         parameters, shapes, units = {**self.published, **trained}, self._shapes, self.units
 
         def rows(chunk: Chunk) -> Joined:
-            if not len(chunk):
-                return Joined(tuple(position.new_empty(0, *value.shape) for value in trained.values()))
+            missing = max(0, self.length - len(chunk))
+            x = torch.cat([chunk.x, chunk.x.new_zeros(missing, *chunk.x.shape[1:])])
             calls = Calls(shapes, units)
             with torch.enable_grad():
-                logits = functional_call(calls.network, parameters, (chunk.x,))
-                loss = cross_entropy(logits, chunk.y, reduction="sum")
+                logits = functional_call(calls.network, parameters, (x,))
+                loss = cross_entropy(logits, pad(chunk.y, (0, missing)), reduction="sum")
             found = calls.gradients(loss)
-            return Joined(tuple(found[name].view(len(chunk), *value.shape) for name, value in trained.items()))
+            return Joined(tuple(found[name][: len(chunk)].view(-1, *value.shape) for name, value in trained.items()))
 
         return rows
 

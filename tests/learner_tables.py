@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from dpbench.board.index import Standing
 from dpbench.records.result import Interval, Result
 
 Said = Callable[[Interval], str]
@@ -55,6 +56,23 @@ def fine_tuning(results: Sequence[Result], said: Said) -> str:
         ("data", "private images", "what is trained", "cached after"),
         lambda one: (one.spec.dataset.name, f"{one.task.private:,}", _trained(one), _cached_after(one)),
     )
+
+
+def fine_tuning_boards(standings: Sequence[Standing], said: Said) -> str:
+    """Return accuracy by board and what was trained, and in brackets that which a board ranks by where it is another."""
+    parts = ("head", "bias", "lora")
+    lines = [f"| board | private images | {' | '.join(f'`{one}`' for one in parts)} |", "|---|---|---|---|---|"]
+    for standing in standings:
+        found = {}
+        for entry in standing.entries:
+            if entry.learner == "dp-finetune":
+                found[entry.settings["parameters"]] = said(entry.metrics["accuracy"])
+                if standing.board.metric != "accuracy":
+                    found[entry.settings["parameters"]] += f" ({said(entry.metrics[standing.board.metric])})"
+        if found:
+            cells = " | ".join(found.get(one, "") for one in parts)
+            lines.append(f"| `{standing.board.name}` | {standing.private:,} | {cells} |")
+    return "\n".join(lines)
 
 
 def third_phase(results: Sequence[Result], said: Said) -> str:

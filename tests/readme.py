@@ -478,6 +478,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "theory-pillar-tail": tail_table,
     "least-squares": lambda: learner_tables.least_squares(_results("least-squares"), _said),
     "fine-tuning": lambda: learner_tables.fine_tuning(_results("fine-tuning"), _said),
+    "fine-tuning-boards": lambda: learner_tables.fine_tuning_boards(index().standings, _said),
     "dp-randp-phase-3": lambda: learner_tables.third_phase(_results("dp-randp-phase-3"), _said),
     "without-photographs": lambda: learner_tables.without_photographs(_results("without-photographs"), _said),
     "theory-verdicts": verdicts_table,

@@ -122,6 +122,7 @@ def test_the_index_has_the_distances_of_its_boards_and_says_how_it_ranks() -> No
         for one in FILLED
         for entry in one.entries
         if entry.role == "entry" and entry.selection == "default"
+        if any(other.role == "entry" and other.learner != entry.learner for other in one.entries)
     }
     assert INDEX.ranking == SENTENCE
     assert all(entry.uncorrected_rank for one in FILLED for entry in one.entries if entry.rank)

@@ -69,6 +69,13 @@ def test_a_board_without_the_learner_is_left_out_of_its_mean() -> None:
     assert found.points == pytest.approx(10) and found.boards == 1
 
 
+def test_a_board_where_one_learner_alone_is_ranked_compares_nothing() -> None:
+    lone = board({"a": 0.8}, "cifar10")
+    again = lone.model_copy(update={"entries": (*lone.entries, entry("a", 0.9, "public-validation"))})
+    assert not distances([lone, again])
+    assert of("a", board({"best": 0.9, "a": 0.8}), lone, again).data_sets == 1
+
+
 def test_only_entries_that_read_public_labels_are_compared_with_those_that_do() -> None:
     reads = entry("reader", 0.9).model_copy(update={"reads": "features and labels"})
     other = entry("poor-reader", 0.7).model_copy(update={"reads": "features and labels"})
@@ -114,7 +121,7 @@ def test_many_epsilons_of_one_data_set_are_no_interval() -> None:
 
 
 def test_options_make_another_data_set_and_no_boards_make_no_distance() -> None:
-    one, two = (board({"a": 0.9}, epsilon=epsilon) for epsilon in (1.0, 3.0))
+    one, two = (board({"a": 0.9, "b": 0.8}, epsilon=epsilon) for epsilon in (1.0, 3.0))
     options = two.board.model_copy(update={"dataset": Component(name="digits", options={"size": 8})})
     assert of("a", one, two.model_copy(update={"board": options})).data_sets == 2
     assert distances([]) == distances([BARE.model_copy(update={"entries": ()})]) == ()

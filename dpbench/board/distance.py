@@ -1,9 +1,9 @@
 """One number a learner over all boards: how far it is behind the best at its defaults, in points.
 
-- **Which boards count**: every board on which the learner has a ranked entry whose settings are its defaults. Its
-  distance there is the mean of the best ranked entry that reads no more than it does, whatever that one's settings,
-  less its own, by the board's metric: a learner that reads no public labels is compared with entries that read none,
-  and one that does with all. The best entry itself has 0.
+- **Which boards count**: every board on which the learner has a ranked entry whose settings are its defaults, and on
+  which another learner is ranked. Its distance there is the mean of the best ranked entry that reads no more than it
+  does, whatever that one's settings, less its own, by the board's metric: a learner that reads no public labels is
+  compared with entries that read none, and one that does with all. The best entry itself has 0.
 - **How they are averaged**: over ε within a family (boards that differ in ε alone), over families within a dataset,
   and then over datasets. So a dataset with many boards weighs no more than one with few.
 - **What is missing** is left out and not filled in: a learner is held to the boards where it stands, and `boards` and
@@ -47,13 +47,11 @@ def distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
 
 
 def at_defaults(standing: Standing) -> list[Entry]:
-    """Return the ranked entry of each learner at its defaults; the best where it has several."""
-    found = {
-        entry.learner: entry
-        for entry in reversed(standing.entries)
-        if entry.role == "entry" and entry.selection == "default"
-    }
-    return list(found.values())
+    """Return the ranked entry of each learner at its defaults, the best where it has several; of a lone one none."""
+    ranked = [entry for entry in standing.entries if entry.role == "entry"]
+    if len({entry.learner for entry in ranked}) < 2:
+        return []
+    return list({entry.learner: entry for entry in reversed(ranked) if entry.selection == "default"}.values())
 
 
 def behind(standing: Standing, entry: Entry) -> float:

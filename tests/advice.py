@@ -62,10 +62,15 @@ def _assess(others: Forecaster, dataset: str, boards: Sequence[Experience]) -> A
 def collect() -> list[Experience]:
     """Return one entry a board, from its committed results.
 
-    Boards of balanced accuracy are left out: learners there give up accuracy for it (`label_temperature`).
+    Boards of balanced accuracy are left out: learners there give up accuracy for it (`label_temperature`). So are those
+    of fine-tuning, on which no learner that is advised was run.
     """
     boards = {folder.name: [*map(Result.read, find_records(folder))] for folder in sorted(RESULTS.iterdir())}
-    found = (_of_board(board, results) for board, results in boards.items() if results[0].spec.metric == "accuracy")
+    found = (
+        _of_board(board, results)
+        for board, results in boards.items()
+        if results[0].spec.metric == "accuracy" and any(one.spec.learner.name in LEARNERS for one in results)
+    )
     return [one for one in found if one.accuracy]
 
 

@@ -59,10 +59,6 @@ def _rows(page: Path) -> list[tuple[str, ...]]:
     return [tuple(map(_plain, cells)) for cells in found]
 
 
-def _ranked(standing: Standing) -> list[Entry]:
-    return [entry for entry in standing.entries if entry.role == "entry"]
-
-
 def _ranks(entry: Entry) -> str:
     """Return an entry's ranks as pages write them: the uncorrected one in brackets where it is another."""
     differs = entry.uncorrected_rank != entry.rank
@@ -93,7 +89,7 @@ def test_a_board_says_how_stable_its_first_entry_is_and_draws_what_entries_cost(
     page = " ".join(_plain((site / "boards" / f"{standing.board.name}.html").read_text(encoding="utf-8")).split())
     drawn = f"{TITLES[standing.board.metric]} against cost" in page
     found = standing.stability
-    if len(_ranked(standing)) == 1:
+    if _ranked(standing) == 1:
         assert not drawn and found is None and "halves of the test set" not in page
         assert f"{standing.entries[0].learner} is the only entry, with" in page
         return

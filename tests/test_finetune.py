@@ -147,7 +147,12 @@ def test_an_empty_chunk_gives_rows_of_the_same_shapes() -> None:
 def test_the_network_sees_chunks_of_one_length(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     forward = TunedNetwork.forward
-    monkeypatch.setattr(TunedNetwork, "forward", lambda self, x: seen.append(len(x)) or forward(self, x))
+
+    def noted(network: TunedNetwork, x: Tensor) -> Tensor:
+        seen.append(len(x))
+        return forward(network, x)
+
+    monkeypatch.setattr(TunedNetwork, "forward", noted)
     whole = rows_of("all", a_chunk(4))
     torch.testing.assert_close(rows_of("all", a_chunk(4).take(torch.arange(count))), whole[:count])
     assert seen == [4, 4]

@@ -59,7 +59,10 @@ def fine_tuning(results: Sequence[Result], said: Said) -> str:
 
 
 def fine_tuning_boards(standings: Sequence[Standing], said: Said) -> str:
-    """Return accuracy by board and what was trained, and in brackets what a board ranks by if not that."""
+    """Return accuracy by board and by what was trained.
+
+    Where a board ranks by another metric, that stands in brackets.
+    """
     parts = ("head", "bias", "lora")
     lines = [f"| board | private images | {' | '.join(f'`{one}`' for one in parts)} |", "|---|---|---|---|---|"]
     for standing in standings:

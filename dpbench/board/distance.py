@@ -47,7 +47,10 @@ def distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
 
 
 def at_defaults(standing: Standing) -> list[Entry]:
-    """Return the ranked entry of each learner at its defaults, the best where it has several; of a lone one none."""
+    """Return the ranked entry of each learner at its defaults; the best where it has several.
+
+    There is none where only one learner is ranked.
+    """
     ranked = [entry for entry in standing.entries if entry.role == "entry"]
     if len({entry.learner for entry in ranked}) < 2:
         return []

@@ -236,6 +236,9 @@ class Split:
     units: np.ndarray | None = None
     """(n,) int64: the unit of each example. All examples of a unit (a patient, a lesion, a track) share one number, in
     every split, and no other example has it. None: units are unknown, or each example is a unit of its own."""
+    groups: Mapping[str, np.ndarray] | None = None
+    """Column -> (n,) text: what is known of each example beside its class, such as sex, age band or source; an empty
+    text is unknown. Read of the test split alone, to state accuracy by group; nothing that trains sees it."""
 
     @property
     def processing(self) -> str:
@@ -306,6 +309,13 @@ class Dataset(ABC):
         No data is read. A dataset with several images per person returns `patient`.
         """
         return "image"
+
+    def default_extractor(self) -> str:
+        """Return the extractor of runs that name none, as the shell takes it: `efficientnet-lite0:size=128`.
+
+        No data is read. Raw pixels suit images of up to 32 pixels a side at most.
+        """
+        return "pixels"
 
     def drawn(self, seed: int) -> Self:
         """Return the dataset for the fit with this seed. Datasets that draw examples at random make a new draw.

@@ -145,7 +145,7 @@ def task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
         public=len(public.x), test=len(prepared.test.y), public_labels_seen=public.y is not None,
         digests=roles.digests, licence=dataset.licence, overlap=compared.overlap,
         largest=float(np.bincount(prepared.test.y).max() / len(prepared.test.y)), sketch=compared.sketch,
-        looks=compared.looks, copies=compared.copies, processing=roles.processing, units=units,
+        looks=compared.looks, copies=compared.copies, processing=roles.processing, units=units, left_out=roles.left_out,
     )  # fmt: skip
 
 

@@ -17,12 +17,15 @@ import numpy as np
 from dpbench.api import Dataset, DeclaredImages, Features, Split, Splits
 from dpbench.errors import DataError
 from dpbench.models.model import check_images, image_of
+from dpbench.records.protocol import PIXELS
 from dpbench.support.paths import cache_folder
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 KEY_BYTES = 32
+LARGEST_SIDE = 32  # pixels, up to which private learners do well on raw pixels
+NETWORK = "efficientnet-lite0:size=128"
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ def dataset(
             "in `classes`."
         )
     named, data_licence = name, licence
+    suggested = NETWORK if train.ndim > 2 and max(train.shape[1:3]) > LARGEST_SIDE else PIXELS
     splits = Splits(
         Split(_images(train, processing), _places(labels, known)),
         Split(_images(test, processing), _places(test_labels, known)),
@@ -103,6 +107,10 @@ def dataset(
         licence: ClassVar[str] = data_licence
         citation: ClassVar[str] = "as stated by its owner"
         digest: str = splits.digest[:16]
+
+        def default_extractor(self) -> str:
+            """Return pixels for vectors and small images, a network for others."""
+            return suggested
 
         def load(self) -> Splits:
             """Return the arrays.

@@ -37,7 +37,7 @@ ExtractorLike = str | Extractor | type[Extractor]
 def run(
     learner: LearnerLike | Sequence[LearnerLike],
     dataset: DatasetLike | Sequence[DatasetLike] = "digits",
-    extractor: ExtractorLike | Sequence[ExtractorLike] = "pixels",
+    extractor: ExtractorLike | Sequence[ExtractorLike] | None = None,
     epsilon: float | Sequence[float] = 1.0,
     *,
     delta: float | None = None,
@@ -67,9 +67,11 @@ def run(
     Args:
         learner: one or several.
         dataset: one or several, or arrays of your own (`dpbench.dataset`).
-        extractor: one or several; "A+B" joins the features of both; with vectors, pixels uses them unchanged.
+        extractor: one or several; "A+B" joins the features of both; with vectors, pixels uses them unchanged. By
+            default the dataset's own.
         epsilon: target ε in nats, positive; `math.inf` for no privacy.
-        delta: target δ, below 1/n; by default 1e-5.
+        delta: target δ, well below 1/n; by default 1e-5, or the largest power of ten of at most 1/(2n) where that is
+            smaller.
         accountant: pld (the default), rdp or prv.
         public_fraction: share of the training split that is public; by default 0.1.
         public_dataset: dataset to use as public data instead.

@@ -33,6 +33,10 @@ MOST_IMBALANCE = 1e4
 MOST_SEEDS = 100_000
 OWN_UNIT = "own"
 """The unit of a spec that names none, until its dataset is known."""
+AUTO = "auto"
+"""What a user writes for the default of `delta` or `extractor`, both of which follow from the dataset."""
+PIXELS = "pixels"
+"""The extractor of a dataset that suggests no other, and of one whose suggestion is not installed."""
 CONCAT = "concat"
 """The name under which a spec holds several extractors, `{"of": [{name, options}, ...]}` its options. No plugin's."""
 _JOIN = re.compile(r"\s*\+\s*(?=[a-z][a-z0-9._-]*\s*(?::|\+|$))")  # before a name alone: 1e+1 and a+b/c are values
@@ -153,13 +157,14 @@ class SplitRule:
     imbalance: float | None
     seed: int
     unit: str | None = None  # whose epsilon it is, where that is not an image's
+    keep_copies: bool = False  # private images that equal a public one stay private
 
 
 class Protocol(Record):
     """Data, features, budget and seeds."""
 
     dataset: ComponentField = Component(name="digits")
-    extractor: ExtractorField = Component(name="pixels")
+    extractor: ExtractorField = Component(name=PIXELS)
     epsilon: float = Field(1.0, gt=0)
     delta: float = Field(1e-5, gt=0, lt=1)
     accountant: AccountantName = "pld"

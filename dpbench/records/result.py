@@ -84,6 +84,8 @@ class TaskFacts(Record):
     looks: str | None = None  # of the public images (`Hashes.looks`); None in results from before they were kept
     copies: Copies | None = None  # within the private split; None as above
     units: UnitFacts | None = Field(default=None, exclude_if=lambda value: value is None)  # where the dataset knows
+    # Private images that were left out, as a public image equals each. Not written where there are none.
+    left_out: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
     processing: dict[str, str] | None = None  # how each split's images were made, "" where undeclared; None as above
 
     @property
@@ -158,6 +160,7 @@ class Result(Record):
             *(shared or self._alike()),
             *self._undeclared(),
             *self._repeated(),
+            *self._left_out(),
             *self._owned(),
             *self._risky(),
             *self._unused(),
@@ -205,6 +208,15 @@ class Result(Record):
             f"{copies.most:,} times. Its copies together have ε {epsilon:.4g}."
         ]
 
+    def _left_out(self) -> list[str]:
+        """Say how many private images equal public ones."""
+        if not self.task.left_out:
+            return []
+        return [
+            f"{self.task.left_out:,} private images equal a public image, pixel by pixel, and were left out. The "
+            "guarantee does not cover this number."
+        ]
+
     def _owned(self) -> list[str]:
         """Say where epsilon is an image's and people have several: theirs is another."""
         units = self.task.units
@@ -217,6 +229,11 @@ class Result(Record):
         delta, size = self.privacy.delta, self.task.private
         if not self.privacy.sigma or delta <= 0.5 / size:
             return []
+        if delta * size >= 1:
+            return [
+                f"Delta {delta:g} is at least 1/n (n = {size:,}): a mechanism that publishes one private record whole "
+                "would satisfy this guarantee. No board accepts the result."
+            ]
         return [
             f"Delta {delta:g} is {delta * size:.0%} of 1/n (n = {size:,}). At 1/n a mechanism may publish a random "
             "row, so use a delta well below it."

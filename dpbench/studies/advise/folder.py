@@ -15,7 +15,7 @@ from dpbench.api import Extractor, Records, Split, Task
 from dpbench.data import cache
 from dpbench.data.concat import Concat
 from dpbench.errors import DataError, DataMissing, SpecError
-from dpbench.harness.hints import suggest_network
+from dpbench.harness.raw_pixels import refuse_raw_pixels
 from dpbench.harness.roles import cut
 from dpbench.records.protocol import SplitRule
 from dpbench.support.files import IMAGES
@@ -40,7 +40,7 @@ class PublicPart:
 
 
 def open_public(
-    folder: Path, rule: SplitRule, extractor: Extractor | Concat, device: torch.device, *, hint: bool = False
+    folder: Path, rule: SplitRule, extractor: Extractor | Concat, device: torch.device, *, named: bool = True
 ) -> PublicPart:
     """Return the public images of a folder, cut as `dpbench run --dataset imagefolder:FOLDER` cuts them.
 
@@ -51,12 +51,12 @@ def open_public(
         rule: how training images are cut into public and private.
         extractor: makes features of the public images; they are cached.
         device: where the extractor computes.
-        hint: whether to suggest a network where images are large.
+        named: whether somebody named the extractor: without one, large images are refused as raw pixels.
 
     Raises:
         DataMissing: there is no such folder.
         DataError: no class folders, or an image that cannot be read.
-        SpecError: nothing is public, or nothing private.
+        SpecError: nothing is public, or nothing private; or images are too large for raw pixels.
     """
     files, labels, classes = list_training(folder)
     public, private = cut(np.arange(len(files)), rule, None)
@@ -64,8 +64,8 @@ def open_public(
         raise SpecError("Expected public images, got none: advice is made from them. Raise --public-fraction.")
     places = [files[row] for row in public.tolist()]
     split = Split(Records([str(place) for place in places], read_image), labels[public.numpy()])
-    if hint:
-        suggest_network(split.images)
+    if not named:
+        refuse_raw_pixels(split.images, extractor)
     source = cache.source_of(digest_of(places, folder), "public", len(places), extractor)
     x = cache.load_features(split, source, extractor, device).to(device, torch.float32)
     return PublicPart(x, torch.from_numpy(split.labels).to(device), len(private), classes)

@@ -34,7 +34,7 @@ class RunOptions(BaseModel):
     threads: int | None = None
 
 
-def read(file: Path | None, command: str, *, extractor_given: bool) -> tuple[dict[str, Any], RunOptions]:
+def read(file: Path | None, command: str, *, extractor_given: bool = False) -> tuple[dict[str, Any], RunOptions]:
     """Return the keys of a spec in a TOML file, and what else it says; without a file nothing.
 
     `extractor_given` says that flags name an extractor, or a board that fixes one.

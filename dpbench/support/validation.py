@@ -101,7 +101,9 @@ def _plain_words(error: str, said: str) -> str:
     if expected in WORDS and failure in {"type", "parsing", "from_float"}:
         return f"expected {WORDS[expected]}"
     said = said.removeprefix("Value error, ").replace("Input should be", "expected")
-    return said.replace("expected less", "expected a value less").replace("expected greater", "expected a value greater")
+    return said.replace("expected less", "expected a value less").replace(
+        "expected greater", "expected a value greater"
+    )
 
 
 def sentence(error: ValidationError, origin: str, models: Mapping[str, type[BaseModel]]) -> str:

@@ -32,12 +32,19 @@ def names_followed(left_out: LeftOut) -> Kind:
 def namespace(left_out: LeftOut) -> Kind:
     """Return how to read all globals of a module: each is compared, whichever code names it."""
 
+    def held(module: ModuleType) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in vars(module).items()
+            if name not in _BY_PYTHON and _unless(left_out, value) is not ABSENT
+        }
+
     def read(module: ModuleType) -> tuple[Any, ...]:
-        held = _own_globals(module)
-        return (*held, *(_unless(left_out, value) for value in held.values()))
+        found = held(module)
+        return (*found, *found.values())
 
     def names(module: ModuleType) -> list[str]:
-        return [f"global `{name}` of module `{module.__name__}`" for name in (*_own_globals(module),) * 2]
+        return [f"global `{name}` of module `{module.__name__}`" for name in (*held(module),) * 2]
 
     return Kind(read, names)
 
@@ -115,10 +122,6 @@ def _globals(function: FunctionType, left_out: LeftOut) -> tuple[Any, ...]:
 def _names_of_globals(function: FunctionType, left_out: LeftOut) -> list[str]:
     names = _names_in(function.__code__)
     return [f"global `{name}` of module `{module}`" for module in _spaces(function, left_out) for name in names]
-
-
-def _own_globals(module: ModuleType) -> dict[str, Any]:
-    return {name: value for name, value in vars(module).items() if name not in _BY_PYTHON}
 
 
 def _unless(left_out: LeftOut, value: Any) -> Any:

@@ -217,6 +217,7 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
 
 
 def _show(result: Result, written: Path, replaced: str, console: Console) -> None:
+    from dpbench.records.groups import MOST_SHOWN, accuracy_by_group, write_groups
     from dpbench.records.overlap import overlap_name
 
     spec, privacy, task = result.spec, result.privacy, result.task
@@ -231,6 +232,9 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
     interval = ", 95% interval" if len(result.seeds) > 1 else ""
     seeds = f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
     console.print(f"{guarantee}settings: {result.selection}, {seeds}{interval}", soft_wrap=True)
+    for column in accuracy_by_group(result):
+        said = write_groups(column, most=MOST_SHOWN)
+        console.print(f"Accuracy by {column.name}: {said}", soft_wrap=True, markup=False)
     for pair, counted in result.task.overlap.items():
         if counted.near:
             console.print(f"{overlap_name(pair)}: {counted}", soft_wrap=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from dpbench.analysis import paired
-from dpbench.analysis.formats import percent, unit_of, write_score
+from dpbench.analysis.formats import percent, percent_with_sign, unit_of, write_score
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.risk import describe_risk
 from dpbench.analysis.tables import label, test_key
@@ -74,10 +74,11 @@ def _groups(result: Result, others: Iterable[Result]) -> Iterator[Line]:
     """Yield accuracy by group, the gap between the best and the worst, and how much more privacy costs some."""
     for column in accuracy_by_group(result):
         gap = "" if column.gap is None else f"; gap {100 * column.gap:.2f} points"
-        yield f"accuracy by {column.name}", write_groups(column, percent) + gap
+        yield f"accuracy by {column.name}", write_groups(column, percent_with_sign) + gap
     ceiling = find_ceiling(result, others)
     for price in price_by_group(result, ceiling) if ceiling else ():
-        yield f"cost of privacy by {price.column}", write_price(price)
+        if price.most:
+            yield f"cost of privacy by {price.column}", write_price(price)
 
 
 def _guarantee(result: Result) -> Iterator[Line]:

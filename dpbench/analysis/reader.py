@@ -56,9 +56,9 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
 
 
 def read_beside(filed: StoredResult) -> list[Result]:
-    """Return the results of the same learner and dataset in a result's folder; files that cannot be read are passed over.
+    """Return the results of the same learner and dataset below a result's folder, by their names.
 
-    They have its name up to the digest.
+    Files that cannot be read are passed over.
     """
     spec, found = filed.result.spec, list[Result]()
     for file in find_records(filed.file.parent):

@@ -306,7 +306,6 @@ def _listed(settings: Mapping[str, Any]) -> str:
 
 
 def _percent(result: Result, metric: Metric) -> str:
-    from dpbench.analysis.formats import percent
+    from dpbench.analysis.formats import percent_with_sign
 
-    mean, *half = percent(result.metrics[metric]).split(" ", 1)
-    return " ".join([f"{mean}%", *half])
+    return percent_with_sign(result.metrics[metric])

@@ -1,4 +1,4 @@
-"""Groups of the test split, such as sex or age band: they are checked and counted here, and training never sees them."""
+"""Groups of the test split, such as sex or age band: checked and counted here, and never seen by training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from dpbench.api import Split, Splits
 from dpbench.errors import DataError
-from dpbench.records.group_counts import COLUMN, LONGEST_VALUE, MOST_VALUES, UNKNOWN
+from dpbench.records.group_counts import COLUMN, LONGEST_VALUE, MOST_COLUMNS, MOST_VALUES, UNKNOWN
 
 Groups = Mapping[str, np.ndarray]
 """Column -> (n,) text, empty where unknown."""
@@ -46,6 +46,10 @@ def check_groups(split: Split, where: str) -> None:
         raise DataError(
             f"Expected groups of the {where} as a mapping from columns to arrays of text, got a "
             f"{type(split.groups).__name__}."
+        )
+    if len(split.groups) > MOST_COLUMNS:
+        raise DataError(
+            f"Expected at most {MOST_COLUMNS} group columns in the {where}, got {len(split.groups):,}. Leave some out."
         )
     for column, values in split.groups.items():
         if not isinstance(column, str) or not re.fullmatch(COLUMN, column):

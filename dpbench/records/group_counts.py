@@ -12,6 +12,7 @@ from pydantic import Field
 from dpbench.support.untrusted import Shown
 
 COLUMN = r"^[a-z][a-z0-9_ -]{0,39}$"
+MOST_COLUMNS = 20
 MOST_VALUES = 50  # of a column
 LONGEST_VALUE = 60  # characters
 UNKNOWN = ""  # the value of test images of which a column says nothing
@@ -22,7 +23,9 @@ _Values = Annotated[
     dict[Annotated[Shown, Field(max_length=LONGEST_VALUE)], ClassCounts],
     Field(min_length=1, max_length=MOST_VALUES + 1),
 ]
-GroupCounts = Annotated[dict[Annotated[str, Field(pattern=COLUMN)], _Values], Field(min_length=1)]
+GroupCounts = Annotated[
+    dict[Annotated[str, Field(pattern=COLUMN)], _Values], Field(min_length=1, max_length=MOST_COLUMNS)
+]
 """Column -> value -> counts by class; the value "" counts images of unknown group, so that values add up to all."""
 
 
@@ -62,7 +65,9 @@ def find_misfit(images: Mapping[str, Mapping[str, str]], classes: int) -> str | 
     return None
 
 
-def find_excess_correct(images: Mapping[str, Mapping[str, str]], correct: Mapping[str, Mapping[str, str]]) -> str | None:
+def find_excess_correct(
+    images: Mapping[str, Mapping[str, str]], correct: Mapping[str, Mapping[str, str]]
+) -> str | None:
     """Return what is wrong with the correct predictions of a seed beside the test images; None where nothing is."""
     for column, value, there, right in _paired(images, correct):
         if len(right) != len(there) or any(hits > count for hits, count in zip(right, there, strict=True)):

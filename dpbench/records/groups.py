@@ -152,7 +152,7 @@ def _distance(free: Result, result: Result) -> tuple[bool, bool, bool, str]:
 
 
 def _plain(score: Interval) -> str:
-    return f"{100 * score.mean:.2f}"
+    return f"{100 * score.mean:.2f}%"
 
 
 def write_groups(column: GroupColumn, score: Callable[[Interval], str] = _plain, most: int | None = None) -> str:
@@ -160,7 +160,7 @@ def write_groups(column: GroupColumn, score: Callable[[Interval], str] = _plain,
 
     Args:
         column: what to write.
-        score: writes an accuracy in percent.
+        score: writes an accuracy, with its percent sign.
         most: groups that are named; of more, the two ends are. None: all are named.
     """
     if most is None or len(column.groups) <= most or not column.ranked:
@@ -177,7 +177,7 @@ def write_groups(column: GroupColumn, score: Callable[[Interval], str] = _plain,
 def _write(one: Group, column: GroupColumn, score: Callable[[Interval], str], *, first: bool) -> str:
     of = f"{one.images:,} test images" if first else f"{one.images:,}"
     mark = " (worst)" if one == column.worst else " (too few to compare)" if one.images < ENOUGH else ""
-    return f"{one.name} {score(one.accuracy)}% of {of}{mark}"
+    return f"{one.name} {score(one.accuracy)} of {of}{mark}"
 
 
 def write_price(price: GroupPrice) -> str:

@@ -68,12 +68,13 @@ def _seeds(
     if prepared.privacy.repeats:  # when a seed ended tells how many runs it had
         journal = None
     own = None if journal is None else journal.of(result_name(spec), prepared.code_identity)
-    before, images = {} if own is None else own.seeds(), prepared.test_groups
+    kept = {} if own is None else own.seeds()
+    before = {seed: one for seed, one in kept.items() if _fits_groups(one, prepared.test_groups)} if kept else {}
     seeds = []
     with _shown(prepared) as advance:
         for seed in spec.seeds:
             one = before.get(seed)
-            if one is None or not _fits_groups(one, images):
+            if one is None:
                 fit = fit_seed(prepared, seed)
                 one = fit.result
                 if keep is not None:

@@ -32,7 +32,7 @@ SIGNATURES = {
     "compare": "first second metric",
     "results": "places",
     "load": "places",
-    "dataset": "x y x_test y_test classes name licence processing",
+    "dataset": "x y x_test y_test classes name licence processing groups",
     "figure": "sweep results",
     "load_model": "file device",
 }

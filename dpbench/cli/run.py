@@ -218,6 +218,7 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
 
 
 def _show(result: Result, written: Path, replaced: str, console: Console) -> None:
+    from dpbench.records.groups import MOST_SHOWN, accuracy_by_group, write_groups
     from dpbench.records.overlap import overlap_name
     from dpbench.registry import load
     from dpbench.registry.components import shorten_component
@@ -239,6 +240,9 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
     interval = ", 95% interval" if len(result.seeds) > 1 else ""
     seeds = f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
     console.print(f"{guarantee}settings: {result.selection}, {seeds}{interval}", soft_wrap=True)
+    for column in accuracy_by_group(result):
+        said = write_groups(column, most=MOST_SHOWN)
+        console.print(f"Accuracy by {column.name}: {said}", soft_wrap=True, markup=False)
     for pair, counted in result.task.overlap.items():
         if counted.near:
             console.print(f"{overlap_name(pair)}: {counted}", soft_wrap=True)
@@ -310,7 +314,6 @@ def _listed(settings: Mapping[str, Any]) -> str:
 
 
 def _percent(result: Result, metric: Metric) -> str:
-    from dpbench.analysis.formats import percent
+    from dpbench.analysis.formats import percent_with_sign
 
-    mean, *half = percent(result.metrics[metric]).split(" ", 1)
-    return " ".join([f"{mean}%", *half])
+    return percent_with_sign(result.metrics[metric])

@@ -13,6 +13,7 @@ import torch
 from dpbench import registry
 from dpbench.api import Learner, PublicData
 from dpbench.data.concat import Concat
+from dpbench.data.groups import count_groups
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.delta import check_delta, default_delta
 from dpbench.harness.guarantee import Rng
@@ -92,6 +93,12 @@ class PreparedRun:
     def public(self) -> PublicData:
         """What the learner may see of the public data."""
         return select_public(self.roles.public, self.parts.learner)
+
+    @property
+    def test_groups(self) -> dict[str, dict[str, str]] | None:
+        """The test images by group and class, as a result keeps them; None where the test split has no groups."""
+        test = self.test
+        return count_groups(test.groups, test.y, self.roles.task.classes) if test.groups else None
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -236,7 +243,13 @@ def prepare_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
             f"Expected dataset {prepared.parts.dataset.name!r} to draw the same sizes for every seed: "
             f"{prepared.roles.task}, got {roles.task} for seed {seed}."
         )
-    return dataclasses.replace(prepared, roles=roles, test=roles.test())
+    drawn = dataclasses.replace(prepared, roles=roles, test=roles.test())
+    if drawn.test_groups != prepared.test_groups:
+        raise DataError(
+            f"Expected dataset {prepared.parts.dataset.name!r} to draw as many test images of each group and class for "
+            f"every seed, got other counts for seed {seed}."
+        )
+    return drawn
 
 
 def origins_of(parts: Parts) -> dict[str, ComponentOrigin]:

@@ -15,6 +15,7 @@ from dpbench.api import Budget, Dataset, Extractor, Features, Learner, PublicDat
 from dpbench.data import cache, duplicates
 from dpbench.data.concat import Concat
 from dpbench.data.duplicates import Hashes
+from dpbench.data.groups import keep_test_groups, take_groups
 from dpbench.data.units import check_units, join_units, number_units, shared_units
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.cutting import cut_rows
@@ -50,6 +51,7 @@ class TestSplit:
 
     x: Tensor  # (n, *example_shape) float32, or float16 as cached
     y: np.ndarray  # (n,) int64
+    groups: Mapping[str, np.ndarray] = field(default_factory=dict)  # column -> (n,) text: scores are counted by it
 
 
 @dataclass(frozen=True)
@@ -270,9 +272,9 @@ def copy_public(public: PublicData) -> PublicData:
 def _test(splits: Splits, parts: Parts, rule: SplitRule, device: torch.device) -> TestSplit:
     labels, x = _labels(splits.test, "test", parts.dataset), _features(splits, "test", parts.extractor, device)
     if rule.imbalance is None:
-        return TestSplit(x, labels.numpy())
+        return TestSplit(x, labels.numpy(), take_groups(splits.test.groups))
     rows = _kept(splits, "test", parts.dataset, rule)
-    return TestSplit(x[torch.from_numpy(rows)], labels.numpy()[rows])
+    return TestSplit(x[torch.from_numpy(rows)], labels.numpy()[rows], take_groups(splits.test.groups, rows))
 
 
 def _kept(splits: Splits, name: Literal["train", "test"], dataset: Dataset, rule: SplitRule) -> np.ndarray:
@@ -287,7 +289,7 @@ def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
         who = parts.who(role, "load")
         raise DataError(f"Expected Splits of a train and a test Split from {who}, got {splits!r:.100}.")
     check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
-    return splits
+    return keep_test_groups(splits, f"dataset {dataset.name!r}")
 
 
 def cut(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tuple[Tensor, Tensor]:

@@ -313,7 +313,8 @@ def _card(prepared: PreparedRun, fitted: SeedFit) -> Card:
         classes=parts.dataset.classes, mode=prepared.roles.mode(),
         example_shape=prepared.roles.task.example_shape, extractors=tuple(map(_facts, of)), logits=parts.learner.logits,
         test=TestScore(
-            examples=len(prepared.test.y), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions
+            examples=len(prepared.test.y), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions,
+            groups=prepared.test_groups, group_correct=fitted.result.group_correct,
         ),
         licence=parts.dataset.licence, components=origins_of(parts),
         provenance={"dpbench": made["dpbench"], "commit": made["commit"], "torch": torch.__version__,

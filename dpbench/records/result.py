@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from dpbench.records import storage
 from dpbench.records.checksums import seal_of
+from dpbench.records.group_counts import GroupCounts, find_excess_correct, find_misfit
 from dpbench.records.metrics import METRICS, KeptPredictions, Share
 from dpbench.records.overlap import SUSPECT, Copies, Overlap, find_excess
 from dpbench.records.search import Selection, SelectionRule, Trial
@@ -33,6 +34,8 @@ class SeedResult(KeptPredictions):
     predictions: str  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
     spent: dict[str, int]
     setting: dict[str, Any] | None = None  # where each seed chose its own
+    # Correct predictions, counted as `TaskFacts.groups` counts test images; None where the test split has no groups.
+    group_correct: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class Interval(Record):
@@ -87,6 +90,14 @@ class TaskFacts(Record):
     # Private images that were left out, as a public image equals each. Not written where there are none.
     left_out: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
     processing: dict[str, str] | None = None  # how each split's images were made, "" where undeclared; None as above
+    # Test images by group and class; None where the test split has no groups, and in results from before.
+    groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
+
+    @model_validator(mode="after")
+    def _grouped(self) -> TaskFacts:
+        if self.groups is not None and (said := find_misfit(self.groups, len(self.classes))):
+            raise ValueError(said)
+        return self
 
     @property
     def images(self) -> int:
@@ -132,6 +143,16 @@ class Result(Record):
         if "accuracy" not in metrics:
             raise ValueError("no accuracy")
         return metrics
+
+    @model_validator(mode="after")
+    def _grouped(self) -> Result:
+        images = self.task.groups
+        for seed in self.seeds:
+            if (images is None) != (seed.group_correct is None):
+                raise ValueError("expected correct predictions by group in each seed where the task has groups")
+            if images and seed.group_correct and (said := find_excess_correct(images, seed.group_correct)):
+                raise ValueError(f"seed {seed.seed}: {said}")
+        return self
 
     def seal_result(self) -> Result:
         """Return the result with a seal over all it says."""

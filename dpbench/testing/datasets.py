@@ -11,6 +11,7 @@ import numpy as np
 from PIL.Image import Image
 
 from dpbench.api import Dataset, Split
+from dpbench.data.groups import check_groups, take_groups
 from dpbench.data.reading import PerImage, itself
 from dpbench.data.units import check_units
 from dpbench.errors import DataError, LawBroken
@@ -74,6 +75,13 @@ class DatasetLaws(Laws):
             f"{splits.unit!r} from default_unit().",
         )
 
+    def test_groups_fit_the_test_images(self) -> None:
+        """A dataset with groups has few of each column, and a short text for each test image."""
+        try:
+            check_groups(self.subject().load().test, f"test split of dataset {self.subject().name!r}")
+        except DataError as error:
+            raise LawBroken(str(error)) from error
+
     def test_images_decode_one_at_a_time(self) -> None:
         """Any image can be read by index, and reading it twice gives the same image."""
         for name, split in self._splits():
@@ -89,6 +97,8 @@ class DatasetLaws(Laws):
         expect(np.array_equal(first.train.labels, second.train.labels), "Training labels change between loads.")
         units = [None if one.train.units is None else one.train.units.tolist() for one in (first, second)]
         expect(units[0] == units[1], "The units of the training examples change between loads.")
+        groups = [_listed_groups(one.test) for one in (first, second)]
+        expect(groups[0] == groups[1], "The groups of the test images change between loads.")
 
     def test_how_images_come_about_is_declared(self) -> None:
         """Each image is read from a record of its own, or the dataset says what was done to each."""
@@ -137,6 +147,10 @@ class DatasetLaws(Laws):
         splits = self.subject().load()
         named = [("train", splits.train), ("test", splits.test)]
         return [(name, split) for name, split in named if name == "train" or len(split.images)]  # some have no test
+
+
+def _listed_groups(split: Split) -> dict[str, list[str]]:
+    return {column: values.tolist() for column, values in take_groups(split.groups).items()}
 
 
 def _picked(size: int) -> list[int]:

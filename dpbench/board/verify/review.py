@@ -28,7 +28,7 @@ MANY = 400  # files from which on processes are worth their start
 CHUNK = 100
 SHARED = (
     "classes", "private", "test", "licence", "digests", "example_shape", "overlap", "largest", "sketch", "looks",
-    "copies", "processing",
+    "copies", "processing", "groups",
 )  # fmt: skip
 """What results of one board have in common: they are compared test example by test example."""
 SHARE = "task.largest"  # the one of them that is no whole number, label or text: see `records.tolerance`
@@ -174,4 +174,4 @@ def _facts(result: Result) -> dict[str, str]:
 
 
 def _in_order(value: object) -> object:
-    return dict(sorted(value.items())) if isinstance(value, dict) else value
+    return {key: _in_order(part) for key, part in sorted(value.items())} if isinstance(value, dict) else value

@@ -231,6 +231,8 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
     interval = ", 95% interval" if len(result.seeds) > 1 else ""
     seeds = f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
     console.print(f"{guarantee}settings: {result.selection}, {seeds}{interval}", soft_wrap=True)
+    for edition in task.named_editions:
+        console.print(f"Data: {edition}", soft_wrap=True, markup=False)
     for pair, counted in result.task.overlap.items():
         if counted.near:
             console.print(f"{overlap_name(pair)}: {counted}", soft_wrap=True)

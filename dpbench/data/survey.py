@@ -48,6 +48,7 @@ class Survey(BaseModel):
     digest: str
     overlap: dict[str, Overlap]
     units: UnitCounts | None = Field(default=None, exclude_if=lambda value: value is None)  # of the training images
+    edition: str = Field(default="", exclude_if=lambda value: not value)  # see `Splits.edition`
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what to show, as pairs of a name and a value."""
@@ -58,6 +59,7 @@ class Survey(BaseModel):
             ("dataset", self.name),
             ("classes", f"{len(self.classes)}: {named}"),
             ("images", f"{sum(self.train):,} training, {sum(self.test):,} test; {self.image} the first"),
+            *([("copy", self.edition)] if self.edition else []),
             ("a class has", f"{least:,} to {most:,} training images"),
             *([("training units", str(self.units))] if self.units else []),
             ("licence", self.licence),
@@ -93,6 +95,7 @@ def survey(dataset: Dataset) -> Survey:
         image=f"{first.mode} {first.width} x {first.height}",
         licence=dataset.licence, citation=dataset.citation, page=source.page if source else "",
         where=_where(dataset), digest=splits.digest, overlap=overlap, units=_units(splits),
+        edition=splits.edition,
     )  # fmt: skip
 
 

@@ -75,6 +75,7 @@ class Roles:
     public_units: np.ndarray | None = None  # (n,) int64, the same of the public examples, with numbers of their own
     shared_units: Mapping[str, int] = field(default_factory=dict)  # "test in private": images of a unit in both
     files: PrivateFiles = field(default_factory=PrivateFiles)  # of the private split: no fit opens them
+    editions: Mapping[str, str] = field(default_factory=dict)  # by role, like `digests`: see `Splits.edition`
 
 
 def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) -> Roles:
@@ -136,6 +137,7 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         number_units(units["public"]),
         shared,
         private_files(dataset, read),
+        {role: said for role, said in (("private", splits.edition), ("public", other.edition)) if said},
     )
 
 

@@ -146,6 +146,7 @@ def task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
         digests=roles.digests, licence=dataset.licence, overlap=compared.overlap,
         largest=float(np.bincount(prepared.test.y).max() / len(prepared.test.y)), sketch=compared.sketch,
         looks=compared.looks, copies=compared.copies, processing=roles.processing, units=units,
+        editions=dict(roles.editions) or None,
     )  # fmt: skip
 
 

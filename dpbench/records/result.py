@@ -85,11 +85,19 @@ class TaskFacts(Record):
     copies: Copies | None = None  # within the private split; None as above
     units: UnitFacts | None = Field(default=None, exclude_if=lambda value: value is None)  # where the dataset knows
     processing: dict[str, str] | None = None  # how each split's images were made, "" where undeclared; None as above
+    editions: dict[str, Shown] | None = Field(  # by role, like `digests`, where data is not the whole as published
+        default=None, exclude_if=lambda value: value is None
+    )
 
     @property
     def images(self) -> int:
         """How many private images there are: more than `private`, where that counts units."""
         return self.private if self.units is None else self.units.images
+
+    @property
+    def named_editions(self) -> tuple[str, ...]:
+        """The copies of data that are not the whole as published, each once, as a page or a terminal states them."""
+        return tuple(dict.fromkeys((self.editions or {}).values()))
 
 
 class ComponentOrigin(Record):

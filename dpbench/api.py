@@ -259,6 +259,9 @@ class Splits:
     unit: str = ""
     """The word for what `Split.units` numbers: `patient`, `lesion`, `track`; empty where training has no units. Only
     opening the data tells it: a copy may lack the names that units are read from."""
+    edition: str = ""
+    """Which copy of the data this is, where it is not the whole published data with its published split: how many of
+    the images it has, its digest, and who cut it how. Every result states it, and so does `dpbench data info`."""
 
 
 @dataclass(frozen=True)
@@ -285,6 +288,7 @@ class Source:
     ] = ()  # or instead (repository, file) on the Hugging Face hub, stored as repository/file
     elsewhere: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()  # other folders, each with homes there
     package: str = ""  # the Debian package that contains it
+    requires: Sequence[str] = ()  # modules that reading it imports: checked before anything is downloaded or copied
 
 
 class Dataset(ABC):

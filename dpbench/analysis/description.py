@@ -55,6 +55,7 @@ def _data(result: Result) -> Iterator[Line]:
     of = f" {spec.unit}s ({task.units.images:,} images)" if spec.unit and task.units else ""
     sizes = f"{task.private:,} private{of}, {task.public:,} public, {task.test:,} test examples"
     yield "data", f"{spec.dataset}, as {spec.extractor}: {sizes} of {len(task.classes)} classes"
+    yield from (("copy of the data", edition) for edition in task.named_editions)
     for pair, counted in task.overlap.items():
         yield pair, str(counted)
 

@@ -243,6 +243,8 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
     for column in accuracy_by_group(result):
         said = write_groups(column, most=MOST_SHOWN)
         console.print(f"Accuracy by {column.name}: {said}", soft_wrap=True, markup=False)
+    for edition in task.named_editions:
+        console.print(f"Data: {edition}", soft_wrap=True, markup=False)
     for pair, counted in result.task.overlap.items():
         if counted.near:
             console.print(f"{overlap_name(pair)}: {counted}", soft_wrap=True)

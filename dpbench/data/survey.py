@@ -51,6 +51,7 @@ class Survey(BaseModel):
     units: UnitCounts | None = Field(default=None, exclude_if=lambda value: value is None)  # of the training images
     # Test images by column and value; the value "" is unknown.
     groups: dict[str, dict[str, int]] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    edition: str = Field(default="", exclude_if=lambda value: not value)  # see `Splits.edition`
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what to show, as pairs of a name and a value."""
@@ -61,6 +62,7 @@ class Survey(BaseModel):
             ("dataset", self.name),
             ("classes", f"{len(self.classes)}: {named}"),
             ("images", f"{sum(self.train):,} training, {sum(self.test):,} test; {self.image} the first"),
+            *([("copy", self.edition)] if self.edition else []),
             ("a class has", f"{least:,} to {most:,} training images"),
             *([("training units", str(self.units))] if self.units else []),
             *((f"test images by {column}", _write_counts(counts)) for column, counts in self.groups.items()),
@@ -99,6 +101,7 @@ def survey(dataset: Dataset) -> Survey:
         licence=dataset.licence, citation=dataset.citation, page=source.page if source else "",
         where=_where(dataset), digest=splits.digest, overlap=overlap, units=_units(splits),
         groups=_groups(splits.test),
+        edition=splits.edition,
     )  # fmt: skip
 
 

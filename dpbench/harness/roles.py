@@ -82,6 +82,7 @@ class Roles:
     public_units: np.ndarray | None = None  # (n,) int64, the same of the public examples, with numbers of their own
     shared_units: Mapping[str, int] = field(default_factory=dict)  # "test in private": images of a unit in both
     files: PrivateFiles = field(default_factory=PrivateFiles)  # of the private split: no fit opens them
+    editions: Mapping[str, str] = field(default_factory=dict)  # by role, like `digests`: see `Splits.edition`
     dealt: int = 0  # private units before copies of public images were left out
     left_out: int = 0  # private images that were left out, as a public image equals each
 
@@ -152,6 +153,7 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         number_units(of_splits["public"]),
         shared,
         private_files(dataset, read),
+        {role: said for role, said in (("private", splits.edition), ("public", other.edition)) if said},
         units,
         left_out,
     )

@@ -156,6 +156,7 @@ def task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
         largest=float(np.bincount(test.y).max() / len(test.y)), sketch=compared.sketch,
         looks=compared.looks, copies=compared.copies, processing=roles.processing, units=units,
         left_out=roles.left_out, groups=prepared.test_groups,
+        editions=dict(roles.editions) or None,
     )  # fmt: skip
 
 

@@ -90,6 +90,9 @@ class TaskFacts(Record):
     # Private images that were left out, as a public image equals each. Not written where there are none.
     left_out: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
     processing: dict[str, str] | None = None  # how each split's images were made, "" where undeclared; None as above
+    editions: dict[str, Shown] | None = Field(  # by role, like `digests`, where data is not the whole as published
+        default=None, exclude_if=lambda value: value is None
+    )
     # Test images by group and class; None where the test split has no groups, and in results from before.
     groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
 
@@ -103,6 +106,11 @@ class TaskFacts(Record):
     def images(self) -> int:
         """How many private images there are: more than `private`, where that counts units."""
         return self.private if self.units is None else self.units.images
+
+    @property
+    def named_editions(self) -> tuple[str, ...]:
+        """The copies of data that are not the whole as published, each once, as a page or a terminal states them."""
+        return tuple(dict.fromkeys((self.editions or {}).values()))
 
 
 class ComponentOrigin(Record):

@@ -191,6 +191,7 @@ def _facts(results: Sequence[Result], named: Named) -> Iterator[tuple[str, str]]
         "classes",
     )
     yield "Features", named("extractor", spec.extractor)
+    yield from (("Copy of the data", edition) for edition in task.named_editions)
     yield "Licence", task.licence
     labels = {one.task.public_labels_seen for one in results}
     yield "Public labels", "read by some learners" if len(labels) > 1 else "read" if True in labels else "not read"

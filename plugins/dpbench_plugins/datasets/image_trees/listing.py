@@ -99,20 +99,22 @@ def with_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
     return sorted(file if file.packed else _hashed(file) for file in files)
 
 
-def read_unpacked(file: ImageFile) -> bytes:
-    """Return the bytes of an image in a folder.
+def read_bytes(file: ImageFile) -> bytes:
+    """Return the bytes of an image.
 
     Raises:
         DataError: it cannot be read.
     """
     try:
-        return file.path.read_bytes()
+        return file.read()
     except OSError as error:
         raise _unreadable(error) from error
+    except (struct.error, zlib.error) as error:
+        raise DataError(f"Expected a readable {file.below}{file.file} in {file.path}: {error}.") from error
 
 
 def _hashed(file: ImageFile) -> ImageFile:
-    content = read_unpacked(file)
+    content = read_bytes(file)
     return file._replace(size=len(content), crc=zlib.crc32(content))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import DataError, Records, Split, Splits
-from dpbench_plugins.datasets.image_trees.listing import ImageFile, read_unpacked
+from dpbench_plugins.datasets.image_trees.listing import ImageFile, read_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -80,7 +80,7 @@ def digest(files: Sequence[ImageFile]) -> str:
 
 
 def fingerprint(files: Sequence[ImageFile]) -> str:
-    """Identify a million images in a folder by every name and size, and the bytes of 256 per split.
+    """Identify a million images by every split, class, name and size, and the bytes of 256 per split.
 
     Those are evenly spaced. A change elsewhere that keeps the file size goes unnoticed.
 
@@ -94,7 +94,7 @@ def fingerprint(files: Sequence[ImageFile]) -> str:
         for number, file in enumerate(mine):
             total.update(_line(file, str(file.size)))
             if number % step == 0:
-                total.update(read_unpacked(file))
+                total.update(read_bytes(file))
     return total.hexdigest()
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_trees import ImageFile, Layout, Picture, list_images, with_units
 from dpbench_plugins.datasets.torchvision.image_files import READ_FULLY, digest_of
 
@@ -87,6 +88,10 @@ class Gtsrb(Dataset):
     def default_unit(self) -> str:
         """Return whose epsilon a run states: a track's."""
         return "track"
+
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, training images sorted by class and file name.

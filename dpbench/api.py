@@ -259,6 +259,9 @@ class Splits:
     unit: str = ""
     """The word for what `Split.units` numbers: `patient`, `lesion`, `track`; empty where training has no units. Only
     opening the data tells it: a copy may lack the names that units are read from."""
+    ignored: Sequence[str] = ()
+    """Names of files that lie among the images and were not read. dpbench says how many there are of each ending, and
+    no name; results do not have it."""
 
 
 @dataclass(frozen=True)

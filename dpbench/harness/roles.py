@@ -15,6 +15,7 @@ from dpbench.api import Budget, Dataset, Extractor, Features, Learner, PublicDat
 from dpbench.data import cache, duplicates
 from dpbench.data.concat import Concat
 from dpbench.data.duplicates import Hashes
+from dpbench.data.ignored import report_ignored_by
 from dpbench.data.units import check_units, deal_units, join_units, number_units, shared_units
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.hints import suggest_network
@@ -262,6 +263,7 @@ def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
         who = parts.who(role, "load")
         raise DataError(f"Expected Splits of a train and a test Split from {who}, got {splits!r:.100}.")
     check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
+    report_ignored_by(dataset, splits)
     return splits
 
 

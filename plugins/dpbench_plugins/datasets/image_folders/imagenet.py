@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from dpbench import DataError, Dataset, Source, Splits, locate
 from dpbench_plugins.datasets.image_trees import (
+    NETWORK,
     Layout,
     check_classes,
     check_counts,
@@ -56,6 +57,10 @@ class ImageNet(Dataset):
     def source(self) -> Source:
         """Return where the images come from (a login is needed) and where they are kept."""
         return Source(homes=[["imagenet/train", "imagenet/val"]], page=PAGE, size=sum(ARCHIVES.values()))
+
+    def default_extractor(self) -> str:
+        """Return a network's features: photographs are larger than raw pixels suit."""
+        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.

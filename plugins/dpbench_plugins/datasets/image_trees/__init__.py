@@ -7,9 +7,11 @@ order, labels, pixels and digest.
 from dpbench_plugins.datasets.image_trees.listing import (
     ANYWHERE,
     FILE,
+    NETWORK,
     ImageFile,
     Layout,
     class_folders,
+    list_ignored,
     list_images,
     with_checksums,
 )
@@ -26,6 +28,7 @@ from dpbench_plugins.datasets.image_trees.units import with_units
 __all__ = [
     "ANYWHERE",
     "FILE",
+    "NETWORK",
     "ImageFile",
     "Layout",
     "Picture",
@@ -34,6 +37,7 @@ __all__ = [
     "class_folders",
     "digest",
     "fingerprint",
+    "list_ignored",
     "list_images",
     "open_splits",
     "with_checksums",

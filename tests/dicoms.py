@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian
+from pydicom.uid import UID, CTImageStorage, ExplicitVRLittleEndian
 
 
 def dicom(pixels: np.ndarray | None, syntax: str = ExplicitVRLittleEndian, **elements: Any) -> bytes:
@@ -15,8 +15,8 @@ def dicom(pixels: np.ndarray | None, syntax: str = ExplicitVRLittleEndian, **ele
     file = Dataset()
     file.file_meta = FileMetaDataset()
     file.file_meta.MediaStorageSOPClassUID = file.SOPClassUID = CTImageStorage
-    file.file_meta.MediaStorageSOPInstanceUID = file.SOPInstanceUID = "1.2.3"
-    file.file_meta.TransferSyntaxUID = syntax
+    file.file_meta.MediaStorageSOPInstanceUID = file.SOPInstanceUID = UID("1.2.3")
+    file.file_meta.TransferSyntaxUID = UID(syntax)
     file.PatientID = "a person"
     if pixels is not None:
         bits = 8 * pixels.dtype.itemsize

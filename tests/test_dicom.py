@@ -13,16 +13,19 @@ from pydicom.uid import JPEG2000, JPEGBaseline8Bit, JPEGLosslessSV1, RLELossless
 
 from dpbench import DataError, decode_image
 from tests.dicoms import dicom
+from tests.trees import picture
 
 STORED = np.arange(0, 4096, 16, dtype=np.uint16).reshape(16, 16)
 
 
 def shown(content: bytes) -> np.ndarray:
-    return np.asarray(decode_image(content, "1.dcm")).astype(int)
+    found: np.ndarray = np.asarray(decode_image(content, "1.dcm")).astype(int)
+    return found
 
 
 def ramp(values: np.ndarray, black: float, white: float) -> np.ndarray:
-    return np.rint(255 * ((values.astype(float) - black) / (white - black)).clip(0, 1)).astype(int)
+    found: np.ndarray = np.rint(255 * ((values.astype(float) - black) / (white - black)).clip(0, 1)).astype(int)
+    return found
 
 
 def test_a_window_goes_from_black_to_white() -> None:
@@ -74,6 +77,12 @@ def test_colours_stay_as_they_are() -> None:
     colours = np.random.default_rng(0).integers(0, 256, (5, 4, 3), dtype=np.uint8)
     image = decode_image(dicom(colours), "1.DCM")
     assert (image.mode, image.tobytes()) == ("RGB", colours.tobytes())
+
+
+def test_bytes_decide_what_is_dicom_and_not_the_name() -> None:
+    assert (np.asarray(decode_image(dicom(STORED), "scan")) == shown(dicom(STORED))).all()
+    with pytest.raises(DataError, match="bytes are not a DICOM file"):
+        decode_image(picture(7), "photo.dcm")
 
 
 def test_one_image_of_one_grey_is_black() -> None:

@@ -58,7 +58,8 @@ def decode_dicom(content: bytes, name: str) -> Image:
 def _eight_bits(file: Any) -> np.ndarray:
     """Return the pixels (height, width) or (height, width, 3) uint8."""
     import numpy as np
-    from pydicom.pixels import apply_color_lut, pixel_array
+    from pydicom.pixels.processing import apply_color_lut
+    from pydicom.pixels.utils import pixel_array
 
     pixels = pixel_array(file)
     if file.PhotometricInterpretation == "PALETTE COLOR":
@@ -73,7 +74,7 @@ def _eight_bits(file: Any) -> np.ndarray:
 
 def _grey(pixels: np.ndarray, file: Any) -> np.ndarray:
     import numpy as np
-    from pydicom.pixels import apply_modality_lut, apply_voi_lut
+    from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 
     values = apply_modality_lut(pixels, file)
     with np.errstate(over="ignore"):  # a sigmoid far from its centre
@@ -87,7 +88,7 @@ def _grey(pixels: np.ndarray, file: Any) -> np.ndarray:
 def _limits(values: np.ndarray, file: Any) -> tuple[float, float]:
     """Return what is black and what is white in a file that does not say it."""
     import numpy as np
-    from pydicom.pixels import apply_modality_lut
+    from pydicom.pixels.processing import apply_modality_lut
 
     bits = int(file.BitsStored)
     if bits <= 8 and not file.PixelRepresentation and not file.get("ModalityLUTSequence"):
@@ -98,9 +99,9 @@ def _limits(values: np.ndarray, file: Any) -> tuple[float, float]:
 def _limits_of_window(file: Any) -> tuple[float, float]:
     """Return what a window or table makes of the smallest and the largest values."""
     import numpy as np
-    from pydicom.pixels import apply_voi_lut
+    from pydicom.pixels.processing import apply_voi_lut
 
-    item = next(iter(file.get("VOILUTSequence") or ()), {})
+    item: Any = next(iter(file.get("VOILUTSequence") or ()), {})
     if "LUTDescriptor" in item and "LUTData" in item:
         entries, first, _ = item.LUTDescriptor
         table = apply_voi_lut(np.arange(first, first + (entries or 2**16)), file)

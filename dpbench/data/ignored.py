@@ -39,7 +39,9 @@ def describe(names: Iterable[str]) -> str:
     '2 .heic files (convert to .jpg or .png), 1 file without an ending (DICOM files must end in .dcm), 1 .txt file, \
 1 hidden file, 1 image in an unused place'
     """
-    counts = sorted(Counter(map(_kind, names)).items(), key=lambda pair: (pair[0] not in WHY, -pair[1], pair[0]))
+    counts = sorted(
+        Counter(map(_kind, names)).items(), key=lambda pair: (pair[0] not in WHY, not pair[0], -pair[1], pair[0])
+    )
     said = [_count(kind, count) for kind, count in counts[:MOST]]
     if more := sum(count for _, count in counts[MOST:]):
         said.append(f"{more:,} other file{'s' * (more > 1)}")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpbench import Dataset, Source, Splits, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     FILE,
-    NETWORK,
     Layout,
     check_classes,
     check_counts,
@@ -77,7 +77,7 @@ class DermNet(Dataset):
         return Source(homes=[["dermnet.zip"], ["dermnet"]], page=PAGE, size=1_800_000_000)
 
     def default_extractor(self) -> str:
-        """Return a network's features: photographs are larger than raw pixels suit."""
+        """Return a network: its features say more than pixels."""
         return NETWORK
 
     def load(self) -> Splits:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpbench import Dataset, Source, Splits, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     FILE,
-    NETWORK,
     Layout,
     check_classes,
     digest,
@@ -65,7 +65,7 @@ class Flower16(Dataset):
         return Source(homes=[["flower16.zip"], ["flower16"]], page=PAGE)
 
     def default_extractor(self) -> str:
-        """Return a network's features: photographs are larger than raw pixels suit."""
+        """Return a network: its features say more than pixels."""
         return NETWORK
 
     def load(self) -> Splits:

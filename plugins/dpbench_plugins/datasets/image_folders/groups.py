@@ -40,7 +40,7 @@ def check_groups(groups: str, table: str, units: str) -> None:
     if table and not is_table(table):
         raise SpecError(f"Expected table={table} to be a CSV file, whose name ends in {TABLE}.")
     columns = groups.split("+")
-    if not all(columns) or find_repeated(columns) or {*columns} & {*KEYS}:
+    if not all(columns) or find_repeated(column.lower() for column in columns) or {*columns} & {*KEYS}:
         raise SpecError(
             f"Expected different columns joined by + in groups={groups}, as in sex+site, none of them "
             f"{' or '.join(KEYS)}."
@@ -48,9 +48,9 @@ def check_groups(groups: str, table: str, units: str) -> None:
 
 
 def groups_of(groups: str, table: Path, files: Sequence[ImageFile], owners: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Return column -> (n,) text, what the table says of each of the n test images; an empty text is unknown.
+    """Return column, in lower case -> (n,) text: what the table says of each of the n test images.
 
-    Where the table has a column `file`, its lines are of images; else they are of units.
+    An empty text is unknown. Where the table has a column `file`, its lines are of images; else they are of units.
 
     Args:
         groups: the columns, joined by +.
@@ -68,7 +68,7 @@ def groups_of(groups: str, table: Path, files: Sequence[ImageFile], owners: Mapp
     for column in columns:
         _check_values({line[column].strip() for line in lines}, column, table)
     named, tested = _by_file(lines, table, files) if _has(lines, "file") else _by_unit(lines, table, files, owners)
-    return {column: np.array([named[name][column].strip() for name in tested], dtype=str) for column in columns}
+    return {column.lower(): np.array([named[name][column].strip() for name in tested], dtype=str) for column in columns}
 
 
 def _by_file(lines: Sequence[Line], table: Path, files: Sequence[ImageFile]) -> tuple[dict[str, Line], list[str]]:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from dpbench import DataError, DataMissing, Dataset, Splits
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_folders.groups import check_groups, groups_of
 from dpbench_plugins.datasets.image_folders.owners import check_units, is_table, owners_of, place_of
 from dpbench_plugins.datasets.image_trees import (
-    NETWORK,
     ImageFile,
     Layout,
     check_classes,
@@ -59,7 +59,8 @@ class ImageFolder(Dataset):
 
     `groups` are columns of that CSV file, or of the one that `table` names, joined by + (`groups=sex+age`): what is
     known of each test image beside its class. Lines of `table` are of images (column file) or of units (column unit).
-    A column has at most 50 different values, so write ages as bands. No column is part of the digest.
+    A column has at most 50 different values, so write ages as bands. Results name it in lower case. No column is part
+    of the digest.
     """
 
     name: ClassVar[str] = "imagefolder"
@@ -88,7 +89,7 @@ class ImageFolder(Dataset):
         return self.unit if self.units else "image"
 
     def default_extractor(self) -> str:
-        """Return a network's features: photographs and scans are larger than raw pixels suit."""
+        """Return a network: its features say more than pixels."""
         return NETWORK
 
     def load(self) -> Splits:

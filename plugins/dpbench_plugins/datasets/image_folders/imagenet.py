@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from dpbench import DataError, Dataset, Source, Splits, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_trees import (
-    NETWORK,
     Layout,
     check_classes,
     check_counts,
@@ -59,7 +59,7 @@ class ImageNet(Dataset):
         return Source(homes=[["imagenet/train", "imagenet/val"]], page=PAGE, size=sum(ARCHIVES.values()))
 
     def default_extractor(self) -> str:
-        """Return a network's features: photographs are larger than raw pixels suit."""
+        """Return a network: its features say more than pixels."""
         return NETWORK
 
     def load(self) -> Splits:

@@ -7,7 +7,6 @@ order, labels, pixels and digest.
 from dpbench_plugins.datasets.image_trees.listing import (
     ANYWHERE,
     FILE,
-    NETWORK,
     ImageFile,
     Layout,
     class_folders,
@@ -28,7 +27,6 @@ from dpbench_plugins.datasets.image_trees.units import with_units
 __all__ = [
     "ANYWHERE",
     "FILE",
-    "NETWORK",
     "ImageFile",
     "Layout",
     "Picture",

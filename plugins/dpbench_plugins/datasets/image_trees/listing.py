@@ -19,8 +19,6 @@ ANYWHERE = r"(?P<root>(?:[^/]+/)*)"
 """Start of a layout's pattern if the tree may be at any depth."""
 FILE = r"(?P<file>[^/]+\.(?i:jpe?g|png|bmp|gif|p[bgp]m|tiff?|webp))"
 """End of a layout's pattern if images may have any common format."""
-NETWORK = "efficientnet-lite0:size=128"
-"""Extractor that suits photographs."""
 HIDDEN = re.compile(r"(?:^|/)(?:\.|__MACOSX/)")  # resource forks and the like
 MAX_BYTES = 100_000_000  # bytes of one image: far above any published one, far below a zip bomb
 

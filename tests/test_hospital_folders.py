@@ -17,6 +17,7 @@ from dpbench_plugins.datasets.image_folders import ImageFolder
 
 from dpbench import DataError, DataMissing, Records, SpecError
 from dpbench.data.survey import survey
+from dpbench.models.model import find_unreadable
 from dpbench.registry.components import write_component
 from dpbench.studies.advise.folder import list_training, read_image
 from dpbench.support import progress
@@ -309,6 +310,13 @@ def test_a_dicom_file_that_cannot_be_shown_is_named(
     (dicoms / "train/ill/ir0/a.dcm").write_bytes(content())
     told = refusal(capsys, "data", "info", f"imagefolder:{dicoms}")
     assert f"train image ill/ir0/a.dcm in {dicoms}" in told and said in told
+
+
+def test_a_saved_model_reads_dicom_files(dicoms: Path) -> None:
+    files = sorted((dicoms / "test/ill/ie0").iterdir())
+    assert find_unreadable(files, "RGB") == {}
+    files[0].write_bytes(dicom(None))
+    assert find_unreadable(files, "RGB").keys() == {files[0]}
 
 
 def test_units_and_images_of_a_dicom_folder_are_counted(dicoms: Path) -> None:

@@ -262,6 +262,9 @@ class Splits:
     edition: str = ""
     """Which copy of the data this is, where it is not the whole published data with its published split: how many of
     the images it has, its digest, and who cut it how. Every result states it, and so does `dpbench data info`."""
+    ignored: Sequence[str] = ()
+    """Names of files that lie among the images and were not read. dpbench says how many there are of each ending, and
+    no name; results do not have it."""
 
 
 @dataclass(frozen=True)

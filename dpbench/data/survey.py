@@ -11,6 +11,7 @@ from dpbench.api import Dataset, Split, Splits
 from dpbench.data import sources
 from dpbench.data.duplicates import compute_hashes, overlap_of, overlap_within
 from dpbench.data.groups import check_groups, take_groups
+from dpbench.data.ignored import report_ignored_by
 from dpbench.data.units import check_units, shared_units
 from dpbench.errors import DataError
 from dpbench.records.overlap import Overlap
@@ -84,6 +85,7 @@ def survey(dataset: Dataset) -> Survey:
     splits = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)
     check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
     check_groups(splits.test, f"test split of dataset {dataset.name!r}")
+    report_ignored_by(dataset, splits)
     counts = [_per_class(split, name, dataset) for name, split in (("train", splits.train), ("test", splits.test))]
     if not sum(counts[0]):
         raise DataError(f"The train split of dataset {dataset.name!r} has no images.")

@@ -16,6 +16,7 @@ from dpbench.data import cache, duplicates
 from dpbench.data.concat import Concat
 from dpbench.data.duplicates import Hashes
 from dpbench.data.groups import keep_test_groups, take_groups
+from dpbench.data.ignored import report_ignored_by
 from dpbench.data.units import check_units, join_units, number_units, shared_units
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.cutting import cut_rows
@@ -291,6 +292,7 @@ def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
         who = parts.who(role, "load")
         raise DataError(f"Expected Splits of a train and a test Split from {who}, got {splits!r:.100}.")
     check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
+    report_ignored_by(dataset, splits)
     return keep_test_groups(splits, f"dataset {dataset.name!r}")
 
 

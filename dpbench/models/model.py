@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dpbench.data import extraction
 from dpbench.data.concat import Concat, concatenate
+from dpbench.data.decoding import DICOM, decode_image
 from dpbench.errors import DataError, DpbenchError, SpecError
 from dpbench.harness.fit import SeedFit
 from dpbench.harness.guarantee import unit_facts
@@ -226,6 +227,8 @@ class _Images:
             return image_of(one)
         if isinstance(one, str | Path):
             try:
+                if str(one).lower().endswith(DICOM):
+                    return decode_image(Path(one).read_bytes(), str(one)).convert(self.mode)
                 with Image.open(one) as opened:
                     return opened.convert(self.mode)
             except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:

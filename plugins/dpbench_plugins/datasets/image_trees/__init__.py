@@ -11,6 +11,7 @@ from dpbench_plugins.datasets.image_trees.listing import (
     ImageFile,
     Layout,
     class_folders,
+    list_ignored,
     list_images,
     with_checksums,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "class_folders",
     "digest",
     "fingerprint",
+    "list_ignored",
     "list_images",
     "open_splits",
     "read_rows",

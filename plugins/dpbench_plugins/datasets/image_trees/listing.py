@@ -78,6 +78,25 @@ def list_images(path: Path, layout: Layout) -> list[ImageFile]:
     return sorted(files)
 
 
+def list_ignored(path: Path, files: Sequence[ImageFile]) -> list[str]:
+    """Return the names of all other files of a folder or a zip, below it; what hidden folders hold is not looked at.
+
+    Raises:
+        DataError: a folder cannot be read.
+    """
+    return sorted(_names(path) - {file.below + file.file for file in files})
+
+
+def _names(path: Path) -> set[str]:
+    if not path.is_dir():
+        with zipfile.ZipFile(path) as archive:
+            return {info.filename for info in archive.infolist() if not info.is_dir()}
+    try:
+        return {f"{below}{entry.name}" for below, entry in _walk(str(path), "", frozenset(), hidden=True)}
+    except OSError as error:
+        raise _unreadable(error) from error
+
+
 def class_folders(path: Path) -> tuple[str, ...]:
     """Return the names of the folders in a folder, sorted, without hidden ones.
 
@@ -149,10 +168,13 @@ def _in_folder(path: Path, layout: Layout) -> list[ImageFile]:
     trees: dict[str, list[ImageFile]] = {}
     try:
         for below, entry in _walk(str(path), "", frozenset()):
-            found = layout.pattern.fullmatch(f"{layout.top}{below}{entry.name}")
+            name = f"{below}{entry.name}"
+            found = layout.pattern.fullmatch(layout.top + name)
             if found:
-                kind = sys.intern(found["kind"])  # one string shared by all images of a class: there may be a million
-                one = ImageFile(layout.split(found), kind, entry.name, entry.stat().st_size, None, below, path, None)
+                # One string shared by all images of a class: there may be a million.
+                kind, above = sys.intern(found["kind"]), sys.intern(name.removesuffix(found["file"]))
+                size = entry.stat().st_size
+                one = ImageFile(layout.split(found), kind, found["file"], size, None, above, path, None)
                 trees.setdefault(found["root"], []).append(one)
     except OSError as error:
         raise _unreadable(error) from error
@@ -160,18 +182,39 @@ def _in_folder(path: Path, layout: Layout) -> list[ImageFile]:
 
 
 def _visible(folder: str) -> list[os.DirEntry[str]]:
+    return [entry for entry in _entries(folder) if not _is_hidden(entry)]
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        return sorted((entry for entry in entries if not HIDDEN.match(f"{entry.name}/")), key=lambda entry: entry.name)
+        return sorted(entries, key=lambda entry: entry.name)
 
 
-def _walk(folder: str, below: str, above: frozenset[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield every file that is not hidden, by name; links are followed unless they lead back to a parent folder."""
+def _is_hidden(entry: os.DirEntry[str]) -> bool:
+    return HIDDEN.match(f"{entry.name}/") is not None
+
+
+def _walk(
+    folder: str, below: str, above: frozenset[str], *, hidden: bool = False
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield every file by name, and with `hidden` also files and folders that are hidden.
+
+    Links are followed unless they lead back to a parent folder.
+    """
     above |= {os.path.realpath(folder)}
-    for entry in _visible(folder):
-        if not entry.is_dir():
+    for entry in _entries(folder) if hidden else _visible(folder):
+        if not entry.is_dir() or _is_hidden(entry):
+            _check_link(entry)
             yield below, entry
         elif os.path.realpath(entry.path) not in above:
-            yield from _walk(entry.path, f"{below}{entry.name}/", above)
+            yield from _walk(entry.path, f"{below}{entry.name}/", above, hidden=hidden)
+
+
+def _check_link(entry: os.DirEntry[str]) -> None:
+    if entry.is_symlink() and not _is_hidden(entry) and not Path(entry.path).exists():
+        raise DataError(
+            f"Expected a file or folder behind the link {entry.path}, which points to nothing. Correct or remove it."
+        )
 
 
 def _outermost(trees: Mapping[str, list[ImageFile]]) -> list[ImageFile]:

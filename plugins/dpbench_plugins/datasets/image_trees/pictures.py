@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import DataError, Records, Split, Splits
+from dpbench import DataError, Records, Split, Splits, decode_image
 from dpbench_plugins.datasets.image_trees.listing import ImageFile, read_bytes
 
 if TYPE_CHECKING:
@@ -34,14 +33,11 @@ class Picture:
         Raises:
             DataError: it cannot be read, is not what the archive lists, or does not decode.
         """
-        from PIL import Image
-
         content = self._read(file)
         try:
-            image = Image.open(io.BytesIO(content))
-            image.load()
-        except Exception as error:  # decoders raise many kinds
-            raise self._broken(file, f"its {len(content):,} bytes do not decode as an image") from error
+            image = decode_image(content, file.file, _where(file))
+        except DataError as error:
+            raise DataError(f"{error} {self.advice}") from error
         return image if self.mode is None else self._converted(image, file, self.mode)
 
     def _read(self, file: ImageFile) -> bytes:
@@ -64,8 +60,11 @@ class Picture:
             raise self._broken(file, str(error)) from error
 
     def _broken(self, file: ImageFile, why: str) -> DataError:
-        name = f"{file.split} image {file.kind}/{file.file}"
-        return DataError(f"Expected a readable {name} in {file.path}: {why}. {self.advice}")
+        return DataError(f"Expected a readable {_where(file)}: {why}. {self.advice}")
+
+
+def _where(file: ImageFile) -> str:
+    return f"{file.split} image {file.kind}/{file.file} in {file.path}"
 
 
 def digest(files: Sequence[ImageFile]) -> str:

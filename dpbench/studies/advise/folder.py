@@ -14,12 +14,16 @@ from torch import Tensor
 from dpbench.api import Extractor, Records, Split, Task
 from dpbench.data import cache
 from dpbench.data.concat import Concat
+from dpbench.data.keys import identify_images
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.harness.hints import suggest_network
 from dpbench.harness.roles import cut
 from dpbench.records.protocol import SplitRule
 from dpbench.support.files import IMAGES
 
+READER = "image-file-RGB-1"
+"""What `read_image` makes of a file: the same as the dataset `imagefolder`, which names it alike, so that features of
+images that a run has extracted are found, and the other way round."""
 WANTED = "train/CLASS/IMAGE, with two or more class folders"
 
 
@@ -45,6 +49,8 @@ def open_public(
     """Return the public images of a folder, cut as `dpbench run --dataset imagefolder:FOLDER` cuts them.
 
     Covered: no private image is opened and no test image is looked for; names of files and class folders are read.
+    Cached features of public images are found by the bytes of those images, also in files that have private rows, of
+    which only the checksum is computed.
 
     Args:
         folder: with train/CLASS/IMAGE.
@@ -63,11 +69,12 @@ def open_public(
     if not len(public):
         raise SpecError("Expected public images, got none: advice is made from them. Raise --public-fraction.")
     places = [files[row] for row in public.tolist()]
-    split = Split(Records([str(place) for place in places], read_image), labels[public.numpy()])
+    records = Records([str(place) for place in places], read_image, keys=compute_keys(places), reader=READER)
+    split = Split(records, labels[public.numpy()])
     if hint:
         suggest_network(split.images)
-    source = cache.source_of(digest_of(places, folder), "public", len(places), extractor)
-    x = cache.load_features(split, source, extractor, device).to(device, torch.float32)
+    images = identify_images(split, "", "public")
+    x = cache.load_features(split, images, extractor, device).to(device, torch.float32)
     return PublicPart(x, torch.from_numpy(split.labels).to(device), len(private), classes)
 
 
@@ -107,19 +114,16 @@ def read_image(place: str) -> Image.Image:
         return whole.convert("RGB")
 
 
-def digest_of(files: list[Path], folder: Path) -> str:
-    """Identify public images by their names and bytes.
+def compute_keys(files: list[Path]) -> list[bytes]:
+    """Return the SHA-256 of each file.
 
     Raises:
         DataError: one cannot be read.
     """
-    total = hashlib.sha256()
-    for file in files:
-        try:
-            total.update(f"{file.relative_to(folder)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
-        except OSError as error:
-            raise DataError(f"Cannot read the public image {file}: {error.strerror}.") from error
-    return total.hexdigest()
+    try:
+        return [hashlib.sha256(file.read_bytes()).digest() for file in files]
+    except OSError as error:
+        raise DataError(f"Cannot read the public image {error.filename}: {error.strerror}.") from error
 
 
 def _is_image(file: Path) -> bool:

@@ -20,6 +20,7 @@ from dpbench_plugins.datasets.image_trees.pictures import (
     digest,
     fingerprint,
     open_splits,
+    records,
 )
 from dpbench_plugins.datasets.image_trees.units import with_units
 
@@ -36,6 +37,7 @@ __all__ = [
     "fingerprint",
     "list_images",
     "open_splits",
+    "records",
     "with_checksums",
     "with_units",
 ]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,16 +23,17 @@ from dpbench_plugins.extractors.pixels import Pixels
 from PIL import Image
 from torch import Tensor
 
-from dpbench import DataError, Dataset, Extractor, Records, Split
+from dpbench import DataError, Dataset, Extractor, Records, Split, Splits
 from dpbench.data import cache, duplicates, extraction, outlook
 from dpbench.data.holdings import holdings
 from dpbench.data.keys import identify_images
-from dpbench.errors import OutputError
+from dpbench.errors import LawBroken, OutputError
 from dpbench.harness.roles import assign
 from dpbench.records.protocol import SplitRule
 from dpbench.records.spec import make_spec
 from dpbench.studies.advise.folder import open_public
 from dpbench.support import progress
+from dpbench.testing import DatasetLaws
 from tests.test_cli import Output, called
 from tests.test_roles import parts
 
@@ -253,6 +258,28 @@ def test_keys_that_identify_no_image_are_refused() -> None:
         identify_images(Split(crc, np.zeros(1, np.int64)), "data", "train")
 
 
+@pytest.mark.parametrize("key", [lambda level: level % 2, lambda level: secrets.randbits(8)])
+def test_the_laws_refuse_keys_that_images_share_and_keys_that_change(key: Callable[[int], int]) -> None:
+    @dataclass(frozen=True)
+    class Greys(Dataset):
+        name: ClassVar[str] = "greys"
+        classes: ClassVar[tuple[str, ...]] = ("dark", "light")
+        licence: ClassVar[str] = "CC0"
+        citation: ClassVar[str] = "none"
+
+        def load(self) -> Splits:
+            keys = [hashlib.sha256(bytes([key(level)])).digest() for level in range(4)]
+            records = Records(range(4), partial(Image.new, "L", (2, 2)), keys=keys, reader="grey-1")
+            split = Split(records, np.array([0, 0, 1, 1]))
+            return Splits(split, split, "greys")
+
+    class Laws(DatasetLaws):
+        dataset = Greys()
+
+    with pytest.raises(LawBroken, match="keys of images change|shares the key"):
+        Laws().test_keys_tell_images_apart()
+
+
 def test_places_that_are_bytes_are_their_own_keys() -> None:
     def keys(places: list[bytes], reader: str) -> tuple[str, bool]:
         records = Records(places, lambda place: Image.frombytes("L", (1, 1), place), "as published", reader=reader)
@@ -301,12 +328,12 @@ def test_features_that_do_not_fit_on_the_disk_are_refused_after_a_batch(
 ) -> None:
     row = 6 * 6 * 3 * 4
     monkeypatch.setattr(extraction, "SHARD", 8)
-    free = (1, 1, 2 * 2 * TRAIN * row - 1)
-    monkeypatch.setattr(outlook.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(*free))
+    disk = SimpleNamespace(free=2 * 2 * TRAIN * row - 1)  # the features, and all shards until they are whole
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: disk)
     with pytest.raises(OutputError, match=r"^Expected 1 MB free for the features of 40 images \(1 MB in the end\) in "):
         features(ImageFolder(str(photos)))
     assert not list((fresh_cache / "features").rglob("shard-*"))
-    free = (1, 1, 2 * 2 * TRAIN * row)
+    disk.free += 1
     features(ImageFolder(str(photos)))
 
 

@@ -192,7 +192,7 @@ def _extracted(
 ) -> Iterator[np.ndarray]:
     """Yield the features of all images, in blocks; those that were not found are extracted."""
     copied = images.rows - len(found.missing)
-    if copied and (found.missing or progress.shows_everything()):
+    if copied and progress.shows_everything():
         progress.line(
             f"{copied:,} of {images.rows:,} {images.split} images have features by {extractor.name} in the cache."
         )

@@ -90,15 +90,15 @@ def find_rows(folder: Path, made_of: Mapping[str, Any], keys: np.ndarray, made_w
     A damaged entry is named on stderr and left to whoever asks for it.
     """
     wanted = [key.tobytes() for key in keys]
-    entries = [entry for manifest in sorted(folder.glob("*/manifest.json")) if (entry := _entry(manifest, made_of))]
-    makers = dict.fromkeys([made_with, *(entry.made_with for entry in entries)])
-    for maker in makers:
-        of_maker = [entry for entry in entries if entry.made_with == maker]
-        if set(wanted) <= set().union(*(entry.row_of for entry in of_maker)):
-            found = _collect(of_maker, wanted, maker, read)
+    manifests = (file for file in sorted(folder.glob("*/manifest.json")) if file.parent.suffix != ".partial")
+    entries = [entry for manifest in manifests if (entry := _entry(manifest, made_of))]
+    for maker in dict.fromkeys([made_with, *(entry.made_with for entry in entries)]):
+        whole = set().union(*(entry.row_of for entry in entries if entry.made_with == maker))
+        if whole.issuperset(wanted):
+            found = _collect(entries, wanted, maker, read)
             if not found.missing:
                 return found
-    return _collect([entry for entry in entries if entry.made_with == made_with], wanted, made_with, read)
+    return _collect(entries, wanted, made_with, read)
 
 
 def _entry(file: Path, made_of: Mapping[str, Any]) -> Entry | None:
@@ -110,18 +110,21 @@ def _entry(file: Path, made_of: Mapping[str, Any]) -> Entry | None:
         return None
 
 
-def _collect(entries: Sequence[Entry], wanted: Sequence[bytes], made_with: str, read: Read) -> FoundRows:
+def _collect(entries: list[Entry], wanted: Sequence[bytes], made_with: str, read: Read) -> FoundRows:
+    """Look for images in the entries of one maker, the largest first; those that are damaged leave the list."""
     place, row = np.full(len(wanted), -1), np.zeros(len(wanted), np.int64)
     features: list[np.ndarray] = []
-    for entry in sorted(entries, key=lambda entry: -len(entry.row_of)):
-        open_places = np.flatnonzero(place < 0).tolist()
-        rows = {at: entry.row_of[wanted[at]] for at in open_places if wanted[at] in entry.row_of}
+    of_maker = [entry for entry in entries if entry.made_with == made_with]
+    for entry in sorted(of_maker, key=lambda entry: -len(entry.row_of)):
+        left = np.flatnonzero(place < 0).tolist()
+        rows = {at: entry.row_of[wanted[at]] for at in left if wanted[at] in entry.row_of}
         if not rows:
             continue
         try:
             features.append(read(entry.folder))
         except DamagedFile as error:
             print(f"dpbench: {error} Nothing of it is used.", file=sys.stderr)
+            entries.remove(entry)
             continue
         at = list(rows)
         place[at], row[at] = len(features) - 1, list(rows.values())

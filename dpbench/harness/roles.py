@@ -17,6 +17,7 @@ from dpbench.data.concat import Concat
 from dpbench.data.duplicates import Hashes
 from dpbench.data.groups import keep_test_groups, take_groups
 from dpbench.data.ignored import report_ignored_by
+from dpbench.data.keys import identify_images
 from dpbench.data.units import check_units, join_units, number_units, shared_units
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.cutting import cut_rows
@@ -379,8 +380,7 @@ def _features(splits: Splits, name: str, extractor: Extractor | Concat, device: 
     assert split is not None
     if isinstance(split.images, Features):
         return _as_they_are(split.images, extractor)
-    source = cache.source_of(splits.digest, name, len(split.labels), extractor)
-    return cache.load_features(split, source, extractor, device)
+    return cache.load_features(split, identify_images(split, splits.digest, name), extractor, device)
 
 
 def _as_they_are(features: Features, extractor: Extractor | Concat) -> Tensor:

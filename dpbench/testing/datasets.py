@@ -12,6 +12,7 @@ from PIL.Image import Image
 
 from dpbench.api import Dataset, Split
 from dpbench.data.groups import check_groups, take_groups
+from dpbench.data.keys import identify_images
 from dpbench.data.reading import PerImage, itself
 from dpbench.data.units import check_units
 from dpbench.errors import DataError, LawBroken
@@ -119,6 +120,20 @@ class DatasetLaws(Laws):
             for index in reversed(picked):
                 same = read[index] == _content(second([index], thorough=True)[0])
                 expect(same, f"{name}: image {index} follows from the images that were read before it.")
+
+    def test_keys_tell_images_apart(self) -> None:
+        """Images with equal keys (`Records.keys`) are equal, and keys are the same after a fresh load."""
+        again = dict(self._splits())
+        for name, split in self._splits():
+            found, second = (identify_images(one, "", name).keys for one in (split, again[name]))
+            if found is None or second is None:
+                continue
+            expect(np.array_equal(found, second), f"{name}: the keys of images change between loads.")
+            images: dict[bytes, tuple[str, tuple[int, int], bytes]] = {}
+            for index in _picked(len(split.images)):
+                content = _content(split.images[index])
+                same = images.setdefault(found[index].tobytes(), content) == content
+                expect(same, f"{name}: image {index} shares the key of another image: use SHA-256 of its stored bytes.")
 
     def test_all_others_are_the_same_in_a_copy_without_one_record(self) -> None:
         """In a copy of the data that lacks one image, every other image and its label are equal, bit for bit.

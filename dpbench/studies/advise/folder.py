@@ -18,12 +18,16 @@ from dpbench.data import cache
 from dpbench.data.concat import Concat
 from dpbench.data.decoding import decode_image
 from dpbench.data.ignored import report_ignored
+from dpbench.data.keys import identify_images
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.harness.raw_pixels import refuse_raw_pixels
 from dpbench.harness.roles import cut
 from dpbench.records.protocol import SplitRule
 from dpbench.support.files import IMAGES
 
+READER = "image-file-RGB-1"
+"""What `read_image` makes of a file: the same as the dataset `imagefolder`, which names it alike, so that features of
+images that a run has extracted are found, and the other way round."""
 WANTED = "train/CLASS/IMAGE, with two or more class folders"
 
 
@@ -49,6 +53,8 @@ def open_public(
     """Return the public images of a folder, cut as `dpbench run --dataset imagefolder:FOLDER` cuts them.
 
     Covered: no private image is opened and no test image is looked for; names of files and class folders are read.
+    Cached features of public images are found by the bytes of those images, also in files that have private rows, of
+    which only the checksum is computed.
 
     Args:
         folder: with train/CLASS/IMAGE, also in folders below the class.
@@ -67,11 +73,12 @@ def open_public(
     if not len(public):
         raise SpecError("Expected public images, got none: advice is made from them. Raise --public-fraction.")
     places = [files[row] for row in public.tolist()]
-    split = Split(Records([str(place) for place in places], read_image), labels[public.numpy()])
+    records = Records([str(place) for place in places], read_image, keys=compute_keys(places), reader=READER)
+    split = Split(records, labels[public.numpy()])
     if not named:
         refuse_raw_pixels(split.images, extractor)
-    source = cache.source_of(digest_of(places, folder), "public", len(places), extractor)
-    x = cache.load_features(split, source, extractor, device).to(device, torch.float32)
+    images = identify_images(split, "", "public")
+    x = cache.load_features(split, images, extractor, device).to(device, torch.float32)
     return PublicPart(x, torch.from_numpy(split.labels).to(device), len(private), classes)
 
 
@@ -114,20 +121,20 @@ def read_image(place: str) -> Image.Image:
     return whole.convert("RGB")
 
 
-def digest_of(files: list[Path], folder: Path) -> str:
-    """Identify public images by their names and bytes.
+def compute_keys(files: list[Path]) -> list[bytes]:
+    """Return the SHA-256 of each file.
 
     Raises:
         DataError: one cannot be read.
     """
-    total = hashlib.sha256()
+    keys = []
     for file in files:
         try:
-            total.update(f"{file.relative_to(folder)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+            keys.append(hashlib.sha256(file.read_bytes()).digest())
         except OSError as error:
             why = "it points to nothing" if file.is_symlink() and not file.exists() else error.strerror
             raise DataError(f"Cannot read the public image {file}: {why}.") from error
-    return total.hexdigest()
+    return keys
 
 
 def _below(folder: Path, below: str, above: frozenset[str]) -> Iterator[str]:

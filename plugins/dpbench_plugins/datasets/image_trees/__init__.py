@@ -22,6 +22,7 @@ from dpbench_plugins.datasets.image_trees.pictures import (
     digest,
     fingerprint,
     open_splits,
+    records,
 )
 from dpbench_plugins.datasets.image_trees.tables import check_names, read_rows, table_name
 from dpbench_plugins.datasets.image_trees.units import with_units
@@ -43,6 +44,7 @@ __all__ = [
     "list_images",
     "open_splits",
     "read_rows",
+    "records",
     "table_name",
     "with_checksums",
     "with_groups",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import struct
@@ -47,6 +48,7 @@ class ImageFile(NamedTuple):
     below: str  # the folders between `tree` and the file
     tree: Path  # a zip, or a folder
     packed: zipfile.ZipInfo | None  # None: in a folder
+    sha256: str = ""  # hexadecimal, of the bytes; known where a folder was read in full
 
     @property
     def path(self) -> Path:
@@ -110,7 +112,7 @@ def class_folders(path: Path) -> tuple[str, ...]:
 
 
 def with_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
-    """Return the images with their CRC-32; those in a folder are read in full for it.
+    """Return the images with their CRC-32; those in a folder are read in full for it, and have their SHA-256 too.
 
     Raises:
         DataError: one cannot be read.
@@ -134,7 +136,7 @@ def read_bytes(file: ImageFile) -> bytes:
 
 def _hashed(file: ImageFile) -> ImageFile:
     content = read_bytes(file)
-    return file._replace(size=len(content), crc=zlib.crc32(content))
+    return file._replace(size=len(content), crc=zlib.crc32(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def _in_zip(path: Path, layout: Layout) -> list[ImageFile]:

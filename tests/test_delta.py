@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_a_result_states_the_delta_that_its_size_asks_for(fraction: float, tmp_p
 
 
 def test_several_runs_find_the_results_whose_delta_followed_from_the_data(capsys: Output, tmp_path: Path) -> None:
-    many = {"seeds": 1, "public_fraction": 0.01, "out": tmp_path}
+    many: dict[str, Any] = {"seeds": 1, "public_fraction": 0.01, "out": tmp_path}
     first = dpbench.run(["dp-sgd:steps=2", "jl:steps=2,k=1"], large_data(), **many)
     assert {record.spec.delta for record in first.records} == {1e-6}
     written = {file: file.stat().st_mtime_ns for file in tmp_path.glob("*.json")}

@@ -23,6 +23,7 @@ from dpbench import Features, Split, Splits
 from dpbench.analysis.description import describe_result
 from dpbench.analysis.paired import correct_bits
 from dpbench.analysis.reader import StoredResult, read_results
+from dpbench.analysis.word import list_author_word
 from dpbench.board.build import verify_leaderboard
 from dpbench.board.index import Index
 from dpbench.board.verify.expectations import Expectations
@@ -392,6 +393,11 @@ def test_a_rerun_finds_correct_predictions_moved_from_one_group_to_another(resul
     moved = {**(result.seeds[0].group_correct or {}), "sex": sex}
     seeds = (result.seeds[0].model_copy(update={"group_correct": moved}), *result.seeds[1:])
     assert judge(rerun_of(result), result.model_copy(update={"seeds": seeds})).outcome == "differs"
+
+
+def test_which_image_is_in_which_group_is_the_authors_word_until_a_rerun_has_counted(result: Result) -> None:
+    said = "which group each test image is in"
+    assert said in list_author_word(result) and said not in list_author_word(result, {"task.groups"})
 
 
 def test_show_says_accuracy_by_group_and_what_privacy_costs_where_the_folder_knows(

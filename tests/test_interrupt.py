@@ -156,3 +156,36 @@ print("went on")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
     assert (done.stdout, done.stderr, done.returncode) == ("went on\n", "", 0)
+
+
+POOL = """
+import time
+from pathlib import Path
+import typer
+from dpbench.cli import interrupt
+from dpbench.cli.output import report_interrupt
+from dpbench.support.processes import process_pool
+
+if __name__ == "__main__":
+    interrupt.take_over()
+    try:
+        with interrupt.raising(), report_interrupt("Done."), process_pool(2) as pool:
+            waiting = pool.map(time.sleep, [60] * 8)
+            Path("mark").touch()
+            list(waiting)
+    except typer.Exit as ended:
+        raise SystemExit(ended.exit_code) from None
+"""
+
+
+@pytest.mark.parametrize("seconds", [0.0, *(pytest.param(n / 10, marks=pytest.mark.slow) for n in range(1, 10))])
+def test_workers_of_a_pool_that_is_interrupted_end_without_a_word(seconds: float, tmp_path: Path) -> None:
+    (tmp_path / "pool.py").write_text(POOL, encoding="utf-8")
+    process = subprocess.Popen([sys.executable, "pool.py"], cwd=tmp_path, text=True, start_new_session=True,
+                               stderr=subprocess.PIPE)  # fmt: skip
+    while not (tmp_path / "mark").exists() and process.poll() is None:
+        time.sleep(0.005)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=50)
+    check_interrupted(process.returncode, err)

@@ -100,6 +100,9 @@ def run_arguments(out: Path, *more: str) -> list[str]:
         ("--learner dp-sgd --extractor pixels:size=0", "Expected size=0 >= 1"),
         ("--learner dp-sgd --epsilon 0", "epsilon=0.0"),
         ("--learner dp-sgd --epsilon -1", "epsilon=-1.0"),
+        ("--learner dp-sgd --epsilon 0,5", "Expected --epsilon above 0: 0,5 is two values, 0 and 5; write 0.5."),
+        ("--learner dp-sgd --train-fraction 0,25", "0,25 is two values, 0 and 25; write 0.25."),
+        ("--learner dp-sgd:steps=true", "Expected steps=true in learner 'dp-sgd' to be a whole number or auto."),
         ("--learner dp-sgd --epsilon nan", "epsilon=nan"),
         ("--learner dp-sgd --delta 0.01", "Expected delta=0.01 in (0, 1/n) with n=1294"),
         ("--learner dp-sgd --seeds 0", "at least one"),
@@ -118,6 +121,9 @@ def test_a_bad_flag_of_run_is_refused_in_one_sentence(capsys: Output, tmp_path: 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
+        ("list imagefolder", "got 'imagefolder'. It is a dataset: dpbench data info imagefolder:FOLDER describes it."),
+        ("list pixels", "got 'pixels'. It is an extractor: dpbench list extractors describes it."),
+        ("list dataset", "got 'dataset'. Did you mean 'datasets'?"),
         ("check pixel", "Unknown component 'pixel'. Did you mean 'pixels'?"),
         ("budget --release steps=1", "exactly one of --epsilon"),
         ("budget --release steps=1 --epsilon 0", "Expected --epsilon 0.0 to be positive"),

@@ -65,10 +65,23 @@ def leave(kept: str = KEPT) -> NoReturn:
     clear = _CLEAR if os.isatty(2) else ""
     with suppress(OSError):
         os.write(2, f"{clear}dpbench: Interrupted. {kept}\n".encode())  # print may be what was interrupted
-    if "multiprocessing" in sys.modules:
-        for worker in sys.modules["multiprocessing"].active_children():
-            worker.kill()
+    if "multiprocessing.util" in sys.modules:
+        _end_workers()
     os._exit(CODE)
+
+
+def _end_workers() -> None:
+    """Kill the workers of pools, and free what they shared, whose loss multiprocessing would report."""
+    import multiprocessing.util
+    import threading
+
+    last = threading.Timer(1, os._exit, [CODE])
+    last.daemon = True
+    last.start()
+    for worker in multiprocessing.active_children():
+        worker.kill()
+    with suppress(Exception):
+        multiprocessing.util._run_finalizers()  # type: ignore[attr-defined]
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import gc
 import math
-import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +32,7 @@ from dpbench.site.group_tables import GroupTable, tabulate_groups
 from dpbench.site.looks import Look
 from dpbench.site.render import PREVIEW, Renderer, renderer
 from dpbench.site.settings import Settings
+from dpbench.support.processes import process_pool
 from dpbench.support.validation import misfit
 
 RAW = 20_000  # characters of a raw file that its page shows
@@ -76,8 +76,7 @@ def write_entries(site: Site, folder: Path) -> Iterator[None]:
             _write(batch, shared)
         yield
         return
-    # Spawned: a fork of a process that has threads, as torch's, may hang.
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    with process_pool(processes) as pool:
         pending: list[Future[None]] = [pool.submit(write_batch, batch) for batch in batches]
         try:
             yield

@@ -10,7 +10,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +22,7 @@ from dpbench.board.verify.plan_check import check_plan_of
 from dpbench.errors import Complaint
 from dpbench.records.result import Result
 from dpbench.records.tolerance import close
+from dpbench.support.processes import process_pool
 
 MANY = 400  # files from which on processes are worth their start
 CHUNK = 100
@@ -90,8 +90,7 @@ def _ordered_map(count: int) -> Iterator[OrderedMap]:
     if count < MANY or workers < 2:
         yield _SerialMap()
         return
-    # Forked children of a process with threads may hang: new ones are started.
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    with process_pool(workers) as pool:
         yield _PoolMap(pool)
 
 

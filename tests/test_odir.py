@@ -94,7 +94,7 @@ def test_no_patient_is_in_both_splits_and_the_hash_of_the_number_decides(data_fo
 def test_two_numbers_of_one_person_are_one_patient(data_folder: Path) -> None:
     put(data_folder)
     splits = Odir().load()
-    unit = {}
+    unit: dict[str, int] = {}
     for split, images in zip((splits.train, splits.test), names(splits), strict=True):
         assert split.units is not None
         unit |= dict(zip(images, split.units.tolist(), strict=True))
@@ -165,7 +165,7 @@ def test_the_digest_changes_with_the_data(data_folder: Path, change: str) -> Non
     if change == "image":
         (folder / IMAGES / "3_left.jpg").write_bytes(picture(1))
     else:
-        lines[0] |= {"label": {"label": "O"}, "patient": {"patient": 77}, "sex": {"sex": "Male"}}[change]
+        lines[0][change] = {"label": "O", "patient": 77, "sex": "Male"}[change]
         (folder / "full_df.csv").write_bytes(table("full_df.csv", lines))
     assert Odir().load().digest != first
 

@@ -203,7 +203,7 @@ def _cut(rows: Any, image: str) -> tuple[Any, Any]:
         for batch in stored.select_columns(image).iter(batch_size=BATCH)
         for one in batch[image]
     ]
-    return tuple(  # type: ignore[return-value]
+    return tuple(
         rows.select([place for place, test in enumerate(tested) if test is wanted]) for wanted in (False, True)
     )
 

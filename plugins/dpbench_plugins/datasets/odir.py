@@ -138,7 +138,7 @@ def _read(table: Path) -> dict[str, Line]:
     """Return what the table says of each image, by its file name."""
     name = _name(table)
     where, rows = table_name(table, name), read_rows(table, name, TABLES[name], ADVICE)
-    lines = dict(_line(*row.values(), where) for row in rows)
+    lines = dict(_line(tuple(row.values()), where) for row in rows)
     if len(lines) < len(rows):
         raise DataError(
             f"Expected every image once in {where}, got {len(rows):,} lines for {len(lines):,} images. {ADVICE}"
@@ -146,8 +146,9 @@ def _read(table: Path) -> dict[str, Line]:
     return lines
 
 
-def _line(image: str, patient: str, age: str, sex: str, label: str, where: str) -> tuple[str, Line]:
-    """Return the file name of an image and what its line says."""
+def _line(row: tuple[str, ...], where: str) -> tuple[str, Line]:
+    """Return the file name of an image and what its line says, whose columns are those of `TABLES`."""
+    image, patient, age, sex, label = row
     kind = label.strip("[]'")
     if len(kind) != 1 or kind not in KINDS:
         raise DataError(

@@ -120,8 +120,8 @@ def with_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
     return sorted(file if file.packed else _hashed(file) for file in files)
 
 
-def read_bytes(file: ImageFile) -> bytes:
-    """Return the bytes of an image.
+def read_unpacked(file: ImageFile) -> bytes:
+    """Return the bytes of an image, unpacked if it is in a zip.
 
     Raises:
         DataError: it cannot be read.
@@ -135,7 +135,7 @@ def read_bytes(file: ImageFile) -> bytes:
 
 
 def _hashed(file: ImageFile) -> ImageFile:
-    content = read_bytes(file)
+    content = read_unpacked(file)
     return file._replace(size=len(content), crc=zlib.crc32(content), sha256=hashlib.sha256(content).hexdigest())
 
 

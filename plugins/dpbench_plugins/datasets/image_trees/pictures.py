@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from dpbench import DataError, Records, Split, Splits, decode_image
-from dpbench_plugins.datasets.image_trees.listing import ImageFile, read_bytes
+from dpbench_plugins.datasets.image_trees.listing import ImageFile, read_unpacked
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -139,7 +139,7 @@ def fingerprint(files: Sequence[ImageFile]) -> str:
         for number, file in enumerate(mine):
             total.update(_line(file, str(file.size)))
             if number % step == 0:
-                total.update(read_bytes(file))
+                total.update(read_unpacked(file))
     return total.hexdigest()
 
 

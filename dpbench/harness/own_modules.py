@@ -83,7 +83,7 @@ def _within(module: str, names: Set[str]) -> bool:
 
 @cache
 def _installed(module: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Import all modules of the distributions that bring this one; return names of distributions and topmost packages."""
+    """Import all modules of the distributions that bring this one; return the names of these and of top packages."""
     brings = _distributions_of(module)
     found = {name for one in brings for name in _top_names(one) if package_of(name) not in LIBRARIES}
     for name in sorted(found):

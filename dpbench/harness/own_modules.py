@@ -72,7 +72,8 @@ def import_own(cls: type) -> OwnModules:
         installed |= found[1]
     names = {package_of(base.__module__) for base in bases if not _within(base.__module__, installed)}
     known = dict(sys.modules)
-    whole = tuple(module for name, module in known.items() if _within(name, installed))
+    named = (module for name, module in known.items() if _within(name, installed))
+    whole = tuple(module for module in named if isinstance(module, ModuleType))  # Python lets None stand for one
     return OwnModules(frozenset(installed | names), frozenset(brought_by), whole, frozenset(known))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -269,6 +270,28 @@ def test_what_lies_around_and_no_distribution_brings_is_refused_if_a_fit_imports
     (tmp_path / "site" / f"{name}loose.py").write_text("")
     with pytest.raises(NotPure, match=rf"changed module `{name}loose`"):
         ran(name)
+
+
+@pytest.mark.parametrize("whose", ["its own", "another"])
+def test_of_projects_that_are_edited_only_another_may_be_imported_late(
+    whose: str, install: Install, tmp_path: Path
+) -> None:
+    name = install('import importlib\nimportlib.import_module("{name}side")\nreturn ask()', False)
+    (tmp_path / "edited").mkdir()
+    (tmp_path / "edited" / f"{name}side.py").write_text("")
+    sys.path.append(str(tmp_path / "edited"))  # the fixture's patch takes it away again
+    other = name if whose == "its own" else f"{name}other"
+    info = tmp_path / "site" / f"{other}-1.0.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {other}\nVersion: 1.0\n")
+    (info / "direct_url.json").write_text(
+        json.dumps({"url": (tmp_path / "edited").as_uri(), "dir_info": {"editable": True}})
+    )
+    if whose == "another":
+        assert len(ran(name).seeds) == 1
+    else:
+        with pytest.raises(NotPure, match=rf"changed module `{name}side`"):
+            ran(name)
 
 
 def test_modules_that_fail_exit_or_are_scripts_are_passed_over(install: Install, tmp_path: Path) -> None:

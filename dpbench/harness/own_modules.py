@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -35,46 +35,63 @@ class OwnModules:
     """A learner's own modules as they are before a fit."""
 
     names: frozenset[str]  # of modules, and of packages with all below them
-    whole: tuple[ModuleType, ...]  # those that a distribution brings
+    brought_by: frozenset[str]  # distributions
+    whole: tuple[ModuleType, ...]  # what these bring
     known: frozenset[str]  # whatever was imported
 
     def left_out(self, module: str) -> bool:
         """Say whether a module is a library's or another distribution's, and was imported since."""
-        return module not in self.known and not _within(module, self.names) and _is_distributed(module)
+        return module not in self.known and not _within(module, self.names) and self._is_of_others(module)
 
     def imported_since(self) -> str | None:
-        """Name a module that is the learner's own, or that no distribution brings, and was imported since."""
-        new = [(name, module) for name, module in list(sys.modules.items()) if name not in self.known]
-        named = (name for name, module in new if _within(name, self.names) or _is_loose(name, module))
-        return next(named, None)
+        """Name a module that was imported since and is the learner's own, or a file of no other distribution."""
+        new = [name for name in list(sys.modules) if name not in self.known]
+        return next((name for name in new if _within(name, self.names) or self._is_loose(name)), None)
+
+    def _is_loose(self, module: str) -> bool:
+        file = _file_of(module)
+        return file is not None and file.suffix == ".py" and not self._is_of_others(module)
+
+    def _is_of_others(self, module: str) -> bool:
+        """Say whether a module is a library's, or whether another distribution brings it."""
+        if package_of(module) in LIBRARIES:
+            return True
+        path, file = tuple(sys.path), _file_of(module)
+        named = _packages(path).get(module.partition(".")[0], ())
+        edited = [name for folder, name in _edited(path).items() if file is not None and folder in file.parents]
+        return bool({*named, *edited} - self.brought_by)
 
 
 def import_own(cls: type) -> OwnModules:
     """Import the modules that are a learner's own."""
     bases = [base for base in cls.__mro__ if package_of(base.__module__) not in LIBRARIES | {"builtins"}]
-    installed = frozenset[str]().union(*(_installed(base.__module__) for base in bases))
-    names = installed | {package_of(base.__module__) for base in bases if not _within(base.__module__, installed)}
+    brought_by, installed = set[str](), set[str]()
+    for base in bases:
+        found = _installed(base.__module__)
+        brought_by |= found[0]
+        installed |= found[1]
+    names = {package_of(base.__module__) for base in bases if not _within(base.__module__, installed)}
     known = dict(sys.modules)
-    whole = tuple(module for name, module in known.items() if _within(name, installed))
-    return OwnModules(names, whole, frozenset(known))
+    named = (module for name, module in known.items() if _within(name, installed))
+    whole = tuple(module for module in named if isinstance(module, ModuleType))  # Python lets None stand for one
+    return OwnModules(frozenset(installed | names), frozenset(brought_by), whole, frozenset(known))
 
 
-def _within(module: str, names: frozenset[str]) -> bool:
+def _within(module: str, names: Set[str]) -> bool:
     parts = module.split(".")
     return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
 
 
 @cache
-def _installed(module: str) -> frozenset[str]:
-    """Import all modules of the distributions that bring this one; return their names, of packages the topmost."""
-    found = set[str]()
-    for brings in _distributions_of(module):
-        found |= {name for name in _top_names(brings) if package_of(name) not in LIBRARIES}
+def _installed(module: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Import all modules of the distributions that bring this one; return the names of these and of top packages."""
+    brings = _distributions_of(module)
+    found = {name for one in brings for name in _top_names(one) if package_of(name) not in LIBRARIES}
     for name in sorted(found):
         for below in _all_modules(name):
             with suppress(Exception, SystemExit):  # whoever needs it says so
                 import_module(below)
-    return frozenset(found)
+    return frozenset(one.name for one in brings), frozenset(found)
 
 
 def _distributions_of(module: str) -> list[Distribution]:
@@ -112,7 +129,7 @@ def _listed(brings: Distribution) -> dict[str, Path]:
 
 
 def _is_found_at(module: str, file: Path) -> bool:
-    """Say whether importing a module would read this file, and not another one of the same name."""
+    """Say whether importing a module would read this file, and not a namesake."""
     with suppress(Exception):
         spec = find_spec(module)
         return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file.resolve()
@@ -145,17 +162,10 @@ def _all_modules(name: str) -> Iterator[str]:
                 yield ".".join((name, *parts))
 
 
-def _is_distributed(module: str) -> bool:
-    """Say whether a module is a library's, or is brought by some distribution."""
-    if package_of(module) in LIBRARIES or module.partition(".")[0] in _packages(tuple(sys.path)):
-        return True
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return file is not None and any(folder in Path(file).parents for folder in _editable(tuple(sys.path)))
-
-
-def _is_loose(name: str, module: ModuleType) -> bool:
-    """Say whether a module is a file that no distribution brings."""
-    return str(getattr(module, "__file__", None)).endswith(".py") and not _is_distributed(name)
+def _file_of(module: str) -> Path | None:
+    """Return the file that an imported module is from, as far as it says so without being asked to import more."""
+    file = getattr(sys.modules.get(module), "__dict__", {}).get("__file__")
+    return Path(file) if isinstance(file, str) else None
 
 
 @cache
@@ -165,9 +175,12 @@ def _packages(path: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 @cache
-def _editable(path: tuple[str, ...]) -> frozenset[Path]:
-    """Return the folders of distributions that are installed as they are edited."""
-    written = map(methodcaller("read_text", "direct_url.json"), distributions())
-    told = [json.loads(text) for text in written if text]
-    urls = [str(one.get("url")) for one in told if one.get("dir_info", {}).get("editable")]
-    return frozenset(Path(unquote(urlsplit(url).path)) for url in urls)
+def _edited(path: tuple[str, ...]) -> dict[Path, str]:
+    """Return the folders of distributions that are installed as they are edited, and their names."""
+    read = methodcaller("read_text", "direct_url.json")
+    written = [(read(one), one.name) for one in distributions()]
+    told = [(json.loads(text), name) for text, name in written if text]
+    folders = [
+        (unquote(urlsplit(one["url"]).path), name) for one, name in told if one.get("dir_info", {}).get("editable")
+    ]
+    return {Path(folder): name for folder, name in folders}

@@ -33,7 +33,7 @@ LAYERS = (
     ("notebook", "site"),
     ("docs",),
     ("cli",),
-    (ROOT, "__main__"),
+    (ROOT,),
 )
 RANK: Mapping[str, int] = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}
 
@@ -41,13 +41,15 @@ RANK: Mapping[str, int] = {room: rank for rank, layer in enumerate(LAYERS) for r
 def room(module: str) -> str:
     """Return the room that a module belongs to: the first part of its name below `dpbench`, or the ring.
 
+    `python -m dpbench` is the command line by another door.
+
     >>> room("dpbench.privacy.core.plan"), room("dpbench.board.verify.checks"), room("dpbench")
     ('privacy.core', 'board', 'dpbench')
     """
     _, *parts = module.split(".")
     if parts[:1] == [RINGS] and len(parts) > 1:
         return f"{RINGS}.{parts[1]}"
-    return parts[0] if parts else ROOT
+    return "cli" if parts == ["__main__"] else parts[0] if parts else ROOT
 
 
 @dataclass(frozen=True)

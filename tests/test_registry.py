@@ -151,18 +151,25 @@ def test_options_from_toml_keep_their_values(install: Install) -> None:
 @pytest.mark.parametrize(
     ("option", "text", "expected"),
     [
-        ("sides", "3.5", "int"),
-        ("sides", "none", "int"),
-        ("noise", "loud", "float"),
-        ("grey", "maybe", "bool"),
+        ("sides", "3.5", "a whole number"),
+        ("sides", "none", "a whole number"),
+        ("noise", "loud", "a number"),
+        ("grey", "maybe", "true or false"),
         ("colour", "hsv", "rgb"),
-        ("limit", "many", "int"),
+        ("limit", "many", "a whole number or auto"),
     ],
 )
 def test_an_option_of_another_type_is_refused(install: Install, option: str, text: str, expected: str) -> None:
     install(GOOD)
     with pytest.raises(SpecError, match=rf"Expected {option}={text} in dataset 'shapes' to be .*{expected}"):
         load().build("dataset", "shapes", {option: text})
+
+
+@pytest.mark.parametrize(("option", "value"), [("sides", True), ("noise", False), ("limit", True)])
+def test_a_truth_value_is_no_number(install: Install, option: str, value: bool) -> None:
+    install(GOOD)
+    with pytest.raises(SpecError, match=rf"Expected {option}={value} in dataset 'shapes' to be a (whole )?number"):
+        load().build("dataset", "shapes", {option: value})
 
 
 @pytest.mark.parametrize("given", ["nan", " nan", math.nan])

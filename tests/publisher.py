@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +34,7 @@ class Server(ThreadingHTTPServer):
         self.refusals: list[int] = []  # statuses of the next answers
         self.content = CONTENT
         self.files: Mapping[str, bytes] = {}
+        self.below = ""  # where the files are in a repository of the Hugging Face hub, if it stands for that
 
     def url(self, path: str = "/x.bin") -> str:
         return f"http://127.0.0.1:{self.server_port}{path}"
@@ -55,10 +58,21 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(302)
             self.send_header("Location", self.path.removeprefix("/to/"))
             return self.end_headers()
-        name = PurePosixPath(self.path.partition("?")[0]).name
-        if name not in server.files and not self.path.startswith("/x"):
-            return self.send_error(404)
-        content = server.files.get(name, server.content) + bytes(server.flood)
+        if self.path.startswith("/api/datasets/"):
+            return self.answer(json.dumps(self.tree()).encode(), 200)
+        content = self.content()
+        return self.send_error(404) if content is None else self.send_part(content, asked)
+
+    def content(self) -> bytes | None:
+        """Return the file that was asked for."""
+        found = self.server.files.get(PurePosixPath(self.path.partition("?")[0]).name)
+        if found is None and self.path.startswith("/x"):
+            found = self.server.content
+        return None if found is None else found + bytes(self.server.flood)
+
+    def send_part(self, content: bytes, asked: str) -> None:
+        """Answer with a file or with the rest of it."""
+        server = self.server
         start = int(asked[6:-1]) if asked and server.ranges else 0
         if server.empty:
             return self.answer(b"", 206)
@@ -66,10 +80,38 @@ class Handler(BaseHTTPRequestHandler):
             return self.send_error(416)
         return self.answer(content[start:], 206 if asked and server.ranges else 200)
 
+    def do_HEAD(self) -> None:
+        """Describe a file, as the Hugging Face hub does before it is downloaded."""
+        self.close_connection = True
+        self.send_response(200)
+        self.as_hub()
+        self.send_header("Content-Length", str(len(self.server.files[PurePosixPath(self.path).name])))
+        self.end_headers()
+
+    def tree(self) -> list[dict[str, object]]:
+        """Return what the hub says of the files of a repository."""
+        return [
+            {
+                "type": "file",
+                "path": f"{self.server.below}/{name}",
+                "size": len(content),
+                "oid": hashlib.sha1(content).hexdigest(),
+                "lfs": {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 100},
+            }
+            for name, content in self.server.files.items()
+        ]
+
+    def as_hub(self) -> None:
+        content = self.server.files.get(PurePosixPath(self.path).name)
+        if self.server.below and content is not None:
+            self.send_header("X-Repo-Commit", "0" * 40)
+            self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+
     def answer(self, content: bytes, status: int) -> None:
         server = self.server
         sent = content[: server.cuts.pop(0)] if server.cuts else content
         self.send_response(status)
+        self.as_hub()
         if server.announce:
             self.send_header("Content-Length", str(max(0, len(content) + server.extra)))
         else:

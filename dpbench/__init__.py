@@ -1,6 +1,8 @@
 """dpbench: a benchmark for differentially private image classification, where the harness owns privacy.
 
-`__all__` is the contract: what a plugin may import. Importing it brings in no torch.
+`__all__` is the contract: what a plugin may import. Importing it brings in no torch. `import dpbench` alone imports
+nothing: it is what runs before the command line decides what Ctrl-C does, so all names are looked up when they are
+first asked for.
 
 For use in a notebook: `run`, `compare`, `results`, `load`, `check`, `dataset`, `figure`, `load_model`,
 and the `Results` and `Model` that they return: `NOTEBOOK`. They are imported when they are first asked for.
@@ -8,10 +10,14 @@ and the `Results` and `Model` that they return: `NOTEBOOK`. They are imported wh
 For any training loop: `receipt`, whose parts and exporters are in `dpbench.receipts`: `RECEIPTS`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+TYPE_CHECKING = False  # type checkers take it for true; `typing` would take as long as all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
+    from dpbench.contract import *  # noqa: F403, which lists what it exports
+    from dpbench.contract import __all__ as __all__
     from dpbench.notebook import Comparison as Comparison
     from dpbench.notebook import Model as Model
     from dpbench.notebook import Results as Results
@@ -25,9 +31,6 @@ if TYPE_CHECKING:
     from dpbench.notebook import run as run
     from dpbench.receipts import Receipt as Receipt
     from dpbench.receipts import receipt as receipt
-
-from dpbench.contract import *  # noqa: F403, which lists what it exports
-from dpbench.contract import __all__ as __all__
 
 __version__ = "0.2.0"
 
@@ -51,12 +54,28 @@ RECEIPTS = ("Receipt", "receipt")
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name in RECEIPTS:
         return getattr(import_module("dpbench.receipts"), name)
     if name in NOTEBOOK:
         return getattr(import_module("dpbench.notebook"), name)
+    if name == "__all__" or not name.startswith("__"):
+        names = _contract()
+        if name in names:
+            return names[name]
     raise AttributeError(f"module 'dpbench' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *NOTEBOOK, *RECEIPTS})
+    return sorted({*globals(), *_contract(), *NOTEBOOK, *RECEIPTS})
+
+
+def _contract() -> dict[str, Any]:
+    """Import the contract and take over its names, unless it is what is being imported."""
+    from importlib import import_module
+
+    contract = import_module("dpbench.contract")
+    names = {name: getattr(contract, name) for name in getattr(contract, "__all__", ())}
+    globals().update(names and {**names, "__all__": contract.__all__})
+    return globals() if names else {}

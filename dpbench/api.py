@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Sel
 
 from typing_extensions import deprecated
 
-from dpbench.errors import SpecError
+from dpbench.errors import DataError, SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn, Teacher
 from dpbench.privacy.core.plan import Adjacency, Budget, Planned, Release, Task
 from dpbench.privacy.curator import Curator
@@ -183,11 +183,28 @@ class Records(Generic[Place]):
     several threads, and must remember nothing; this is checked as for row functions. It may hold options, such as a
     mode. Numbers and arrays in either are refused: computed from the images, they carry one's content to the others.
     If places hold bytes, say in `processing` what was done to each image.
+
+    With `reader`, features are found again by the images alone, whatever their labels, units, order, folder or dataset:
+    of a folder that has grown, only the new images are extracted. Without it, they are found by `Splits.digest`, the
+    split and the row. An image must follow from its stored bytes and `reader`, and from nothing else.
     """
 
     places: Sequence[Place]
     read: Callable[[Place], Image]
     processing: str = ""  # where places hold bytes: what was done to each, as `DeclaredImages` has it
+    keys: Sequence[bytes] | None = None
+    """The SHA-256 of each record's stored bytes, 32 bytes each, in the order of `places`; read only when features or
+    hashes are looked for. None: where places are bytes, dpbench computes it; else nobody knows."""
+    reader: str = ""
+    """What `read` makes of stored bytes: a name, every option that changes pixels, and a version to change with them,
+    like `my-scans-RGB-1`. Records of two datasets may share it only if they read the same bytes to the same pixels."""
+
+    def __post_init__(self) -> None:
+        """Refuse keys without a reader, and another number of keys than of places."""
+        if self.keys is not None and not self.reader:
+            raise DataError("Expected Records with keys to name their reader, such as 'my-scans-RGB-1'; got none.")
+        if self.keys is not None and len(self.keys) != len(self.places):
+            raise DataError(f"Expected a key for each of {len(self.places):,} records, got {len(self.keys):,}.")
 
     def __len__(self) -> int:
         """Return n."""
@@ -254,11 +271,19 @@ class Splits:
 
     train: Split
     test: Split
-    digest: str  # of the bytes it was read from: identifies the data in results and in the feature cache
+    digest: str
+    """Of the bytes it was read from, and of options that change pixels: identifies the data in results, and features of
+    images that have no keys of their own (`Records.keys`)."""
     public: Split | None = None  # examples that are public beside the public share of the training split
     unit: str = ""
     """The word for what `Split.units` numbers: `patient`, `lesion`, `track`; empty where training has no units. Only
     opening the data tells it: a copy may lack the names that units are read from."""
+    edition: str = ""
+    """Which copy of the data this is, where it is not the whole published data with its published split: how many of
+    the images it has, its digest, and who cut it how. Every result states it, and so does `dpbench data info`."""
+    ignored: Sequence[str] = ()
+    """Names of files that lie among the images and were not read. dpbench says how many there are of each ending, and
+    no name; results do not have it."""
 
 
 @dataclass(frozen=True)
@@ -285,6 +310,7 @@ class Source:
     ] = ()  # or instead (repository, file) on the Hugging Face hub, stored as repository/file
     elsewhere: Sequence[tuple[str, Sequence[Sequence[str]]]] = ()  # other folders, each with homes there
     package: str = ""  # the Debian package that contains it
+    requires: Sequence[str] = ()  # modules that reading it imports: checked before anything is downloaded or copied
 
 
 class Dataset(ABC):

@@ -27,6 +27,7 @@ from dpbench.api import (
     require_setting,
     settled,
 )
+from dpbench.data.decoding import decode_image
 from dpbench.data.sources import locate
 from dpbench.errors import DataError, DataMissing, DpbenchError, PlanError, SpecError
 from dpbench.hooks import hookimpl
@@ -94,6 +95,7 @@ __all__ = [
     "choose_temperature",
     "components",
     "data_folders",
+    "decode_image",
     "effective_size",
     "exact_linear",
     "folded",

@@ -35,6 +35,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Beside other workers each computes in one thread, and so does every process that a test starts."""
+    os.environ.pop("PYTEST_ADDOPTS", None)  # options of this run, and not of those that tests start
     if config.getoption("numprocesses", None):
         os.environ["OMP_NUM_THREADS"] = "1"
 

@@ -33,7 +33,7 @@ LAYERS = (
     ("notebook", "site"),
     ("docs",),
     ("cli",),
-    (ROOT,),
+    (ROOT, "__main__"),
 )
 RANK: Mapping[str, int] = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}
 

@@ -25,7 +25,17 @@ from dpbench.studies.figures import literature
 from dpbench.studies.inspect.prediction import predict
 from dpbench.studies.inspect.report import Inspection, Prediction
 from dpbench.studies.reproduce.document import count_compared, coverage
-from tests import advice, distance_tables, forgeries, heat_map, label_tables, learner_tables, receipt_loops, unit_tables
+from tests import (
+    advice,
+    distance_tables,
+    forgeries,
+    fresh,
+    heat_map,
+    label_tables,
+    learner_tables,
+    receipt_loops,
+    unit_tables,
+)
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"
@@ -459,6 +469,8 @@ def _said(value: Interval) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "head": head_table,
     "forgeries": forgeries.table,
+    "learners-by-data": fresh.learners_table,
+    "extractors-run": fresh.extractors_table,
     "receipt-faults": receipt_loops.table,
     "boards": boards_table,
     "distances": distances_table,

@@ -115,7 +115,7 @@ def test_a_departure_is_named_with_what_was_expected(
     ("line", "changed", "said"),
     [
         ("epsilon = 2.0\n", "", "every key of a protocol is spelled out, and 'epsilon' is not"),
-        ("epsilon = 2.0", "epsilon = 0.0", r"epsilon=0.0 in board .* does not fit: input should be greater than 0"),
+        ("epsilon = 2.0", "epsilon = 0.0", r"epsilon=0.0 in board .* does not fit: expected a value greater than 0"),
         ("split_seed = 3", "split_sed = 3", "Unknown key 'split_sed' of board .*Did you mean 'split_seed'"),
         ('"default", ', '"oracle", ', "oracle is never ranked"),
         ('"tiny"', '"other"', "to be named as its file, 'tiny', got 'other'"),

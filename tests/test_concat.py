@@ -25,6 +25,7 @@ from dpbench.board.verify.rerun_record import rerun
 from dpbench.cli import main
 from dpbench.data import cache
 from dpbench.data.concat import Concat, concatenate
+from dpbench.data.keys import identify_images
 from dpbench.errors import ComponentFailed, NotReproducible, SpecError
 from dpbench.harness.run import run
 from dpbench.records.board import Board
@@ -56,8 +57,8 @@ def whole(extractor: Any) -> Spec:
 
 
 def features(extractor: Any, images: list[Image.Image]) -> torch.Tensor:
-    source = cache.source_of("data", "train", len(images), extractor)
-    return cache.load_features(Split(images, np.zeros(len(images), np.int64)), source, extractor, CPU)
+    split = Split(images, np.zeros(len(images), np.int64))
+    return cache.load_features(split, identify_images(split, "data", "train"), extractor, CPU)
 
 
 def pictures(n: int) -> list[Image.Image]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shlex
 import subprocess
@@ -19,7 +20,8 @@ from PIL import Image
 
 import dpbench
 from dpbench import registry
-from dpbench.cli import app, main
+from dpbench.cli import main
+from dpbench.cli.program import app
 from dpbench.cli.request import split_components
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import find_records
@@ -30,6 +32,7 @@ from tests import readme
 from tests.conftest import write_mirror
 
 INSTALL = 'pip install -e ".[offline]" && '
+TESTS = 'pip install -e ".[test,offline]" && pytest'
 NOTEBOOK = "how-to/notebook.md"
 CI = "how-to/run.md"  # of the others every night
 RUN = [page for page in readme.PAGES if page.commands() and page is not readme.README]
@@ -38,9 +41,9 @@ CODED = [page for page in readme.PAGES if page.code()]
 
 
 def commands(page: readme.Page) -> list[list[str]]:
-    """Return the words of every command of a page, but for pip's and pytest."""
+    """Return the words of every command of a page, but for pip's and the tests."""
     lines = [command.removeprefix(INSTALL) for command in page.commands()]
-    return [shlex.split(line) for line in lines if line != "pytest"]
+    return [shlex.split(line) for line in lines if line != TESTS]
 
 
 @pytest.mark.long  # `.ci/run` runs it too, before the tests
@@ -176,12 +179,25 @@ EPSILON = readme.Page(readme.DOCS / "explanation" / "epsilon.md")
 
 def test_continuous_integration_runs_the_readmes_install_and_test_commands() -> None:
     lines = [line.strip() for line in (readme.ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()]
-    assert INSTALL + "dpbench run --learner pillar --dataset digits" in lines
-    assert readme.README.commands()[0] in lines
-    assert any(line.startswith('pytest -m "not long"') for line in lines)
+    with_pip = [command for command in readme.README.commands() if command.startswith("pip ")]
+    assert with_pip == [INSTALL + "dpbench run --learner pillar --dataset digits", TESTS]
+    assert all(command in lines for command in with_pip)
+    assert any(line.startswith('export PYTEST_ADDOPTS="-m ') for line in lines)
     nightly = (readme.ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8")
     assert "pytest -m long\n" in nightly
-    assert "pytest" in readme.README.commands()
+
+
+@pytest.mark.parametrize("failing", ["pip", "pytest", "dpbench", "ruff", "mypy"])
+def test_continuous_integration_fails_if_any_of_its_commands_does(failing: str, tmp_path: Path) -> None:
+    programs = dict.fromkeys(("pip", "pytest", "dpbench", "ruff", "mypy", "python3", "apt-get"), "exit 0")
+    for name, body in {**programs, failing: "exit 3"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    script = readme.ROOT / ".ci" / "run"
+    assert subprocess.run([script], env=environment, timeout=60, check=False, capture_output=True).returncode == 3
+    (tmp_path / failing).write_text("#!/bin/sh\n", encoding="utf-8")
+    assert subprocess.run([script], env=environment, timeout=60, check=False, capture_output=True).returncode == 0
 
 
 def test_the_constraints_are_names_and_exact_versions_only() -> None:

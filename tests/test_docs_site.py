@@ -23,7 +23,7 @@ import typer
 
 import dpbench
 from dpbench import cli, docs, registry
-from dpbench.cli import app
+from dpbench.cli.program import app
 from dpbench.docs import site as building
 from dpbench.errors import OutputError
 from dpbench.site.render import stylesheet

@@ -23,6 +23,7 @@ from torch import Tensor
 from dpbench import DataMissing, SpecError, registry
 from dpbench.cli.presence import extractor_facts
 from dpbench.data import cache
+from dpbench.data.keys import ImageKeys
 from dpbench.registry.components import write_component
 
 CPU = torch.device("cpu")
@@ -93,7 +94,7 @@ def test_bfloat16_is_near_float32_and_comes_as_float32() -> None:
 @pytest.mark.parametrize("options", [{"size": 64}, {"views": "mirror"}, {"precision": "bfloat16"}])
 def test_every_option_is_in_the_cache_key(options: dict[str, object]) -> None:
     extractors = [registry.load().build("extractor", "efficientnet-lite0", given) for given in ({}, options)]
-    keys = [cache.source_of("data", "train", 8, one).key for one in extractors]
+    keys = [cache.source_of(ImageKeys("train", 8, "data", "", None), one).key for one in extractors]
     assert keys[0] != keys[1]
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from dpbench import Extractor, Split
 from dpbench.data import cache, extraction, reading
 from dpbench.data.concat import Concat
+from dpbench.data.keys import ImageKeys, identify_images
 from dpbench.errors import OutputError
 from tests.aloud import call_aloud
 
@@ -66,14 +67,19 @@ class Greys:
         return Image.new("L", (1, 1), index)
 
 
+def known() -> tuple[Split, ImageKeys]:
+    split = Split(Greys(), np.zeros(ROWS, np.int64))
+    return split, identify_images(split, "data", "train")
+
+
 def features(extractor: Extractor | Concat | None = None) -> Tensor:
     extractor = extractor or Logged()
-    source = cache.source_of("data", "train", ROWS, extractor)
-    return cache.load_features(Split(Greys(), np.zeros(ROWS, np.int64)), source, extractor, torch.device("cpu"))
+    split, images = known()
+    return cache.load_features(split, images, extractor, torch.device("cpu"))
 
 
 def entry(extractor: Extractor | Concat | None = None) -> Path:
-    key = cache.source_of("data", "train", ROWS, extractor or Logged()).key
+    key = cache.source_of(known()[1], extractor or Logged()).key
     return Path(os.environ["DPBENCH_CACHE"]) / "features" / key
 
 

@@ -12,7 +12,7 @@ from dpbench_plugins.extractors.pixels import Pixels
 from PIL import Image
 
 from dpbench import Extractor, SpecError, registry
-from dpbench.cli.components import Listing, list_components
+from dpbench.cli.components import list_components
 from dpbench.cli.presence import extractor_facts
 
 WITH_DEFAULTS = {
@@ -128,5 +128,5 @@ def test_an_extractor_that_raises_is_listed_with_the_reason_and_so_are_the_other
     assert (pixels["present"], pixels["layers"]) == (None, {})
     assert any(row["present"] is not None for row in facts)
     assert [row["error"] for row in facts if row["error"]] == ["RuntimeError: It rained."]
-    list_components(Listing.extractors, as_json=False)
+    list_components("extractors", as_json=False)
     assert "Extractor 'pixels' does not work: RuntimeError: It rained.\n" in capsys.readouterr().out

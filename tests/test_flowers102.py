@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any, ClassVar
@@ -133,3 +134,18 @@ def test_the_digest_changes_with_the_images(data_folder: Path) -> None:
     first = dataset.load().digest
     draw(data_folder / "flowers-102", 5, 222)
     assert dataset.load().digest != first
+
+
+def test_the_validation_split_becomes_part_of_training_by_an_option(data_folder: Path) -> None:
+    from torchvision.datasets import Flowers102 as Theirs
+
+    dataset = lay_out(data_folder)
+    alone, whole = dataset.load(), dataclasses.replace(dataset, val="train").load()
+    assert (len(alone.train.labels), len(whole.train.labels)) == (102, 110)
+    with pytest.MonkeyPatch.context() as patch:
+        keys = {"label": "imagelabels.mat", "setid": "setid.mat"}
+        patch.setattr(Theirs, "_file_dict", {key: (name, dataset.md5[name]) for key, name in keys.items()})
+        val = Theirs(str(data_folder), split="val")
+    assert whole.train.labels.tolist() == [*alone.train.labels, *(label for _, label in val)]
+    assert whole.train.images[102].tobytes() == val[0][0].tobytes()
+    assert whole.digest != alone.digest

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +20,6 @@ import dpbench
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.audit.audit_fit import audit
 from dpbench.errors import DpbenchError, LawBroken, NotPure
-from dpbench.harness.code_imports import import_named
 from dpbench.harness.fitting import fit_isolated
 from dpbench.harness.run import run
 from dpbench.privacy.purity.guard import Guard
@@ -342,12 +340,3 @@ def test_whoever_makes_a_curator_fits_through_the_one_way() -> None:
         held |= {place} if ways and calls & {"fit_isolated", "Leftovers"} else set()
     assert binds - held == {"testing/learners.py"}  # whose fits go through `_fitted` of testing/worlds.py
     assert held <= binds
-
-
-def test_imports_are_found_in_code_with_hundreds_of_names() -> None:
-    many = "".join(f"        self.a{place} = self.b{place}\n" for place in range(200))
-    found: dict[str, Any] = {"__name__": "somebody"}
-    exec(f"class Long:\n    def fit(self):\n{many}        import colorsys as late\n        return late\n", found)
-    sys.modules.pop("colorsys", None)
-    import_named(found["Long"])
-    assert "colorsys" in sys.modules

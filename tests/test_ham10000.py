@@ -208,6 +208,21 @@ def test_an_unknown_class_is_refused(data_folder: Path) -> None:
         Few().load()
 
 
+def test_groups_of_the_test_split_are_sex_age_band_and_source(data_folder: Path) -> None:
+    folder = put(data_folder)
+    first = Few().load()
+    assert first.train.groups is None and first.test.groups is not None
+    assert {name: set(texts) for name, texts in first.test.groups.items()} == {
+        "sex": {"male"}, "age": {"50-59"}, "source": {"rosendahl"},
+    }  # fmt: skip
+    assert all(len(texts) == len(first.test.labels) for texts in first.test.groups.values())
+    file = folder / "HAM10000_metadata.csv"
+    file.write_text(file.read_text().replace("50.0,male", ",unknown"))
+    second = Few().load()
+    assert second.test.groups is not None and set(second.test.groups) == {"source"}
+    assert (second.digest, second.test.labels.tolist()) == (first.digest, first.test.labels.tolist())
+
+
 @pytest.mark.slow
 def test_the_real_images_are_those_of_7470_lesions(real_data: Path) -> None:
     if not (real_data / "ham10000").exists():
@@ -220,4 +235,6 @@ def test_the_real_images_are_those_of_7470_lesions(real_data: Path) -> None:
     _, images = np.unique(np.concatenate([splits.train.units, splits.test.units]), return_counts=True)
     assert (images > 1).sum() == 1956 and images.max() == 6
     assert np.bincount(splits.train.labels).tolist() == [262, 408, 887, 96, 888, 5338, 112]
+    assert splits.test.groups is not None
+    assert Counter(splits.test.groups["sex"].tolist()) == {"male": 1076, "female": 937, "": 11}
     assert splits.train.images[0].mode == "RGB"

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import datasets
 import numpy as np
+import pyarrow.parquet
 import pytest
 from dpbench_plugins.datasets import huggingface as dpbench_huggingface
 from dpbench_plugins.datasets.huggingface import Cifar10, HuggingFace
@@ -191,6 +192,73 @@ def test_a_damaged_shard_is_named(data_folder: Path, keep: int) -> None:
     file.write_bytes(file.read_bytes()[:keep])
     with pytest.raises(DataError, match=f"Expected Parquet files of .*{file}.*Copy them again"):
         HuggingFace(ID).load()
+
+
+def lay_out_single(folder: Path, size: int = 40, split: str = "test") -> Path:
+    file = folder / ID / f"data/{split}-00000-of-00001.parquet"
+    write(file, size)
+    return file
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_mirror_of_one_split_is_cut_by_the_bytes_of_each_image(data_folder: Path, split: str) -> None:
+    file = lay_out_single(data_folder, split=split)
+    splits = HuggingFace(ID).load()
+    train, test = shades(splits.train), shades(splits.test)
+    assert sorted(train + test) == [*range(40)]
+    stored = pyarrow.parquet.read_table(file).column("photo").to_pylist()
+    tested = [int(hashlib.sha256(one["bytes"]).hexdigest(), 16) % 5 == 0 for one in stored]
+    assert test == [shade for shade in range(40) if tested[shade]]
+    assert 0 < len(test) < len(train)
+    assert [*splits.train.labels, *splits.test.labels] == [shade % 3 for shade in train + test]
+    said = f"40 images of split '{split}' of {ID}, digest {splits.digest[:12]}; there is no other split, so the fifth"
+    assert splits.edition.startswith(said)
+
+
+def test_equal_images_are_in_the_same_split(data_folder: Path) -> None:
+    write(lay_out_single(data_folder), 40, photo=[picture(row // 2) for row in range(40)])
+    splits = HuggingFace(ID).load()
+    assert not set(shades(splits.train)) & set(shades(splits.test))
+
+
+def test_rows_that_are_missing_leave_the_others_in_their_splits(data_folder: Path) -> None:
+    lay_out_single(data_folder)
+    whole = HuggingFace(ID).load()
+    lay_out_single(data_folder, 25)
+    fewer = HuggingFace(ID).load()
+    assert shades(fewer.test) == [shade for shade in shades(whole.test) if shade < 25]
+
+
+def test_a_mirror_of_both_splits_is_not_named_as_another_edition(data_folder: Path) -> None:
+    lay_out(data_folder)
+    assert HuggingFace(ID).load().edition == ""
+
+
+def test_one_split_of_the_hub_is_cut_too(data_folder: Path, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Hub(monkeypatch, datasets.DatasetDict({"train": answer["train"]}))
+    splits = HuggingFace(ID).load()
+    assert sorted(shades(splits.train) + shades(splits.test)) == [*range(6)]
+    assert "6 images of split 'train'" in splits.edition
+
+
+def test_cifar10_is_never_cut(data_folder: Path, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    Hub(monkeypatch, datasets.DatasetDict({"train": answer["train"]}))
+    with pytest.raises(DataError, match=r"Expected the splits train and test of uoft-cs/cifar10, got train alone\."):
+        Cifar10().load()
+
+
+def test_the_real_cifar100_is_cut_and_has_coarse_labels(real_data: Path) -> None:
+    if not (real_data / "uoft-cs/cifar100").exists():
+        pytest.skip(f"there is no uoft-cs/cifar100 in {real_data}")
+    dataset = HuggingFace("uoft-cs/cifar100", label="coarse_label")
+    splits = dataset.load()
+    assert (len(dataset.classes), dataset.classes[0]) == (20, "aquatic_mammals")
+    assert (len(splits.train.labels), len(splits.test.labels)) == (8034, 1965)
+    assert splits.edition.startswith("9,999 images of split 'test' of uoft-cs/cifar100, digest ")
+    with pytest.raises(
+        SpecError, match=r"Expected one column of uoft-cs/cifar100 to be of type ClassLabel; .*fine_lab"
+    ):
+        HuggingFace("uoft-cs/cifar100").load()
 
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b/c", "/etc", "a//b", "a b"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 import zipfile
@@ -43,7 +44,7 @@ def lay_out(folder: Path, kind: Any = DermaMnist, size: int = 28, **changed: np.
 
 
 def few(kind: Any, size: int, md5: str) -> Any:
-    fields = {"counts": (14, 7), "md5": {size: md5}, "__module__": kind.__module__}
+    fields = {"counts": (14, 7), "val_count": 3, "md5": {size: md5}, "__module__": kind.__module__}
     return type("Few", (kind,), fields)(size=size)
 
 
@@ -63,6 +64,7 @@ def test_classes_counts_licence_and_checksums_are_the_packages(kind: Any, data_f
     assert list(kind.classes) == [info["label"][str(label)] for label in range(len(kind.classes))]
     assert len(kind.classes) == len(info["label"])
     assert kind.counts == (info["n_samples"]["train"], info["n_samples"]["test"])
+    assert kind.val_count == info["n_samples"]["val"]
     assert kind.colour == (info["n_channels"] == 3)
     assert kind.licence == info["license"]
     assert kind.md5 == {28: info["MD5"], **{size: info[f"MD5_{size}"] for size in (64, 128, 224)}}
@@ -211,3 +213,14 @@ def test_the_test_files_are_of_the_packages_format(data_folder: Path) -> None:
         assert set(archive.namelist()) == {
             f"{s}_{p}.npy" for s in ("train", "val", "test") for p in ("images", "labels")
         }
+
+
+def test_the_validation_split_becomes_part_of_training_by_an_option(data_folder: Path) -> None:
+    dataset = lay_out(data_folder)
+    alone, whole, held = dataset.load(), dataclasses.replace(dataset, val="train").load(), arrays()
+    assert (len(alone.train.images), len(whole.train.images)) == (14, 17)
+    both = np.concatenate([held["train_images"], held["val_images"]])
+    assert [whole.train.images[row].tobytes() for row in range(17)] == [image.tobytes() for image in both]
+    assert whole.train.labels.tolist() == [*held["train_labels"][:, 0], *held["val_labels"][:, 0]]
+    assert whole.test.labels.tolist() == alone.test.labels.tolist()
+    assert whole.digest != alone.digest

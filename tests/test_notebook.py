@@ -32,7 +32,7 @@ SIGNATURES = {
     "compare": "first second metric",
     "results": "places",
     "load": "places",
-    "dataset": "x y x_test y_test classes name licence processing",
+    "dataset": "x y x_test y_test classes name licence processing groups",
     "figure": "sweep results",
     "load_model": "file device",
 }
@@ -74,8 +74,26 @@ def test_a_class_is_held_to_the_laws_as_one_that_is_installed() -> None:
     assert found["learner planless: choices follow their law"] is None
     with pytest.raises(SpecError, match="Did you mean 'pillar'"):
         dpbench.check("pilar")
-    with pytest.raises(PluginError, match=r"as a name or as a dpbench\.Learner, got int"):
-        dpbench.check(int)  # type: ignore[arg-type]
+    for wrong, got in ((int, "<class 'int'>"), (3, "3"), (None, "None")):
+        with pytest.raises(SpecError, match=rf"Expected a component by name, or a class or an instance .* got {got}"):
+            dpbench.check(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_an_instance_is_held_to_the_laws_with_its_settings() -> None:
+    @dataclass(frozen=True)
+    class Stepping(Sums):
+        name: ClassVar[str] = "stepping"
+        steps: int = 1
+
+        def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
+            return [Release("sums", steps=self.steps)]
+
+    def broken(found: dict[str, str | None]) -> int:
+        return sum("Expected steps=0 to be a whole number" in (said or "") for said in found.values())
+
+    assert broken(dpbench.check(Stepping(steps=0))) > 9
+    assert broken(dpbench.check(Stepping())) == broken(dpbench.check(Stepping)) == 0
 
 
 def test_importing_dpbench_brings_no_torch_and_asking_for_run_does() -> None:

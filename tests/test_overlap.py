@@ -35,6 +35,19 @@ def test_look_alikes_are_no_copies() -> None:
     assert _pairs(0, 1091, test=10_000, public=6_000) == []
 
 
+@pytest.mark.parametrize(("units", "ok"), [(None, False), (0, True), (1, False)])
+def test_near_copies_do_not_count_where_the_splits_have_other_patients(units: int | None, ok: bool) -> None:
+    counted = Overlap(exact=0, near=400, among=500, units=units)
+    assert (list(find_excess({"public in private": counted}, private=5000)) == []) == ok
+
+
+@pytest.mark.parametrize("units", [None, 0])
+def test_exact_copies_count_whoever_the_patients_are(units: int | None) -> None:
+    counted = Overlap(exact=6, near=6, among=500, units=units)
+    ((_, said),) = find_excess({"public in private": counted}, private=5000)
+    assert said.endswith("to be exact copies, got 6")
+
+
 @pytest.mark.parametrize(("exact", "near", "ok"), [(5, 5, True), (6, 6, False), (0, 250, True), (0, 251, False)])
 def test_public_images_that_are_private_ones_are_outside_epsilon(exact: int, near: int, ok: bool) -> None:
     assert (_pairs(exact, near, "public in private") == []) == ok

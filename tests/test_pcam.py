@@ -1,25 +1,27 @@
-"""PatchCamelyon: HDF5 files, a share of the training split, and the same as torchvision reads."""
+"""PatchCamelyon's HDF5 files: the same as torchvision reads, a share of the training split, validation as training."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import h5py
 import numpy as np
 import pytest
-from dpbench_plugins.datasets.torchvision import Pcam, pcam
+from dpbench_plugins.datasets.torchvision import Pcam
+from dpbench_plugins.datasets.torchvision.pcam import hdf5
 
-from dpbench import DataError, DataMissing, SpecError
+from dpbench import DataError, DataMissing, SpecError, Split
 from dpbench.testing import DatasetLaws
 
 FILES = [f"camelyonpatch_level_2_split_{split}_{part}.h5" for split in ("train", "test") for part in "xy"]
+VALID = [name.replace("train", "valid") for name in FILES[:2]]
 
 
 class Few(Pcam):
-    sizes: ClassVar[Mapping[str, int]] = {"train": 24, "test": 8}
+    sizes: ClassVar[Mapping[str, int]] = {"train": 24, "valid": 6, "test": 8}
 
 
 def lay_out(folder: Path, **changed: np.ndarray) -> Path:
@@ -72,7 +74,7 @@ def test_a_fraction_keeps_the_same_patches_always_and_smaller_ones_lie_within_la
         assert len(splits.test.images) == 8
         assert splits.digest == Few().load().digest
     assert kept[0.125] < kept[0.5] < kept[1.0]
-    assert pcam._subset(10, 4).tolist() == [3, 4, 8, 9]  # by sha256sum of the ten digits, sorted
+    assert hdf5.subset(10, 4).tolist() == [3, 4, 8, 9]  # by sha256sum of the ten digits, sorted
 
 
 def test_labels_stay_with_their_patches(data_folder: Path) -> None:
@@ -90,20 +92,39 @@ def test_a_fraction_outside_its_range_is_refused(fraction: float) -> None:
 def test_missing_data_says_what_to_fetch_and_where_it_looked(data_folder: Path) -> None:
     with pytest.raises(DataMissing) as caught:
         Pcam().load()
-    for said in (*FILES, "7.2 GB", "`dpbench data fetch pcam`", pcam.PAGE, str(data_folder), "DPBENCH_DATA"):
+    for said in (*FILES, "7.2 GB", "`dpbench data fetch pcam`", hdf5.PAGE, str(data_folder), "DPBENCH_DATA"):
         assert said in str(caught.value)
 
 
-def test_checksums_are_those_of_torchvision_and_the_validation_split_is_not_fetched() -> None:
+@pytest.mark.parametrize(("val", "splits"), [("leave-out", ["train", "test"]), ("train", ["train", "val", "test"])])
+def test_checksums_are_those_of_torchvision_and_validation_is_fetched_where_it_is_read(
+    val: Literal["leave-out", "train"], splits: list[str]
+) -> None:
     from torchvision.datasets import PCAM
 
-    source = Pcam().source()
-    stated = {name: f"md5:{md5}" for split in ("train", "test") for name, _, md5 in PCAM._FILES[split].values()}
+    source = Pcam(val=val).source()
+    stated = {name: f"md5:{md5}" for split in splits for name, _, md5 in PCAM._FILES[split].values()}
     assert {Path(one.path).name: one.checksum for one in source.downloads} == stated
-    assert [one.url for one in source.downloads] == [f"{pcam.RECORD}/files/{name}.gz?download=1" for name in FILES]
+    assert [one.url for one in source.downloads] == [f"{hdf5.RECORD}/files/{name}.gz?download=1" for name in stated]
     assert tuple(one.path for one in source.downloads) == source.homes[0]
     assert all(one.unpack for one in source.downloads)
     assert source.size == sum(one.size for one in source.downloads)
+
+
+def test_the_validation_split_becomes_part_of_training_by_an_option(data_folder: Path) -> None:
+    lay_out(data_folder)
+    alone, whole = Few().load(), Few(val="train").load()
+    assert len(alone.train.labels) == 24
+    assert len(whole.train.labels) == len(whole.train.images) == 30
+    assert contents(whole.train)[:24] == contents(alone.train)
+    with h5py.File(data_folder / "pcam" / VALID[0]) as file:
+        assert contents(whole.train)[24:] == [row.tobytes() for row in file["x"]]
+    assert contents(whole.test) == contents(alone.test)
+    assert whole.digest != alone.digest
+
+
+def contents(split: Split) -> list[bytes]:
+    return [split.images[row].tobytes() for row in range(len(split.images))]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -139,7 +160,19 @@ def test_a_damaged_file_is_named(data_folder: Path, name: str, keep: int) -> Non
 
 def test_a_file_with_another_table_is_named(data_folder: Path) -> None:
     write(lay_out(data_folder) / FILES[1], "labels", np.zeros(24, np.uint8))
-    with pytest.raises(DataError, match=rf"Expected 'y' in HDF5 file .*{FILES[1]}"):
+    with pytest.raises(DataError, match=rf"Expected 'y' in HDF5 file .*{FILES[1]}: its keys are labels\."):
+        Few().load()
+
+
+def test_more_labels_than_images_are_refused(data_folder: Path) -> None:
+    lay_out(data_folder, trainy=np.zeros((25, 1, 1, 1), np.uint8))
+    with pytest.raises(DataError, match=r"Expected one label an image, got 24 images in .* and 25 labels in .*\. Down"):
+        Few().load()
+
+
+def test_a_label_that_is_neither_0_nor_1_is_refused(data_folder: Path) -> None:
+    lay_out(data_folder, testy=np.full((8, 1, 1, 1), 2, np.uint8))
+    with pytest.raises(DataError, match=rf"Expected labels 0 and 1 in .*{FILES[3]}, got 2\."):
         Few().load()
 
 

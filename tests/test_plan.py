@@ -83,8 +83,8 @@ def test_an_epsilon_that_is_not_positive_is_refused(epsilon: float) -> None:
         check_budget(Budget(epsilon, 1e-5), TASK)
 
 
-@pytest.mark.parametrize("delta", [0.0, 1e-3, 0.5, math.nan])
-def test_a_delta_of_one_in_n_or_more_is_refused(delta: float) -> None:
+@pytest.mark.parametrize("delta", [0.0, 1.1e-3, 0.5, math.nan])
+def test_a_delta_of_one_in_n_or_more_and_above_a_thousandth_is_refused(delta: float) -> None:
     with pytest.raises(SpecError, match="1/n"):
         check_budget(Budget(1.0, delta), TASK)
 

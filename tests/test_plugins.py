@@ -26,7 +26,7 @@ PNEUMONIA = any((folder / place).exists() for folder in data_folders() for place
 
 ELSEWHERE = (
     "cifar10.1", "cifar100", "dermamnist", "dermnet", "fashion-mnist", "flower16", "flowers102", "gtsrb", "ham10000",
-    "imagenet", "pathmnist", "pcam", "pneumoniamnist",
+    "imagenet", "odir", "pathmnist", "pcam", "pneumoniamnist",
 )  # fmt: skip
 
 

@@ -56,6 +56,11 @@ def edited(file: Path, change: dict[str, Any]) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
 
 
+def test_a_result_on_data_as_published_has_no_word_for_its_edition() -> None:
+    assert "editions" not in json.loads(result().model_dump_json())["task"]
+    assert result().task.named_editions == ()
+
+
 @pytest.mark.parametrize("epsilon", [1.0, 0.1 + 0.2, math.inf])
 def test_a_result_survives_json(tmp_path: Path, epsilon: float) -> None:
     assert Result.read(result(epsilon).write(tmp_path)) == result(epsilon)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from dpbench import DataError, Dataset, Extractor, Split, Splits
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.harness.roles import Roles, assign
+from dpbench.harness.roles import Roles, assign, check_sharing
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration
 from dpbench.registry.components import Parts
@@ -293,3 +294,44 @@ def test_nothing_is_extracted_when_the_budget_is_refused() -> None:
     spec = make_spec({"learner": "any", "delta": 0.5}, "the test")
     with pytest.raises(SpecError):
         assign(parts(Numbered(), None, Unseen()), spec.split_rule, spec.budget, torch.device("cpu"))
+
+
+def test_private_images_that_equal_a_public_one_are_left_out() -> None:
+    found = roles(public=Numbered(first=TRAIN - 10))
+    assert private_places(found) == list(range(TRAIN - 10))
+    assert (found.left_out, found.dealt, found.task.size, len(found.private)) == (10, TRAIN, TRAIN - 10, TRAIN - 10)
+    assert found.private.y.tolist() == [place % 10 for place in range(TRAIN - 10)]
+    assert found.compared().overlap["public in private"].exact == 0
+
+
+def test_leaving_out_copies_of_public_images_changes_the_noise() -> None:
+    assert roles().identity == roles().digests
+    assert roles(public=Numbered(first=TRAIN - 10)).identity["left out"] == "10"
+
+
+def test_more_copies_than_a_tenth_stay_and_are_refused_as_ever() -> None:
+    found = roles(public=Numbered(first=TRAIN - 21))
+    assert (found.left_out, len(found.private)) == (0, TRAIN)
+    with pytest.raises(
+        SpecError, match=r"at most 1% of the 200 images of the smaller split to be exact copies, got 21"
+    ):
+        check_sharing(found, "none")
+
+
+def test_copies_stay_where_the_spec_allows_overlap() -> None:
+    found = roles(public=Numbered(first=TRAIN - 10), allow_overlap=True)
+    assert (found.left_out, len(found.private)) == (0, TRAIN)
+
+
+def test_an_image_of_a_unit_is_left_out_alone_and_units_are_numbered_without_a_gap() -> None:
+    @dataclass(frozen=True)
+    class Pairs(Numbered):
+        def load(self) -> Splits:
+            splits = super().load()
+            pairs = np.arange(TRAIN, dtype=np.int64) // 2
+            return Splits(dataclasses.replace(splits.train, units=pairs), splits.test, splits.digest, unit="pair")
+
+    found = roles(Pairs(), public=Numbered(first=TRAIN - 3), unit="pair")
+    assert (found.left_out, found.dealt, found.task.size, len(found.private)) == (3, 100, 99, TRAIN - 3)
+    assert found.private_units is not None
+    assert found.private_units[-3:].tolist() == [97, 97, 98]

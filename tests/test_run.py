@@ -17,6 +17,7 @@ from PIL import Image
 
 import dpbench
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, RankOne, Release, SpecError, Task
+from dpbench.board.verify import checks
 from dpbench.data import duplicates
 from dpbench.errors import ComponentFailed, DataError, NotPlanned
 from dpbench.harness.fit import fit
@@ -448,3 +449,17 @@ def test_budget_that_bought_nothing_is_in_the_result() -> None:
     first, second = (one for one in ran(Wasteful).remarks if one.startswith("Release"))
     assert first.startswith("Release 'sum' asked for 2 of its 3 planned steps")
     assert second.startswith("Release 'mean' asked for 0 of its 1 planned steps")
+
+
+def test_copies_of_public_images_that_were_left_out_are_stated_as_not_covered(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 256, (400, 8, 8), dtype=np.uint8), np.arange(400) % 2
+    public = dpbench.dataset(x[190:], y[190:], x[:20], y[:20], name="public")
+    private = dpbench.dataset(x[:200], y[:200], x[:20], y[:20], name="private")
+    (found,) = dpbench.run("dp-sgd:steps=2", private, public_dataset=public, seeds=1, out=tmp_path).records
+    assert (found.task.left_out, found.task.private) == (10, 190)
+    assert any(remark.startswith("10 private images equal a public image") for remark in found.remarks)
+    assert found.privacy.not_covered[-1].startswith("that 10 private images equal a public image")
+    assert not [wrong for wrong in checks._checks(found) if wrong[0] == "privacy.not_covered"]
+    forged = found.model_copy(update={"task": found.task.model_copy(update={"left_out": 0})})
+    assert [wrong for wrong in checks._checks(forged) if wrong[0] == "privacy.not_covered"]

@@ -289,7 +289,7 @@ PRIVATE = "--selection private-accounted --accountant rdp"
         ("--tune --space clip", "Expected --space own, paper or setting=value,value, once per setting; got 'clip'"),
         ("--tune --space clip=1 --space clip=2", "once per setting; got 'clip=2'"),
         ("--tune --space clop=1", "Unknown option 'clop' of learner 'dp-sgd', in the search space. Did you mean"),
-        ("--tune --space clip=much", "Expected clip=much in learner 'dp-sgd', in the search space to be float"),
+        ("--tune --space clip=much", "Expected clip=much in learner 'dp-sgd', in the search space to be a number"),
         ("--tune --space init=odd", "Expected init=odd"),
         ("--tune --learner dp-sgd:steps=3,learning_rate=1", "its space 'own' is empty"),
         ("--tune --tries 0", "search.tries=0"),

@@ -43,6 +43,7 @@ class Fold(Dataset):
     citation: ClassVar[str] = "none"
     downloads: ClassVar[Sequence[Download]] = ()
     hub: ClassVar[Sequence[tuple[str, str]]] = ()
+    requires: ClassVar[Sequence[str]] = ()
 
     training: Literal["one", "two"] = "one"
 
@@ -50,7 +51,14 @@ class Fold(Dataset):
         return [["fold.zip"], [f"fold/{self.training}", "fold/test", "fold/labels.csv"]]
 
     def source(self) -> Source | None:
-        return Source(self.homes(), page="https://x.org", size=1000, downloads=self.downloads, hub=self.hub)
+        return Source(
+            self.homes(),
+            page="https://x.org",
+            size=1000,
+            downloads=self.downloads,
+            hub=self.hub,
+            requires=self.requires,
+        )
 
     def load(self) -> Splits:
         digest = hashlib.sha256()
@@ -723,3 +731,15 @@ def test_a_full_disk_is_not_the_hubs_fault(home: Path, hub: Hub, monkeypatch: py
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", full)
     assert "No space left on device" in refused(OutputError, lambda: store.fetch(Fold(), home))
+
+
+@pytest.mark.parametrize("act", ["fetch", "adopt"])
+def test_data_that_this_machine_cannot_read_are_refused_before_the_first_byte(
+    home: Path, published: Path, given: Path, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Fold, "requires", ("json", "reader_of_folds"))
+    monkeypatch.setattr(download, "_receive", lambda *_: pytest.fail("something was downloaded"))
+    said = refused(DataError, lambda: store.fetch(Fold(), home) if act == "fetch" else store.adopt(Fold(), given, home))
+    assert said.startswith("Expected to read dataset 'fold' with the package reader_of_folds, which cannot be imported")
+    assert "Install it first: pip install reader_of_folds." in said
+    assert list(home.iterdir()) == []

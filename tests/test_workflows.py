@@ -17,7 +17,7 @@ from hypothesis import settings
 from typer.testing import CliRunner
 
 import dpbench
-from dpbench.cli import app
+from dpbench.cli.program import app
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

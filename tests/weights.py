@@ -45,8 +45,12 @@ def save_named(content: object, folder: Path, model: str) -> Path:
 
 def publish(patch: pytest.MonkeyPatch, model: str, file: Path) -> None:
     """Make torchvision expect `file` as the IMAGENET1K_V1 weights of a model."""
-    entry = models.get_model_weights(model)["IMAGENET1K_V1"]
-    patch.setattr(entry.value, "url", f"https://download.pytorch.org/models/{file.name}")
+    patch.setattr(entry(model).value, "url", f"https://download.pytorch.org/models/{file.name}")
+
+
+def entry(model: str) -> Any:
+    """Return what torchvision records of the IMAGENET1K_V1 weights of a model."""
+    return models.get_model_weights(model)["IMAGENET1K_V1"]
 
 
 def save_all(folder: Path) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
 from dpbench.analysis import paired
-from dpbench.analysis.formats import percent, unit_of, write_score
+from dpbench.analysis.formats import percent, percent_with_sign, unit_of, write_score
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.risk import describe_risk
 from dpbench.analysis.tables import label, test_key
 from dpbench.analysis.word import list_author_word
 from dpbench.errors import DataError, SpecError
+from dpbench.records.groups import accuracy_by_group, find_ceiling, price_by_group, write_groups, write_price
 from dpbench.records.metrics import FACTS, METRICS, Metric
 from dpbench.records.packed import time_of
 from dpbench.records.result import TWO_SEEDS, Result
@@ -22,13 +23,17 @@ from dpbench.support.messages import duration
 Line = tuple[str, str]
 
 
-def describe_result(filed: StoredResult) -> Iterator[Line]:
-    """Yield everything that a result says, as a heading and its text."""
+def describe_result(filed: StoredResult, others: Iterable[Result] = ()) -> Iterator[Line]:
+    """Yield everything that a result says, as a heading and its text.
+
+    `others` are results of its folder: one without privacy shows what privacy costs each group of test images.
+    """
     result = filed.result
     yield "learner", label(result)
     yield "settings", _settings(result)
     yield from _data(result)
     yield from _scores(result)
+    yield from _groups(result, others)
     yield from _guarantee(result)
     yield from _origin(filed)
     yield "author's word", "; ".join(list_author_word(result))
@@ -50,6 +55,7 @@ def _data(result: Result) -> Iterator[Line]:
     of = f" {spec.unit}s ({task.units.images:,} images)" if spec.unit and task.units else ""
     sizes = f"{task.private:,} private{of}, {task.public:,} public, {task.test:,} test examples"
     yield "data", f"{spec.dataset}, as {spec.extractor}: {sizes} of {len(task.classes)} classes"
+    yield from (("copy of the data", edition) for edition in task.named_editions)
     for pair, counted in task.overlap.items():
         yield pair, str(counted)
 
@@ -63,6 +69,17 @@ def _scores(result: Result) -> Iterator[Line]:
         why = "the learner gives none" if kept else "the result is from a version that did not record them"
         yield "probabilities", f"none: {why}"
     yield "by seed", ", ".join(f"{100 * one.accuracy:.2f}% (seed {one.seed})" for one in result.seeds)
+
+
+def _groups(result: Result, others: Iterable[Result]) -> Iterator[Line]:
+    """Yield accuracy by group, the gap between the best and the worst, and how much more privacy costs some."""
+    for column in accuracy_by_group(result):
+        gap = "" if column.gap is None else f"; gap {100 * column.gap:.2f} points"
+        yield f"accuracy by {column.name}", write_groups(column, percent_with_sign) + gap
+    ceiling = find_ceiling(result, others)
+    for price in price_by_group(result, ceiling) if ceiling else ():
+        if price.most:
+            yield f"cost of privacy by {price.column}", write_price(price)
 
 
 def _guarantee(result: Result) -> Iterator[Line]:

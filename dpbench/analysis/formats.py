@@ -35,6 +35,16 @@ def percent(score: Interval) -> str:
     return f"{100 * score.mean:.2f}" + (f" ± {half}" if half not in {"", "0.00"} else "")
 
 
+def percent_with_sign(score: Interval) -> str:
+    """Return what `percent` does, with the percent sign behind the mean.
+
+    >>> percent_with_sign(Interval(mean=0.7231, low=0.72, high=0.7262))
+    '72.31% ± 0.31'
+    """
+    mean, *rest = percent(score).split(" ", 1)
+    return " ".join([f"{mean}%", *rest])
+
+
 def write_score(metric: str, score: Interval) -> str:
     """Return a score as its metric is printed: a share of 1 in percent, anything else as a number of three digits.
 

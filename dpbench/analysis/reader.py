@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +53,19 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
         why = f" {damaged[0]}" if damaged else " dpbench run and dpbench sweep write them."
         raise DataError(f"Expected results in {where}, found none.{why}")
     return sorted(found.values(), key=lambda filed: str(filed.file)), damaged
+
+
+def read_beside(filed: StoredResult) -> list[Result]:
+    """Return the results of the same learner and dataset below a result's folder, by their names.
+
+    Files that cannot be read are passed over.
+    """
+    spec, found = filed.result.spec, list[Result]()
+    for file in find_records(filed.file.parent):
+        if file.name.startswith(f"{spec.learner.name}-{spec.dataset.name}-"):
+            with suppress(DataError, OSError):
+                found.append(read_sealed(file))
+    return found
 
 
 def _files(places: Sequence[Path]) -> Iterator[Path]:

@@ -19,9 +19,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from decimal import Decimal
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -31,6 +29,7 @@ from dpbench.claims.catalogue import Claim, Paper
 from dpbench.privacy.core.accounting.accountant import AccountantName, epsilon
 from dpbench.privacy.core.plan import Release
 from dpbench.support.files import canonical_digest, write_atomically
+from dpbench.support.processes import process_pool
 from dpbench.support.validation import Record
 
 Judgement = Literal["reproducible", "stated with margin", "understated", "underspecified"]
@@ -86,7 +85,7 @@ def _judge_many(pairs: Sequence[tuple[Paper, Claim]]) -> list[Verdict]:
     if len(pairs) < 8:
         return [judge(paper, claim) for paper, claim in pairs]
     papers, claims = zip(*pairs, strict=True)
-    with ProcessPoolExecutor(min(8, os.cpu_count() or 1), get_context("spawn")) as pool:
+    with process_pool(min(8, os.cpu_count() or 1)) as pool:
         return list(pool.map(judge, papers, claims, chunksize=2))
 
 

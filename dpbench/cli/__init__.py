@@ -1,160 +1,27 @@
-"""The command line. Commands hold no logic, and import heavy modules only when they run."""
+"""The command line. Commands hold no logic, and import heavy modules only when they run.
+
+Importing this package imports none of them: `main` decides first what Ctrl-C does.
+"""
 
 from __future__ import annotations
 
-import functools
-import io
-import os
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any
 
-import typer
-
-from dpbench.cli import (
-    advise,
-    audit,
-    budget,
-    cache,
-    check,
-    claims,
-    components,
-    data,
-    docs,
-    explain,
-    inspect,
-    leaderboard,
-    museum,
-    plot,
-    plugin,
-    predict,
-    pretrain,
-    receipt,
-    report,
-    reproduce,
-    results,
-    run,
-    sweep,
-    tune,
-)
-from dpbench.cli.command import Command
-from dpbench.errors import DpbenchError, SpecError
-from dpbench.support import progress
-from dpbench.support.plugin_calls import DEBUG
-from dpbench.support.threads import let_idle_sleep
-from dpbench.support.untrusted import printable
-
-app = typer.Typer(
-    name="dpbench",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-)
-COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "plot": plot.plot, "report": report.report,
-    "compare": results.compare,
-    "predict": predict.predict, "explain": explain.explain,
-    "list": components.list_components, "inspect": inspect.inspect, "check": check.check_component,
-    "advise": advise.advise, "budget": budget.budget, "claims": claims.claims,
-    "audit": audit.audit, "museum": museum.museum, "reproduce": reproduce.reproduce, "pretrain": pretrain.pretrain,
-    "docs": docs.docs,
-}  # fmt: skip
-for name, command in COMMANDS.items():
-    app.command(name)(command)
-GROUPS = {
-    "results": results.app, "data": data.app, "cache": cache.app, "plugin": plugin.app, "leaderboard": leaderboard.app,
-    "receipt": receipt.app,
-}  # fmt: skip
-for name, group in GROUPS.items():
-    app.add_typer(group, name=name)
-for holder in (app, *GROUPS.values()):
-    for registered in holder.registered_commands:
-        registered.cls = Command
-
-
-def _say_version(asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version
-
-        print(f"dpbench {version('dpbench-vision')}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Report every stage.")] = False,
-) -> None:
-    """Benchmark differentially private image classification: the harness owns privacy.
-
-    --debug, --quiet and --verbose may also follow a command.
-    """
-    if quiet and verbose:
-        raise SpecError("Expected one of --quiet and --verbose, got both.")
-    progress.say(nothing=quiet, everything=verbose)
-    if debug:
-        os.environ[DEBUG] = "1"  # so that processes that are started hear of it
-
-
-REFUSED: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
-"""What the parser raises; newer versions of typer bring a parser of their own."""
-SLIP = 70  # the exit code of an error that is nobody's input
-ANYWHERE = ("--debug", "--quiet", "-q", "--verbose", "-v")
-"""Flags of every command: they are moved before it."""
-
-
-def _in_front(arguments: list[str]) -> list[str]:
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    return sorted(arguments[:end], key=lambda one: one not in ANYWHERE) + arguments[end:]
+from dpbench.cli import interrupt
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; a refusal is one sentence on standard error, and exit code 1 (2 for a flag's form)."""
-    let_idle_sleep()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that has no ε shows its number
+    """Run the command line; a refusal is one sentence on standard error, and exit code 1 (2 for a flag's form).
+
+    Args:
+        arguments: the words after `dpbench`. None takes those of the process, which is then dpbench's alone.
+    """
+    if arguments is None:
+        interrupt.take_over()
     try:
-        raise SystemExit(_called(_in_front(sys.argv[1:] if arguments is None else arguments)))
-    except DpbenchError as error:
-        if os.environ.get(DEBUG):
-            raise
-        print(f"dpbench: {printable(str(error))}", file=sys.stderr)
-        raise SystemExit(1) from None
-    except Exception as error:
-        if os.environ.get(DEBUG):
-            raise
-        said = printable(" ".join(str(error).split())[:300])
-        print(
-            f"dpbench: Internal error in dpbench: {type(error).__name__}: {said} Finished results are kept. Please "
-            "report this with the traceback that --debug shows.",
-            file=sys.stderr,
-        )
-        raise SystemExit(SLIP) from None
+        from dpbench.cli.program import run_program
 
-
-@functools.cache  # reading every command's signature takes longer than most commands do
-def _commands() -> Any:
-    return typer.main.get_command(app)
-
-
-def _called(arguments: list[str]) -> int:
-    """Return the exit code of a command; what the parser refuses is one sentence too."""
-    try:
-        return int(_commands()(arguments, prog_name="dpbench", standalone_mode=False) or 0)
-    except REFUSED as error:
-        if type(error).__name__ == "NoArgsIsHelpError":
-            print(error.format_message())
-            return int(error.exit_code)
-        said = " ".join(error.format_message().split()).rstrip(".")
-        context = getattr(error, "ctx", None)
-        where = f" See {context.command_path} --help." if context else ""
-        print(f"dpbench: {said}{'' if said.endswith('?') else '.'}{where}", file=sys.stderr)
-        return int(error.exit_code)
-    except typer.Abort:
-        print("dpbench: Aborted.", file=sys.stderr)
-        return 1
+        run_program(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        interrupt.say(interrupt.KEPT)
+        raise SystemExit(interrupt.CODE) from None

@@ -37,14 +37,14 @@ def advise(
     labels: Annotated[
         bool, typer.Option("--public-labels/--no-public-labels", help="Read the labels of public images, or do not.")
     ] = True,
-    delta: Annotated[float, typer.Option(help="Target delta, below 1/n.")] = 1e-5,
+    delta: flags.Delta = None,
     public_fraction: Annotated[float, typer.Option(help="Share of the training images to treat as public.")] = 0.1,
     split_seed: Annotated[int, typer.Option(help="Seed of the public/private split.")] = 0,
     device: flags.Device = "auto",
     as_json: flags.Json = False,
 ) -> None:
     """Predict what each learner will score on your images, from the public ones alone. No private image is opened."""
-    from dpbench.records.protocol import ACCOUNTABLE, SMALLEST_DELTA, Component, SplitRule
+    from dpbench.records.protocol import ACCOUNTABLE, AUTO, SMALLEST_DELTA, Component, SplitRule
 
     epsilons = split_numbers(epsilon, "--epsilon") or [1.0]
     low, high = ACCOUNTABLE
@@ -53,8 +53,9 @@ def advise(
             raise SpecError(f"Expected --epsilon {one:g} to be from {low:g} to {high:g}.")
     if len(set(epsilons)) < len(epsilons) or len(epsilons) > MOST:
         raise SpecError(f"Expected up to {MOST} different values of --epsilon, got {len(epsilons)}.")
-    if not SMALLEST_DELTA <= delta < 1:
-        raise SpecError(f"Expected --delta {delta:g} to be from {SMALLEST_DELTA:g} to 1.")
+    given = None if delta in {None, AUTO} else split_numbers([str(delta)], "--delta")[0]
+    if given is not None and not SMALLEST_DELTA <= given < 1:
+        raise SpecError(f"Expected --delta {given:g} to be from {SMALLEST_DELTA:g} to 1.")
     if not 0 < public_fraction < 1:
         raise SpecError(
             f"Expected --public-fraction {public_fraction:g} to be between 0 and 1: advice needs public images."
@@ -62,8 +63,9 @@ def advise(
     if split_seed < 0:
         raise SpecError(f"Expected --split-seed {split_seed} to be at least 0.")
 
+    from dpbench.harness.delta import default_delta
     from dpbench.registry import load
-    from dpbench.registry.components import build
+    from dpbench.registry.components import build, default_extractor
     from dpbench.studies.advise.advice import advise as made
     from dpbench.studies.advise.advice import check_wish
     from dpbench.studies.advise.folder import open_public
@@ -72,15 +74,17 @@ def advise(
     check_wish(accuracy)
     plugins = load()
     plugins.report_broken()
-    chosen = build(plugins, "extractor", Component.parse_extractor(extractor or "pixels"))
+    own = Component(name="imagefolder", options={"path": str(folder)})
+    named = None if extractor in {None, AUTO} else Component.parse_extractor(str(extractor))
+    chosen = build(plugins, "extractor", named or default_extractor(plugins, own))
     rule = SplitRule(public_fraction, 1.0, None, split_seed)
-    part = open_public(folder.expanduser(), rule, chosen, find_device(device), hint=extractor is None)
+    part = open_public(folder.expanduser(), rule, chosen, find_device(device), named=named is not None)
     if labels and len(part.y) < LEAST:
         raise SpecError(
             f"Expected at least {LEAST} labelled public images to rehearse on, got {len(part.y)}. Raise "
             "--public-fraction, or add --no-public-labels."
         )
-    found = made(part, epsilons, delta, plugins, labels=labels, wished=accuracy)
+    found = made(part, epsilons, given or default_delta(part.private), plugins, labels=labels, wished=accuracy)
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:

@@ -17,7 +17,7 @@ from dpbench.cli.output import print_if_unwritable, report_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.audit import PARTS, Audit, Bound, Part
 from dpbench.records.packed import find_records
-from dpbench.records.spec import Spec, make_spec
+from dpbench.records.spec import Spec, make_spec, with_pixels
 from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
 
@@ -39,7 +39,8 @@ class Target:
         from dpbench.analysis.reader import read_sealed
 
         if self.file.suffix == ".toml":
-            return make_spec(read_toml(self.file, "spec"), self.name)
+            keys = read_toml(self.file, "spec")
+            return make_spec(keys if "extractor" in keys else with_pixels(keys, self.name), self.name)
         return read_sealed(self.file)
 
 

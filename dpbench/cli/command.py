@@ -6,6 +6,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperOption
 
+from dpbench.cli import interrupt
 from dpbench.cli.output import report_interrupt
 from dpbench.errors import SpecError
 
@@ -31,5 +32,5 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; it may have a sentence of its own on what an interruption leaves."""
-        with report_interrupt("Nothing more is written; finished work is kept."):
+        with interrupt.raising(), report_interrupt(interrupt.KEPT):
             return super().invoke(ctx)

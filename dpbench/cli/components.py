@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import inspect
 import itertools
 import json
 import re
 from collections.abc import Callable
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -16,8 +17,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from dpbench.cli.presence import HERE, dataset_facts, extractor_facts
+from dpbench.errors import SpecError
 from dpbench.records.board import Board, board_files
-from dpbench.registry import KINDS, Kind, Registry, load
+from dpbench.registry import KINDS, Kind, Registry, is_required, load
 from dpbench.studies.figures import ready_made_sweeps
 from dpbench.support.messages import bytes_in_words
 
@@ -34,21 +36,19 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
 }
 
 
-class Listing(StrEnum):
-    """What can be listed."""
-
-    datasets = "datasets"
-    extractors = "extractors"
-    learners = "learners"
-    boards = "boards"
-    figures = "figures"
+LISTED = ("datasets", "extractors", "learners", "boards", "figures")
 
 
 def list_components(
-    what: Annotated[Listing | None, typer.Argument(help="Show only this kind.")] = None,
+    what: Annotated[
+        str | None,
+        typer.Argument(metavar="|".join(LISTED), help="Show only these.", autocompletion=lambda: [*LISTED]),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List datasets, extractors and learners with their origin, and any broken plugins; or list boards or figures."""
+    if what is not None and what not in LISTED:
+        raise SpecError(_refuse_listing(what))
     if what in FILED:
         _show_filed(FILED[what](), as_json)
         return
@@ -101,7 +101,25 @@ def _figures() -> list[dict[str, str]]:
     return rows
 
 
-FILED: dict[Listing | None, Callable[[], list[dict[str, str]]]] = {Listing.boards: _boards, Listing.figures: _figures}
+def _refuse_listing(what: str) -> str:
+    """Return what can be listed, and what to type for what the user may have meant."""
+    *others, last = LISTED
+    said = f"Expected {', '.join(others)} or {last} after dpbench list, got {what!r}."
+    name, registry = what.partition(":")[0], load()
+    kinds = [kind for kind in KINDS if name in registry.components[kind]]
+    if "dataset" in kinds:
+        cls = registry.components["dataset"][name].cls
+        path = any(field.name == "path" and is_required(field) for field in dataclasses.fields(cls))
+        whole = f"{name}:FOLDER" if path and what == name else what
+        return f"{said} It is a dataset: dpbench data info {whole} describes it."
+    if kinds:
+        return f"{said} It is {KIND_WORDS[kinds[0]]}: dpbench list {kinds[0]}s describes it."
+    close = difflib.get_close_matches(what, LISTED, 1)
+    return f"{said} Did you mean {close[0]!r}?" if close else said
+
+
+KIND_WORDS: dict[Kind, str] = {"extractor": "an extractor", "learner": "a learner"}
+FILED: dict[str | None, Callable[[], list[dict[str, str]]]] = {"boards": _boards, "figures": _figures}
 
 
 def _show_filed(rows: list[dict[str, str]], as_json: bool) -> None:

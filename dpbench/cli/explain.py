@@ -80,7 +80,7 @@ def explain(
     from dpbench.studies.explain.ladder import explain as take_apart
 
     search = {"rule": "public-validation", **({} if tries is None else {"tries": tries})}
-    tuned = [make_spec({**dict(spec), "search": search}, "dpbench explain") for spec in specs if tune]
+    tuned = [make_spec({**spec.given, "search": search}, "dpbench explain") for spec in specs if tune]
     with report_interrupt("Extracted features are kept; repeat the command to continue."):
         found = take_apart(specs, device=device, plugins=plugins, tuned=tuned)
     files = write_record(found, out, plot, write_plot)

@@ -14,9 +14,14 @@ from dpbench.records.search import Search
 
 Learner = Annotated[str | None, typer.Option(help="Learner, like pillar or pillar:k=40,center=false.")]
 Dataset = Annotated[str | None, typer.Option(help="Dataset with the private and test data. \\[default: digits]")]
-Extractor = Annotated[str | None, typer.Option(help="Feature extractor; join several with +: A+B. \\[default: pixels]")]
+Extractor = Annotated[
+    str | None, typer.Option(help="Feature extractor; join several with +: A+B. \\[default: the dataset's own]")
+]
 Epsilon = Annotated[float | None, typer.Option(help="Target epsilon in nats; inf for no privacy. \\[default: 1]")]
-Delta = Annotated[float | None, typer.Option(help="Target delta, below 1/n. \\[default: 1e-5]")]
+Delta = Annotated[
+    str | None,
+    typer.Option(help="Target delta, or auto: 1e-5, or the largest power of ten of at most 1/(2n). \\[default: auto]"),
+]
 Accountant = Annotated[str | None, typer.Option(help="Accountant: pld, rdp or prv. \\[default: pld]")]
 PublicFraction = Annotated[float | None, typer.Option(help="Share of the training split made public. \\[default: 0.1]")]
 PublicDataset = Annotated[str | None, typer.Option(help="Dataset to use as public data instead.")]
@@ -53,7 +58,7 @@ Datasets = Annotated[
 ]
 Extractors = Annotated[
     list[str] | None,
-    typer.Option("--extractor", help="Feature extractor; joined: A+B; several: A,B. \\[default: pixels]"),
+    typer.Option("--extractor", help="Feature extractor; joined: A+B; several: A,B. \\[default: the dataset's own]"),
 ]
 Epsilons = Annotated[
     list[str] | None,

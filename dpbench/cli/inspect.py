@@ -51,11 +51,15 @@ def inspect(
     values = {key: value for key, value in given.items() if value is not None}
     asked = make_request(values, k or (), read_private=read_private, pairs=pairs, svm_c=svm_c)
 
+    from dpbench.records.protocol import AUTO
     from dpbench.registry import load
+    from dpbench.registry.components import default_extractor
 
     plugins = load()
     plugins.report_broken()
     plugins.find("dataset", asked.dataset.name)
+    if extractor in {None, AUTO}:
+        asked = asked.model_copy(update={"extractor": default_extractor(plugins, asked.dataset)})
     for part in asked.extractor.parts:
         plugins.find("extractor", part.name)
     check_outputs(out, plot)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import active_children
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 from pydantic import BaseModel
 
+from dpbench.cli import interrupt
 from dpbench.errors import OutputError
 from dpbench.support.charts import check_file
 from dpbench.support.files import check_writable
@@ -34,8 +32,8 @@ def report_interrupt(kept: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"dpbench: Interrupted. {kept}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        interrupt.say(kept)
+        raise typer.Exit(interrupt.CODE) from None
 
 
 @contextmanager
@@ -44,25 +42,21 @@ def stop_on_interrupt() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # which alone hears signals
         yield
         return
-    before = signal.signal(signal.SIGINT, _stop)
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        last = threading.Timer(PATIENCE, interrupt.leave, ["Unfinished workers were stopped; finished work is kept."])
+        last.daemon = True
+        last.start()
+        if callable(before):
+            before(number, frame)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    last = threading.Timer(PATIENCE, _end)
-    last.daemon = True
-    last.start()
-    raise KeyboardInterrupt
-
-
-def _end() -> None:
-    print("dpbench: Interrupted. Unfinished workers were stopped; finished work is kept.", file=sys.stderr)
-    for worker in active_children():
-        worker.kill()
-    os._exit(130)
 
 
 @contextmanager

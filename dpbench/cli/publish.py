@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cli import interrupt
+
 Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
 
 
@@ -82,8 +84,8 @@ def publish(
         made = None if target.startswith(HUB) else documentation(context, wanted=docs)
         changes = publish_to(target, root, plugins, made, dry_run=dry_run)
     except KeyboardInterrupt:
-        print(f"dpbench: Interrupted. {target} contains either the old site or the complete new one.", file=sys.stderr)
-        raise typer.Exit(130) from None
+        interrupt.say(f"{target} contains either the old site or the complete new one.")
+        raise typer.Exit(interrupt.CODE) from None
     for line in changes.lines if dry_run else ():
         print(line)
     counts = f"{len(changes.added)} added, {len(changes.changed)} changed, {len(changes.deleted)} deleted"

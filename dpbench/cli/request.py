@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -111,8 +112,14 @@ def split_numbers(texts: Sequence[str] | None, flag: str) -> list[float]:
     """Return the numbers that flags hold, separated by commas.
 
     Raises:
-        SpecError: one is no number.
+        SpecError: one is no number, or a decimal comma makes two of one.
     """
+    for text in texts or ():
+        if re.fullmatch(r"0,\d+", text):  # none of these flags takes 0, and 1,5 may well be two values
+            decimal = text.replace(",", ".")
+            raise SpecError(
+                f"Expected {flag} above 0: {text} is two values, 0 and {float(text[2:]):g}; write {decimal}."
+            )
     try:
         return [float(part) for text in texts or () for part in text.split(",")]
     except ValueError:

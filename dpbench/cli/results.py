@@ -88,14 +88,19 @@ def table(
 
 @app.command("show")
 def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
-    """Explain one result in words, with its confusion matrix."""
+    """Explain one result in words, with its confusion matrix.
+
+    If its test images have groups, such as sex, a result of the same learner at ε = ∞ in the same folder also shows how
+    much accuracy privacy costs each group.
+    """
     from dpbench.analysis import description
     from dpbench.analysis.confusion import write_confusion
-    from dpbench.analysis.reader import read_results
+    from dpbench.analysis.reader import read_beside, read_results
 
     (filed,), _ = read_results([_file(file)])
     table = Table.grid(Column(style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
-    for heading, text in description.describe_result(filed):
+    others = read_beside(filed) if filed.result.task.groups else ()
+    for heading, text in description.describe_result(filed, others):
         table.add_row(heading, Text(text))
     Console().print(table)
     for line in write_confusion(filed.result):

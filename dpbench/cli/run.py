@@ -17,6 +17,7 @@ from dpbench.cli.request import RunRequest, list_values, split_components, split
 from dpbench.cli.summary import show_summary
 from dpbench.errors import OutputError, SpecError
 from dpbench.records.journal import Journal
+from dpbench.records.protocol import Protocol
 
 if TYPE_CHECKING:
     from dpbench.harness.fit import SeedFit
@@ -86,7 +87,7 @@ def run(
     as_json: flags.Json = False,
 ) -> None:
     """Train a learner once per seed, test it and write a JSON result. You can list several learners or values of ε."""
-    written, also = spec_file.read(spec, "run")
+    written, also = spec_file.read(spec, "run", extractor_given=bool(extractor or board))
     rule = flags.rule_of(tune, selection, also)
     search = flags.search_of(rule, space, tries, search_seed, repeats, also)
     axes: dict[str, list[Any]] = {
@@ -217,20 +218,33 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
 
 
 def _show(result: Result, written: Path, replaced: str, console: Console) -> None:
+    from dpbench.records.groups import MOST_SHOWN, accuracy_by_group, write_groups
     from dpbench.records.overlap import overlap_name
+    from dpbench.registry import load
+    from dpbench.registry.components import shorten_component
 
     spec, privacy, task = result.spec, result.privacy, result.task
+    extractor = shorten_component(load())("extractor", spec.extractor)
     console.print(
-        f"{spec.learner.name} on {spec.dataset.name} ({spec.extractor.names}): {task.private:,} "
-        f"private{_units(result)}, {_public(result)}, {task.test:,} test examples"
-    )
+        f"{spec.learner.name} on {spec.dataset.name} ({extractor}): {task.private:,} "
+        f"private{_units(result)}, {_public(result)}, {task.test:,} test examples",
+        soft_wrap=True, markup=False, highlight=False,
+    )  # fmt: skip
     console.print(_scores(result))
     pure = " (pure)" * (not privacy.delta)
     whose = f"ε for a {spec.unit}, " * bool(spec.unit)
-    guarantee = f"{whose}δ {privacy.delta:g}{pure}, {privacy.adjacency}, {privacy.rng} RNG, " if privacy.sigma else ""
+    small = f" (at most 1/(2n), n = {task.private:,})" * (0 < privacy.delta < Protocol.model_fields["delta"].default)
+    guarantee = (
+        f"{whose}δ {privacy.delta:g}{pure}{small}, {privacy.adjacency}, {privacy.rng} RNG, " if privacy.sigma else ""
+    )
     interval = ", 95% interval" if len(result.seeds) > 1 else ""
     seeds = f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
     console.print(f"{guarantee}settings: {result.selection}, {seeds}{interval}", soft_wrap=True)
+    for column in accuracy_by_group(result):
+        said = write_groups(column, most=MOST_SHOWN)
+        console.print(f"Accuracy by {column.name}: {said}", soft_wrap=True, markup=False)
+    for edition in task.named_editions:
+        console.print(f"Data: {edition}", soft_wrap=True, markup=False)
     for pair, counted in result.task.overlap.items():
         if counted.near:
             console.print(f"{overlap_name(pair)}: {counted}", soft_wrap=True)
@@ -302,7 +316,6 @@ def _listed(settings: Mapping[str, Any]) -> str:
 
 
 def _percent(result: Result, metric: Metric) -> str:
-    from dpbench.analysis.formats import percent
+    from dpbench.analysis.formats import percent_with_sign
 
-    mean, *half = percent(result.metrics[metric]).split(" ", 1)
-    return " ".join([f"{mean}%", *half])
+    return percent_with_sign(result.metrics[metric])

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dpbench.errors import SpecError
-from dpbench.records.spec import Spec
+from dpbench.records.spec import Spec, with_pixels
 from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import sentence
@@ -34,8 +34,10 @@ class RunOptions(BaseModel):
     threads: int | None = None
 
 
-def read(file: Path | None, command: str) -> tuple[dict[str, Any], RunOptions]:
+def read(file: Path | None, command: str, *, extractor_given: bool = False) -> tuple[dict[str, Any], RunOptions]:
     """Return the keys of a spec in a TOML file, and what else it says; without a file nothing.
+
+    `extractor_given` says that flags name an extractor, or a board that fixes one.
 
     Raises:
         SpecError: it cannot be read, it is a sweep, a key is unknown, or a value is not of its type.
@@ -48,6 +50,8 @@ def read(file: Path | None, command: str) -> tuple[dict[str, Any], RunOptions]:
         if name not in known:
             raise SpecError(unknown_name("key", name, known, str(file)))
     also = {name: values.pop(name) for name in RunOptions.model_fields if name in values}
+    if file and not (extractor_given or "extractor" in values or "board" in also):
+        values = with_pixels(values, str(file))
     try:
         return values, RunOptions(**also)
     except ValidationError as error:

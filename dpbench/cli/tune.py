@@ -51,7 +51,7 @@ def tune(
     as_json: flags.Json = False,
 ) -> None:
     """Choose a learner's settings with public labels and save every trial. The test split is never read."""
-    keys, also = spec_file.read(spec, "search")
+    keys, also = spec_file.read(spec, "search", extractor_given=extractor is not None)
     _refuse_others(also, spec)
     rule = flags.rule_of(False, selection, also)
     if rule == "default":

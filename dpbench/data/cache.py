@@ -3,13 +3,17 @@
 Layout below `cache_folder()`::
 
     features/<key>/features.npy    (n, *example_shape) float32, or float16 where an extractor gives that
-    features/<key>/manifest.json   what the key was made of, and the checksum of features.npy
+    features/<key>/keys.bin        the keys of the n images, where they have keys: by them other entries find rows here
+    features/<key>/manifest.json   what the key was made of, and the checksums of the others
     features/<key>.partial/        shards of an extraction under way
     features/<key>.lock            held by the one process that extracts
 
-The key is a digest of the data, the split, the extractor, its version, weights, and options that are not at their
-default: an extractor that gains an option keeps what is cached. Features that are put together of several extractors'
-are an entry of their own, made of the parts' entries.
+The key is a digest of the images in their order (`keys`), the extractor, its version, weights, and options that are
+not at their default: an extractor that gains an option keeps what is cached. What does not change an image is no part
+of it: labels, units, options of the dataset, the split, the command. A missing entry takes the rows of images that
+others have (`reuse`); only the remaining images are extracted. Rows are copied, not referred to: every entry is one
+file that can be mapped, checked and deleted by itself. Features that are put together of several extractors' are an
+entry of their own, made of the parts' entries.
 """
 
 from __future__ import annotations
@@ -31,11 +35,15 @@ from torch import Tensor
 from dpbench.api import Extractor, Split
 from dpbench.data import extraction
 from dpbench.data.concat import Concat, concatenate
+from dpbench.data.keys import ImageKeys
+from dpbench.data.outlook import expect_space
+from dpbench.data.reuse import KEYS, FoundRows, find_rows
 from dpbench.errors import DamagedFile, OutputError
 from dpbench.records.protocol import CONCAT
+from dpbench.support import progress
 from dpbench.support.code import code_of
 from dpbench.support.fields import changed_fields
-from dpbench.support.files import canonical_digest, sha256, write_json
+from dpbench.support.files import canonical_digest, sha256, write_atomically, write_json
 from dpbench.support.paths import cache_folder
 from dpbench.support.plugin_calls import call_plugin
 
@@ -49,9 +57,8 @@ CHANGED = (
 class FeatureSource:
     """What a set of features is made of; its digest is the cache key."""
 
-    data: str  # digest of the dataset's bytes
-    split: str
-    rows: int
+    images: str  # `ImageKeys.digest`
+    reader: str
     extractor: str
     version: str
     options: dict[str, object]
@@ -63,40 +70,53 @@ class FeatureSource:
         return canonical_digest(dataclasses.asdict(self))[:32]
 
 
-def load_features(split: Split, source: FeatureSource, extractor: Extractor | Concat, device: torch.device) -> Tensor:
-    """Return (n, *example_shape) float32 or float16, memory-mapped; extract first if this machine never did.
+def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat, device: torch.device) -> Tensor:
+    """Return (n, *example_shape) float32 or float16, memory-mapped; extract first what this machine never extracted.
 
     Two processes asking at once extract once. A damaged file is named on stderr and rebuilt. Features of several
     extractors are put together of what is cached for each (`concatenate`).
+
+    Args:
+        split: the images.
+        images: what identifies them.
+        extractor: makes the features.
+        device: where the extractor computes.
+
+    Raises:
+        DataError: a feature is not finite, an image cannot be decoded, or images do not stack.
+        OutputError: the features do not fit on the disk, or the cache cannot be used.
     """
-    folder, code = cache_folder() / "features" / source.key, code_of(type(extractor))
-    options = _options(extractor)
+    source = source_of(images, extractor)
+    folder, code, options = cache_folder() / "features" / source.key, code_of(type(extractor)), _options(extractor)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock")):
             if folder.exists():
                 try:
-                    return _open(folder, code, options)
+                    return torch.from_numpy(_open(folder, code, options))
                 except DamagedFile as error:
                     print(f"dpbench: {error} It is extracted again.", file=sys.stderr)
                     shutil.rmtree(folder)
-            _build(folder, split, source, extractor, device)
-            return _open(folder, code, options)
+            _build(folder, split, images, extractor, device)
+            return torch.from_numpy(_open(folder, code, options))
     except (OSError, OutputError) as error:  # the second, of one file, comes from the first
         reason = error.__cause__ if isinstance(error, OutputError) else error
+        if reason is None:
+            raise
         raise OutputError(
             f"Cannot use the feature cache in {folder.parent}: {getattr(reason, 'strerror', None) or reason}. "
             "Free some space, or name another folder in DPBENCH_CACHE."
         ) from reason
 
 
-def source_of(data: str, split: str, rows: int, extractor: Extractor | Concat) -> FeatureSource:
-    """Describe the features that `extractor` makes of one split; those of a concat by the sources of its parts."""
+def source_of(images: ImageKeys, extractor: Extractor | Concat) -> FeatureSource:
+    """Describe the features that `extractor` makes of these images; those of a concat by the sources of its parts."""
     if isinstance(extractor, Concat):
-        made_of = [dataclasses.asdict(source_of(data, split, rows, part)) for part in extractor.parts]
-        return FeatureSource(data, split, rows, CONCAT, "2", {"parts": made_of}, "")
+        made_of = [dataclasses.asdict(source_of(images, part)) for part in extractor.parts]
+        return FeatureSource(images.digest, images.reader, CONCAT, "2", {"parts": made_of}, "")
     weights = call_plugin(f"The digest of the weights of extractor {extractor.name!r}", extractor.weights)
-    return FeatureSource(data, split, rows, extractor.name, extractor.version, changed_fields(extractor), weights)
+    options = changed_fields(extractor)
+    return FeatureSource(images.digest, images.reader, extractor.name, extractor.version, options, weights)
 
 
 def _options(extractor: Extractor | Concat) -> dict[str, Any]:
@@ -108,41 +128,76 @@ def _options(extractor: Extractor | Concat) -> dict[str, Any]:
     return found
 
 
-def _open(folder: Path, code: str | None, options: dict[str, Any]) -> Tensor:
+def _open(folder: Path, code: str | None, options: dict[str, Any]) -> np.ndarray:
     file = folder / "features.npy"
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        if manifest["sha256"] != sha256(file):
-            raise DamagedFile(f"The cache file {file} fails its checksum.")
+        for path, checksum in ((file, manifest["sha256"]), (folder / KEYS, manifest["keys"])):
+            if checksum and checksum != sha256(path):
+                raise DamagedFile(f"The cache file {path} fails its checksum.")
         before = manifest.get("all_options", {})
         if any(before.get(name, value) != value for name, value in options.items()):
             raise DamagedFile(f"The features in {folder} were extracted with another default of an option.")
         if manifest.get("code", code) != code:
             print(f"dpbench: {CHANGED.format(name=manifest['extractor'], entry=folder.name[:12])}", file=sys.stderr)
         # Copy-on-write: pages are shared between processes, and no one can change the file through the tensor.
-        return torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
+        features: np.ndarray = np.load(file, mmap_mode="c", allow_pickle=False)
+        return features
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedFile(f"The cache folder {folder} cannot be read ({error}).") from error
 
 
-def _build(
-    folder: Path, split: Split, source: FeatureSource, extractor: Extractor | Concat, device: torch.device
-) -> None:
-    partial = folder.with_suffix(".partial")
+def _build(folder: Path, split: Split, images: ImageKeys, extractor: Extractor | Concat, device: torch.device) -> None:
+    source, partial, made_with = source_of(images, extractor), folder.with_suffix(".partial"), ""
     partial.mkdir(exist_ok=True)
     if isinstance(extractor, Concat):
-        sources = [source_of(source.data, source.split, source.rows, part) for part in extractor.parts]
-        blocks = _blocks([load_features(split, *each, device) for each in zip(sources, extractor.parts, strict=True)])
+        blocks = _blocks([load_features(split, images, part, device) for part in extractor.parts])
     else:
-        blocks = extraction.extract(split.images, extractor, partial, device)
+        found = _found(folder.parent, source, images, extractor, device)
+        made_with, blocks = found.made_with, _extracted(found, split, images, extractor, partial, device)
     file = partial / "features.npy"
-    _write(blocks, source.rows, file)
-    made = {"sha256": sha256(file), "code": code_of(type(extractor)), "all_options": _options(extractor)}
+    _write(blocks, images, file)
+    made = {
+        "sha256": sha256(file),
+        "keys": "" if isinstance(extractor, Concat) else _write_keys(images, partial / KEYS),
+        "code": code_of(type(extractor)),
+        "all_options": _options(extractor),
+        "made_with": made_with,
+        "split": images.split,
+        "rows": images.rows,
+    }
     write_json(partial / "manifest.json", {**dataclasses.asdict(source), **made})
     for left in partial.iterdir():
-        if left.name not in {"features.npy", "manifest.json"}:  # shards, and what killed processes left half-written
+        if left.name not in {"features.npy", "manifest.json", KEYS}:  # shards, and what killed processes half-wrote
             left.unlink()
     partial.rename(folder)
+
+
+def _found(
+    folder: Path, source: FeatureSource, images: ImageKeys, extractor: Extractor, device: torch.device
+) -> FoundRows:
+    """Return the rows of these images that other entries have."""
+    made_with, code, options = extraction.made_with(device), code_of(type(extractor)), _options(extractor)
+    if images.keys is None:
+        none = np.full(images.rows, -1)
+        return FoundRows((), none, none, made_with)
+    # Rows of code that has been edited since are not mixed with new ones, even if its version is the same.
+    made_of = json.loads(json.dumps({**dataclasses.asdict(source), "code": code, "all_options": options}))
+    del made_of["images"]
+    return find_rows(folder, made_of, images.keys, made_with, lambda entry: _open(entry, code, options))
+
+
+def _extracted(
+    found: FoundRows, split: Split, images: ImageKeys, extractor: Extractor, partial: Path, device: torch.device
+) -> Iterator[np.ndarray]:
+    """Yield the features of all images, in blocks; those that were not found are extracted."""
+    copied = images.rows - len(found.missing)
+    if copied and progress.shows_everything():
+        progress.line(
+            f"{copied:,} of {images.rows:,} {images.split} images have features by {extractor.name} in the cache."
+        )
+    fresh = extraction.extract(split.images, extractor, partial, device, found.missing, images.keys)
+    return found.merge(fresh if found.missing else iter(()), extractor)
 
 
 def _blocks(parts: list[Tensor]) -> Iterator[np.ndarray]:
@@ -150,12 +205,23 @@ def _blocks(parts: list[Tensor]) -> Iterator[np.ndarray]:
         yield concatenate([part[start : start + extraction.SHARD] for part in parts]).numpy()
 
 
-def _write(blocks: Iterator[np.ndarray], rows: int, file: Path) -> None:
+def _write(blocks: Iterator[np.ndarray], images: ImageKeys, file: Path) -> None:
     # Not through a memory map: where the disk is full, the system would kill the process instead of raising.
     with file.open("wb") as stream:
         for place, block in enumerate(blocks):
             if place == 0:
-                stream.write(extraction.header((rows, *block.shape[1:]), block.dtype))
+                what = f"the features of {images.rows:,} images"
+                expect_space(file.parent, images.rows * block[0].nbytes, what)
+                stream.write(extraction.header((images.rows, *block.shape[1:]), block.dtype))
             stream.write(block.data)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def _write_keys(images: ImageKeys, file: Path) -> str:
+    """Write the keys of images and return their checksum; nothing and an empty text where they have none."""
+    if images.keys is None:
+        return ""
+    content = images.keys.tobytes()
+    write_atomically(file, lambda out: out.write(content))
+    return sha256(file)

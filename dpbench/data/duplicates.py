@@ -32,6 +32,7 @@ from torch import Tensor
 
 from dpbench.api import INDEPENDENT_DRAWS, Features, Images, Split
 from dpbench.data import crops
+from dpbench.data.keys import identify_images
 from dpbench.data.reading import PerImage
 from dpbench.errors import OutputError
 from dpbench.records.overlap import Copies, Overlap
@@ -193,7 +194,9 @@ def overlap_within(hashes: Hashes) -> Overlap:
 
 
 def compute_hashes(split: Split, data: str, name: str) -> Hashes:
-    """Return the hashes of a split, computed once on this machine; `data` is the digest of the dataset's bytes.
+    """Return the hashes of a split, computed once on this machine for the same images in the same order.
+
+    `data` is the digest of the dataset's bytes, which identifies images without keys (`data.keys`).
 
     Features are the same where all their numbers are, unless they were drawn at random, each on its own: equal rows
     are coincidence then. None are near copies.
@@ -207,9 +210,8 @@ def compute_hashes(split: Split, data: str, name: str) -> Hashes:
         exact = [int.from_bytes(hashlib.blake2b(row, digest_size=8).digest()) for row in rows]
         thumbnails = np.zeros((len(exact), SIDE * SIDE), np.uint8)
         return Hashes(np.array(exact, np.uint64), thumbnails, thumbnails[:, 0])
-    key = canonical_digest({"data": data, "split": name, "rows": len(split.labels), "side": SIDE, "pixels": PIXELS})[
-        :32
-    ]
+    images = identify_images(split, data, name)
+    key = canonical_digest({"images": images.digest, "side": SIDE, "pixels": PIXELS})[:32]
     file = cache_folder() / "hashes" / f"{key}.bin"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

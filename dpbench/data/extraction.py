@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Extractor, Images
+from dpbench.data.outlook import Outlook
 from dpbench.data.reading import OWN, preparing, reach_of
 from dpbench.errors import DataError, NotPure
 from dpbench.privacy.purity.reach import Reach, Reading
@@ -32,38 +33,56 @@ Network = Callable[[Tensor], Tensor]
 FORMAT = "3"  # of a shard; raise it when shards come out otherwise, and no earlier one is taken for whole
 
 
-def extract(images: Images, extractor: Extractor, folder: Path, device: torch.device) -> Iterator[np.ndarray]:
-    """Yield the features of all images in order, one shard (up to 1024, *example_shape) at a time.
+def extract(
+    images: Images,
+    extractor: Extractor,
+    folder: Path,
+    device: torch.device,
+    rows: Sequence[int] | None = None,
+    keys: np.ndarray | None = None,
+) -> Iterator[np.ndarray]:
+    """Yield the features of images in order, one shard (up to 1024, *example_shape) at a time.
 
     They are float32, or float16 where that is what the extractor gives. Finished shards are kept in `folder`, so a
     second call after an interruption goes on where the first one stopped.
 
+    Args:
+        images: those of a split.
+        extractor: makes the features.
+        folder: where shards are kept.
+        device: where the extractor computes.
+        rows: the images to extract; None: all.
+        keys: (n, 32) uint8, those of all images: a shard is that of the very images it was made of.
+
     Raises:
         DataError: a feature is not finite, or images do not stack.
         ComponentFailed: the extractor raised.
+        OutputError: the features do not fit on the disk; said after the first batch.
     """
     shape: tuple[int, ...] | None = None
-    doing = f"Extracting {extractor.name}"
-    with progress.meter(doing, len(images)) as advance, _threads() as pool:
+    rows = range(len(images)) if rows is None else rows
+    folder.mkdir(parents=True, exist_ok=True)
+    with progress.meter(f"Extracting {extractor.name}", len(rows)) as advance, _threads() as pool:
         opened: Opened | None = None
-        estimate = progress.Estimate(doing)
-        for start in range(0, len(images), SHARD):
-            rows = range(start, min(start + SHARD, len(images)))
+        outlook = Outlook(extractor, device, folder, len(images))
+        for start in range(0, len(rows), SHARD):
+            part_rows = rows[start : start + SHARD]
             shard = folder / f"shard-{start:09d}.npy"
-            features = _kept(shard, len(rows), device)
+            made_of = b"" if keys is None else keys[np.asarray(part_rows)].tobytes()
+            features = _kept(shard, len(part_rows), device, made_of)
             if features is None:
                 opened = opened or Opened(images, extractor, device)
                 parts = []
-                for part in _shard(opened, rows, pool):
+                for part in _shard(opened, part_rows, pool):
                     parts.append(part)
                     advance(len(part))
-                    estimate.update(len(part), len(images) - start - sum(map(len, parts)))
+                    outlook.update(part, opened.side, len(rows) - start - sum(map(len, parts)), len(rows) - start)
                 features = _joined(parts, extractor)
-                _keep(shard, features, device)
+                _keep(shard, features, device, made_of)
             else:
-                advance(len(rows))
+                advance(len(part_rows))
             shape = shape or features.shape[1:]
-            _check_shapes({shape, features.shape[1:]}, extractor)
+            check_shapes({shape, features.shape[1:]}, extractor)
             yield features
 
 
@@ -83,7 +102,7 @@ def embed(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
 
 
 def _joined(parts: Sequence[np.ndarray], extractor: Extractor) -> np.ndarray:
-    _check_shapes({part.shape[1:] for part in parts}, extractor)
+    check_shapes({part.shape[1:] for part in parts}, extractor)
     return np.ascontiguousarray(np.concatenate(parts))
 
 
@@ -94,17 +113,25 @@ def header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     return content.getvalue()
 
 
-def _keep(shard: Path, features: np.ndarray, device: torch.device) -> None:
+def made_with(device: torch.device) -> str:
+    """Say what decides the bits of features beside image and extractor: they never come from two of these."""
+    return f"{FORMAT} {torch.__version__} {PIL.__version__} {device.type} {BATCH}"
+
+
+def _keep(shard: Path, features: np.ndarray, device: torch.device, made_of: bytes) -> None:
     content = (header(features.shape, features.dtype), features.data)
-    digest = _digest(content, device)
+    digest = _digest(content, device, made_of)
     write_atomically(shard, lambda file: file.writelines((*content, digest)))
 
 
-def _kept(shard: Path, rows: int, device: torch.device) -> np.ndarray | None:
-    """Return a shard of an earlier extraction if it is whole and made as here: its last 32 bytes are its digest."""
+def _kept(shard: Path, rows: int, device: torch.device, made_of: bytes) -> np.ndarray | None:
+    """Return a shard of an earlier extraction if it is whole, made as here and of these images.
+
+    Its last 32 bytes are its digest.
+    """
     try:
         content = shard.read_bytes()
-        if _digest((memoryview(content)[:-32],), device) != content[-32:]:
+        if _digest((memoryview(content)[:-32],), device, made_of) != content[-32:]:
             return None
         features: np.ndarray = np.load(io.BytesIO(content), allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -112,9 +139,8 @@ def _kept(shard: Path, rows: int, device: torch.device) -> np.ndarray | None:
     return features if len(features) == rows else None
 
 
-def _digest(content: Iterable[bytes | memoryview], device: torch.device) -> bytes:
-    # Other libraries, or another device, would give other bits: features never come from two of them.
-    digest = hashlib.sha256(f"{FORMAT} {torch.__version__} {PIL.__version__} {device.type} {BATCH}".encode())
+def _digest(content: Iterable[bytes | memoryview], device: torch.device, made_of: bytes) -> bytes:
+    digest = hashlib.sha256(made_with(device).encode() + made_of)
     for piece in content:
         digest.update(piece)
     return digest.digest()
@@ -134,10 +160,11 @@ class Opened:
         self._network: Network = call_plugin(f"Opening extractor {extractor.name!r}", extractor.open, device)
         self._compared_fresh = False
         self.settled = False
+        self.side = 0  # of a prepared image, in pixels; 0 where it is none any more
         self._reached: tuple[Reach, Reading] | None = None  # by the network, after its first batch
         self.generator = np.random.default_rng()  # whoever knew when images are compared could behave just then
 
-    def features(self, batch: range, order: np.ndarray | None) -> np.ndarray:
+    def features(self, batch: Sequence[int], order: np.ndarray | None) -> np.ndarray:
         """Return the features of a batch of images, which is compared in another order where one is given."""
         prepared = self._prepared(batch, thorough=order is not None)
         embedded = _embed(self._network, _filled(prepared), batch, self.extractor)
@@ -163,12 +190,13 @@ class Opened:
         reach, self.settled = reach_of(self._network, thorough=False), True
         self._reached = None if reach is None else (reach, reach.read())
 
-    def _prepared(self, batch: range, *, thorough: bool) -> Tensor:
+    def _prepared(self, batch: Sequence[int], *, thorough: bool) -> Tensor:
         prepared = self._prepare(batch, thorough=thorough)
-        _check_shapes({tuple(image.shape) for image in prepared}, self.extractor)
+        check_shapes({tuple(image.shape) for image in prepared}, self.extractor)
+        self.side = prepared[0].shape[-1] if prepared[0].ndim == 3 else 0
         return torch.stack(prepared)
 
-    def _compare(self, batch: range, prepared: Tensor, embedded: np.ndarray, order: np.ndarray) -> None:
+    def _compare(self, batch: Sequence[int], prepared: Tensor, embedded: np.ndarray, order: np.ndarray) -> None:
         fresh: Extractor = dataclasses.replace(self.extractor)  # type: ignore[type-var]
         picked = order[:PICKED].tolist()
         remade = preparing(self._images, fresh)([batch[place] for place in picked])
@@ -203,7 +231,7 @@ def _expect_equal(prepared: Tensor, again: Tensor, index: int, extractor: Extrac
         )
 
 
-def _shard(opened: Opened, rows: range, pool: Executor) -> Iterator[np.ndarray]:
+def _shard(opened: Opened, rows: Sequence[int], pool: Executor) -> Iterator[np.ndarray]:
     batches = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
     orders: list[np.ndarray | None] = [None] * len(batches)
     if batches:
@@ -237,7 +265,12 @@ def _filled(prepared: Tensor) -> Tensor:
     return torch.cat([prepared, prepared[-1:].expand(BATCH - len(prepared), *prepared.shape[1:])])
 
 
-def _check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
+def check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
+    """Refuse features, or prepared images, that do not stack.
+
+    Raises:
+        DataError: there is more than one shape; the message says what to do.
+    """
     if len(shapes) > 1:
         # (channels, height, width): grey among colour. Of flattened images nobody knows.
         channels = {len(shape) for shape in shapes} == {3} and len({shape[1:] for shape in shapes}) == 1
@@ -251,7 +284,7 @@ def _check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
         )
 
 
-def _embed(network: Network, prepared: Tensor, batch: range, extractor: Extractor) -> np.ndarray:
+def _embed(network: Network, prepared: Tensor, batch: Sequence[int], extractor: Extractor) -> np.ndarray:
     """Return the features of a batch's images, (len(batch), *example_shape): what fills `prepared` up is left out."""
     what = f"Extractor {extractor.name!r} on images {batch[0]} to {batch[-1]}"
     features = call_plugin(what, lambda: _kept_precision(network(prepared)))

@@ -80,7 +80,8 @@ def _described(entry: Path) -> str:
     """Say what an entry was made of; one whose manifest cannot be read is unfinished or damaged."""
     try:
         made = json.loads((entry / "manifest.json").read_bytes())
-        return f"{made['rows']:,} {made['split']} examples by {_extractor(made)}"
+        unused = "" if "images" in made else " (not used: of an earlier version)"
+        return f"{made['rows']:,} {made['split']} examples by {_extractor(made)}{unused}"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "an extraction that did not end" if entry.suffix == ".partial" else "not readable"
 

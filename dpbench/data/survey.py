@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from dpbench.api import Dataset, Split, Splits
 from dpbench.data import sources
 from dpbench.data.duplicates import compute_hashes, overlap_of, overlap_within
+from dpbench.data.groups import check_groups, take_groups
+from dpbench.data.ignored import report_ignored_by
 from dpbench.data.units import check_units, shared_units
 from dpbench.errors import DataError
 from dpbench.records.overlap import Overlap
@@ -48,6 +50,9 @@ class Survey(BaseModel):
     digest: str
     overlap: dict[str, Overlap]
     units: UnitCounts | None = Field(default=None, exclude_if=lambda value: value is None)  # of the training images
+    # Test images by column and value; the value "" is unknown.
+    groups: dict[str, dict[str, int]] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    edition: str = Field(default="", exclude_if=lambda value: not value)  # see `Splits.edition`
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what to show, as pairs of a name and a value."""
@@ -58,8 +63,10 @@ class Survey(BaseModel):
             ("dataset", self.name),
             ("classes", f"{len(self.classes)}: {named}"),
             ("images", f"{sum(self.train):,} training, {sum(self.test):,} test; {self.image} the first"),
+            *([("copy", self.edition)] if self.edition else []),
             ("a class has", f"{least:,} to {most:,} training images"),
             *([("training units", str(self.units))] if self.units else []),
+            *((f"test images by {column}", _write_counts(counts)) for column, counts in self.groups.items()),
             ("licence", self.licence),
             ("citation", self.citation),
             ("page", self.page),
@@ -77,6 +84,8 @@ def survey(dataset: Dataset) -> Survey:
     """
     splits = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)
     check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
+    check_groups(splits.test, f"test split of dataset {dataset.name!r}")
+    report_ignored_by(dataset, splits)
     counts = [_per_class(split, name, dataset) for name, split in (("train", splits.train), ("test", splits.test))]
     if not sum(counts[0]):
         raise DataError(f"The train split of dataset {dataset.name!r} has no images.")
@@ -93,6 +102,8 @@ def survey(dataset: Dataset) -> Survey:
         image=f"{first.mode} {first.width} x {first.height}",
         licence=dataset.licence, citation=dataset.citation, page=source.page if source else "",
         where=_where(dataset), digest=splits.digest, overlap=overlap, units=_units(splits),
+        groups=_groups(splits.test),
+        edition=splits.edition,
     )  # fmt: skip
 
 
@@ -102,6 +113,17 @@ def _units(splits: Splits) -> UnitCounts | None:
     _, images = np.unique(splits.train.units, return_counts=True)
     sharing = int(images[images > 1].sum())
     return UnitCounts(unit=splits.unit, count=len(images), largest=int(images.max()), sharing=sharing)
+
+
+def _groups(test: Split) -> dict[str, dict[str, int]]:
+    counted = {column: np.unique(values, return_counts=True) for column, values in take_groups(test.groups).items()}
+    return {
+        column: dict(zip(values.tolist(), counts.tolist(), strict=True)) for column, (values, counts) in counted.items()
+    }
+
+
+def _write_counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{value or 'not known'} {count:,}" for value, count in counts.items())
 
 
 def _per_class(split: Split, name: str, dataset: Dataset) -> tuple[int, ...]:

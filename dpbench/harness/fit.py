@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from dpbench.api import Curator, Learner, Predict
+from dpbench.data.groups import count_groups
 from dpbench.harness import scoring
 from dpbench.harness.fitting import fit_isolated, predict_isolated
 from dpbench.harness.prepare import PreparedRun, prepare_seed
@@ -53,7 +55,16 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
         who = prepared.who("predict")
         scores = predict_isolated(prepared.parts.learner, who, predict, prepared.test.x, prepared.roles.task)
         found = scoring.score(scores, prepared.test.y, prepared.parts.learner.logits)
-        return SeedFit(predict, SeedResult(seed=seed, **about, **found))
+        groups = _correct_by_group(prepared, scores)
+        return SeedFit(predict, SeedResult(seed=seed, group_correct=groups, **about, **found))
+
+
+def _correct_by_group(prepared: PreparedRun, scores: np.ndarray) -> dict[str, dict[str, str]] | None:
+    """Return the correct predictions by group and class; `scores` (n, classes) are of the test split."""
+    test = prepared.test
+    if not test.groups:
+        return None
+    return count_groups(test.groups, test.y, prepared.roles.task.classes, scores.argmax(1) == test.y)
 
 
 def _fit_once(prepared: PreparedRun, seed: int) -> tuple[Predict, dict[str, Any]]:

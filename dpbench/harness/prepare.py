@@ -13,9 +13,10 @@ import torch
 from dpbench import registry
 from dpbench.api import Learner, PublicData
 from dpbench.data.concat import Concat
+from dpbench.data.groups import count_groups
 from dpbench.errors import DataError, SpecError
+from dpbench.harness.delta import check_delta, default_delta
 from dpbench.harness.guarantee import Rng
-from dpbench.harness.hints import warn_of_delta
 from dpbench.harness.plans import Who, common_plan, settle
 from dpbench.harness.roles import Roles, Sharing, TestSplit, check_sharing, select_public
 from dpbench.harness.shared import SharedWork
@@ -27,7 +28,7 @@ from dpbench.records.identity import identity
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.search import ResolvedSearch, Selection, SelectionRule
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import Privacy, left_out
 from dpbench.registry import Registry
 from dpbench.registry.components import Parts, ResolvedSpec, resolve, selection, write_component
 from dpbench.support import malloc, progress
@@ -64,7 +65,7 @@ class LoadedRun:
     def identity(self) -> str:
         """What a search's research noise is derived from, beside its seed, fold and setting."""
         parts = self.resolved.parts
-        return identity(self.resolved.spec, (), self.roles.digests, origins_of(parts), networks(parts))
+        return identity(self.resolved.spec, (), self.roles.identity, origins_of(parts), networks(parts))
 
     def bench(self, search: ResolvedSearch) -> Bench:
         """Return where the settings of a search are tried."""
@@ -92,6 +93,12 @@ class PreparedRun:
     def public(self) -> PublicData:
         """What the learner may see of the public data."""
         return select_public(self.roles.public, self.parts.learner)
+
+    @property
+    def test_groups(self) -> dict[str, dict[str, str]] | None:
+        """The test images by group and class, as a result keeps them; None where the test split has no groups."""
+        test = self.test
+        return count_groups(test.groups, test.y, self.roles.task.classes) if test.groups else None
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -130,7 +137,7 @@ class PreparedRun:
         """What research noise is derived from, beside a seed: the fit as it is, however its settings were chosen."""
         search = self.spec.search if self.privacy.repeats else None
         spec = self.spec.model_copy(update={"learner": write_component(self.parts.learner), "search": search})
-        return identity(spec, self.privacy.plan, self.roles.digests, origins_of(self.parts), networks(self.parts))
+        return identity(spec, self.privacy.plan, self.roles.identity, origins_of(self.parts), networks(self.parts))
 
 
 def prepare(
@@ -174,6 +181,8 @@ def prepare(
         plan = common_plan(settled, opened.who, task, budget)
         rng: Rng = "secure" if asked.spec.secure_rng else "research"
         privacy = source.shared.state(plan, budget, accountant, rng, repeats)
+        if roles.left_out:
+            privacy = privacy.model_copy(update={"not_covered": (*privacy.not_covered, left_out(roles.left_out))})
     own = settled[0] if repeats is None else learner  # each run of a private search settles a setting of its own
     parts = dataclasses.replace(asked.parts, learner=own)
     return PreparedRun(
@@ -209,7 +218,10 @@ def load_run(
     source = DataSource(resolved.parts, asked.split_rule, asked.budget, there, shared, asked.metric)
     with phases("load"):
         roles = source.roles(asked.seeds[0])
-        warn_of_delta(source.budget, roles.task)
+        if "delta" not in asked.model_fields_set:
+            resolved = resolved.with_delta(default_delta(roles.dealt))
+            asked, source = resolved.spec, dataclasses.replace(source, budget=resolved.spec.budget)
+        check_delta(source.budget, roles.task, for_board=sharing == "board")
         _check_labels(resolved, len(roles.public.x))
     with phases("compare"):
         check_sharing(roles, "any" if asked.allow_overlap else sharing)
@@ -231,7 +243,13 @@ def prepare_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
             f"Expected dataset {prepared.parts.dataset.name!r} to draw the same sizes for every seed: "
             f"{prepared.roles.task}, got {roles.task} for seed {seed}."
         )
-    return dataclasses.replace(prepared, roles=roles, test=roles.test())
+    drawn = dataclasses.replace(prepared, roles=roles, test=roles.test())
+    if drawn.test_groups != prepared.test_groups:
+        raise DataError(
+            f"Expected dataset {prepared.parts.dataset.name!r} to draw as many test images of each group and class for "
+            f"every seed, got other counts for seed {seed}."
+        )
+    return drawn
 
 
 def origins_of(parts: Parts) -> dict[str, ComponentOrigin]:

@@ -15,11 +15,15 @@ from dpbench.api import Budget, Dataset, Extractor, Features, Learner, PublicDat
 from dpbench.data import cache, duplicates
 from dpbench.data.concat import Concat
 from dpbench.data.duplicates import Hashes
-from dpbench.data.units import check_units, deal_units, join_units, number_units, shared_units
+from dpbench.data.groups import keep_test_groups, take_groups
+from dpbench.data.ignored import report_ignored_by
+from dpbench.data.keys import identify_images
+from dpbench.data.units import check_units, join_units, number_units, shared_units
 from dpbench.errors import DataError, SpecError
-from dpbench.harness.hints import suggest_network
+from dpbench.harness.cutting import cut_rows
 from dpbench.harness.imbalance import subsample
 from dpbench.harness.private_files import FilesRead, PrivateFiles, private_files
+from dpbench.harness.raw_pixels import refuse_raw_pixels
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.purity.audit_events import judged_by
@@ -39,12 +43,17 @@ PAIRS: Mapping[str, tuple[SplitName, SplitName]] = {
 }  # fmt: skip
 
 
+MOST_LEFT_OUT = 0.1
+"""The largest share of the private split that is left out because public images equal it."""
+
+
 @dataclass(frozen=True)
 class TestSplit:
     """The test split: met by a predictor only, after fitting."""
 
     x: Tensor  # (n, *example_shape) float32, or float16 as cached
     y: np.ndarray  # (n,) int64
+    groups: Mapping[str, np.ndarray] = field(default_factory=dict)  # column -> (n,) text: scores are counted by it
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,14 @@ class Roles:
     public_units: np.ndarray | None = None  # (n,) int64, the same of the public examples, with numbers of their own
     shared_units: Mapping[str, int] = field(default_factory=dict)  # "test in private": images of a unit in both
     files: PrivateFiles = field(default_factory=PrivateFiles)  # of the private split: no fit opens them
+    editions: Mapping[str, str] = field(default_factory=dict)  # by role, like `digests`: see `Splits.edition`
+    dealt: int = 0  # private units before copies of public images were left out
+    left_out: int = 0  # private images that were left out, as a public image equals each
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What research noise is derived from of the data: rows without some are other rows, and get other noise."""
+        return {**self.digests, **({"left out": str(self.left_out)} if self.left_out else {})}
 
 
 def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) -> Roles:
@@ -86,6 +103,10 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     what `imbalance` keeps of it. Where the dataset knows whose each example is, both cuts take whole units, and
     fractions are those of units.
 
+    Private images that equal a public one, pixel by pixel, are left out unless the rule keeps them: each because of its
+    own pixels and public ones, so that removing another image moves none. More than a tenth stay, for `check_sharing`
+    to refuse.
+
     Raises:
         DataError, DataMissing: the data is malformed or not here.
         SpecError: nothing private or public is left, or delta is too large for the private split.
@@ -96,31 +117,29 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         splits = _loaded(parts, "dataset")
     labels = _labels(splits.train, "train", dataset)
     public_rows, private_rows = cut(_kept(splits, "train", dataset, rule), rule, splits.train.units)
-    owners = number_units(_units(splits.train, private_rows))
-    units_of_rows = _guaranteed(owners, splits.unit, rule.unit, dataset)
+    _, dealt_units = _owners(splits, private_rows, rule, dataset)
+    units = dealt_units.count if dealt_units else len(private_rows)
+    check_budget(budget, Task((), len(dataset.classes), units, device))
+    if parts.default_extractor:
+        refuse_raw_pixels(splits.train.images, extractor)
+    other = _public_splits(parts, splits)
+    dealt = _Dealt(dataset, rule, splits, other, private_rows, public_rows)
+    if not rule.keep_copies:
+        dealt = dealt.without_copies()
+    left_out, private_rows = len(private_rows) - len(dealt.private), dealt.private
+    owners, units_of_rows = _owners(splits, private_rows, rule, dataset)
     size = units_of_rows.count if units_of_rows else len(private_rows)
     declared = Task((), len(dataset.classes), size, device, same_source=parts.public_dataset is None)
-    check_budget(budget, declared)
-    if parts.default_extractor:
-        suggest_network(splits.train.images)
     train = _features(splits, "train", extractor, device)
     if parts.public_dataset is None:
-        own = PublicData(train[public_rows], labels[public_rows])
-        public, other = _beside(own, splits, parts, device), splits
+        public = _beside(PublicData(train[public_rows], labels[public_rows]), splits, parts, device)
     else:
-        if splits.public is not None:
-            raise SpecError(
-                f"Dataset {dataset.name!r} has public examples of its own, so you cannot combine it with another "
-                "public dataset."
-            )
-        public, other = _other(parts, parts.public_dataset, train, device)
-        _refuse_same(other.digest, splits.digest, parts.public_dataset)
+        public = _load_public_dataset(other, parts, parts.public_dataset, train, device)
     tail = None if isinstance(extractor, Concat) else extractor.tail()
     task = dataclasses.replace(declared, example_shape=tuple(train.shape[1:]), tail=tail)
     public = PublicData(public.x.to(device, torch.float32), None if public.y is None else public.y.to(device))
-    dealt = _Dealt(dataset, rule, splits, other, private_rows, public_rows)
-    units = dealt.units()
-    shared = _shared(units, set(units) if other is splits else {"private", "test"})
+    of_splits = dealt.units()
+    shared = _shared(of_splits, set(of_splits) if other is splits else {"private", "test"})
     return Roles(
         task,
         PrivateRows(train, labels[private_rows], private_rows, units_of_rows),
@@ -133,9 +152,12 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
         lambda: splits.test.images[0].mode,
         splits.unit,
         owners,
-        number_units(units["public"]),
+        number_units(of_splits["public"]),
         shared,
         private_files(dataset, read),
+        {role: said for role, said in (("private", splits.edition), ("public", other.edition)) if said},
+        units,
+        left_out,
     )
 
 
@@ -167,6 +189,15 @@ class _Dealt:
             return hashed
         public = hashed.take(self.public)
         return public.join(duplicates.compute_hashes(self.given, of.digest, "public")) if self.given else public
+
+    def without_copies(self) -> _Dealt:
+        """Return the same without private images that equal a public one, where those are few enough."""
+        if not (len(self.public) or self.given or self.other is not self.splits):
+            return self
+        copied = np.isin(self.hashes("private").exact, self.hashes("public").exact)
+        if copied.mean() > MOST_LEFT_OUT:
+            return self
+        return dataclasses.replace(self, private=self.private[torch.from_numpy(~copied)])
 
     def units(self) -> dict[SplitName, np.ndarray | None]:
         train, test = self.splits.train, self.splits.test
@@ -245,9 +276,9 @@ def copy_public(public: PublicData) -> PublicData:
 def _test(splits: Splits, parts: Parts, rule: SplitRule, device: torch.device) -> TestSplit:
     labels, x = _labels(splits.test, "test", parts.dataset), _features(splits, "test", parts.extractor, device)
     if rule.imbalance is None:
-        return TestSplit(x, labels.numpy())
+        return TestSplit(x, labels.numpy(), take_groups(splits.test.groups))
     rows = _kept(splits, "test", parts.dataset, rule)
-    return TestSplit(x[torch.from_numpy(rows)], labels.numpy()[rows])
+    return TestSplit(x[torch.from_numpy(rows)], labels.numpy()[rows], take_groups(splits.test.groups, rows))
 
 
 def _kept(splits: Splits, name: Literal["train", "test"], dataset: Dataset, rule: SplitRule) -> np.ndarray:
@@ -262,7 +293,8 @@ def _loaded(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
         who = parts.who(role, "load")
         raise DataError(f"Expected Splits of a train and a test Split from {who}, got {splits!r:.100}.")
     check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
-    return splits
+    report_ignored_by(dataset, splits)
+    return keep_test_groups(splits, f"dataset {dataset.name!r}")
 
 
 def cut(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tuple[Tensor, Tensor]:
@@ -271,20 +303,16 @@ def cut(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tuple[Te
     Raises:
         SpecError: nothing private is left.
     """
-    random = np.random.default_rng(np.random.SeedSequence(rule.seed))
-    public, private = deal_units(rows, units, lambda size: _sizes(size, rule), random)
+    public, private = cut_rows(rows, rule, units)
     return torch.from_numpy(public), torch.from_numpy(private)
 
 
-def _sizes(size: int, rule: SplitRule) -> tuple[int, int]:
-    public = round(rule.public_fraction * size)
-    private = round(rule.train_fraction * (size - public))
-    if private < 1:
-        raise SpecError(
-            f"No private example is left of {size} with public_fraction={rule.public_fraction} and "
-            f"train_fraction={rule.train_fraction}. Lower the first or raise the second."
-        )
-    return public, private
+def _owners(
+    splits: Splits, private: Tensor, rule: SplitRule, dataset: Dataset
+) -> tuple[np.ndarray | None, Units | None]:
+    """Return whose each private row is, numbered from 0, and the same where epsilon is stated for that unit."""
+    owners = number_units(_units(splits.train, private))
+    return owners, _guaranteed(owners, splits.unit, rule.unit, dataset)
 
 
 def _guaranteed(owners: np.ndarray | None, known: str, wanted: str | None, dataset: Dataset) -> Units | None:
@@ -352,8 +380,7 @@ def _features(splits: Splits, name: str, extractor: Extractor | Concat, device: 
     assert split is not None
     if isinstance(split.images, Features):
         return _as_they_are(split.images, extractor)
-    source = cache.source_of(splits.digest, name, len(split.labels), extractor)
-    return cache.load_features(split, source, extractor, device)
+    return cache.load_features(split, identify_images(split, splits.digest, name), extractor, device)
 
 
 def _as_they_are(features: Features, extractor: Extractor | Concat) -> Tensor:
@@ -372,8 +399,23 @@ def _refuse_same(public: str, private: str, dataset: Dataset) -> None:
         )
 
 
-def _other(parts: Parts, dataset: Dataset, train: Tensor, device: torch.device) -> tuple[PublicData, Splits]:
-    splits = _loaded(parts, "public_dataset")
+def _public_splits(parts: Parts, splits: Splits) -> Splits:
+    """Return the splits whose training split is public: those of the public dataset, or the private dataset's own."""
+    if parts.public_dataset is None:
+        return splits
+    if splits.public is not None:
+        raise SpecError(
+            f"Dataset {parts.dataset.name!r} has public examples of its own, so you cannot combine it with another "
+            "public dataset."
+        )
+    found = _loaded(parts, "public_dataset")
+    _refuse_same(found.digest, splits.digest, parts.public_dataset)
+    return found
+
+
+def _load_public_dataset(
+    splits: Splits, parts: Parts, dataset: Dataset, train: Tensor, device: torch.device
+) -> PublicData:
     labels = _labels(splits.train, "train", dataset)
     x = _features(splits, "train", parts.extractor, device)
     if x.shape[1:] != train.shape[1:]:
@@ -381,4 +423,4 @@ def _other(parts: Parts, dataset: Dataset, train: Tensor, device: torch.device) 
             f"Public dataset {dataset.name!r} gives features of shape {tuple(x.shape[1:])}, the private one "
             f"{tuple(train.shape[1:])}; expected the same. Use an extractor that resizes, such as pixels:size=32."
         )
-    return PublicData(x, labels), splits
+    return PublicData(x, labels)

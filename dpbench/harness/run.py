@@ -16,6 +16,7 @@ from dpbench.harness.guarantee import epsilon_of_copies, unit_facts
 from dpbench.harness.prepare import PreparedRun, code, load_run, origins_of, prepare
 from dpbench.harness.roles import Sharing, SplitComparison
 from dpbench.harness.shared import SharedWork
+from dpbench.records.group_counts import find_excess_correct
 from dpbench.records.journal import Journal
 from dpbench.records.provenance import current_day, source_of
 from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, result_name, summarise
@@ -67,7 +68,8 @@ def _seeds(
     if prepared.privacy.repeats:  # when a seed ended tells how many runs it had
         journal = None
     own = None if journal is None else journal.of(result_name(spec), prepared.code_identity)
-    before = {} if own is None else own.seeds()
+    kept = {} if own is None else own.seeds()
+    before = {seed: one for seed, one in kept.items() if _fits_groups(one, prepared.test_groups)} if kept else {}
     seeds = []
     with _shown(prepared) as advance:
         for seed in spec.seeds:
@@ -82,6 +84,13 @@ def _seeds(
             seeds.append(one)
             advance(1)
     return seeds, len(before.keys() & set(spec.seeds))
+
+
+def _fits_groups(seed: SeedResult, images: dict[str, dict[str, str]] | None) -> bool:
+    """Return whether a seed of an earlier call counted by the groups that the test split has now."""
+    if images is None or seed.group_correct is None:
+        return images is seed.group_correct
+    return find_excess_correct(images, seed.group_correct) is None
 
 
 def tune(spec: Spec | ResolvedSpec, *, device: str = "auto", plugins: Registry | None = None) -> Tuning:
@@ -137,15 +146,17 @@ def _made(parts: Parts, process: Mapping[str, Any]) -> dict[str, Any]:
 
 def task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
     """Return what a run was about, as its result states it."""
-    dataset, roles, public = prepared.parts.dataset, prepared.roles, prepared.public
+    dataset, roles, public, test = prepared.parts.dataset, prepared.roles, prepared.public, prepared.test
     own = None if prepared.spec.unit else prepared.privacy
     units = unit_facts(roles.private_units, roles.unit, own)
     return TaskFacts(
         example_shape=roles.task.example_shape, classes=dataset.classes, private=roles.task.size,
-        public=len(public.x), test=len(prepared.test.y), public_labels_seen=public.y is not None,
+        public=len(public.x), test=len(test.y), public_labels_seen=public.y is not None,
         digests=roles.digests, licence=dataset.licence, overlap=compared.overlap,
-        largest=float(np.bincount(prepared.test.y).max() / len(prepared.test.y)), sketch=compared.sketch,
+        largest=float(np.bincount(test.y).max() / len(test.y)), sketch=compared.sketch,
         looks=compared.looks, copies=compared.copies, processing=roles.processing, units=units,
+        left_out=roles.left_out, groups=prepared.test_groups,
+        editions=dict(roles.editions) or None,
     )  # fmt: skip
 
 

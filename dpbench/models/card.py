@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from dpbench.records.group_counts import GroupCounts, find_excess_correct
+from dpbench.records.groups import GroupColumn, group_accuracies, write_groups
 from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin, Result, UnitFacts
 from dpbench.records.search import SelectionRule
@@ -30,6 +32,22 @@ class TestScore(Record):
     examples: int
     accuracy: float
     predictions: str | None  # SHA-256 of the predicted classes, as in the result
+    # Test images and correct predictions by group and class, as in the result; None where there are no groups.
+    groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
+    group_correct: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
+
+    @model_validator(mode="after")
+    def _grouped(self) -> TestScore:
+        if (self.groups is None) != (self.group_correct is None):
+            raise ValueError("expected test images and correct predictions by group, or neither")
+        if self.groups and self.group_correct and (said := find_excess_correct(self.groups, self.group_correct)):
+            raise ValueError(said)
+        return self
+
+    @property
+    def columns(self) -> tuple[GroupColumn, ...]:
+        """Accuracy by group."""
+        return group_accuracies(self.groups, [self.group_correct]) if self.groups and self.group_correct else ()
 
 
 class Card(Record):
@@ -122,6 +140,7 @@ class Card(Record):
             ("features", f"{self.extractor}, images as {self.mode}, {' x '.join(map(str, self.example_shape))}"),
             ("classes", ", ".join(self.classes)),
             ("test split", f"{100 * self.test.accuracy:.2f}% of {self.test.examples:,} images"),
+            *((f"test accuracy by {column.name}", write_groups(column)) for column in self.test.columns),
             ("result", spec.digest),
         ]
 

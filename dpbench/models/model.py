@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dpbench.data import extraction
 from dpbench.data.concat import Concat, concatenate
+from dpbench.data.decoding import DICOM, decode_image
 from dpbench.errors import DataError, DpbenchError, SpecError
 from dpbench.harness.fit import SeedFit
 from dpbench.harness.guarantee import unit_facts
@@ -226,6 +227,8 @@ class _Images:
             return image_of(one)
         if isinstance(one, str | Path):
             try:
+                if str(one).lower().endswith(DICOM):
+                    return decode_image(Path(one).read_bytes(), str(one)).convert(self.mode)
                 with Image.open(one) as opened:
                     return opened.convert(self.mode)
             except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
@@ -313,7 +316,8 @@ def _card(prepared: PreparedRun, fitted: SeedFit) -> Card:
         classes=parts.dataset.classes, mode=prepared.roles.mode(),
         example_shape=prepared.roles.task.example_shape, extractors=tuple(map(_facts, of)), logits=parts.learner.logits,
         test=TestScore(
-            examples=len(prepared.test.y), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions
+            examples=len(prepared.test.y), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions,
+            groups=prepared.test_groups, group_correct=fitted.result.group_correct,
         ),
         licence=parts.dataset.licence, components=origins_of(parts),
         provenance={"dpbench": made["dpbench"], "commit": made["commit"], "torch": torch.__version__,

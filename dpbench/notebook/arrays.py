@@ -6,8 +6,8 @@ import hashlib
 import os
 import secrets
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,14 +15,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dpbench.api import Dataset, DeclaredImages, Features, Split, Splits
+from dpbench.data.groups import check_groups
 from dpbench.errors import DataError
 from dpbench.models.model import check_images, image_of
+from dpbench.records.protocol import PIXELS
 from dpbench.support.paths import cache_folder
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 KEY_BYTES = 32
+LARGEST_SIDE = 32  # pixels, up to which private learners do well on raw pixels
+NETWORK = "efficientnet-lite0:size=128"
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ def dataset(
     name: str = "arrays",
     licence: str = "as stated by its owner",
     processing: str = "",
+    groups: Mapping[str, Sequence[str] | np.ndarray] | None = None,
 ) -> Dataset:
     """Turn your own arrays into a dataset for `dpbench.run(dataset=...)`. The arrays are copied.
 
@@ -73,9 +78,11 @@ def dataset(
         licence: of the data, for the record.
         processing: what was done to each row on the way here, on its own: a sentence for the record. A row that was
             normalised by statistics of the others is not covered by ε.
+        groups: of the test images, to state accuracy by group: column, such as "sex" -> (n,) texts, each empty where
+            unknown. Training never sees them, and neither the name of the data nor its noise depends on them.
 
     Raises:
-        DataError: arrays of other shapes or values, or labels that do not fit them.
+        DataError: arrays of other shapes or values, or labels or groups that do not fit them.
     """
     pairs = [(_array(x, "x"), _array(y, "y")), (_array(x_test, "x_test"), _array(y_test, "y_test"))]
     for (images, labels), what in zip(pairs, ("x and y", "x_test and y_test"), strict=True):
@@ -90,9 +97,10 @@ def dataset(
             "in `classes`."
         )
     named, data_licence = name, licence
+    suggested = NETWORK if train.ndim > 2 and max(train.shape[1:3]) > LARGEST_SIDE else PIXELS
     splits = Splits(
         Split(_images(train, processing), _places(labels, known)),
-        Split(_images(test, processing), _places(test_labels, known)),
+        _grouped(Split(_images(test, processing), _places(test_labels, known)), groups),
         _digest(train, labels, test, test_labels, known),
     )  # fmt: skip
 
@@ -103,6 +111,10 @@ def dataset(
         licence: ClassVar[str] = data_licence
         citation: ClassVar[str] = "as stated by its owner"
         digest: str = splits.digest[:16]
+
+        def default_extractor(self) -> str:
+            """Return pixels for vectors and small images, a network for others."""
+            return suggested
 
         def load(self) -> Splits:
             """Return the arrays.
@@ -168,6 +180,14 @@ def _array(values: Any, name: str) -> np.ndarray:
     if found.dtype == object:
         raise DataError(f"Expected {name} as an array of numbers or texts, got one of Python objects.")
     return found
+
+
+def _grouped(test: Split, groups: Mapping[str, Sequence[str] | np.ndarray] | None) -> Split:
+    if not groups:
+        return test
+    split = replace(test, groups={column: np.array(values) for column, values in groups.items()})
+    check_groups(split, "groups of x_test")
+    return split
 
 
 def _images(x: np.ndarray, processing: str) -> DeclaredImages | Features:

@@ -37,7 +37,7 @@ ExtractorLike = str | Extractor | type[Extractor]
 def run(
     learner: LearnerLike | Sequence[LearnerLike],
     dataset: DatasetLike | Sequence[DatasetLike] = "digits",
-    extractor: ExtractorLike | Sequence[ExtractorLike] = "pixels",
+    extractor: ExtractorLike | Sequence[ExtractorLike] | None = None,
     epsilon: float | Sequence[float] = 1.0,
     *,
     delta: float | None = None,
@@ -67,9 +67,11 @@ def run(
     Args:
         learner: one or several.
         dataset: one or several, or arrays of your own (`dpbench.dataset`).
-        extractor: one or several; "A+B" joins the features of both; with vectors, pixels uses them unchanged.
+        extractor: one or several; "A+B" joins the features of both; with vectors, pixels uses them unchanged. By
+            default the dataset's own.
         epsilon: target ε in nats, positive; `math.inf` for no privacy.
-        delta: target δ, below 1/n; by default 1e-5.
+        delta: target δ, well below 1/n; by default 1e-5, or the largest power of ten of at most 1/(2n) where that is
+            smaller.
         accountant: pld (the default), rdp or prv.
         public_fraction: share of the training split that is public; by default 0.1.
         public_dataset: dataset to use as public data instead.
@@ -119,21 +121,29 @@ def run(
     return _run(asked, Path(out), device, plugins, secure_rng if keep_models is None else keep_models)
 
 
-def check(component: str | type[Dataset | Extractor | Learner]) -> dict[str, str | None]:
+def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str | None]:
     """Test a component against the laws, as `dpbench check` does. Returns, for each law, None or how it is broken.
 
     Args:
-        component: by name with its options ("pillar:k=8"), or a class of your own, which need not be installed.
+        component: by name with its options ("pillar:k=8"), or a class or an instance of your own, which need not be
+            installed. An instance is tested with its settings, a class with its defaults.
 
     Raises:
         DpbenchError: no component has this name, or the class is not one that a plugin may register.
     """
-    from dpbench.testing.checking import check_laws as laws
+    from dpbench.testing.checking import check_instance, check_laws
 
     if isinstance(component, str):
-        return dict(laws(load(), component))
-    kind = next((kind for kind, base in KINDS.items() if issubclass(component, base)), "learner")
-    return dict(laws(_with_own(load(), {kind: [component]}), component.name))
+        return dict(check_laws(load(), component))
+    cls = component if isinstance(component, type) else type(component)
+    kind = next((kind for kind, base in KINDS.items() if issubclass(cls, base)), None)
+    if kind is None:
+        bases = ", ".join(f"dpbench.{base.__name__}" for base in KINDS.values())
+        raise SpecError(f"Expected a component by name, or a class or an instance of {bases}; got {component!r:.80}.")
+    plugins = _with_own(load(), {kind: [component]})
+    if cls is component:
+        return dict(check_laws(plugins, cls.name))
+    return dict(check_instance(kind, component, cls.name))
 
 
 def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:

@@ -22,12 +22,12 @@ from dpbench.support.files import canonical_digest
 from dpbench.support.messages import unknown_name
 from dpbench.support.paths import PACKAGE
 from dpbench.support.untrusted import read_toml
-from dpbench.support.validation import Record, sentence
+from dpbench.support.validation import WrittenRecord, sentence
 
 NAME = r"^[a-z0-9][a-z0-9._-]{0,79}$"
 
 
-class ReportedFigure(Record):
+class ReportedFigure(WrittenRecord):
     """A figure that a paper reports for this board's question: shown apart from what was measured."""
 
     learner: str

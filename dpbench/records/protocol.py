@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
@@ -24,7 +24,7 @@ from dpbench.api import Adjacency, Budget
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.records.metrics import RankMetric
-from dpbench.support.validation import Record
+from dpbench.support.validation import Record, WrittenRecord
 
 ACCOUNTABLE = (1e-4, 1e4)
 SMALLEST_DELTA = 1e-12  # below it accountants round, and no longer agree
@@ -33,9 +33,14 @@ MOST_IMBALANCE = 1e4
 MOST_SEEDS = 100_000
 OWN_UNIT = "own"
 """The unit of a spec that names none, until its dataset is known."""
+AUTO = "auto"
+"""What a user writes for the default of `delta` or `extractor`, both of which follow from the dataset."""
+PIXELS = "pixels"
+"""The extractor of a dataset that suggests no other, and of one whose suggestion is not installed."""
 CONCAT = "concat"
 """The name under which a spec holds several extractors, `{"of": [{name, options}, ...]}` its options. No plugin's."""
 _JOIN = re.compile(r"\s*\+\s*(?=[a-z][a-z0-9._-]*\s*(?::|\+|$))")  # before a name alone: 1e+1 and a+b/c are values
+_UNIT = re.compile(r"[a-z][a-z -]*")
 _LIKE = "Write it like pixels:size=8+scatternet."
 
 
@@ -122,11 +127,17 @@ class Component(Record):
 
 
 def _component(value: object) -> object:
-    return Component.parse(value) if isinstance(value, str) else value
+    return Component.parse(value) if isinstance(value, str) else _table(value)
 
 
 def _extractor(value: object) -> object:
-    return Component.parse_extractor(value) if isinstance(value, str) else value
+    return Component.parse_extractor(value) if isinstance(value, str) else _table(value)
+
+
+def _table(value: object) -> object:
+    if not isinstance(value, Mapping | Component):
+        raise ValueError("expected text, like name:key=value, or a table, like {name = 'pillar', options = {k = 40}}")
+    return value
 
 
 ComponentField = Annotated[Component, BeforeValidator(_component)]
@@ -134,6 +145,8 @@ ExtractorField = Annotated[Component, BeforeValidator(_extractor)]
 
 
 def _not_an_image(unit: object) -> object:
+    if isinstance(unit, str) and not _UNIT.fullmatch(unit):
+        raise ValueError("expected a word in lower case, like patient")
     return None if unit == "image" else unit
 
 
@@ -141,6 +154,8 @@ def first_seeds(seeds: object) -> object:
     """Return seeds 0 to 4 for 5; seeds that are spelled out stay."""
     if isinstance(seeds, int) and seeds > MOST_SEEDS:
         raise ValueError(f"at most {MOST_SEEDS:,} seeds")
+    if not isinstance(seeds, int | list | tuple):
+        raise ValueError("expected how many seeds there are, or a list of them")
     return tuple(range(seeds)) if isinstance(seeds, int) else seeds
 
 
@@ -153,13 +168,14 @@ class SplitRule:
     imbalance: float | None
     seed: int
     unit: str | None = None  # whose epsilon it is, where that is not an image's
+    keep_copies: bool = False  # private images that equal a public one stay private
 
 
-class Protocol(Record):
+class Protocol(WrittenRecord):
     """Data, features, budget and seeds."""
 
     dataset: ComponentField = Component(name="digits")
-    extractor: ExtractorField = Component(name="pixels")
+    extractor: ExtractorField = Component(name=PIXELS)
     epsilon: float = Field(1.0, gt=0)
     delta: float = Field(1e-5, gt=0, lt=1)
     accountant: AccountantName = "pld"
@@ -173,7 +189,7 @@ class Protocol(Record):
     split_seed: int = Field(0, ge=0)
     # Whose epsilon it is: the dataset's word, such as patient; None is an image. Not written where it is none.
     unit: Annotated[str | None, BeforeValidator(_not_an_image)] = Field(
-        None, pattern=r"^[a-z][a-z -]*$", exclude_if=lambda value: value is None
+        None, pattern=f"^{_UNIT.pattern}$", exclude_if=lambda value: value is None
     )
     # What results are compared by: public, and a learner may aim for it. Not written where it is accuracy.
     metric: RankMetric = Field(default="accuracy", exclude_if=lambda value: value == "accuracy")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from dpbench.records import storage
+from dpbench.records.group_counts import GroupCounts
 from dpbench.support.validation import Record
 
 Outcome = Literal["same predictions", "same within tolerance", "differs"]
@@ -25,6 +26,7 @@ class SeedRerun(Record):
     correct: str | None = None  # base64 of one bit a test example; None in records from before they were kept
     agreement: float | None  # share of test examples right or wrong alike; None where noise cannot be repeated
     scores: dict[str, float | None]  # the other scores
+    group_correct: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)  # as in the result
 
 
 class ClaimCheck(Record):

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from dpbench.records import storage
 from dpbench.records.checksums import seal_of
+from dpbench.records.group_counts import GroupCounts, find_excess_correct, find_misfit
 from dpbench.records.metrics import METRICS, KeptPredictions, Share
 from dpbench.records.overlap import SUSPECT, Copies, Overlap, find_excess
 from dpbench.records.search import Selection, SelectionRule, Trial
@@ -33,6 +34,8 @@ class SeedResult(KeptPredictions):
     predictions: str  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
     spent: dict[str, int]
     setting: dict[str, Any] | None = None  # where each seed chose its own
+    # Correct predictions, counted as `TaskFacts.groups` counts test images; None where the test split has no groups.
+    group_correct: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class Interval(Record):
@@ -84,12 +87,30 @@ class TaskFacts(Record):
     looks: str | None = None  # of the public images (`Hashes.looks`); None in results from before they were kept
     copies: Copies | None = None  # within the private split; None as above
     units: UnitFacts | None = Field(default=None, exclude_if=lambda value: value is None)  # where the dataset knows
+    # Private images that were left out, as a public image equals each. Not written where there are none.
+    left_out: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
     processing: dict[str, str] | None = None  # how each split's images were made, "" where undeclared; None as above
+    editions: dict[str, Shown] | None = Field(  # by role, like `digests`, where data is not the whole as published
+        default=None, exclude_if=lambda value: value is None
+    )
+    # Test images by group and class; None where the test split has no groups, and in results from before.
+    groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
+
+    @model_validator(mode="after")
+    def _grouped(self) -> TaskFacts:
+        if self.groups is not None and (said := find_misfit(self.groups, len(self.classes))):
+            raise ValueError(said)
+        return self
 
     @property
     def images(self) -> int:
         """How many private images there are: more than `private`, where that counts units."""
         return self.private if self.units is None else self.units.images
+
+    @property
+    def named_editions(self) -> tuple[str, ...]:
+        """The copies of data that are not the whole as published, each once, as a page or a terminal states them."""
+        return tuple(dict.fromkeys((self.editions or {}).values()))
 
 
 class ComponentOrigin(Record):
@@ -131,6 +152,16 @@ class Result(Record):
             raise ValueError("no accuracy")
         return metrics
 
+    @model_validator(mode="after")
+    def _grouped(self) -> Result:
+        images = self.task.groups
+        for seed in self.seeds:
+            if (images is None) != (seed.group_correct is None):
+                raise ValueError("expected correct predictions by group in each seed where the task has groups")
+            if images and seed.group_correct and (said := find_excess_correct(images, seed.group_correct)):
+                raise ValueError(f"seed {seed.seed}: {said}")
+        return self
+
     def seal_result(self) -> Result:
         """Return the result with a seal over all it says."""
         return self.model_copy(update={"seal": seal_of(json.loads(self.model_dump_json()))})
@@ -158,6 +189,7 @@ class Result(Record):
             *(shared or self._alike()),
             *self._undeclared(),
             *self._repeated(),
+            *self._left_out(),
             *self._owned(),
             *self._risky(),
             *self._unused(),
@@ -205,6 +237,15 @@ class Result(Record):
             f"{copies.most:,} times. Its copies together have ε {epsilon:.4g}."
         ]
 
+    def _left_out(self) -> list[str]:
+        """Say how many private images equal public ones."""
+        if not self.task.left_out:
+            return []
+        return [
+            f"{self.task.left_out:,} private images equal a public image, pixel by pixel, and were left out. The "
+            "guarantee does not cover this number."
+        ]
+
     def _owned(self) -> list[str]:
         """Say where epsilon is an image's and people have several: theirs is another."""
         units = self.task.units
@@ -217,6 +258,11 @@ class Result(Record):
         delta, size = self.privacy.delta, self.task.private
         if not self.privacy.sigma or delta <= 0.5 / size:
             return []
+        if delta * size >= 1:
+            return [
+                f"Delta {delta:g} is at least 1/n (n = {size:,}): a mechanism that publishes one private record whole "
+                "would satisfy this guarantee. No board accepts the result."
+            ]
         return [
             f"Delta {delta:g} is {delta * size:.0%} of 1/n (n = {size:,}). At 1/n a mechanism may publish a random "
             "row, so use a delta well below it."

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from dpbench.support.untrusted import Shown
-from dpbench.support.validation import Record
+from dpbench.support.validation import Record, WrittenRecord
 
 SelectionRule = Literal[
     "default", "by-hand", "transfer", "public-validation", "private-accounted", "private-unaccounted", "oracle"
@@ -28,7 +28,7 @@ def least_clean(*rules: SelectionRule) -> SelectionRule:
     return max(rules, key=CLEANEST_FIRST.index)
 
 
-class Search(Record):
+class Search(WrittenRecord):
     """A search over a learner's settings, as a part of a spec.
 
     ====================== ================================================= =====================================

@@ -120,6 +120,11 @@ class Privacy(Record):
         return self.mechanism == MECHANISM
 
 
+def left_out(images: int) -> str:
+    """Return what the guarantee leaves out, where private images that equal a public one were left out themselves."""
+    return f"that {images:,} private images equal a public image, pixel by pixel, and were left out"
+
+
 def not_covered(rng: Literal["research", "secure"], search: bool) -> tuple[str, ...]:
     """Return what the guarantee leaves out, in words; `search` where it covers the choice of hyperparameters."""
     left = tuple(line for line in NOT_COVERED if not (search and line.startswith("the choice of hyperparameters")))

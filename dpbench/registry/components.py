@@ -10,11 +10,12 @@ from dpbench.api import Dataset, Extractor, Learner
 from dpbench.data import sources
 from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
-from dpbench.records.protocol import CONCAT, OWN_UNIT, Component
+from dpbench.records.protocol import CONCAT, OWN_UNIT, PIXELS, Component
 from dpbench.records.search import ResolvedSearch, Search
 from dpbench.records.spec import Spec
 from dpbench.registry import KINDS, Kind, Registration, Registry, fields_from
 from dpbench.support.fields import changed_fields
+from dpbench.support.plugin_calls import call_plugin
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Parts:
     extractor: Extractor | Concat
     learner: Learner
     brought: dict[str, Registration]  # by the roles of the spec: of several extractors, each
-    default_extractor: bool = False  # nobody named one
+    default_extractor: bool = False  # nobody named one: it is the dataset's own, or pixels where that cannot run here
 
     def who(self, role: str, doing: str) -> str:
         """Name a component, what it is asked to do, and who brought it: for messages about its failures."""
@@ -55,6 +56,10 @@ class ResolvedSpec:
         """
         sources.check_present(*filter(None, (self.parts.dataset, self.parts.public_dataset)))
 
+    def with_delta(self, delta: float) -> ResolvedSpec:
+        """Return the same with a delta, where that follows from the data."""
+        return dataclasses.replace(self, spec=self.spec.model_copy(update={"delta": delta}))
+
     def with_learner(self, learner: Learner) -> ResolvedSpec:
         """Return the same with other settings of the learner."""
         spec = self.spec.model_copy(update={"learner": write_component(learner)})
@@ -67,6 +72,9 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
     Raises:
         SpecError: an unknown name or option (says what exists), a value that does not fit, or a search without a space.
     """
+    default = "extractor" not in spec.model_fields_set
+    if default:
+        spec = spec.model_copy(update={"extractor": default_extractor(registry, spec.dataset)})
     brought = {role: registry.find(kind_of(role), part.name) for role, part in spec.roles.items()}
     parts = Parts(
         learner=build(registry, "learner", spec.learner),
@@ -74,7 +82,7 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
         dataset=build(registry, "dataset", spec.dataset),
         public_dataset=None if spec.public_dataset is None else build(registry, "dataset", spec.public_dataset),
         brought=brought,
-        default_extractor="extractor" not in spec.model_fields_set,
+        default_extractor=default,
     )
     named = _named(spec.learner, parts.learner)
     search = None if spec.search is None else resolve_search(spec.search, parts.learner, named)
@@ -88,6 +96,20 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
         "unit": None if unit == "image" else unit,
     }
     return ResolvedSpec(spec.model_copy(update=whole), parts, search, named)
+
+
+def default_extractor(registry: Registry, dataset: Component) -> Component:
+    """Return the extractor of runs on a dataset that name none; pixels, where its weights are not on this machine.
+
+    Raises:
+        SpecError: no dataset has this name, or these options.
+    """
+    whole: Dataset = build(registry, "dataset", dataset)
+    who = f"default_extractor of dataset {dataset.name!r}"
+    chosen = Component.parse_extractor(call_plugin(who, whole.default_extractor))
+    extractor = build(registry, "extractor", chosen)
+    parts = extractor.parts if isinstance(extractor, Concat) else (extractor,)
+    return chosen if all(part.present() for part in parts) else Component(name=PIXELS)
 
 
 def kind_of(role: str) -> Kind:

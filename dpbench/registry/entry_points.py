@@ -11,7 +11,8 @@ import sys
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
-from typing import Any, Literal, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pluggy
 from pydantic import TypeAdapter, ValidationError
@@ -22,7 +23,7 @@ from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
 from dpbench.support.messages import unknown_name
 from dpbench.support.plugin_calls import call_plugin
-from dpbench.support.validation import misfit
+from dpbench.support.validation import misfit, refuse_boolean
 
 Kind = Literal["dataset", "extractor", "learner"]
 KINDS: Mapping[Kind, type] = {"dataset": Dataset, "extractor": Extractor, "learner": Learner}
@@ -199,25 +200,43 @@ def _adapter(cls: type, field: str) -> TypeAdapter[Any]:
 def _typed(what: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> Any:
     text = value.strip().lower() if isinstance(value, str) else value
     try:
-        typed = adapter.validate_python(None if text in {"none", "auto"} and type(None) in _union(hint) else value)
-    except ValidationError as error:
-        raise SpecError(f"Expected {what} to be {_said(hint)}: {misfit(error).said}.") from None
+        refuse_boolean(hint, value)
+        typed = adapter.validate_python(None if text in {"none", "auto"} and type(None) in get_args(hint) else value)
+    except ValueError as error:  # pydantic's is one too
+        why = f": {misfit(error).said}" if isinstance(error, ValidationError) and not _plain(hint) else ""
+        raise SpecError(f"Expected {what} to be {_said(hint)}{why}.") from None
     if isinstance(typed, float) and math.isnan(typed):  # no comparison refuses it, so a component would take it
         raise SpecError(f"Expected {what} to be a number, got nan.")
     return typed
 
 
+WORDS: Mapping[Any, str] = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "auto"
+}  # fmt: skip
+
+
 def _said(hint: Any) -> str:
+    """Return what a type takes, in words.
+
+    >>> _said(int | None), _said(Literal["RGB", "L"])
+    ('a whole number or auto', "'RGB' or 'L'")
+    """
     if get_origin(hint) is Literal:
-        return "one of its values"
-    parts = [getattr(part, "__name__", str(part)) for part in _union(hint) if part is not type(None)]
-    if type(None) in _union(hint):
-        return " or ".join([*parts, "auto"])
-    return getattr(hint, "__name__", str(hint))
+        *values, last = map(repr, get_args(hint))
+        return f"{', '.join(values)} or {last}" if values else last
+    if _is_union(hint):
+        return " or ".join(map(_said, get_args(hint)))
+    return WORDS.get(hint, getattr(hint, "__name__", str(hint)))
 
 
-def _union(hint: Any) -> tuple[Any, ...]:
-    return getattr(hint, "__args__", ())
+def _plain(hint: Any) -> bool:
+    """Return whether `_said` says all that there is to say about a type."""
+    parts = get_args(hint) if _is_union(hint) else (hint,)
+    return all(part in WORDS or get_origin(part) is Literal for part in parts)
+
+
+def _is_union(hint: Any) -> bool:
+    return get_origin(hint) in {Union, UnionType}
 
 
 def load() -> Registry:

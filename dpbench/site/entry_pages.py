@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import gc
 import math
-import multiprocessing
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from pydantic import ValidationError
 from dpbench.analysis.confusion import MOST, largest_errors, total_confusion
 from dpbench.analysis.risk import membership_risk
 from dpbench.board.folder import MAX_BYTES
-from dpbench.board.index import Standing
+from dpbench.board.index import Entry, Standing
 from dpbench.errors import DataError
 from dpbench.records.metrics import BINS, METRICS
 from dpbench.records.packed import read_record
@@ -29,9 +28,11 @@ from dpbench.records.result import Result
 from dpbench.records.stated_plan import Privacy
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
+from dpbench.site.group_tables import GroupTable, tabulate_groups
 from dpbench.site.looks import Look
 from dpbench.site.render import PREVIEW, Renderer, renderer
 from dpbench.site.settings import Settings
+from dpbench.support.processes import process_pool
 from dpbench.support.validation import misfit
 
 RAW = 20_000  # characters of a raw file that its page shows
@@ -51,6 +52,7 @@ class Batch:
     rows: tuple[view.Row, ...]  # of some of its entries
     rivals: Mapping[bool, int]  # among how many entries one is ranked that reads no public labels, or does
     tied: frozenset[int | None]  # ranks that several share of those that read no public labels
+    free: tuple[Entry, ...]  # of the same learners, without privacy
     looks: Mapping[str, Look]  # of their learners
     learners: Mapping[str, str]  # the pages of those
     root: Path
@@ -74,8 +76,7 @@ def write_entries(site: Site, folder: Path) -> Iterator[None]:
             _write(batch, shared)
         yield
         return
-    # Spawned: a fork of a process that has threads, as torch's, may hang.
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    with process_pool(processes) as pool:
         pending: list[Future[None]] = [pool.submit(write_batch, batch) for batch in batches]
         try:
             yield
@@ -104,7 +105,8 @@ def _batches(site: Site, folder: Path) -> Iterator[Batch]:
             names = {row.entry.learner for row in some}
             looks = {name: site.looks[name] for name in names}
             pages = {name: site.learners[name] for name in names}
-            yield Batch(bare, some, rivals, tied, looks, pages, site.root, folder, site.settings)
+            free = tuple(row.entry for row in rows if math.isinf(row.entry.epsilon) and row.entry.learner in names)
+            yield Batch(bare, some, rivals, tied, free, looks, pages, site.root, folder, site.settings)
 
 
 def _write(batch: Batch, shared: Renderer) -> None:
@@ -157,7 +159,8 @@ def _page(batch: Batch, row: view.Row, raw: bytes, risk: Risk, shared: Renderer)
         "settings_of": list(entry.settings.items())[:FACTS], "seconds": list(result.seconds.items())[:FACTS],
         "components": list(result.components.items())[:FACTS],
         "provenance": list(_facts(result.provenance))[:FACTS], "classes": _classes(result),
-        "confusion": _confusion(result), "errors": _errors(result), "reliability": list(_reliability(result)),
+        "groups": _groups(batch, entry, result), "confusion": _confusion(result), "errors": _errors(result),
+        "reliability": list(_reliability(result)),
         "probabilities": "ece" in result.metrics, "more_classes": max(len(result.task.classes) - CLASSES, 0),
         "raw": text.show_string(raw.decode("utf-8", "replace"), RAW),
         "tree": batch.settings.code("", entry.made.commit) if entry.made.commit else "",
@@ -175,6 +178,15 @@ def _classes(result: Result) -> list[tuple[str, float, float, float]]:
     ]
     worst = sorted(rows, key=lambda row: row[1])[:CLASSES]
     return [row for row in rows if row in worst]
+
+
+def _groups(batch: Batch, entry: Entry, result: Result) -> list[GroupTable]:
+    """Return accuracy by group, with what privacy costs each where the board has a result of the learner without it."""
+    if not result.task.groups:
+        return []
+    free = [one for one in batch.free if one.learner == entry.learner]
+    others = [_parsed(_read(layout.source(batch.root, one)), one.file) for one in free]
+    return tabulate_groups([("%", result)], others)
 
 
 def _confusion(result: Result) -> list[tuple[str, list[float | None]]]:

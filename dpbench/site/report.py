@@ -21,6 +21,7 @@ from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import Interval, Result
 from dpbench.site import text, view
 from dpbench.site.citations import own_entry
+from dpbench.site.group_tables import GroupTable, tabulate_groups
 from dpbench.site.lines import Lines, lines_chart
 from dpbench.site.looks import looks
 from dpbench.site.picture import Chart
@@ -48,6 +49,7 @@ class Section:
     learners: tuple[str, ...]  # those of the classes' columns
     classes: tuple[tuple[str, tuple[str, ...]], ...]
     more_classes: int
+    groups: tuple[GroupTable, ...]  # accuracy by group, where the test split has groups
     costs: tuple[tuple[str, str, str, str], ...]
     facts: tuple[tuple[str, str], ...]
     guarantee: tuple[tuple[str, str], ...]
@@ -69,7 +71,8 @@ def render_report(filed: Sequence[StoredResult], metric: Metric, named: Named, t
     style = stylesheet().decode()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     values = {
-        "title": title, "sections": [_section(f"part-{place}", one, named) for place, one in enumerate(tables, 1)],
+        "title": title,
+        "sections": [_section(f"part-{place}", one, named, results) for place, one in enumerate(tables, 1)],
         "count": len(filed), "first": dates[0] if dates else "", "last": dates[-1] if dates else "",
         "versions": sorted({str(one.provenance.get("dpbench")) for one in results}),
         "policy": ALONE.format(digest=digest), "style": Markup(style),
@@ -82,7 +85,7 @@ def _renderer() -> Renderer:
     return renderer(Settings("", "", "", installed_version()))
 
 
-def _section(key: str, table: Table, named: Named) -> Section:
+def _section(key: str, table: Table, named: Named, all_results: Sequence[Result]) -> Section:
     cells = [cell for row in table.rows for cell in row.cells if cell]
     results = list({one.filed.result.digest: one.filed.result for one in cells}.values())
     private = [one for one in results if one.privacy.plan and math.isfinite(one.spec.epsilon)]
@@ -99,7 +102,9 @@ def _section(key: str, table: Table, named: Named) -> Section:
         key, table, heading(table), _chart(key, table), tuple(_price(table)), epsilon,
         tuple(scores), metrics, tuple(row.label for row, _ in shown),
         tuple((name, values) for low, name, values in classes if (low, name, values) in worst),
-        max(0, len(classes) - CLASSES), tuple(_costs(shown)), tuple(_facts(results, named)), tuple(_guarantee(private)),
+        max(0, len(classes) - CLASSES),
+        tuple(tabulate_groups([(row.label, cell.filed.result) for row, cell in shown], all_results)),
+        tuple(_costs(shown)), tuple(_facts(results, named)), tuple(_guarantee(private)),
         tuple(remarks)[:REMARKS], _sentence(results, private, table, named),
     )  # fmt: skip
 
@@ -186,6 +191,7 @@ def _facts(results: Sequence[Result], named: Named) -> Iterator[tuple[str, str]]
         "classes",
     )
     yield "Features", named("extractor", spec.extractor)
+    yield from (("Copy of the data", edition) for edition in task.named_editions)
     yield "Licence", task.licence
     labels = {one.task.public_labels_seen for one in results}
     yield "Public labels", "read by some learners" if len(labels) > 1 else "read" if True in labels else "not read"

@@ -21,6 +21,10 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
+        torch.device(name)
+    except RuntimeError as error:
+        raise SpecError(f"Device {name!r} cannot be used: expected auto, cpu, cuda, cuda:1 ...") from error
+    try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from dpbench.errors import OutputError
 
-IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".tif", ".tiff", ".webp"})
+IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".tif", ".tiff", ".webp", ".dcm"})
 """Endings of files that are images: those of the dataset `imagefolder`."""
 
 

@@ -27,6 +27,7 @@ from dpbench.support.messages import duration
 INTERVAL = 30.0  # seconds between lines where there is no terminal
 MEASURED = 3.0  # seconds before an estimate is said
 LONG = 60.0  # seconds that are worth an estimate
+ADVISED = 300.0  # seconds that are worth advice
 
 
 _NOTHING: ContextVar[bool] = ContextVar("nothing", default=False)
@@ -124,8 +125,8 @@ def meter(description: str, total: int) -> Iterator[Callable[[int], None]]:
 class Estimate:
     """Says on standard error, terminal or not, how long something will take: once, soon, and where that is long."""
 
-    def __init__(self, doing: str) -> None:
-        self._doing = doing
+    def __init__(self, doing: str, advice: Callable[[], str] | None = None) -> None:
+        self._doing, self._advice = doing, advice  # the second is said of what takes over five minutes
         self._begin: float | None = None
         self._done = 0
         self._said = False
@@ -142,4 +143,6 @@ class Estimate:
         self._said = True
         rate = self._done / seconds
         if left / rate >= LONG:
-            line(f"{self._doing}: {left:,} to go at {rate:.0f} a second, {duration(left / rate)}.", who="")
+            advice = f" {self._advice()}" if self._advice and left / rate > ADVISED else ""
+            each = f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
+            line(f"{self._doing}: {left:,} to go at {each} a second, {duration(left / rate)}.{advice}", who="")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from dpbench.support.messages import unknown_name
 
@@ -15,6 +16,39 @@ class Record(BaseModel):
     """What is read from a file or written to one: frozen, no unknown keys, infinities written as text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class WrittenRecord(Record):
+    """A record that people write: `true` and `false` are no numbers, though pydantic would read them as 1 and 0."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_boolean(cls, value: Any, info: ValidationInfo) -> Any:
+        refuse_boolean(cls.model_fields[str(info.field_name)].annotation, value)
+        return value
+
+
+def refuse_boolean(hint: Any, value: object) -> None:
+    """Refuse a boolean, or a list with one, for a type that takes numbers and no booleans.
+
+    >>> refuse_boolean(bool | int, True)
+    >>> refuse_boolean(float | None, True)
+    Traceback (most recent call last):
+    ValueError: expected a number, got true
+
+    Raises:
+        ValueError: says what came.
+    """
+    values = value if isinstance(value, list | tuple) else (value,)
+    found = [item for item in values if isinstance(item, bool)]
+    if found and {int, float} & (types := _plain_types(hint)) and bool not in types:
+        raise ValueError(f"expected a number, got {str(found[0]).lower()}")
+
+
+def _plain_types(hint: Any) -> set[type]:
+    """Return the classes that a type is made of: int and str for `tuple[int, ...] | Literal["auto"] | str`."""
+    inner = set[type]().union(*map(_plain_types, get_args(hint)))
+    return {hint, *inner} if isinstance(hint, type) else inner
 
 
 class FiniteRecord(Record):
@@ -36,13 +70,40 @@ class Misfit:
         return f"{self.field}: {self.said}"
 
 
+_UNION = re.compile(r"str|int|float|bool|\w+\[.*\]")  # which type of a union pydantic tried: no key that people write
+
+
 def misfit(error: ValidationError) -> Misfit:
     """Return the complaint that says most: a misspelt key explains a missing one, so it goes first."""
     first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
-    said = first["msg"].removeprefix("Value error, ")
+    said = _plain_words(first["type"], first["msg"])
     kinds: dict[str, Literal["unknown", "missing"]] = {"extra_forbidden": "unknown", "missing": "missing"}
-    field = ".".join(str(part) for part in first["loc"]) or "file"
+    field = ".".join(str(part) for part in first["loc"] if not _UNION.fullmatch(str(part))) or "file"
     return Misfit(field, said[:1].lower() + said[1:], kinds.get(first["type"], "value"), first["input"])
+
+
+WORDS: Mapping[str, str] = {
+    "int": "a whole number", "float": "a number", "bool": "true or false", "string": "text",
+    "dict": "a table", "model": "a table", "dataclass": "a table", "list": "a list", "tuple": "a list",
+}  # fmt: skip
+"""What a value should have been, by the first word of pydantic's name of the error, such as `int_parsing`."""
+
+
+def _plain_words(error: str, said: str) -> str:
+    """Return a complaint of pydantic in the words of people who write files and flags.
+
+    >>> _plain_words("int_parsing", "Input should be a valid integer, unable to parse string as an integer")
+    'expected a whole number'
+    >>> _plain_words("less_than", "Input should be less than 1")
+    'expected a value less than 1'
+    """
+    expected, _, failure = error.partition("_")
+    if expected in WORDS and failure in {"type", "parsing", "from_float"}:
+        return f"expected {WORDS[expected]}"
+    said = said.removeprefix("Value error, ").replace("Input should be", "expected")
+    return said.replace("expected less", "expected a value less").replace(
+        "expected greater", "expected a value greater"
+    )
 
 
 def sentence(error: ValidationError, origin: str, models: Mapping[str, type[BaseModel]]) -> str:

@@ -19,6 +19,7 @@ from dpbench.registry.components import build, kind_of, resolve
 from dpbench.support.code import DPBENCH, code_of, core
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.sweep.cell_files import TO_RUN, Folder, State
+from dpbench.sweep.deltas import settle_deltas
 from dpbench.sweep.display import Count, show_count
 from dpbench.sweep.grid import Cell, Grid, read_grid
 from dpbench.sweep.resources import Resources
@@ -70,7 +71,7 @@ def overview(
         SpecError: the definition is invalid; see `read_grid`.
     """
     plugins = plugins or registry.load()
-    grid = read_grid(definition, plugins)
+    grid = settle_deltas(read_grid(definition, plugins), plugins)
     return _overview(grid, _folder(out, grid), plugins, _Data(plugins) if data else None)
 
 
@@ -95,7 +96,7 @@ def sweep(
         OutputError: the folder cannot be written, at the start or later; finished cells are kept.
     """
     resources, plugins = resources or Resources(), plugins or registry.load()
-    grid = read_grid(definition, plugins)
+    grid = settle_deltas(read_grid(definition, plugins), plugins)
     for spec in {(str(cell.spec.dataset), str(cell.spec.public_dataset)): cell.spec for cell in grid.cells}.values():
         resolve(spec, plugins).check_data()
     folder = _folder(out, grid)

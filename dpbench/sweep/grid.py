@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +46,7 @@ from dpbench.analysis.plots import Plot
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.protocol import CONCAT, Component, Protocol
 from dpbench.records.result import result_name
-from dpbench.records.spec import COMPONENTS, Spec, make_spec
+from dpbench.records.spec import COMPONENTS, Spec, make_spec, with_pixels
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
 from dpbench.support.messages import unknown_name
@@ -113,6 +113,8 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
     fixed = _flat(written.fixed, f"[fixed] of {origin}")
     shared = _axes(written.grid, f"[grid] of {origin}")
     products = [_axes(one, f"[[grids]] of {origin}") for one in written.grids] or [{}]
+    if isinstance(definition, Path) and not any(_names_extractor(keys) for keys in (fixed, shared, *products)):
+        fixed = with_pixels(fixed, origin)
     if not any([shared, *products]):
         raise SpecError(f"Expected an axis in [grid] or [[grids]] of {origin}, such as epsilon = [0.5, 1.0]; got none.")
     total = sum(math.prod(map(len, [*shared.values(), *one.values()])) for one in products)
@@ -137,6 +139,10 @@ def _checked(content: Mapping[str, Any], origin: str) -> SweepFile:
         return SweepFile(**content)
     except ValidationError as error:
         raise SpecError(sentence(error, origin, {"": SweepFile, "plot": Plot})) from None
+
+
+def _names_extractor(keys: Iterable[str]) -> bool:
+    return any(key.partition(".")[0] == "extractor" for key in keys)
 
 
 def _flat(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
@@ -185,6 +191,8 @@ def _cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str, plug
         whole = resolve(spec, plugins).spec
     except DpbenchError as error:
         raise error if where in str(error) else SpecError(f"In {where}: {error}") from error
+    if "extractor" not in spec.model_fields_set:
+        spec = spec.with_default("extractor", whole.extractor)
     return Cell(spec, whole.digest, dict(values), numbers(whole.model_dump()))
 
 

@@ -54,7 +54,7 @@ def check_laws(registry: Registry, text: str) -> Iterator[tuple[str, str | None]
     if joined.name == CONCAT and any(part.name in registry.components["extractor"] for part in joined.parts):
         subjects = [(part, registry.build("extractor", part.name, part.options)) for part in joined.parts]
         for part, subject in subjects:
-            yield from _checked("extractor", str(part), subject)
+            yield from check_instance("extractor", subject, str(part))
         return
     component = Component.parse(text)
     kinds = [kind for kind in KINDS if component.name in registry.components[kind]]
@@ -62,10 +62,11 @@ def check_laws(registry: Registry, text: str) -> Iterator[tuple[str, str | None]
         names = {name for kind in KINDS for name in registry.components[kind]}
         raise UnknownName(unknown_name("component", component.name, names))
     for kind in kinds:
-        yield from _checked(kind, component.name, registry.build(kind, component.name, component.options))
+        yield from check_instance(kind, registry.build(kind, component.name, component.options), component.name)
 
 
-def _checked(kind: Kind, name: str, subject: object) -> Iterator[tuple[str, str | None]]:
+def check_instance(kind: Kind, subject: object, name: str) -> Iterator[tuple[str, str | None]]:
+    """Yield each law's name with None, or with the complaint where a built component breaks it."""
     kinds = EXAMPLES if kind == "learner" else {"": {}}
     suites = {said: _suite(kind, {kind: subject, **world}) for said, world in kinds.items()}
     said = next((said for said, suite in suites.items() if kind != "learner" or _plans(suite)), "")

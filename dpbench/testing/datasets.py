@@ -11,6 +11,8 @@ import numpy as np
 from PIL.Image import Image
 
 from dpbench.api import Dataset, Split
+from dpbench.data.groups import check_groups, take_groups
+from dpbench.data.keys import identify_images
 from dpbench.data.reading import PerImage, itself
 from dpbench.data.units import check_units
 from dpbench.errors import DataError, LawBroken
@@ -74,6 +76,13 @@ class DatasetLaws(Laws):
             f"{splits.unit!r} from default_unit().",
         )
 
+    def test_groups_fit_the_test_images(self) -> None:
+        """A dataset with groups has few of each column, and a short text for each test image."""
+        try:
+            check_groups(self.subject().load().test, f"test split of dataset {self.subject().name!r}")
+        except DataError as error:
+            raise LawBroken(str(error)) from error
+
     def test_images_decode_one_at_a_time(self) -> None:
         """Any image can be read by index, and reading it twice gives the same image."""
         for name, split in self._splits():
@@ -89,6 +98,8 @@ class DatasetLaws(Laws):
         expect(np.array_equal(first.train.labels, second.train.labels), "Training labels change between loads.")
         units = [None if one.train.units is None else one.train.units.tolist() for one in (first, second)]
         expect(units[0] == units[1], "The units of the training examples change between loads.")
+        groups = [_listed_groups(one.test) for one in (first, second)]
+        expect(groups[0] == groups[1], "The groups of the test images change between loads.")
 
     def test_how_images_come_about_is_declared(self) -> None:
         """Each image is read from a record of its own, or the dataset says what was done to each."""
@@ -109,6 +120,20 @@ class DatasetLaws(Laws):
             for index in reversed(picked):
                 same = read[index] == _content(second([index], thorough=True)[0])
                 expect(same, f"{name}: image {index} follows from the images that were read before it.")
+
+    def test_keys_tell_images_apart(self) -> None:
+        """Images with equal keys (`Records.keys`) are equal, and keys are the same after a fresh load."""
+        again = dict(self._splits())
+        for name, split in self._splits():
+            found, second = (identify_images(one, "", name).keys for one in (split, again[name]))
+            if found is None or second is None:
+                continue
+            expect(np.array_equal(found, second), f"{name}: the keys of images change between loads.")
+            images: dict[bytes, tuple[str, tuple[int, int], bytes]] = {}
+            for index in _picked(len(split.images)):
+                content = _content(split.images[index])
+                same = images.setdefault(found[index].tobytes(), content) == content
+                expect(same, f"{name}: image {index} shares the key of another image: use SHA-256 of its stored bytes.")
 
     def test_all_others_are_the_same_in_a_copy_without_one_record(self) -> None:
         """In a copy of the data that lacks one image, every other image and its label are equal, bit for bit.
@@ -137,6 +162,10 @@ class DatasetLaws(Laws):
         splits = self.subject().load()
         named = [("train", splits.train), ("test", splits.test)]
         return [(name, split) for name, split in named if name == "train" or len(split.images)]  # some have no test
+
+
+def _listed_groups(split: Split) -> dict[str, list[str]]:
+    return {column: values.tolist() for column, values in take_groups(split.groups).items()}
 
 
 def _picked(size: int) -> list[int]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from dpbench.api import Learner
-from dpbench.cli import app
+from dpbench.cli.program import app
 from dpbench.errors import UnknownName
 from dpbench.museum import matrix
 from dpbench.museum.cores import BrokenCore

@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "guard off for globals", "a global of the plugin's module holds private rows", "purity/reach.py",
-        edit("in LIBRARIES else (*kinds, _NAMED, _lent(thing))", "in LIBRARIES else kinds"),
+        edit("return kinds if known else (*kinds, self._names, data_lent(thing))", "return kinds"),
         (PURITY + "a_global_that_a_row_function_assigns_or_fills",),
     ),
     Mutant(
@@ -157,7 +157,7 @@ MUTANTS = (
     ),
     Mutant(
         "the library's shelf", "a row function keeps private values on torch itself", "purity/reach.py",
-        edit("(*kinds, _NAMED, _lent(thing))", "(*kinds, _NAMED)"),
+        edit("(*kinds, self._names, data_lent(thing))", "(*kinds, _NAMED)"),
         ("test_quiet_room.py::TestState::test_an_attribute_of_a_librarys_module",),
     ),
     Mutant(

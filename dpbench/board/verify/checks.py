@@ -37,7 +37,7 @@ from dpbench.records.checksums import broken_fields
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import not_covered
+from dpbench.records.stated_plan import left_out, not_covered
 from dpbench.records.tolerance import close
 from dpbench.registry.components import kind_of
 
@@ -123,6 +123,8 @@ def _checks(result: Result) -> Wrong:
                 f"expected sigma * relative_noise = {privacy.sigma * release.relative_noise!r}, got {release.sigma!r}",
             )
     left = not_covered(privacy.rng, search=privacy.repeats is not None)
+    if result.task.left_out:
+        left = (*left, left_out(result.task.left_out))
     if privacy.not_covered != left:
         yield "privacy.not_covered", "expected what every result of dpbench leaves out, word by word"
     if math.isinf(spec.epsilon) and privacy.sigma != 0:

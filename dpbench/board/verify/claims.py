@@ -23,7 +23,8 @@ from dpbench.registry import Registry
 from dpbench.registry.components import build, selection
 
 FACTS = (
-    "classes", "private", "public", "test", "public_labels_seen", "overlap", "largest", "copies", "sketch", "looks"
+    "classes", "private", "public", "test", "public_labels_seen", "overlap", "largest", "copies", "sketch", "looks",
+    "groups",
 )  # fmt: skip
 """Of a task; the digests of its data and its units are compared before a fit (`harness.rerun`)."""
 TIED = 0.01

@@ -182,4 +182,5 @@ def _compared(result: Result, stated: SeedResult, found: SeedResult) -> SeedReru
         seed=stated.seed, outcome="differs", accuracy=found.accuracy, predictions=found.predictions,
         correct=found.correct, agreement=agreement_of(stated, found.correct, result),
         scores={name: getattr(found, name) for name in compared_scores(stated)},
+        group_correct=found.group_correct if stated.group_correct is not None else None,
     )  # fmt: skip

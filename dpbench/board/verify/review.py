@@ -10,7 +10,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -23,12 +22,13 @@ from dpbench.board.verify.plan_check import check_plan_of
 from dpbench.errors import Complaint
 from dpbench.records.result import Result
 from dpbench.records.tolerance import close
+from dpbench.support.processes import process_pool
 
 MANY = 400  # files from which on processes are worth their start
 CHUNK = 100
 SHARED = (
     "classes", "private", "test", "licence", "digests", "example_shape", "overlap", "largest", "sketch", "looks",
-    "copies", "processing",
+    "copies", "processing", "groups", "editions",
 )  # fmt: skip
 """What results of one board have in common: they are compared test example by test example."""
 SHARE = "task.largest"  # the one of them that is no whole number, label or text: see `records.tolerance`
@@ -90,8 +90,7 @@ def _ordered_map(count: int) -> Iterator[OrderedMap]:
     if count < MANY or workers < 2:
         yield _SerialMap()
         return
-    # Forked children of a process with threads may hang: new ones are started.
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    with process_pool(workers) as pool:
         yield _PoolMap(pool)
 
 
@@ -174,4 +173,4 @@ def _facts(result: Result) -> dict[str, str]:
 
 
 def _in_order(value: object) -> object:
-    return dict(sorted(value.items())) if isinstance(value, dict) else value
+    return {key: _in_order(part) for key, part in sorted(value.items())} if isinstance(value, dict) else value

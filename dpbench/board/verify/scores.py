@@ -10,6 +10,7 @@ import numpy as np
 from dpbench.analysis.paired import correct_bits
 from dpbench.board.verify.counts import check_counts
 from dpbench.board.verify.expectations import Wrong
+from dpbench.board.verify.group_checks import check_group_correct, check_groups
 from dpbench.records.result import Result, SeedResult, summarise
 from dpbench.records.tolerance import CLOSE, close
 
@@ -22,11 +23,15 @@ def check_scores(result: Result) -> Wrong:
     if stated != result.spec.seeds:
         yield "seeds", f"expected seeds {result.spec.seeds}, as the spec asks, got {stated}"
     for number, seed in enumerate(result.seeds):
-        checks = (_bits(seed, result), _classes(seed, result), check_counts(seed, result.task), _fit(seed, result))
+        checks = (
+            _bits(seed, result), _classes(seed, result), check_counts(seed, result.task), _fit(seed, result),
+            check_group_correct(seed, result.task),
+        )  # fmt: skip
         for field, said in itertools.chain(*checks):
             yield f"seeds.{number}.{field}", said
     yield from _metrics(result)
     yield from _largest(result)
+    yield from check_groups(result)
 
 
 def _largest(result: Result) -> Wrong:
@@ -49,7 +54,8 @@ def check_guesses(result: Result) -> Wrong:
     yield from _same_classes(result)
     for number, seed in enumerate(result.seeds):
         same = by_guess.setdefault(seed.predictions, seed)
-        if same.correct != seed.correct or not all(map(close, same.class_accuracy, seed.class_accuracy)):
+        alike = same.correct == seed.correct and same.group_correct == seed.group_correct
+        if not alike or not all(map(close, same.class_accuracy, seed.class_accuracy)):
             yield f"seeds.{number}.predictions", f"the same as those of seed {same.seed}, which has other scores"
 
 

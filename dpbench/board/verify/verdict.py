@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from dpbench.analysis.paired import bits_of
+from dpbench.records.group_counts import count_differences
 from dpbench.records.metrics import METRICS
 from dpbench.records.rerun import Outcome, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
@@ -63,7 +64,7 @@ def _outcome(found: SeedRerun, result: Result) -> Outcome:
         mean = math.fsum(seed.accuracy for seed in result.seeds) / len(result.seeds)
         return "same within tolerance" if abs(found.accuracy - mean) <= _width(result) else "differs"
     stated = next(one for one in result.seeds if one.seed == found.seed)
-    if not _consistent(found, stated, result):
+    if not _consistent(found, stated, result) or not _groups_within(found, stated, result):
         return "differs"
     if found.predictions == stated.predictions:  # then all that is counted from them is the same too
         same = found.agreement == 1.0 and close(found.accuracy, stated.accuracy)
@@ -82,6 +83,14 @@ def _consistent(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
     except ValueError:
         return False
     return close(found.accuracy, hits) and close(found.agreement, agreement)
+
+
+def _groups_within(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
+    """Return whether correct predictions by group differ by no more than the predictions themselves do."""
+    if stated.group_correct is None or found.correct is None:
+        return True
+    tipped = bits_of(stated.correct, result.task.test) != bits_of(found.correct, result.task.test)
+    return count_differences(stated.group_correct, found.group_correct or {}) <= int(tipped.sum())
 
 
 def _raised(seeds: tuple[SeedRerun, ...], result: Result) -> bool:

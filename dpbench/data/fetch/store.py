@@ -17,6 +17,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 from urllib.parse import quote
@@ -154,9 +155,18 @@ def _of_others(dataset: Dataset, folder: Path) -> set[str]:
 
 
 def _source(dataset: Dataset) -> Source:
+    """Return where a dataset comes from, if this machine can read it: before a download of gigabytes, not after."""
     source = describe_source(dataset)
     if source is None:
         raise SpecError(f"Dataset {dataset.name!r} comes with a Python package: there is nothing to fetch or import.")
+    for module in source.requires:
+        try:
+            import_module(module)
+        except Exception as error:  # a broken package raises anything
+            raise DataError(
+                f"Expected to read dataset {dataset.name!r} with the package {module}, which cannot be imported "
+                f"({type(error).__name__}: {error}). Install it first: pip install {module}."
+            ) from error
     return source
 
 

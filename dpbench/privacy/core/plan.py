@@ -188,6 +188,8 @@ class Release(Planned):
         return curve
 
 
+LARGEST_DELTA = 1e-3
+"""The largest delta from 1/n on that a run may ask for by hand."""
 P = TypeVar("P", bound=Planned)
 
 
@@ -195,14 +197,16 @@ def check_budget(budget: Budget, task: Task) -> None:
     """Refuse a budget that guarantees nothing.
 
     Raises:
-        SpecError: epsilon not positive, or delta outside (0, 1/n): at 1/n, publishing a random row would be allowed.
+        SpecError: epsilon not positive, or delta outside (0, 1/n) and above `LARGEST_DELTA`: at 1/n, publishing a
+            random row would be allowed. Papers have used such a delta, and callers say what it is worth.
     """
     if not budget.epsilon > 0:
         raise SpecError(f"Expected epsilon={budget.epsilon} > 0. Use epsilon=inf for a run without privacy.")
-    if not 0 < budget.delta < 1 / task.size:
+    if not (0 < budget.delta < 1 / task.size or 0 < budget.delta <= LARGEST_DELTA):
         raise SpecError(
             f"Expected delta={budget.delta:g} in (0, 1/n) with n={task.size} private examples, that is below "
-            f"{1 / task.size:.3g}. A larger delta would allow publishing someone's data outright."
+            f"{1 / task.size:.3g}, and never above {LARGEST_DELTA:g}. A larger delta would allow publishing someone's "
+            "data outright. Leave out delta, or set it to auto."
         )
 
 

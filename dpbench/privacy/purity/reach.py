@@ -7,27 +7,26 @@ that can be reached, and walking it once is enough.
 
 from __future__ import annotations
 
-import functools
 import random
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import is_
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
 from dpbench.errors import NotPure
-from dpbench.privacy.purity.kinds import ABSENT, CLASS, LIBRARIES, Kind, cell_of, kinds_of, torch_state, words_of
+from dpbench.privacy.purity.kinds import ABSENT, CLASS, LIBRARIES, Kind, kinds_of, torch_state, words_of
+from dpbench.privacy.purity.names import LeftOut, data_lent, names_followed, namespace
 from dpbench.support.code import package_of
 
 LIMIT = 100_000  # things: to compare more would take longer than the steps themselves
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), torch.Size})
-_DATA = (bool, int, float, complex, str, bytes, bytearray, list, dict, set, tuple, torch.Tensor, np.ndarray)
 
 Referents = list[tuple[Any, ...]]
 
@@ -74,14 +73,22 @@ class Reach:
 
     A `thorough` one follows the names that code uses as well, in its own module and those of functions it calls, and
     classes, but not into `LIBRARIES`; has the global generators, unless they do not count, and, with `settings`, some
-    settings of libraries; and reads what tensors and arrays hold.
+    settings of libraries; and reads what tensors and arrays hold. A module that is `left_out` counts as absent.
 
     Raises:
         NotPure: something that cannot be compared, an iterator for one, or too much.
     """
 
-    def __init__(self, root: Any, thorough: bool, generators: bool = True, settings: bool = False) -> None:
+    def __init__(
+        self,
+        root: Any,
+        thorough: bool,
+        generators: bool = True,
+        settings: bool = False,
+        left_out: LeftOut = lambda module: False,
+    ) -> None:
         self.root, self._thorough = root, thorough
+        self._names = names_followed(left_out)
         self._entries = list(_generators()) if thorough and generators else []
         self._entries += _settings() if settings else ()
         self._walk(root)
@@ -143,18 +150,45 @@ class Reach:
         if not self._thorough:
             return kinds
         if isinstance(thing, FunctionType):
-            return (
-                kinds if package_of(thing.__globals__.get("__name__")) in LIBRARIES else (*kinds, _NAMED, _lent(thing))
-            )
+            known = package_of(thing.__globals__.get("__name__")) in LIBRARIES
+            return kinds if known else (*kinds, self._names, data_lent(thing))
         classes = (_CLASSES,) if _classes(thing) else ()
         return (*kinds, CLASS, *classes) if isinstance(thing, type) and classes else (*kinds, *classes)
+
+
+class ModuleReach(Reach):
+    """All globals of `modules`, whichever code names them, and what they refer to.
+
+    By identity alone where it cannot be compared, or is a function or a class of another package. A module that is
+    `left_out` counts as absent.
+    """
+
+    def __init__(self, modules: Sequence[ModuleType], left_out: LeftOut) -> None:
+        self._namespace, self._modules = namespace(left_out), frozenset(map(id, modules))
+        self._packages = {package_of(module.__name__) for module in modules}
+        super().__init__(tuple(modules), thorough=True, generators=False, left_out=left_out)
+        self.first = self.read()
+
+    def _kinds(self, thing: Any, parent: Entry | None, at: int) -> Sequence[Kind]:
+        if isinstance(thing, ModuleType):
+            return (self._namespace,) if id(thing) in self._modules else ()
+        cls: Any = type(thing)
+        kinds = kinds_of(cls)
+        if kinds is None or (isinstance(thing, type | FunctionType) and self._is_foreign(thing)):
+            return ()
+        if isinstance(thing, FunctionType):  # the globals that it names are here whether it does or not
+            return kinds
+        return super()._kinds(thing, parent, at)
+
+    def _is_foreign(self, thing: type | FunctionType) -> bool:
+        return package_of(thing.__module__) not in self._packages
 
 
 class Snapshot:
     """Everything that `root` reaches by a thorough `Reach`, read once: tells later what of it has changed."""
 
-    def __init__(self, root: Any, generators: bool = True) -> None:
-        self._reach = Reach(root, thorough=True, generators=generators)
+    def __init__(self, root: Any, generators: bool = True, left_out: LeftOut = lambda module: False) -> None:
+        self._reach = Reach(root, thorough=True, generators=generators, left_out=left_out)
         self._before = self._reach.read()
 
     def change(self) -> str | None:
@@ -202,74 +236,11 @@ def _published(thing: Any) -> bool:
     return getattr(sys.modules.get(module), name, None) is thing
 
 
-@functools.lru_cache(4096)
-def _names_in(code: CodeType) -> tuple[str, ...]:
-    inner = (name for const in code.co_consts if isinstance(const, CodeType) for name in _names_in(const))
-    return tuple(dict.fromkeys((*code.co_names, *inner)))
-
-
-@functools.lru_cache(4096)
-def _words_in(code: CodeType) -> tuple[str, ...]:
-    """Return the constants that may name an attribute: those of `setattr`, and of a module's dictionary."""
-    inner = (word for const in code.co_consts if isinstance(const, CodeType) for word in _words_in(const))
-    return (*(one for one in code.co_consts if isinstance(one, str) and one.isidentifier()), *inner)
-
-
-def _spaces(function: FunctionType) -> dict[str, dict[str, Any]]:
-    """Return the modules in which a function's code may look names up: its own, and those that it names in turn."""
-    names = _names_in(function.__code__)
-    spaces = {str(function.__globals__.get("__name__")): function.__globals__}
-    found = [space.get(name) for space in (function.__globals__, sys.modules) for name in names]
-    while found:
-        module = found.pop()
-        if not isinstance(module, ModuleType) or package_of(module.__name__) in LIBRARIES or module.__name__ in spaces:
-            continue
-        spaces[module.__name__] = vars(module)
-        found += [vars(module).get(name) for name in names]
-    return spaces
-
-
-def _globals(function: FunctionType) -> tuple[Any, ...]:
-    names = _names_in(function.__code__)
-    return tuple(space.get(name, ABSENT) for space in _spaces(function).values() for name in names)
-
-
-def _names_of_globals(function: FunctionType) -> list[str]:
-    names = _names_in(function.__code__)
-    return [f"global `{name}` of module `{module}`" for module in _spaces(function) for name in names]
-
-
-def _lent(function: FunctionType) -> Kind:
-    """Return how to read the data that a function's code names in modules of libraries: it may be a plugin's.
-
-    Modules are those that are imported now: what a library imports when it is first used is no memory.
-    """
-    names = tuple(dict.fromkeys((*_names_in(function.__code__), *_words_in(function.__code__))))
-    found = [space.get(name) for space in (function.__globals__, sys.modules) for name in names]
-    found += map(cell_of, function.__closure__ or ())
-    modules: dict[str, Mapping[str, Any]] = {}
-    while found:
-        owner = found.pop()
-        if not isinstance(owner, type | ModuleType) or owner.__name__ in modules:
-            continue
-        if package_of(owner.__module__ if isinstance(owner, type) else owner.__name__) in LIBRARIES:
-            modules[owner.__name__] = vars(owner)
-            found += [vars(owner).get(name) for name in names]
-    told = [f"attribute `{name}` of module `{owner}`" for owner in modules for name in names]
-    return Kind(lambda _: tuple(_data(space, name) for space in modules.values() for name in names), lambda _: told)
-
-
-def _data(space: Mapping[str, Any], name: str) -> Any:
-    found = space.get(name, ABSENT)
-    return found if isinstance(found, _DATA) and found is not sys.modules else ABSENT
-
-
 def _classes(thing: Any) -> tuple[type, ...]:
     cls = thing if isinstance(thing, type) else type(thing)
     return tuple(base for base in cls.__mro__ if package_of(base.__module__) not in LIBRARIES | {"builtins"})
 
 
-_NAMED = Kind(_globals, _names_of_globals)
 _CLASSES = Kind(_classes, lambda thing: [f"class `{cls.__name__}`" for cls in _classes(thing)])
 
 

@@ -117,7 +117,7 @@ def _without_privacy(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spe
             "Expected a learner that is a reference without privacy, such as non-private, but none is installed."
         )
     changed = {"learner": {"name": references[0]}, "epsilon": "inf", "search": None, "seeds": list(seeds)}
-    return Spec(**{**spec.model_dump(), **changed, "secure_rng": False})
+    return Spec(**{**spec.given, **changed, "secure_rng": False})
 
 
 def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float]) -> LearnerExplanation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -38,7 +39,8 @@ def inspect(asked: InspectionRequest, *, device: str = "auto", plugins: Registry
     resolved = resolve(asked.spec, plugins or registry.load())
     parts = resolved.parts
     with phases("load"):
-        roles = data.assign(parts, asked.spec.split_rule, asked.spec.budget, chosen)
+        rule = dataclasses.replace(asked.spec.split_rule, keep_copies=True)  # no private image is opened for it
+        roles = data.assign(parts, rule, asked.spec.budget, chosen)
         x, y, note = _rows(roles, parts, asked)
     with phases("spectrum"), progress.status("Decomposing the covariance"):
         asked = report.spell_out_request(asked, resolved.spec, min(x.shape))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.huggingface import Cifar10
 from dpbench_plugins.datasets.torchvision.image_files import as_published, digest_of
 
@@ -54,6 +55,10 @@ class Cifar101(Dataset):
             downloads.append(Download(f"{RAW}datasets/{file}", f"sha256:{sha256}", size, f"{FOLDER}/{file}"))
         home = [one.path for one in downloads]
         return Source(homes=[home], page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
+
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
 
     def load(self) -> Splits:
         """Open all images as the training split.

@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     ImageFile,
     Layout,
+    age_band,
     digest,
     list_images,
     open_splits,
     with_checksums,
+    with_groups,
     with_units,
 )
 
@@ -39,6 +42,15 @@ class Line:
 
     lesion: str
     kind: str
+    sex: str = ""
+    age: str = ""
+    source: str = ""
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """Columns of which accuracy is stated by group; empty where unknown."""
+        sex = "" if self.sex == "unknown" else self.sex
+        return {"sex": sex, "age": age_band(self.age), "source": self.source}
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,8 @@ class Ham10000(Dataset):
     Units are lesions: 1,956 have 2 to 6 images, in the same class. No split is published, so this one is dpbench's own:
     of each class, the fifth of the lesions whose SHA-256 of "SEED LESION_ID" is least is the test split. No lesion is
     in both, and which is where follows from the published table alone. Two thirds of the images are naevi. Patients are
-    not published: one may have several lesions.
+    not published: one may have several lesions. Groups of the test split are the table's sex, age (in bands of ten
+    years) and dataset (the source of an image).
 
     The digest covers split, class, lesion, file name, size and CRC-32 of every image; it tells resized copies apart and
     is the same for zips and folders, which are read in full for it.
@@ -85,6 +98,10 @@ class Ham10000(Dataset):
         """Return whose epsilon a run states: a lesion's."""
         return "lesion"
 
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
+
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.
 
@@ -107,6 +124,7 @@ class Ham10000(Dataset):
         lesions = "\n".join(f"{name} {line.lesion}" for name, line in sorted(lines.items()))
         of_all = hashlib.sha256(f"{digest(files)}\n{lesions}".encode()).hexdigest()
         splits = open_splits(files, KINDS, "RGB", of_all, ADVICE)
+        splits = with_groups(splits, files, lambda file: lines[_name(file)].groups)
         return with_units(splits, files, "lesion", lambda file: lines[_name(file)].lesion)
 
     def _check(self, files: Sequence[ImageFile], lines: Mapping[str, Line], table: Path) -> None:
@@ -134,7 +152,7 @@ def _read(table: Path) -> dict[str, Line]:
     try:
         text = table.read_text(encoding="utf-8")
         rows = list(csv.DictReader(text.splitlines(), delimiter="\t" if "\t" in text else ","))
-        lines = {row["image_id"]: Line(row["lesion_id"], row["dx"]) for row in rows}
+        lines = {row["image_id"]: Line(row["lesion_id"], row["dx"], *_described(row)) for row in rows}
     except (OSError, ValueError, KeyError, csv.Error) as error:
         raise DataError(
             f"Expected a table with lesion_id, image_id and dx in {table}: {type(error).__name__}: {error}. {ADVICE}"
@@ -152,6 +170,11 @@ def _read(table: Path) -> dict[str, Line]:
             f"Expected one class a lesion in {table}, got {len(kinds[several[0]])} of {several[0]}. {ADVICE}"
         )
     return lines
+
+
+def _described(row: Mapping[str, str | None]) -> tuple[str, ...]:
+    """Return sex, age and source of an image, for groups alone: a table may lack these columns."""
+    return tuple(row.get(column) or "" for column in ("sex", "age", "dataset"))
 
 
 def _tested(named: Iterable[tuple[str, str]], seed: int) -> set[str]:

@@ -23,17 +23,31 @@ from dpbench import (
     hookimpl,
     locate,
 )
+from dpbench_plugins.datasets.extractors import NETWORK
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+BATCH = 1_000  # rows whose images are hashed at once
 PAGE = "https://huggingface.co/datasets/"
 CIFAR10 = "uoft-cs/cifar10"
 SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<shards>\d{5})(-\w+)?\.parquet")  # as the hub names them
 
+CUT = (
+    "there is no other split, so the fifth whose SHA-256 of the image's stored bytes is divisible by five is the test "
+    "split"
+)
 PROCESSING = "a row of the published Parquet files, decoded on its own"
 
-Opened = tuple[Any, Any, str]  # training and test rows, and a digest of what they were read from
+
+@dataclass(frozen=True)
+class Opened:
+    """Rows of a repository, and a digest of what they were read from."""
+
+    train: Any
+    test: Any  # None where the repository has only one split, which is `train` then
+    digest: str
+    split: str = ""  # the name of the only split
 
 
 @dataclass(frozen=True)
@@ -70,12 +84,16 @@ class Cifar10(Dataset):
         """Return the two files on the hub."""
         files = [f"plain_text/{split}-00000-of-00001.parquet" for split in ("train", "test")]
         homes, hub = [[f"{CIFAR10}/{file}" for file in files]], [(CIFAR10, file) for file in files]
-        return Source(homes=homes, page=PAGE + CIFAR10, size=143_646_105, hub=hub)
+        return Source(homes=homes, page=PAGE + CIFAR10, size=143_646_105, hub=hub, requires=("datasets",))
+
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits from a mirror or from the hub."""
-        train, test, digest = _open(self, CIFAR10, ("train", "test"), "plain_text")
-        return Splits(_split(train, "img", "label"), _split(test, "img", "label"), digest)
+        opened = _open(self, CIFAR10, ("train", "test"), "plain_text")
+        return Splits(_split(opened.train, "img", "label"), _split(opened.test, "img", "label"), opened.digest)
 
 
 class Classes:
@@ -96,6 +114,10 @@ class HuggingFace(Dataset):
     A mirror is a folder `<id>` below a data folder, with all shards `<split>-00000-of-0000N.parquet` in one folder; if
     several folders have them, the one named `config`. Without a mirror, or with a `revision`, the hub is used. Images
     stay as stored, even grey or with transparency.
+
+    If a repository or a mirror has only one split, named by `train` or `test`, dpbench cuts it: a row belongs to the
+    test split if the SHA-256 of the stored bytes of its image, read as a big-endian number, is divisible by five,
+    whatever other rows there are. Identical images are so in the same split. Every result states this.
     """
 
     name: ClassVar[str] = "hf"
@@ -121,7 +143,12 @@ class HuggingFace(Dataset):
 
     def source(self) -> Source:
         """Return the repository; only the hub knows its files."""
-        return Source(homes=[[self.id]], page=PAGE + self.id, hub=[(self.id, f"*{self.config}*.parquet")])
+        hub = [(self.id, f"*{self.config}*.parquet")]
+        return Source(homes=[[self.id]], page=PAGE + self.id, hub=hub, requires=("datasets",))
+
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits from a mirror or from the hub.
@@ -137,14 +164,19 @@ class HuggingFace(Dataset):
         """The splits, and the names of their classes."""
         import datasets
 
-        train, test, digest = _open(self, self.id, (self.train, self.test), self.config, self.revision)
-        image = self._column("image", datasets.Image, train.features)
-        label = self._column("label", datasets.ClassLabel, train.features)
-        if sum(isinstance(feature, datasets.Image) for feature in train.features.values()) > 1:
+        opened = _open(self, self.id, (self.train, self.test), self.config, self.revision)
+        train, test, digest = opened.train, opened.test, opened.digest
+        features, edition = train.features, ""
+        image = self._column("image", datasets.Image, features)
+        label = self._column("label", datasets.ClassLabel, features)
+        if sum(isinstance(feature, datasets.Image) for feature in features.values()) > 1:
             # Other images of the same files need their own name for their features.
             digest = hashlib.sha256(f"{digest}/{image}".encode()).hexdigest()
-        splits = Splits(_split(train, image, label), _split(test, image, label), digest)
-        return splits, tuple(train.features[label].names)
+        if test is None:
+            edition = f"{len(train):,} images of split {opened.split!r} of {self.id}, digest {digest[:12]}; {CUT}"
+            train, test = _cut(train, image)
+        splits = Splits(_split(train, image, label), _split(test, image, label), digest, edition=edition)
+        return splits, tuple(features[label].names)
 
     def _column(self, option: str, kind: type, features: Mapping[str, Any]) -> str:
         """Return the column that an option names, or the only one of its type."""
@@ -161,6 +193,21 @@ class HuggingFace(Dataset):
         )
 
 
+def _cut(rows: Any, image: str) -> tuple[Any, Any]:
+    """Return the rows for training and for testing, cut by a hash of each image's stored bytes alone."""
+    import datasets
+
+    stored = rows.cast_column(image, datasets.Image(decode=False))
+    tested = [
+        int.from_bytes(hashlib.sha256(one["bytes"] or str(one["path"]).encode()).digest()) % 5 == 0
+        for batch in stored.select_columns(image).iter(batch_size=BATCH)
+        for one in batch[image]
+    ]
+    return tuple(
+        rows.select([place for place, test in enumerate(tested) if test is wanted]) for wanted in (False, True)
+    )
+
+
 def _open(dataset: Dataset, hub_id: str, splits: tuple[str, str], config: str, revision: str = "") -> Opened:
     """Open the splits for training and test from a mirror, else from the hub."""
     try:
@@ -168,19 +215,27 @@ def _open(dataset: Dataset, hub_id: str, splits: tuple[str, str], config: str, r
             raise DataMissing(f"Revision {revision} of {hub_id} is only on the hub: mirrors have no revisions.")
         root = locate(dataset).folder / hub_id
     except DataMissing as missing:
-        return _from_hub(hub_id, splits, missing, name=config or None, revision=revision or None)
-    return _from_mirror(*_shards(root, splits, config))
+        opened = _from_hub(hub_id, splits, missing, name=config or None, revision=revision or None)
+    else:
+        opened = _from_mirror(_shards(root, splits, config))
+    if opened.test is None and not isinstance(dataset, HuggingFace):
+        raise DataError(f"Expected the splits {' and '.join(splits)} of {hub_id}, got {opened.split} alone.")
+    return opened
 
 
-def _shards(root: Path, splits: tuple[str, str], config: str) -> tuple[list[Path], list[Path]]:
-    """Return the files of both splits from the folder below `root` that has them; of several, that named `config`."""
+def _shards(root: Path, splits: tuple[str, str], config: str) -> dict[str, list[Path]]:
+    """Return the files of both splits from the folder below `root` that has them; of several, that named `config`.
+
+    Without such a folder, one that has one of the two splits and no other will do.
+    """
     found: dict[Path, dict[str, list[re.Match[str]]]] = {}
     files = sorted(root.rglob("*.parquet"))
     for file in files:
-        shard = SHARD.fullmatch(file.name)
-        if shard and shard["split"] in splits:
+        if shard := SHARD.fullmatch(file.name):
             found.setdefault(file.parent, {}).setdefault(shard["split"], []).append(shard)
-    whole = [folder for folder, shards in found.items() if len(shards) == 2]
+    whole = [folder for folder, shards in found.items() if shards.keys() >= set(splits)]
+    if not whole:
+        whole = [folder for folder, shards in found.items() if len(shards) == 1 and shards.keys() <= set(splits)]
     wanted = " and ".join(f"{split}-00000-of-0000N.parquet" for split in splits)
     if not whole:
         there = ", ".join(dict.fromkeys(file.name for file in files[:5])) or "no such file"
@@ -189,31 +244,33 @@ def _shards(root: Path, splits: tuple[str, str], config: str) -> tuple[list[Path
     if len(named) != 1:
         there = ", ".join(folder.name for folder in whole)
         raise SpecError(f"Expected config={config or '...'} to name one folder below {root}. Available: {there}.")
-    for shards in found[named[0]].values():
+    chosen = {split: found[named[0]][split] for split in splits if split in found[named[0]]}
+    for shards in chosen.values():
         numbers = [(int(shard["number"]), int(shard["shards"])) for shard in shards]
         if numbers != [(number, len(shards)) for number in range(len(shards))]:
             there = ", ".join(shard.string for shard in shards)
             raise DataError(f"Expected every shard in {named[0]} once, found {there}. Copy them from the hub again.")
-    train, test = ([named[0] / shard.string for shard in found[named[0]][split]] for split in splits)
-    return train, test
+    return {split: [named[0] / shard.string for shard in shards] for split, shards in chosen.items()}
 
 
-def _from_mirror(train: Sequence[Path], test: Sequence[Path]) -> Opened:
+def _from_mirror(shards: Mapping[str, Sequence[Path]]) -> Opened:
+    """Open the shards of both splits, training first, or of the only one."""
     import datasets
 
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # failures are reported below, in one sentence
-    files = {"train": list(map(str, train)), "test": list(map(str, test))}
+    names, paths = ("train", "test"), [file for files in shards.values() for file in files]
+    files = {name: list(map(str, files)) for name, files in zip(names, shards.values(), strict=False)}
     try:
         data = datasets.load_dataset("parquet", data_files=files)
     except (OSError, ValueError, datasets.exceptions.DatasetGenerationError) as error:
-        every, cause = ", ".join(map(str, (*train, *test))), error.__cause__ or error
+        every, cause = ", ".join(map(str, paths)), error.__cause__ or error
         raise DataError(f"Expected Parquet files of {every}: {cause}. Copy them again from the hub.") from error
     total = hashlib.sha256()
-    for file in (*train, *test):
+    for file in paths:
         with file.open("rb") as content:
             total.update(hashlib.file_digest(content, "sha256").digest())
-    return data["train"], data["test"], total.hexdigest()
+    return Opened(data["train"], data.get("test"), total.hexdigest(), "" if "test" in data else min(shards))
 
 
 def _from_hub(hub_id: str, splits: tuple[str, str], missing: DataMissing, **which: str | None) -> Opened:
@@ -230,12 +287,15 @@ def _from_hub(hub_id: str, splits: tuple[str, str], missing: DataMissing, **whic
         raise DataMissing(
             f"{missing} The Hugging Face hub failed too ({reason}); a copy of its folder would go to {folder}."
         ) from error
-    for split in splits:
-        if split not in data:
-            raise SpecError(f"Expected a split {split!r} in {hub_id}. Available: {', '.join(data)}.")
-    train, test = (data[split] for split in splits)
-    fingerprints = f"{train._fingerprint}{test._fingerprint}"  # the hub's own: they identify the revision
-    return train, test, hashlib.sha256(fingerprints.encode()).hexdigest()
+    named = [split for split in splits if split in data]
+    if len(named) < 2 and (len(data) > 1 or not named):
+        lacking = next(split for split in splits if split not in data)
+        raise SpecError(f"Expected a split {lacking!r} in {hub_id}. Available: {', '.join(data)}.")
+    fingerprints = "".join(data[split]._fingerprint for split in named)  # the hub's own: they identify the revision
+    digest = hashlib.sha256(fingerprints.encode()).hexdigest()
+    if len(named) < 2:
+        return Opened(data[named[0]], None, digest, named[0])
+    return Opened(data[named[0]], data[named[1]], digest)
 
 
 def _go_offline_unless_reachable(hub_id: str) -> None:

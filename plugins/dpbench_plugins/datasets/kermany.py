@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_trees import (
     ImageFile,
     Layout,
@@ -80,6 +81,10 @@ class Pneumonia(Dataset):
     def default_unit(self) -> str:
         """Return whose epsilon a run states: a patient's."""
         return "patient"
+
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.

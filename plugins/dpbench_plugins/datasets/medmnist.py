@@ -10,12 +10,13 @@ import hashlib
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import DataError, Dataset, DeclaredImages, Download, Source, SpecError, Split, Splits, hookimpl, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,14 +31,13 @@ LARGE = 300_000_000  # bytes; the files of 28 pixels are smaller
 
 @dataclass(frozen=True)
 class ArchiveImages:
-    """The images of one split, read from the archive when the first is asked for and then kept in memory."""
+    """Images of published splits, read from the archive when the first is asked for and then kept in memory."""
 
     path: Path
-    key: str
-    shape: tuple[int, ...]  # (n, size, size), or (n, size, size, 3) in colour
+    arrays: Mapping[str, tuple[int, ...]]  # name -> (n, size, size), or (n, size, size, 3) in colour
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return sum(shape[0] for shape in self.arrays.values())
 
     def __getitem__(self, index: int, /) -> Image:
         from PIL import Image
@@ -46,25 +46,32 @@ class ArchiveImages:
 
     @cached_property
     def _pixels(self) -> np.ndarray:
-        return _read(self.path, self.key, self.shape)
+        import numpy as np
+
+        read = [_read(self.path, name, shape) for name, shape in self.arrays.items()]
+        return read[0] if len(read) == 1 else np.concatenate(read)
 
 
 @dataclass(frozen=True)
 class _MedMnist(Dataset):
     """What the datasets share; `size` is the images' width and height: 28, 64, 128 or 224.
 
-    The published splits train and test; `val` is left out, neither private nor public. Looked for as NAME.npz (28
-    pixels) or NAME_SIZE.npz in every data folder, then in ~/.medmnist, where the package downloads to.
+    The published splits train and test; the validation split is left out, neither private nor public, unless
+    `val=train` makes it part of the training split. Looked for as NAME.npz (28 pixels) or NAME_SIZE.npz in every data
+    folder, then in ~/.medmnist, where the package downloads to.
 
     Files up to 300 MB must have the published MD5; larger ones are guarded by the CRC-32 that the archive holds of
-    each array. The digest covers name, size and CRC-32 of every array, so no image is read for it.
+    each array. The digest covers name, size and CRC-32 of every array, so no image is read for it; with `val=train` it
+    is another one.
     """
 
     counts: ClassVar[tuple[int, int]]  # of train and test
+    val_count: ClassVar[int]
     colour: ClassVar[bool]
     md5: ClassVar[Mapping[int, str]]  # of the file, by the images' size
     file_sizes: ClassVar[Mapping[int, int]]  # bytes; those that end in 00,000 are rounded
     size: int = 28
+    val: Literal["leave-out", "train"] = field(default="leave-out", metadata={"added": True})
 
     def __post_init__(self) -> None:
         """Refuse a size that is not published."""
@@ -89,6 +96,10 @@ class _MedMnist(Dataset):
             elsewhere=(("~/.medmnist", homes),),
         )
 
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
+
     def load(self) -> Splits:
         """Open the two splits.
 
@@ -98,14 +109,21 @@ class _MedMnist(Dataset):
         (path,) = locate(self).paths
         _check_md5(path, self.md5[self.size])
         digest = _digest(path)
-        train, test = (self._split(path, name, n) for name, n in zip(("train", "test"), self.counts, strict=True))
-        return Splits(train, test, digest)
+        training, tested = self.counts
+        parts = {"train": training, **({"val": self.val_count} if self.val == "train" else {})}
+        if self.val == "train":  # other training images need a name of their own for their features
+            digest = hashlib.sha256(f"{digest}/val".encode()).hexdigest()
+        return Splits(self._split(path, parts), self._split(path, {"test": tested}), digest)
 
-    def _split(self, path: Path, name: str, count: int) -> Split:
-        shape = (count, self.size, self.size, *([3] if self.colour else []))
-        labels = _read(path, f"{name}_labels", (count, 1))
-        images = DeclaredImages(ArchiveImages(path, f"{name}_images", shape), PROCESSING)
-        return Split(images, labels[:, 0].astype("int64"))
+    def _split(self, path: Path, parts: Mapping[str, int]) -> Split:
+        """Return the images of these published splits, one after another."""
+        import numpy as np
+
+        pixels = (self.size, self.size, *([3] if self.colour else []))
+        arrays = {f"{name}_images": (count, *pixels) for name, count in parts.items()}
+        labels = [_read(path, f"{name}_labels", (count, 1)) for name, count in parts.items()]
+        images = DeclaredImages(ArchiveImages(path, arrays), PROCESSING)
+        return Split(images, np.concatenate(labels)[:, 0].astype("int64"))
 
 
 @dataclass(frozen=True)
@@ -120,6 +138,7 @@ class DermaMnist(_MedMnist):
     licence: ClassVar[str] = "CC BY-NC 4.0"
     citation: ClassVar[str] = PAPER + "Tschandl et al., The HAM10000 dataset, Scientific Data 2018"
     counts: ClassVar[tuple[int, int]] = (7007, 2005)
+    val_count: ClassVar[int] = 1003
     colour: ClassVar[bool] = True
     md5: ClassVar[Mapping[int, str]] = {
         28: "0744692d530f8e62ec473284d019b0c7",
@@ -142,6 +161,7 @@ class PneumoniaMnist(_MedMnist):
         "Diseases by Image-Based Deep Learning, Cell 2018"
     )
     counts: ClassVar[tuple[int, int]] = (4708, 624)
+    val_count: ClassVar[int] = 524
     colour: ClassVar[bool] = False
     md5: ClassVar[Mapping[int, str]] = {
         28: "28209eda62fecd6e6a2d98b1501bb15f",
@@ -170,6 +190,7 @@ class PathMnist(_MedMnist):
         "histology slides using deep learning, PLOS Medicine 2019"
     )
     counts: ClassVar[tuple[int, int]] = (89_996, 7180)
+    val_count: ClassVar[int] = 10_004
     colour: ClassVar[bool] = True
     md5: ClassVar[Mapping[int, str]] = {
         28: "a8b06965200029087d5bd730944a56c1",

@@ -71,11 +71,12 @@ class Digits(Dataset):
         levels, labels = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
         digest = hashlib.sha256(scale(levels).tobytes() + labels.tobytes()).hexdigest()
         test = np.arange(len(labels)) % 5 == 4
-        train, held_out = (
-            Split(Records([one.tobytes() for one in levels[rows]], read_digit, PROCESSING), labels[rows])
-            for rows in (~test, test)
-        )
+        train, held_out = (Split(_records(levels[rows]), labels[rows]) for rows in (~test, test))
         return Splits(train, held_out, digest)
+
+
+def _records(levels: np.ndarray) -> Records[bytes]:
+    return Records([one.tobytes() for one in levels], read_digit, PROCESSING, reader="digits-1")
 
 
 @hookimpl

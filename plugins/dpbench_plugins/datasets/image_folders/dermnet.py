@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dpbench import Dataset, Source, Splits, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     FILE,
@@ -74,6 +75,10 @@ class DermNet(Dataset):
     def source(self) -> Source:
         """Return where the images come from (a login is needed) and where they are kept."""
         return Source(homes=[["dermnet.zip"], ["dermnet"]], page=PAGE, size=1_800_000_000)
+
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.

@@ -5,20 +5,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from dpbench import DataError, DataMissing, Dataset, Splits
-from dpbench_plugins.datasets.image_folders.owners import check_options, is_table, owners_of, place_of
+from dpbench_plugins.datasets.extractors import NETWORK
+from dpbench_plugins.datasets.image_folders.groups import check_groups, groups_of
+from dpbench_plugins.datasets.image_folders.owners import check_units, is_table, owners_of, place_of
 from dpbench_plugins.datasets.image_trees import (
-    ANYWHERE,
-    FILE,
     ImageFile,
     Layout,
     check_classes,
     digest,
+    list_ignored,
     list_images,
     open_splits,
     with_checksums,
@@ -27,7 +29,10 @@ from dpbench_plugins.datasets.image_trees import (
 
 WANTED = "train/CLASS/IMAGE and test/CLASS/IMAGE (or val instead of test), with the same classes in both"
 LAYOUT = Layout(
-    re.compile(rf"{ANYWHERE}(?P<split>train|val|test)/(?P<kind>[^/]+)/{FILE}"),
+    re.compile(  # the first train, val or test of a path is the split: folders below a class may have any name
+        r"(?P<root>(?:[^/]+/)*?)(?P<split>train|val|test)/(?P<kind>[^/]+)/"
+        r"(?P<file>(?:[^/]+/)*[^/]+\.(?i:jpe?g|png|bmp|gif|p[bgp]m|tiff?|webp|dcm))"
+    ),
     split=lambda found: found["split"],
     advice=f"Fix it at the source; the layout is {WANTED}.",
 )
@@ -37,18 +42,25 @@ LAYOUT = Layout(
 class ImageFolder(Dataset):
     r"""Your own images in class folders: `imagefolder:PATH`, a folder or a zip of one.
 
-    Below `path`: train/CLASS/* and test/CLASS/*, with the same two or more class folders in both. Without test, val
-    is the test split; with test, it is ignored. Images are .jpg, .jpeg, .png, .bmp, .gif, .pbm, .pgm, .ppm, .tif,
-    .tiff and .webp; other files, hidden ones and folders inside class folders are ignored. All are converted to RGB, or
-    to grey with `mode=L`; EXIF orientation is ignored. More than 8 bits per channel are refused.
+    Below `path`: train/CLASS and test/CLASS, with the same two or more class folders in both, and in each class images,
+    in folders or not. Without test, val is the test split; with test, it is ignored. Images are .jpg, .jpeg, .png,
+    .bmp, .gif, .pbm, .pgm, .ppm, .tif, .tiff, .webp, and .dcm with the extra `dicom`; other files and hidden ones are
+    ignored, and counted on standard error. All images are converted to RGB, or to grey with `mode=L`; EXIF orientation
+    is ignored. More than 8 bits per channel are refused, except in DICOM, which is shown through its own window.
 
-    The digest covers split, class, file name, size and CRC-32 of every image, and is the same for a zip and its
-    folder, which is read in full to compute it. Class folders are public: their names appear in every result.
+    The digest covers split, class, path below the class, size and CRC-32 of every image, and is the same for a zip and
+    its folder, which is read in full to compute it. Class folders are public: their names appear in every result.
 
-    Where a person has several images, `units` says whose each is: a CSV file with the columns file and unit
-    (`units=patients.csv`), which names every image as train/CLASS/IMAGE, once; or a regular expression whose groups,
-    found in a file name, name the unit (`units=(person\d+)_`). `unit` is the word for it, such as patient. The table's
-    content is part of the digest.
+    Where a person has several images, `units` says whose each is: `units=folder` is the folder directly below the
+    class, train/CLASS/UNIT/IMAGE; a CSV file with the columns file and unit (`units=patients.csv`) names every image as
+    train/CLASS/IMAGE, once; and the groups of a regular expression, found in the path below the class, name the unit
+    (`units=(person\d+)_`). The same name in two classes or in both splits is the same unit. `unit` is the word for it,
+    such as patient. The table's content is part of the digest.
+
+    `groups` are columns of that CSV file, or of the one that `table` names, joined by + (`groups=sex+age`): what is
+    known of each test image beside its class. Lines of `table` are of images (column file) or of units (column unit).
+    A column has at most 50 different values, so write ages as bands. Results name it in lower case. No column is part
+    of the digest.
     """
 
     name: ClassVar[str] = "imagefolder"
@@ -59,10 +71,13 @@ class ImageFolder(Dataset):
     mode: Literal["RGB", "L"] = "RGB"
     units: str = ""
     unit: str = "unit"
+    groups: str = field(default="", metadata={"added": True})
+    table: str = field(default="", metadata={"added": True})
 
     def __post_init__(self) -> None:
-        """Refuse a word without units, and a pattern that names none."""
-        check_options(self.units, self.unit)
+        """Refuse options that need another one, and a pattern that names no unit."""
+        check_units(self.units, self.unit)
+        check_groups(self.groups, self.table, self.units)
 
     @cached_property
     def classes(self) -> tuple[str, ...]:  # type: ignore[override]  # known only from the folders
@@ -73,12 +88,16 @@ class ImageFolder(Dataset):
         """Return whose epsilon a run states: that of the images' `units`, where there are some."""
         return self.unit if self.units else "image"
 
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
+
     def load(self) -> Splits:
-        """Open the two splits, sorted by class and file name.
+        """Open the two splits, sorted by class and path below it.
 
         Raises:
-            DataMissing: `path` does not exist.
-            DataError: no class folders, a class folder in one split only, or a damaged zip.
+            DataMissing: `path` or a table does not exist.
+            DataError: no class folders, a class folder in one split only, a damaged zip, or a table that does not fit.
         """
         listed = self._listed()
         if len(self.classes) < 2:
@@ -86,10 +105,20 @@ class ImageFolder(Dataset):
             raise DataError(f"Expected two or more class folders in {self.path} as {WANTED}; got {got}.")
         check_classes(listed, self.classes, self._path(), LAYOUT.advice)
         files = with_checksums(listed)
+        owners = owners_of(self.units, files) if self.units else {}
+        return self._with_owners(self._opened(files, owners), files, owners)
+
+    def _opened(self, files: Sequence[ImageFile], owners: Mapping[str, str]) -> Splits:
         splits = open_splits(files, self.classes, self.mode, digest(files), LAYOUT.advice)
-        if not self.units:
+        splits = dataclasses.replace(splits, ignored=list_ignored(self._path(), files))
+        if not self.groups:
             return splits
-        owners = owners_of(self.units, files)
+        groups = groups_of(self.groups, Path(self.table or self.units).expanduser(), files, owners)
+        return dataclasses.replace(splits, test=dataclasses.replace(splits.test, groups=groups))
+
+    def _with_owners(self, splits: Splits, files: Sequence[ImageFile], owners: Mapping[str, str]) -> Splits:
+        if not owners:
+            return splits
         if is_table(self.units):
             lines = "".join(f"{name}\0{owner}\n" for name, owner in sorted(owners.items()))
             splits = dataclasses.replace(

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from dpbench import DataError, Dataset, Source, Splits, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_trees import (
     Layout,
     check_classes,
@@ -56,6 +57,10 @@ class ImageNet(Dataset):
     def source(self) -> Source:
         """Return where the images come from (a login is needed) and where they are kept."""
         return Source(homes=[["imagenet/train", "imagenet/val"]], page=PAGE, size=sum(ARCHIVES.values()))
+
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.

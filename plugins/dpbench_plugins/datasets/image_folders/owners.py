@@ -1,25 +1,25 @@
-"""Whose each of the user's own images is: a CSV file says it, or the file names do."""
+"""Whose each of the user's own images is: a CSV file says it, or the folders or file names do."""
 
 from __future__ import annotations
 
-import csv
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpbench import DataError, DataMissing, SpecError
+from dpbench import DataError, SpecError
+from dpbench_plugins.datasets.image_folders.tables import TABLE, check_lines, find_repeated, read_table
 from dpbench_plugins.datasets.image_trees import ImageFile
 
-TABLE = ".csv"
+FOLDER = "folder"
+"""In place of a table or pattern: the folder directly below the class names the unit."""
 
 
 def is_table(units: str) -> bool:
-    """Return whether the option names a table, and not a pattern."""
+    """Return whether the option names a table, and neither a pattern nor folders."""
     return units.endswith(TABLE)
 
 
-def check_options(units: str, unit: str) -> None:
+def check_units(units: str, unit: str) -> None:
     """Refuse a pattern that names no unit, and a word for units that nobody states.
 
     Raises:
@@ -27,34 +27,49 @@ def check_options(units: str, unit: str) -> None:
     """
     if not units and unit != "unit":
         raise SpecError(
-            f"Expected units beside unit={unit}: a {TABLE} file or a pattern that says whose each image is."
+            f"Expected units beside unit={unit}: a {TABLE} file, a pattern that says whose each image is, or "
+            f"units={FOLDER} if the images of each {unit} are in a folder of their own."
         )
-    if not units or is_table(units):
+    if not units or units == FOLDER or is_table(units):
         return
     try:
         groups = re.compile(units).groups
     except re.error as error:
-        raise SpecError(f"Expected units={units} to be a {TABLE} file or a regular expression: {error}.") from error
+        raise SpecError(
+            f"Expected units={units} to be {FOLDER}, a {TABLE} file or a regular expression: {error}."
+        ) from error
     if not groups:
         raise SpecError(
             f"Expected a group in the pattern units={units} that names the unit, as in (person[0-9]+)_, or a {TABLE} "
-            "file with the columns file and unit."
+            f"file with the columns file and unit, or units={FOLDER}."
         )
 
 
 def owners_of(units: str, files: Sequence[ImageFile]) -> dict[str, str]:
-    """Return whose each image is, by its place: what the table has, or the groups of the pattern in its file name.
+    """Return whose each image is, by its place: what the table has, its folder, or the groups of the pattern.
 
     Raises:
         DataMissing: there is no such table.
-        DataError: the table does not name every image once, or the pattern is not in every name.
+        DataError: the table does not name every image once, an image is in no folder of its own below the class, or the
+            pattern is not in every name.
     """
-    return _in_table(Path(units).expanduser(), files) if is_table(units) else _in_names(units, files)
+    if is_table(units):
+        return _in_table(Path(units).expanduser(), files)
+    return _in_folders(files) if units == FOLDER else _in_names(units, files)
 
 
 def place_of(file: ImageFile) -> str:
-    """Return split, class and file name, as in the folder: images of val stay there."""
+    """Return split, class and the path below that, as in the folder: images of val stay there."""
     return "/".join([*file.below.split("/")[-3:-1], file.file])
+
+
+def _in_folders(files: Sequence[ImageFile]) -> dict[str, str]:
+    if loose := sorted(place_of(file) for file in files if "/" not in file.file):
+        raise DataError(
+            f"Expected train/CLASS/UNIT/IMAGE with units={FOLDER}, got images outside of a unit's folder: {loose[0]} "
+            f"({len(loose):,} of {len(files):,}). Move each into the folder of its unit."
+        )
+    return {place_of(file): file.file.partition("/")[0] for file in files}
 
 
 def _in_names(pattern: str, files: Sequence[ImageFile]) -> dict[str, str]:
@@ -73,38 +88,15 @@ def _owner(pattern: str, name: str) -> str:
 
 
 def _in_table(table: Path, files: Sequence[ImageFile]) -> dict[str, str]:
-    rows = _rows(table)
-    owners, places = dict(rows), {place_of(file) for file in files}
-    faults = {
-        "names images that are not there": owners.keys() - places,
-        "misses images": places - owners.keys(),
-        "names images more than once": {name for name, count in Counter(name for name, _ in rows).items() if count > 1},
-        "has no unit for images": {name for name, owner in rows if not owner},
-    }
-    for fault, names in faults.items():
-        if names:
-            raise DataError(
-                f"Expected {table} to name every image once, as train/CLASS/IMAGE, and its unit, but it {fault}: "
-                f"{min(names)} ({len(names):,} in all). Correct the table."
-            )
+    lines = [(line["file"], line["unit"].strip()) for line in read_table(table, ("file", "unit"))]
+    owners, places = dict(lines), {place_of(file) for file in files}
+    check_lines(
+        {
+            "names images that are not there": owners.keys() - places,
+            "misses images": places - owners.keys(),
+            "names images more than once": find_repeated(name for name, _ in lines),
+            "has no unit for images": {name for name, owner in lines if not owner},
+        },
+        f"Expected {table} to name every image once, as train/CLASS/IMAGE, and its unit",
+    )
     return owners
-
-
-def _rows(table: Path) -> list[tuple[str, str]]:
-    try:
-        with table.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file, strict=True)
-            if not {"file", "unit"} <= {*(rows.fieldnames or ())}:
-                raise DataError(
-                    f"Expected a CSV file whose first line is file,unit in {table}, got "
-                    f"{','.join(rows.fieldnames or ())[:80] or 'an empty file'}."
-                )
-            return [(row["file"], (row["unit"] or "").strip()) for row in rows]
-    except FileNotFoundError:
-        raise DataMissing(
-            f"Expected a table of file and unit in {table}, which does not exist. Check the path."
-        ) from None
-    except (OSError, ValueError, csv.Error) as error:
-        raise DataError(
-            f"Expected a CSV file with the columns file and unit in {table}: {type(error).__name__}: {error}."
-        ) from error

@@ -4,12 +4,14 @@ It registers nothing; datasets in this layout are built on it. A zip and its unp
 order, labels, pixels and digest.
 """
 
+from dpbench_plugins.datasets.image_trees.groups import age_band, with_groups
 from dpbench_plugins.datasets.image_trees.listing import (
     ANYWHERE,
     FILE,
     ImageFile,
     Layout,
     class_folders,
+    list_ignored,
     list_images,
     with_checksums,
 )
@@ -20,7 +22,9 @@ from dpbench_plugins.datasets.image_trees.pictures import (
     digest,
     fingerprint,
     open_splits,
+    records,
 )
+from dpbench_plugins.datasets.image_trees.tables import check_names, read_rows, table_name
 from dpbench_plugins.datasets.image_trees.units import with_units
 
 __all__ = [
@@ -29,13 +33,20 @@ __all__ = [
     "ImageFile",
     "Layout",
     "Picture",
+    "age_band",
     "check_classes",
     "check_counts",
+    "check_names",
     "class_folders",
     "digest",
     "fingerprint",
+    "list_ignored",
     "list_images",
     "open_splits",
+    "read_rows",
+    "records",
+    "table_name",
     "with_checksums",
+    "with_groups",
     "with_units",
 ]

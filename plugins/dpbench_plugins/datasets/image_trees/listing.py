@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import struct
@@ -47,6 +48,7 @@ class ImageFile(NamedTuple):
     below: str  # the folders between `tree` and the file
     tree: Path  # a zip, or a folder
     packed: zipfile.ZipInfo | None  # None: in a folder
+    sha256: str = ""  # hexadecimal, of the bytes; known where a folder was read in full
 
     @property
     def path(self) -> Path:
@@ -78,6 +80,25 @@ def list_images(path: Path, layout: Layout) -> list[ImageFile]:
     return sorted(files)
 
 
+def list_ignored(path: Path, files: Sequence[ImageFile]) -> list[str]:
+    """Return the names of all other files of a folder or a zip, below it; what hidden folders hold is not looked at.
+
+    Raises:
+        DataError: a folder cannot be read.
+    """
+    return sorted(_names(path) - {file.below + file.file for file in files})
+
+
+def _names(path: Path) -> set[str]:
+    if not path.is_dir():
+        with zipfile.ZipFile(path) as archive:
+            return {info.filename for info in archive.infolist() if not info.is_dir()}
+    try:
+        return {f"{below}{entry.name}" for below, entry in _walk(str(path), "", frozenset(), hidden=True)}
+    except OSError as error:
+        raise _unreadable(error) from error
+
+
 def class_folders(path: Path) -> tuple[str, ...]:
     """Return the names of the folders in a folder, sorted, without hidden ones.
 
@@ -91,7 +112,7 @@ def class_folders(path: Path) -> tuple[str, ...]:
 
 
 def with_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
-    """Return the images with their CRC-32; those in a folder are read in full for it.
+    """Return the images with their CRC-32; those in a folder are read in full for it, and have their SHA-256 too.
 
     Raises:
         DataError: one cannot be read.
@@ -100,20 +121,22 @@ def with_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
 
 
 def read_unpacked(file: ImageFile) -> bytes:
-    """Return the bytes of an image in a folder.
+    """Return the bytes of an image, unpacked if it is in a zip.
 
     Raises:
         DataError: it cannot be read.
     """
     try:
-        return file.path.read_bytes()
+        return file.read()
     except OSError as error:
         raise _unreadable(error) from error
+    except (struct.error, zlib.error) as error:
+        raise DataError(f"Expected a readable {file.below}{file.file} in {file.path}: {error}.") from error
 
 
 def _hashed(file: ImageFile) -> ImageFile:
     content = read_unpacked(file)
-    return file._replace(size=len(content), crc=zlib.crc32(content))
+    return file._replace(size=len(content), crc=zlib.crc32(content), sha256=hashlib.sha256(content).hexdigest())
 
 
 def _in_zip(path: Path, layout: Layout) -> list[ImageFile]:
@@ -147,10 +170,13 @@ def _in_folder(path: Path, layout: Layout) -> list[ImageFile]:
     trees: dict[str, list[ImageFile]] = {}
     try:
         for below, entry in _walk(str(path), "", frozenset()):
-            found = layout.pattern.fullmatch(f"{layout.top}{below}{entry.name}")
+            name = f"{below}{entry.name}"
+            found = layout.pattern.fullmatch(layout.top + name)
             if found:
-                kind = sys.intern(found["kind"])  # one string shared by all images of a class: there may be a million
-                one = ImageFile(layout.split(found), kind, entry.name, entry.stat().st_size, None, below, path, None)
+                # One string shared by all images of a class: there may be a million.
+                kind, above = sys.intern(found["kind"]), sys.intern(name.removesuffix(found["file"]))
+                size = entry.stat().st_size
+                one = ImageFile(layout.split(found), kind, found["file"], size, None, above, path, None)
                 trees.setdefault(found["root"], []).append(one)
     except OSError as error:
         raise _unreadable(error) from error
@@ -158,18 +184,39 @@ def _in_folder(path: Path, layout: Layout) -> list[ImageFile]:
 
 
 def _visible(folder: str) -> list[os.DirEntry[str]]:
+    return [entry for entry in _entries(folder) if not _is_hidden(entry)]
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        return sorted((entry for entry in entries if not HIDDEN.match(f"{entry.name}/")), key=lambda entry: entry.name)
+        return sorted(entries, key=lambda entry: entry.name)
 
 
-def _walk(folder: str, below: str, above: frozenset[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield every file that is not hidden, by name; links are followed unless they lead back to a parent folder."""
+def _is_hidden(entry: os.DirEntry[str]) -> bool:
+    return HIDDEN.match(f"{entry.name}/") is not None
+
+
+def _walk(
+    folder: str, below: str, above: frozenset[str], *, hidden: bool = False
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield every file by name, and with `hidden` also files and folders that are hidden.
+
+    Links are followed unless they lead back to a parent folder.
+    """
     above |= {os.path.realpath(folder)}
-    for entry in _visible(folder):
-        if not entry.is_dir():
+    for entry in _entries(folder) if hidden else _visible(folder):
+        if not entry.is_dir() or _is_hidden(entry):
+            _check_link(entry)
             yield below, entry
         elif os.path.realpath(entry.path) not in above:
-            yield from _walk(entry.path, f"{below}{entry.name}/", above)
+            yield from _walk(entry.path, f"{below}{entry.name}/", above, hidden=hidden)
+
+
+def _check_link(entry: os.DirEntry[str]) -> None:
+    if entry.is_symlink() and not _is_hidden(entry) and not Path(entry.path).exists():
+        raise DataError(
+            f"Expected a file or folder behind the link {entry.path}, which points to nothing. Correct or remove it."
+        )
 
 
 def _outermost(trees: Mapping[str, list[ImageFile]]) -> list[ImageFile]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
-from dpbench import DataError, Records, Split, Splits
+from dpbench import DataError, Records, Split, Splits, decode_image
 from dpbench_plugins.datasets.image_trees.listing import ImageFile, read_unpacked
 
 if TYPE_CHECKING:
@@ -28,23 +28,30 @@ class Picture:
     advice: str
     mode: str | None  # None: as stored
 
+    @property
+    def version(self) -> str:
+        """What identifies the pixels that it makes of a file's bytes; raise the number when they come out otherwise."""
+        return f"image-file-{self.mode or 'as-stored'}-1"
+
     def __call__(self, file: ImageFile) -> Image:
         """Decode it.
 
         Raises:
             DataError: it cannot be read, is not what the archive lists, or does not decode.
         """
-        from PIL import Image
-
-        content = self._read(file)
+        content = self.stored(file)
         try:
-            image = Image.open(io.BytesIO(content))
-            image.load()
-        except Exception as error:  # decoders raise many kinds
-            raise self._broken(file, f"its {len(content):,} bytes do not decode as an image") from error
+            image = decode_image(content, file.file, _where(file))
+        except DataError as error:
+            raise DataError(f"{error} {self.advice}") from error
         return image if self.mode is None else self._converted(image, file, self.mode)
 
-    def _read(self, file: ImageFile) -> bytes:
+    def stored(self, file: ImageFile) -> bytes:
+        """Return the bytes of a file.
+
+        Raises:
+            DataError: it cannot be read, or is not what the archive lists.
+        """
         try:
             content = file.read()
         except (OSError, struct.error, zlib.error) as error:
@@ -64,8 +71,46 @@ class Picture:
             raise self._broken(file, str(error)) from error
 
     def _broken(self, file: ImageFile, why: str) -> DataError:
-        name = f"{file.split} image {file.kind}/{file.file}"
-        return DataError(f"Expected a readable {name} in {file.path}: {why}. {self.advice}")
+        return DataError(f"Expected a readable {_where(file)}: {why}. {self.advice}")
+
+
+def _where(file: ImageFile) -> str:
+    return f"{file.split} image {file.kind}/{file.file} in {file.path}"
+
+
+@dataclass(frozen=True)
+class StoredKeys(Sequence[bytes]):
+    """The SHA-256 of each file's bytes, computed when it is first asked for: a zip's listing has none.
+
+    Reading 5,206 X-rays of 33 MB in a zip for it takes a third of a second.
+    """
+
+    files: Sequence[ImageFile]
+    picture: Picture
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @overload
+    def __getitem__(self, index: int, /) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> Sequence[bytes]: ...
+    def __getitem__(self, index: int | slice, /) -> bytes | Sequence[bytes]:
+        return self._all[index]
+
+    @cached_property
+    def _all(self) -> list[bytes]:
+        return [bytes.fromhex(file.sha256) or self._computed(file) for file in self.files]
+
+    def _computed(self, file: ImageFile) -> bytes:
+        return hashlib.sha256(self.picture.stored(file)).digest()
+
+
+def records(files: Sequence[ImageFile], mode: str | None, advice: str) -> Records[ImageFile]:
+    """Return images of files; those that are not read in full, as in a folder of a million, have no keys."""
+    picture, known = Picture(advice, mode), all(file.packed or file.sha256 for file in files)
+    keys = StoredKeys(files, picture) if known else None
+    return Records(tuple(files), picture, keys=keys, reader=picture.version if known else "")
 
 
 def digest(files: Sequence[ImageFile]) -> str:
@@ -80,7 +125,7 @@ def digest(files: Sequence[ImageFile]) -> str:
 
 
 def fingerprint(files: Sequence[ImageFile]) -> str:
-    """Identify a million images in a folder by every name and size, and the bytes of 256 per split.
+    """Identify a million images by every split, class, name and size, and the bytes of 256 per split.
 
     Those are evenly spaced. A change elsewhere that keeps the file size goes unnoticed.
 
@@ -134,9 +179,7 @@ def open_splits(files: Sequence[ImageFile], kinds: Sequence[str], mode: str | No
 
     def split(name: str) -> Split:
         mine = tuple(file for file in files if file.split == name)
-        return Split(
-            Records(mine, Picture(advice, mode)), np.array([label_of[file.kind] for file in mine], dtype=np.int64)
-        )
+        return Split(records(mine, mode, advice), np.array([label_of[file.kind] for file in mine], dtype=np.int64))
 
     return Splits(split("train"), split("test"), digest)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.torchvision.image_files import as_published, digest_of, read_checked
 from dpbench_plugins.datasets.torchvision.pickles import read_arrays
 
@@ -69,6 +70,10 @@ class Cifar100(Dataset):
         """Return where the two files come from and where they are kept."""
         home = tuple(f"{FOLDER}/{split}" for split in self.md5)
         return Source(homes=(home,), page=PAGE, size=ARCHIVE.size, downloads=(ARCHIVE,))
+
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits.

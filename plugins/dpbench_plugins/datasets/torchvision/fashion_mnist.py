@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, ClassVar
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.torchvision.image_files import as_published, digest_of, read_checked
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ class FashionMnist(Dataset):
             elsewhere=((str(DEBIAN), ways),),
             package=PACKAGE,
         )
+
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits.

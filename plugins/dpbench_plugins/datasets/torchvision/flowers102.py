@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate
+from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.torchvision.image_files import digest_of, fingerprint, read_checked, read_colour
 
 PAGE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
@@ -28,8 +29,9 @@ class Flowers102(Dataset):
     """Oxford 102 flowers: 1,020 training and 6,149 test photographs of many sizes, RGB, 102 classes.
 
     Read from a data folder as torchvision unpacks it: flowers-102/jpg/image_NNNNN.jpg, flowers-102/imagelabels.mat and
-    flowers-102/setid.mat, whose MD5 must be the published ones. The published validation split, 1,020 more, is left
-    out. The digest covers labels, splits, every file's name and size, and the bytes of 256 images a split.
+    flowers-102/setid.mat, whose MD5 must be the published ones. The published validation split, 1,020 more, is left out
+    unless `val=train` makes it part of the training split. The digest covers labels, splits, every file's name and
+    size, and the bytes of 256 images a split.
     """
 
     name: ClassVar[str] = "flowers102"
@@ -59,6 +61,8 @@ class Flowers102(Dataset):
         "setid.mat": "a5357ecc9cb78c4bef273ce3793fc85c",
     }
 
+    val: Literal["leave-out", "train"] = field(default="leave-out", metadata={"added": True})
+
     def source(self) -> Source:
         """Return where images, labels and splits come from and where they are kept."""
         tables = [
@@ -66,7 +70,13 @@ class Flowers102(Dataset):
         ]
         home = tuple(f"{FOLDER}/{name}" for name in ("jpg", *self.md5))
         downloads = (IMAGES, *tables)
-        return Source(homes=(home,), page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
+        return Source(
+            homes=(home,), page=PAGE, size=sum(one.size for one in downloads), downloads=downloads, requires=("scipy",)
+        )
+
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, in the published order.
@@ -74,10 +84,14 @@ class Flowers102(Dataset):
         Raises:
             DataError: labels that are not the published ones, or an image that is missing.
         """
+        import numpy as np
+
         jpg, *paths = locate(self).paths
         tables = [read_checked(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
         labels, order = (_matlab(table, path) for table, path in zip(tables, paths, strict=True))
-        train, test = (order[key].ravel().astype(int) for key in ("trnid", "tstid"))  # numbers of images, from 1
+        train, val, test = (order[key].ravel().astype(int) for key in ("trnid", "valid", "tstid"))  # images, from 1
+        if self.val == "train":
+            train = np.concatenate([train, val])
         of = [tuple(jpg / f"image_{number:05d}.jpg" for number in numbers) for numbers in (train, test)]
         classes = labels["labels"].ravel().astype("int64") - 1
         digest = digest_of(*tables, *(fingerprint(images, jpg.parent) for images in of))

@@ -15,8 +15,9 @@ from itertools import product
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate
-from dpbench_plugins.datasets.image_trees import ImageFile, Layout, Picture, list_images, with_units
+from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
+from dpbench_plugins.datasets.extractors import NETWORK
+from dpbench_plugins.datasets.image_trees import ImageFile, Layout, list_images, records, with_units
 from dpbench_plugins.datasets.torchvision.image_files import READ_FULLY, digest_of
 
 PAGE = "https://benchmark.ini.rub.de/gtsrb_dataset.html"
@@ -87,6 +88,10 @@ class Gtsrb(Dataset):
     def default_unit(self) -> str:
         """Return whose epsilon a run states: a track's."""
         return "track"
+
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, training images sorted by class and file name.
@@ -182,4 +187,4 @@ def _fingerprint(files: Sequence[ImageFile], part: str) -> bytes:
 def _split(files: Sequence[ImageFile], labels: Sequence[int]) -> Split:
     import numpy as np
 
-    return Split(Records(tuple(files), Picture(ADVICE, "RGB")), np.array(labels, dtype=np.int64))
+    return Split(records(files, "RGB", ADVICE), np.array(labels, dtype=np.int64))

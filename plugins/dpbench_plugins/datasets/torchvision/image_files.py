@@ -34,7 +34,8 @@ class RawImage:
 
 def as_published(array: np.ndarray) -> Records[bytes]:
     """Return the images (n, height, width) or (n, height, width, 3) uint8 of a published array, a record each."""
-    return Records([row.tobytes() for row in array], RawImage(array.shape[1:]), AS_PUBLISHED)
+    shape = array.shape[1:]
+    return Records([row.tobytes() for row in array], RawImage(shape), AS_PUBLISHED, reader=f"raw-{shape}-1")
 
 
 def read_colour(path: Path) -> Image:

@@ -1,0 +1,124 @@
+"""One DICOM file as an image of 8 bits, as a viewer first shows it: pydicom applies modality and window.
+
+Grey values go through the modality transformation (slope and intercept, or a table) and then through the first window
+or VOI table of the file; from black to white is the range of that window or table. A file that has neither is shown
+from the smallest to the largest value that its bits can hold, if those are at most eight, else from its own smallest to
+its own largest value. MONOCHROME1 is inverted, so that large is bright. Colours stay as they are.
+
+Nothing is remembered from one file to the next, and no statistic over several files is used.
+"""
+
+from __future__ import annotations
+
+import io
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from dpbench.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL.Image import Image
+
+INSTALL = "pip install 'dpbench-vision[dicom]'"
+DECODERS = "pip install 'pylibjpeg[all]'"
+FAR = 1e30  # beyond any window
+
+
+def decode_dicom(content: bytes, name: str) -> Image:
+    """Decode a DICOM file that holds one grey (L) or colour (RGB) image.
+
+    Raises:
+        DataError: pydicom is not installed, or this is no DICOM file, has no image or several, or is compressed in a
+            way that needs another decoder.
+    """
+    if find_spec("pydicom") is None:
+        raise DataError(f"Expected pydicom, which reads {name}, and it is not installed. Run: {INSTALL}")
+    from PIL.Image import fromarray
+    from pydicom import dcmread
+    from pydicom.errors import InvalidDicomError
+
+    try:
+        file = dcmread(io.BytesIO(content))
+    except InvalidDicomError as error:
+        raise _unreadable(name, f"its {len(content):,} bytes are not a DICOM file. Replace or remove it") from error
+    except Exception as error:  # whatever a damaged header leads to
+        raise _unreadable(name, f"its header does not decode ({type(error).__name__}). Replace it") from error
+    if "PixelData" not in file:
+        raise _unreadable(name, "it is a DICOM file without pixels, such as a report. Remove it")
+    try:
+        several = int(file.get("NumberOfFrames") or 1)
+        if several == 1:
+            return fromarray(_eight_bits(file))
+    except Exception as error:  # of any decoder
+        raise _unreadable(name, _why(file, error)) from error
+    raise _unreadable(name, f"it has {several:,} frames, and an image has one. Store the frame to be used on its own")
+
+
+def _eight_bits(file: Any) -> np.ndarray:
+    """Return the pixels (height, width) or (height, width, 3) uint8."""
+    import numpy as np
+    from pydicom.pixels.processing import apply_color_lut
+    from pydicom.pixels.utils import pixel_array
+
+    pixels = pixel_array(file)
+    if file.PhotometricInterpretation == "PALETTE COLOR":
+        pixels = apply_color_lut(pixels, file)[..., :3]
+        return np.ascontiguousarray(pixels if pixels.dtype == np.uint8 else pixels >> 8, dtype=np.uint8)
+    if pixels.ndim == 2:
+        return _grey(pixels, file)
+    if pixels.dtype != np.uint8:
+        raise ValueError("more than 8 bits per colour")
+    return pixels
+
+
+def _grey(pixels: np.ndarray, file: Any) -> np.ndarray:
+    import numpy as np
+    from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
+
+    values = apply_modality_lut(pixels, file)
+    with np.errstate(over="ignore"):  # a sigmoid far from its centre
+        shown = apply_voi_lut(values, file)
+        black, white = _limits(values, file) if shown is values else _limits_of_window(file)
+    scaled = (shown.astype(np.float64) - black) / ((white - black) or 1.0)
+    grey = np.rint(255 * np.clip(scaled, 0, 1)).astype(np.uint8)
+    return 255 - grey if file.PhotometricInterpretation == "MONOCHROME1" else grey
+
+
+def _limits(values: np.ndarray, file: Any) -> tuple[float, float]:
+    """Return what is black and what is white in a file that does not say it."""
+    import numpy as np
+    from pydicom.pixels.processing import apply_modality_lut
+
+    bits = int(file.BitsStored)
+    if bits <= 8 and not file.PixelRepresentation and not file.get("ModalityLUTSequence"):
+        values = apply_modality_lut(np.array([0, 2**bits - 1]), file)
+    return float(values.min()), float(values.max())
+
+
+def _limits_of_window(file: Any) -> tuple[float, float]:
+    """Return what a window or table makes of the smallest and the largest values."""
+    import numpy as np
+    from pydicom.pixels.processing import apply_voi_lut
+
+    item: Any = next(iter(file.get("VOILUTSequence") or ()), {})
+    if "LUTDescriptor" in item and "LUTData" in item:
+        entries, first, _ = item.LUTDescriptor
+        table = apply_voi_lut(np.arange(first, first + (entries or 2**16)), file)
+        return float(table.min()), float(table.max())
+    black, white = apply_voi_lut(np.array([-FAR, FAR]), file)
+    return float(black), float(white)
+
+
+def _why(file: Any, error: Exception) -> str:
+    syntax = getattr(getattr(file, "file_meta", None), "TransferSyntaxUID", None)
+    if syntax is not None and syntax.is_compressed:
+        return (
+            f"its pixels are compressed ({syntax.name}), and no installed decoder reads them. Run: {DECODERS}, or "
+            "store it uncompressed"
+        )
+    return f"its pixels do not decode ({type(error).__name__}: {str(error)[:200]}). Replace it".replace("\n", " ")
+
+
+def _unreadable(name: str, why: str) -> DataError:
+    return DataError(f"Expected a readable {name}: {why}.")

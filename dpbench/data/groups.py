@@ -1,0 +1,105 @@
+"""Groups of the test split, such as sex or age band: checked and counted here, and never seen by training."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from dpbench.api import Split, Splits
+from dpbench.errors import DataError
+from dpbench.records.group_counts import COLUMN, LONGEST_VALUE, MOST_COLUMNS, MOST_VALUES, UNKNOWN
+
+Groups = Mapping[str, np.ndarray]
+"""Column -> (n,) text, empty where unknown."""
+
+
+def keep_test_groups(splits: Splits, who: str) -> Splits:
+    """Return splits with the groups of the test split, checked; those of other splits are dropped unread.
+
+    Args:
+        splits: of one dataset.
+        who: names the dataset in messages.
+
+    Raises:
+        DataError: see `check_groups`.
+    """
+    check_groups(splits.test, f"test split of {who}")
+    return dataclasses.replace(
+        splits,
+        train=dataclasses.replace(splits.train, groups=None),
+        public=splits.public and dataclasses.replace(splits.public, groups=None),
+    )
+
+
+def check_groups(split: Split, where: str) -> None:
+    """Refuse groups that do not fit their examples, or that are too many to count by.
+
+    Raises:
+        DataError: one sentence.
+    """
+    if split.groups is None:
+        return
+    if not isinstance(split.groups, Mapping):
+        raise DataError(
+            f"Expected groups of the {where} as a mapping from columns to arrays of text, got a "
+            f"{type(split.groups).__name__}."
+        )
+    if len(split.groups) > MOST_COLUMNS:
+        raise DataError(
+            f"Expected at most {MOST_COLUMNS} group columns in the {where}, got {len(split.groups):,}. Leave some out."
+        )
+    for column, values in split.groups.items():
+        if not isinstance(column, str) or not re.fullmatch(COLUMN, column):
+            raise DataError(
+                f"Expected names of group columns in the {where} such as 'age band': lower-case letters, digits, "
+                f"blanks, - and _, at most 40, a letter first; got {column!r:.60}."
+            )
+        _check_values(values, len(split.images), f"group column {column!r} of the {where}")
+
+
+def _check_values(values: object, size: int, where: str) -> None:
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "U" or values.shape != (size,):
+        found = f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else f"a {type(values).__name__}"
+        raise DataError(f"Expected an array of {size} texts in {where}, one per image, got {found}.")
+    known = np.setdiff1d(values, [UNKNOWN])
+    if len(known) > MOST_VALUES:
+        raise DataError(
+            f"Expected at most {MOST_VALUES} values in {where}, got {len(known):,}. Combine values, such as ages into "
+            "bands, or leave out the column."
+        )
+    for value in known.tolist():
+        if len(value) > LONGEST_VALUE or not value.isprintable() or value != value.strip():
+            raise DataError(
+                f"Expected values of at most {LONGEST_VALUE} printable characters in {where}, without blanks at the "
+                f"ends, got {value!a:.80}."
+            )
+
+
+def take_groups(groups: Groups | None, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """Return the groups of some examples, or of all; an empty mapping where there are none."""
+    return {column: values if rows is None else values[rows] for column, values in (groups or {}).items()}
+
+
+def count_groups(
+    groups: Groups, labels: np.ndarray, classes: int, correct: np.ndarray | None = None
+) -> dict[str, dict[str, str]]:
+    """Return how many examples each group has by class, as results keep it; see `records.group_counts`.
+
+    Args:
+        groups: of the n examples.
+        labels: (n,) int64 in [0, classes).
+        classes: how many there are.
+        correct: (n,) bool, which examples count; all of them by default. Groups without any are there as well.
+    """
+    counted = np.ones(len(labels), bool) if correct is None else correct
+    return {
+        column: {value: _line(labels[(values == value) & counted], classes) for value in np.unique(values).tolist()}
+        for column, values in sorted(groups.items())
+    }
+
+
+def _line(labels: np.ndarray, classes: int) -> str:
+    return " ".join(map(str, np.bincount(labels, minlength=classes).tolist()))

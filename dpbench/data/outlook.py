@@ -1,0 +1,84 @@
+"""What a long extraction says within its first seconds: how long, how large on disk, and what is faster."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dpbench.api import Extractor
+from dpbench.errors import OutputError
+from dpbench.support import progress
+from dpbench.support.messages import bytes_in_words
+
+SIDE = 128  # pixels: within a point of 224 on CIFAR-10, see the page on features
+FAST = "efficientnet-lite0"
+
+
+class Outlook:
+    """Says once how an extraction will go, and refuses one whose features do not fit on the disk."""
+
+    def __init__(self, extractor: Extractor, device: torch.device, folder: Path, images: int) -> None:
+        self._extractor, self._device, self._folder, self._images = extractor, device, folder, images
+        self._estimate = progress.Estimate(f"Extracting {extractor.name}", self._advice)
+        self._side = 0
+        self._sizes: tuple[int, int] | None = None  # bytes of the features, and at most while they are written
+
+    def update(self, part: np.ndarray, side: int, left: int, unwritten: int) -> None:
+        """Hear of a batch of features.
+
+        Args:
+            part: (c, *example_shape), the features of the batch.
+            side: pixels of a side of what the network sees; 0 where nobody knows.
+            left: images still to extract.
+            unwritten: images of which no shard was on the disk when the first batch of its shard began.
+
+        Raises:
+            OutputError: the features do not fit on the disk.
+        """
+        self._side = side
+        if self._sizes is None:  # shards stay until the features are whole
+            row = part[0].nbytes
+            self._sizes = self._images * row, (self._images + unwritten) * row
+            expect_space(self._folder, self._sizes[1], f"the features of {self._images:,} images", self._sizes[0])
+        self._estimate.update(len(part), left)
+
+    def _advice(self) -> str:
+        assert self._sizes is not None
+        final, most = map(bytes_in_words, self._sizes)
+        ways = faster(self._extractor, self._side, self._device)
+        return f"On disk: {final} in the end, {most} until then. Faster: {ways}."
+
+
+def faster(extractor: Extractor, side: int, device: torch.device) -> str:
+    """Return in words what would take less time; `side` is that of what the network sees, in pixels."""
+    if extractor.identity:
+        return "smaller image files (most of the time goes into decoding)"
+    ways = []
+    if any(field.name == "size" for field in dataclasses.fields(extractor)) and side > SIDE:  # type: ignore[arg-type]
+        times = round((side / SIDE) ** 2)  # a convolution's work goes with the pixels
+        ways.append(f"size={SIDE} of {extractor.name} (about {times} times, if its network takes that size)")
+    if extractor.name != FAST:
+        ways.append(f"the extractor {FAST}:size={SIDE}")
+    if device.type == "cpu":
+        ways.append("a GPU")
+    return ", or ".join(ways) or "fewer images"
+
+
+def expect_space(folder: Path, need: int, what: str, final: int | None = None) -> None:
+    """Refuse to write more than a disk has room for.
+
+    Raises:
+        OutputError: says how much is needed and free, and where.
+    """
+    free = shutil.disk_usage(folder).free
+    if need > free:
+        end = f" ({bytes_in_words(final)} in the end)" if final else ""
+        raise OutputError(
+            f"Expected {bytes_in_words(need)} free for {what}{end} in {folder.parent}, got "
+            f"{bytes_in_words(free) or 'nothing'}. Free some space, name another folder in DPBENCH_CACHE, or take an "
+            "extractor with fewer features."
+        )

@@ -1,0 +1,131 @@
+"""Rows of features that other entries of the cache have already, so that only new images are extracted.
+
+A row follows from the image, its reader and the extractor alone, so it is the same row in every entry, whichever
+dataset, split or command made it. Its last bits may also follow from versions of torch and Pillow and from the device:
+rows of one entry come from one of these (`extraction.made_with`), those of here, unless all rows are found elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpbench.api import Extractor
+from dpbench.data.extraction import SHARD, check_shapes
+from dpbench.data.keys import SIZE
+from dpbench.errors import DamagedFile
+
+KEYS = "keys.bin"  # in an entry: those of its images in order, 32 bytes each
+Read = Callable[[Path], np.ndarray]
+"""Returns the features in an entry's folder, or raises DamagedFile."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Features in the cache whose images have keys."""
+
+    folder: Path
+    made_with: str
+
+    @cached_property
+    def row_of(self) -> dict[bytes, int]:
+        """The row of each image, by its key; empty where the file is damaged."""
+        try:
+            content = (self.folder / KEYS).read_bytes()
+        except OSError:
+            return {}
+        return {content[start : start + SIZE]: start // SIZE for start in range(0, len(content), SIZE)}
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """Which rows of new features are in other entries, and where."""
+
+    features: Sequence[np.ndarray]  # of the entries, memory-mapped
+    entry: np.ndarray  # (n,) int64: the place in `features` that has a row; -1: none has it
+    row: np.ndarray  # (n,) int64: the row there
+    made_with: str
+
+    @cached_property
+    def missing(self) -> list[int]:
+        """The rows that are in no entry."""
+        found: list[int] = np.flatnonzero(self.entry < 0).tolist()
+        return found
+
+    def merge(self, extracted: Iterator[np.ndarray], extractor: Extractor) -> Iterator[np.ndarray]:
+        """Yield all rows in order, in blocks: those that were found and, in their order, those that were missing.
+
+        Raises:
+            DataError: images differ in the shape of their features.
+        """
+        if not self.features:
+            yield from extracted
+            return
+        shapes = {features.shape[1:] for features in self.features}
+        fresh = np.empty((0, *self.features[0].shape[1:]), self.features[0].dtype)
+        for start in range(0, len(self.entry), SHARD):
+            entry, row = self.entry[start : start + SHARD], self.row[start : start + SHARD]
+            while len(fresh) < (wanted := int((entry < 0).sum())):
+                shard = next(extracted)
+                check_shapes(shapes | {shard.shape[1:]}, extractor)
+                fresh = np.concatenate([fresh, shard])
+            check_shapes(shapes, extractor)
+            block = np.empty((len(entry), *fresh.shape[1:]), fresh.dtype)
+            block[entry < 0], fresh = fresh[:wanted], fresh[wanted:]
+            for place, features in enumerate(self.features):
+                block[entry == place] = features[row[entry == place]]
+            yield block
+
+
+def find_rows(folder: Path, made_of: Mapping[str, Any], keys: np.ndarray, made_with: str, read: Read) -> FoundRows:
+    """Look for images, by their keys (n, 32), in entries whose manifests say all of `made_of`.
+
+    A damaged entry is named on stderr and left to whoever asks for it.
+    """
+    wanted = [key.tobytes() for key in keys]
+    manifests = (file for file in sorted(folder.glob("*/manifest.json")) if file.parent.suffix != ".partial")
+    entries = [entry for manifest in manifests if (entry := _entry(manifest, made_of))]
+    for maker in dict.fromkeys([made_with, *(entry.made_with for entry in entries)]):
+        whole = set().union(*(entry.row_of for entry in entries if entry.made_with == maker))
+        if whole.issuperset(wanted):
+            found = _collect(entries, wanted, maker, read)
+            if not found.missing:
+                return found
+    return _collect(entries, wanted, made_with, read)
+
+
+def _entry(file: Path, made_of: Mapping[str, Any]) -> Entry | None:
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        same = all(manifest[name] == value for name, value in made_of.items())
+        return Entry(file.parent, manifest["made_with"]) if same else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _collect(entries: list[Entry], wanted: Sequence[bytes], made_with: str, read: Read) -> FoundRows:
+    """Look for images in the entries of one maker, the largest first; those that are damaged leave the list."""
+    place, row = np.full(len(wanted), -1), np.zeros(len(wanted), np.int64)
+    features: list[np.ndarray] = []
+    of_maker = [entry for entry in entries if entry.made_with == made_with]
+    for entry in sorted(of_maker, key=lambda entry: -len(entry.row_of)):
+        left = np.flatnonzero(place < 0).tolist()
+        rows = {at: entry.row_of[wanted[at]] for at in left if wanted[at] in entry.row_of}
+        if not rows:
+            continue
+        try:
+            features.append(read(entry.folder))
+        except DamagedFile as error:
+            print(f"dpbench: {error} Nothing of it is used.", file=sys.stderr)
+            entries.remove(entry)
+            continue
+        at = list(rows)
+        place[at], row[at] = len(features) - 1, list(rows.values())
+    return FoundRows(features, place, row, made_with)

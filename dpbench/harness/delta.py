@@ -1,0 +1,44 @@
+"""Delta beside the number of private units: the default, and what is said of one that is large.
+
+A guarantee with delta of 1/n allows a mechanism that publishes one unit's record whole, drawn at random. So delta has
+to be well below 1/n, and n is known once the data is open.
+"""
+
+from __future__ import annotations
+
+from dpbench.api import Budget, Task
+from dpbench.errors import SpecError
+from dpbench.support import progress
+
+JUST_BELOW = 0.9  # of 1/n
+USUAL = 5  # delta is 1e-5 where the data is not large
+
+
+def default_delta(units: int) -> float:
+    """Return 1e-5, or the largest power of ten of at most 1 / (2n) where that is smaller, of n private units.
+
+    >>> default_delta(50_000), default_delta(50_001), default_delta(235_930)
+    (1e-05, 1e-06, 1e-06)
+    """
+    return float(f"1e-{max(USUAL, len(str(2 * units - 1)))}")
+
+
+def check_delta(budget: Budget, task: Task, *, for_board: bool) -> None:
+    """Refuse a delta that no board takes in a run for a board; otherwise say what a delta near 1/n, or above, is worth.
+
+    Raises:
+        SpecError: delta is 1/n or more, and the run is for a board.
+    """
+    if budget.delta * task.size >= 1:
+        worth = (
+            f"delta={budget.delta:g} is at least 1/n={1 / task.size:.3g} with n={task.size:,} private examples: a "
+            "mechanism that publishes one of them whole would satisfy it"
+        )
+        if for_board:
+            raise SpecError(f"No board accepts this run: {worth}. Leave out delta, or set it to auto.")
+        progress.line(f"{worth}. No board accepts the result.")
+    elif budget.delta * task.size > JUST_BELOW:
+        progress.line(
+            f"delta={budget.delta:g} is just below 1/n={1 / task.size:.3g} with n={task.size:,} private examples: a "
+            "mechanism that publishes one of them, drawn at random, nearly meets it. Choose a delta well below 1/n."
+        )

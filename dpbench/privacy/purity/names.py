@@ -1,0 +1,129 @@
+"""What code names: globals of its own module and of modules that it names, and data in modules of libraries."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpbench.privacy.purity.kinds import ABSENT, LIBRARIES, Kind, cell_of
+from dpbench.support.code import package_of
+
+_DATA = (bool, int, float, complex, str, bytes, bytearray, list, dict, set, tuple, torch.Tensor, np.ndarray)
+_BY_PYTHON = frozenset(
+    {"__annotations__", "__builtins__", "__cached__", "__loader__", "__path__", "__spec__", "__warningregistry__"}
+)
+"""Names that Python itself fills in a module."""
+
+LeftOut = Callable[[str], bool]
+"""Says of a module's name whether the module counts as absent."""
+
+
+def names_followed(left_out: LeftOut) -> Kind:
+    """Return how to read the globals that a function's code names, looking them up anew each time."""
+    return Kind(lambda function: _globals(function, left_out), lambda function: _names_of_globals(function, left_out))
+
+
+def namespace(left_out: LeftOut) -> Kind:
+    """Return how to read all globals of a module: each is compared, whichever code names it."""
+
+    def held(module: ModuleType) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in vars(module).items()
+            if name not in _BY_PYTHON and _unless(left_out, value) is not ABSENT
+        }
+
+    def read(module: ModuleType) -> tuple[Any, ...]:
+        found = held(module)
+        return (*found, *found.values())
+
+    def names(module: ModuleType) -> list[str]:
+        return [f"global `{name}` of module `{module.__name__}`" for name in (*held(module),) * 2]
+
+    return Kind(read, names)
+
+
+def data_lent(function: FunctionType) -> Kind:
+    """Return how to read the data that a function's code names in modules of libraries: it may be a plugin's.
+
+    Modules are those that are imported now: what a library imports when it is first used is no memory.
+    """
+    names = tuple(dict.fromkeys((*_names_in(function.__code__), *_words_in(function.__code__))))
+    found = [space.get(name) for space in (function.__globals__, sys.modules) for name in names]
+    found += map(cell_of, function.__closure__ or ())
+    modules: dict[str, Mapping[str, Any]] = {}
+    while found:
+        owner = found.pop()
+        if not isinstance(owner, type | ModuleType) or owner.__name__ in modules:
+            continue
+        if package_of(owner.__module__ if isinstance(owner, type) else owner.__name__) in LIBRARIES:
+            modules[owner.__name__] = vars(owner)
+            found += [vars(owner).get(name) for name in names]
+    told = [f"attribute `{name}` of module `{owner}`" for owner in modules for name in names]
+    return Kind(lambda _: tuple(_data(space, name) for space in modules.values() for name in names), lambda _: told)
+
+
+def _data(space: Mapping[str, Any], name: str) -> Any:
+    found = space.get(name, ABSENT)
+    return found if isinstance(found, _DATA) and found is not sys.modules else ABSENT
+
+
+@functools.lru_cache(4096)
+def _names_in(code: CodeType) -> tuple[str, ...]:
+    inner = (name for const in code.co_consts if isinstance(const, CodeType) for name in _names_in(const))
+    return tuple(dict.fromkeys((*code.co_names, *inner)))
+
+
+@functools.lru_cache(4096)
+def _words_in(code: CodeType) -> tuple[str, ...]:
+    """Return the constants that may name an attribute: those of `setattr`, and of a module's dictionary."""
+    inner = (word for const in code.co_consts if isinstance(const, CodeType) for word in _words_in(const))
+    return (*(one for one in code.co_consts if isinstance(one, str) and one.isidentifier()), *inner)
+
+
+def _spaces(function: FunctionType, left_out: LeftOut) -> dict[str, dict[str, Any]]:
+    """Return the modules in which a function's code may look names up: its own, and those that it names in turn."""
+    names = _names_in(function.__code__)
+    spaces = {str(function.__globals__.get("__name__")): function.__globals__}
+    found = [*map(function.__globals__.get, names), *_modules_named(function, names)]
+    while found:
+        module = found.pop()
+        if not isinstance(module, ModuleType) or package_of(module.__name__) in LIBRARIES or module.__name__ in spaces:
+            continue
+        if left_out(module.__name__):
+            continue
+        spaces[module.__name__] = vars(module)
+        found += [vars(module).get(name) for name in names]
+    return spaces
+
+
+def _modules_named(function: FunctionType, names: tuple[str, ...]) -> Iterator[Any]:
+    """Yield the imported modules that names may mean: `from .kept import it` names a module of the same package."""
+    package = str(function.__globals__.get("__package__") or "")
+    while package:
+        yield sys.modules.get(package)
+        yield from (sys.modules.get(f"{package}.{name}") for name in names)
+        package = package.rpartition(".")[0]
+    yield from map(sys.modules.get, names)
+
+
+def _globals(function: FunctionType, left_out: LeftOut) -> tuple[Any, ...]:
+    names = _names_in(function.__code__)
+    spaces = _spaces(function, left_out).values()
+    return tuple(_unless(left_out, space.get(name, ABSENT)) for space in spaces for name in names)
+
+
+def _names_of_globals(function: FunctionType, left_out: LeftOut) -> list[str]:
+    names = _names_in(function.__code__)
+    return [f"global `{name}` of module `{module}`" for module in _spaces(function, left_out) for name in names]
+
+
+def _unless(left_out: LeftOut, value: Any) -> Any:
+    """Return a value, or `ABSENT` for a module that is left out: an import sets it on its package."""
+    return ABSENT if isinstance(value, ModuleType) and left_out(value.__name__) else value

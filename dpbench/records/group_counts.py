@@ -1,0 +1,100 @@
+"""Test images by group and class, as results keep them: column -> value -> counts, such as `sex` -> `female`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import Annotated
+
+from pydantic import Field
+
+from dpbench.support.untrusted import Shown
+
+COLUMN = r"^[a-z][a-z0-9_ -]{0,39}$"
+MOST_COLUMNS = 20
+MOST_VALUES = 50  # of a column
+LONGEST_VALUE = 60  # characters
+UNKNOWN = ""  # the value of test images of which a column says nothing
+
+# A count for each class: text, as a confusion matrix is, so that a file holds one line a group.
+ClassCounts = Annotated[str, Field(pattern=r"^\d{1,9}( \d{1,9})*$")]
+_Values = Annotated[
+    dict[Annotated[Shown, Field(max_length=LONGEST_VALUE)], ClassCounts],
+    Field(min_length=1, max_length=MOST_VALUES + 1),
+]
+GroupCounts = Annotated[
+    dict[Annotated[str, Field(pattern=COLUMN)], _Values], Field(min_length=1, max_length=MOST_COLUMNS)
+]
+"""Column -> value -> counts by class; the value "" counts images of unknown group, so that values add up to all."""
+
+
+def read_counts(line: str) -> tuple[int, ...]:
+    """Return the counts by class in a line.
+
+    >>> read_counts("12 0 3")
+    (12, 0, 3)
+    """
+    return tuple(map(int, line.split()))
+
+
+def total(line: str) -> int:
+    """Return the count over all classes in a line.
+
+    >>> total("12 0 3")
+    15
+    """
+    return sum(read_counts(line))
+
+
+def sum_by_class(values: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the counts by class of all values of a column together.
+
+    >>> sum_by_class({"female": "1 2", "male": "3 4"})
+    (4, 6)
+    """
+    return tuple(map(sum, zip(*map(read_counts, values.values()), strict=True)))
+
+
+def find_misfit(images: Mapping[str, Mapping[str, str]], classes: int) -> str | None:
+    """Return what is wrong with counts of test images in themselves; None where nothing is."""
+    if any(len(read_counts(line)) != classes for values in images.values() for line in values.values()):
+        return f"expected a count for each of {classes} classes in each group"
+    if len({sum_by_class(values) for values in images.values()}) > 1:
+        return "expected every column to count the same test images"
+    return None
+
+
+def find_excess_correct(
+    images: Mapping[str, Mapping[str, str]], correct: Mapping[str, Mapping[str, str]]
+) -> str | None:
+    """Return what is wrong with the correct predictions of a seed beside the test images; None where nothing is."""
+    for column, value, there, right in _paired(images, correct):
+        if len(right) != len(there) or any(hits > count for hits, count in zip(right, there, strict=True)):
+            return f"expected at most as many correct predictions as test images in {column} {value!r}"
+    named = [{column: values.keys() for column, values in counts.items()} for counts in (images, correct)]
+    return None if named[0] == named[1] else "expected the groups that the test images have"
+
+
+def count_differences(first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]]) -> float:
+    """Return by how many predictions two seeds differ at least, in the column where they differ most.
+
+    Infinite where they have different groups.
+    """
+    if {column: values.keys() for column, values in first.items()} != {
+        column: values.keys() for column, values in second.items()
+    }:
+        return math.inf
+    by_column = dict.fromkeys(first, 0)
+    for column, _, a, b in _paired(first, second):
+        by_column[column] += sum(abs(x - y) for x, y in zip_longest(a, b, fillvalue=0))
+    return max(by_column.values(), default=0)
+
+
+def _paired(
+    first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]]
+) -> Iterator[tuple[str, str, tuple[int, ...], tuple[int, ...]]]:
+    """Yield column, value and the counts of each, for the groups that both have."""
+    for column in first.keys() & second.keys():
+        for value in first[column].keys() & second[column].keys():
+            yield column, value, read_counts(first[column][value]), read_counts(second[column][value])

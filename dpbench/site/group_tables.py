@@ -1,0 +1,98 @@
+"""Accuracy by group of the test split as tables, of one result or of several beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dpbench.records.groups import (
+    ENOUGH,
+    GroupColumn,
+    GroupPrice,
+    accuracy_by_group,
+    find_ceiling,
+    price_by_group,
+)
+from dpbench.records.result import Result
+from dpbench.site import text
+
+OVERALL = "all test images"
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """One group, or all test images, with a cell for each result."""
+
+    name: str
+    images: int
+    cells: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GroupTable:
+    """The groups of one column, such as sex."""
+
+    column: str
+    enough: int  # test images that a group needs to be compared
+    heads: tuple[str, ...]  # one for each result
+    rows: tuple[GroupRow, ...]
+    gaps: tuple[str, ...]  # between best and worst, in points
+    price_heads: tuple[str, ...]  # of the results that stand beside one of the same learner without privacy
+    prices: tuple[GroupRow, ...]  # points lost to privacy
+    added: tuple[str, ...]  # by the group that loses most, more than overall
+
+
+def tabulate_groups(results: Sequence[tuple[str, Result]], others: Sequence[Result]) -> list[GroupTable]:
+    """Return a table for each column of groups.
+
+    Args:
+        results: a head and a result for each column of cells; those without groups are left out.
+        others: where results of the same learners without privacy are looked for.
+    """
+    grouped = [(head, one) for head, one in results if one.task.groups]
+    if not grouped:
+        return []
+    groups = grouped[0][1].task.groups
+    alike = [(head, one) for head, one in grouped if one.task.groups == groups]
+    free = [(head, one, found) for head, one in alike if (found := find_ceiling(one, others))]
+    prices = [price_by_group(one, found) for _, one, found in free]
+    columns = zip(*(accuracy_by_group(one) for _, one in alike), strict=True)
+    return [
+        _table(
+            tuple(head for head, _ in alike), found, tuple(head for head, *_ in free), [one[place] for one in prices]
+        )
+        for place, found in enumerate(columns)
+    ]
+
+
+def _table(
+    heads: tuple[str, ...], found: Sequence[GroupColumn], price_heads: tuple[str, ...], prices: Sequence[GroupPrice]
+) -> GroupTable:
+    lost = [GroupRow(OVERALL, _images(found[0]), tuple(_points(one.overall) for one in prices))]
+    lost += [
+        GroupRow(one.name, one.images, tuple(_points(price.losses[one.value]) for price in prices))
+        for one in found[0].groups
+    ]
+    return GroupTable(
+        found[0].name, ENOUGH, heads, tuple(_accuracies(found)), tuple(_points(one.gap) for one in found),
+        price_heads, tuple(lost) if prices else (), tuple(_added(one) for one in prices),
+    )  # fmt: skip
+
+
+def _images(column: GroupColumn) -> int:
+    return sum(one.images for one in column.groups)
+
+
+def _accuracies(found: Sequence[GroupColumn]) -> Iterator[GroupRow]:
+    for groups in zip(*(column.groups for column in found), strict=True):
+        pairs = zip(found, groups, strict=True)
+        cells = tuple(text.spread(one.accuracy) + " (worst)" * (one == column.worst) for column, one in pairs)
+        yield GroupRow(groups[0].name, groups[0].images, cells)
+
+
+def _added(price: GroupPrice) -> str:
+    return text.NONE if price.most is None else f"{price.most.name}: {_points(price.added)}"
+
+
+def _points(share: float | None) -> str:
+    return text.NONE if share is None else f"{100 * share:.2f}"

@@ -1,0 +1,114 @@
+"""What is known of the user's own test images beside their class: columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench import DataError, SpecError
+from dpbench_plugins.datasets.image_folders.owners import is_table, place_of
+from dpbench_plugins.datasets.image_folders.tables import TABLE, check_lines, find_repeated, read_table
+from dpbench_plugins.datasets.image_trees import ImageFile
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MOST = 50  # values of a column
+KEYS = ("file", "unit")
+Line = Mapping[str, str]
+"""What a table says in each column."""
+
+
+def check_groups(groups: str, table: str, units: str) -> None:
+    """Refuse groups without a table, a table without groups, and columns that name none.
+
+    Raises:
+        SpecError: says what to write.
+    """
+    if table and not groups:
+        raise SpecError(
+            f"Expected groups beside table={table}: the columns to state accuracy by, as in groups=sex+site."
+        )
+    if not groups:
+        return
+    if not (table or is_table(units)):
+        raise SpecError(
+            f"Expected a table beside groups={groups}, as in table=patients{TABLE}: a CSV file with a column file, or "
+            "unit, and these columns."
+        )
+    if table and not is_table(table):
+        raise SpecError(f"Expected table={table} to be a CSV file, whose name ends in {TABLE}.")
+    columns = groups.split("+")
+    if not all(columns) or find_repeated(column.lower() for column in columns) or {*columns} & {*KEYS}:
+        raise SpecError(
+            f"Expected different columns joined by + in groups={groups}, as in sex+site, none of them "
+            f"{' or '.join(KEYS)}."
+        )
+
+
+def groups_of(groups: str, table: Path, files: Sequence[ImageFile], owners: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Return column, in lower case -> (n,) text: what the table says of each of the n test images.
+
+    An empty text is unknown. Where the table has a column `file`, its lines are of images; else they are of units.
+
+    Args:
+        groups: the columns, joined by +.
+        table: where they are.
+        files: of both splits.
+        owners: whose each image is, by its place; empty if nobody knows.
+
+    Raises:
+        DataMissing: there is no such table.
+        DataError: it lacks a column, does not name each test image or its unit once, or a column has too many values.
+    """
+    import numpy as np
+
+    columns, lines = groups.split("+"), read_table(table, groups.split("+"))
+    for column in columns:
+        _check_values({line[column].strip() for line in lines}, column, table)
+    named, tested = _by_file(lines, table, files) if _has(lines, "file") else _by_unit(lines, table, files, owners)
+    return {column.lower(): np.array([named[name][column].strip() for name in tested], dtype=str) for column in columns}
+
+
+def _by_file(lines: Sequence[Line], table: Path, files: Sequence[ImageFile]) -> tuple[dict[str, Line], list[str]]:
+    """Return what is said of each place, and the places of the test images."""
+    named, tested = {line["file"]: line for line in lines}, [place_of(file) for file in files if file.split == "test"]
+    faults = {
+        "names images that are not there": named.keys() - set(map(place_of, files)),
+        "misses test images": {*tested} - named.keys(),
+        "names images more than once": find_repeated(line["file"] for line in lines),
+    }
+    check_lines(faults, f"Expected {table} to name every test image once, as test/CLASS/IMAGE")
+    return named, tested
+
+
+def _by_unit(
+    lines: Sequence[Line], table: Path, files: Sequence[ImageFile], owners: Mapping[str, str]
+) -> tuple[dict[str, Line], list[str]]:
+    """Return what is said of each unit, and the units of the test images; the table may name units without images."""
+    if not (owners and _has(lines, "unit")):
+        raise DataError(
+            f"Expected a column file in {table}, which names images, or a column unit and the option units, got "
+            f"{','.join(next(iter(lines), {}))[:80] or 'no lines'}."
+        )
+    named = {line["unit"].strip(): line for line in lines}
+    tested = [owners[place_of(file)] for file in files if file.split == "test"]
+    faults = {
+        "misses units of test images": {*tested} - named.keys(),
+        "names units more than once": find_repeated(line["unit"].strip() for line in lines),
+    }
+    check_lines(faults, f"Expected {table} to name the unit of every test image once")
+    return named, tested
+
+
+def _has(lines: Sequence[Line], column: str) -> bool:
+    return bool(lines) and column in lines[0]
+
+
+def _check_values(values: set[str], column: str, table: Path) -> None:
+    if (count := len(values - {""})) > MOST:
+        raise DataError(
+            f"Expected at most {MOST} different values in the column {column} of {table}, got {count:,}: accuracy is "
+            "stated for each. Write bands such as 40-59 in place of numbers."
+        )

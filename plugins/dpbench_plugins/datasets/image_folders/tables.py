@@ -1,0 +1,59 @@
+"""Tables of the user's own: CSV files that say something of every image or unit."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from pathlib import Path
+
+from dpbench import DataError, DataMissing
+
+TABLE = ".csv"
+
+
+def read_table(table: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """Return the lines of a CSV file, whose first line names its columns; all of them, and a missing cell is empty.
+
+    Args:
+        table: the file.
+        columns: that it must have.
+
+    Raises:
+        DataMissing: there is no such file.
+        DataError: it is no CSV file, or lacks a column.
+    """
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file, strict=True)
+            names = rows.fieldnames or []
+            if not {*columns} <= {*names}:
+                got = ",".join(names)[:80] or "an empty file"
+                raise DataError(f"Expected a CSV file whose first line is {','.join(columns)} in {table}, got {got}.")
+            return [{name: row[name] or "" for name in names} for row in rows]
+    except FileNotFoundError:
+        said = " and ".join(columns) or "groups"
+        raise DataMissing(f"Expected a table of {said} in {table}, which does not exist. Check the path.") from None
+    except (OSError, ValueError, csv.Error) as error:
+        wanted = f" with the columns {' and '.join(columns)}" if columns else ""
+        raise DataError(f"Expected a CSV file{wanted} in {table}: {type(error).__name__}: {error}.") from error
+
+
+def find_repeated(names: Iterable[str]) -> set[str]:
+    """Return the names that occur more than once."""
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def check_lines(faults: Mapping[str, Set[str]], expected: str) -> None:
+    """Refuse a table by its first fault.
+
+    Args:
+        faults: what is wrong, and the images or units of which it is.
+        expected: the beginning of the message.
+
+    Raises:
+        DataError: there is one; the message gives one image or unit that has it.
+    """
+    for fault, names in faults.items():
+        if names:
+            raise DataError(f"{expected}, but it {fault}: {min(names)} ({len(names):,} in all). Correct the table.")

@@ -1,0 +1,181 @@
+"""ODIR-5K: fundus photographs of both eyes of patients, cut into training and test images by patient."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
+from dpbench_plugins.datasets.extractors import NETWORK
+from dpbench_plugins.datasets.image_trees import (
+    ANYWHERE,
+    ImageFile,
+    Layout,
+    age_band,
+    check_names,
+    digest,
+    list_images,
+    open_splits,
+    read_rows,
+    table_name,
+    with_checksums,
+    with_groups,
+    with_units,
+)
+
+KINDS = "NDGCAHMO"
+FOLDER = "odir"
+IMAGES = "preprocessed_images"
+ARCHIVE = "ocular-disease-recognition-odir5k.zip"
+TABLES: Mapping[str, tuple[str, ...]] = {  # file name, patient, age, sex and label of an image, as each table has them
+    "full_df.csv": ("filename", "ID", "Patient Age", "Patient Sex", "labels"),
+    "odir.csv": ("image_id", "patient_id", "age", "sex", "label"),
+}
+COUNT = 6_392
+UNKNOWN_AGE = "1"  # of 28 images, most of them of adults' diseases; the next age is 14
+SAME_PERSON: Mapping[str, str] = {"973": "352", "3185": "2487", "668": "398", "1043": "321"}
+"""Patients with the eyes of an earlier one, by comparison of the photographs."""
+PAGE = "https://www.kaggle.com/datasets/andrewmvd/ocular-disease-recognition-odir5k"
+ADVICE = f"Copy the data again from {PAGE}."
+LAYOUT = Layout(
+    re.compile(rf"{ANYWHERE}{IMAGES}/(?P<kind>)(?P<file>\d+_(?:left|right)\.jpg)"),
+    split=lambda _: "train",
+    advice=ADVICE,
+    top=f"{IMAGES}/",
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What the table says of one image."""
+
+    person: str
+    age: str
+    sex: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Odir(Dataset):
+    """Fundus photographs of ODIR-5K: 6,392 images of the eyes of 3,354 people, RGB, 8 classes.
+
+    Read from a data folder: odir/preprocessed_images/ID_{left,right}.jpg and odir/full_df.csv, or a table odir.csv with
+    the columns image_id, patient_id, age, sex and label; or Kaggle's archive with the same, unpacked or as downloaded
+    (odir/ocular-disease-recognition-odir5k.zip). The label is that of the eye. Table and images name each other; a copy
+    with fewer images is accepted, and every result states how many it has, and its digest.
+
+    Units are patients: 3,034 of the published 3,358 have both eyes. Four of these numbers belong to people who have
+    another one already (their photographs are the same), and count as the same patient: 352 and 973, 2487 and 3185, 398
+    and 668, 321 and 1043.
+
+    The labels of the challenge's test split are not published, so this split is dpbench's own: a patient belongs to the
+    test split if the SHA-256 of the number, the smaller of two, is divisible by five, whatever other patients there
+    are. Groups of the test split are sex and age (in bands of ten years; age 1 stands for unknown).
+
+    The digest covers split, class, file name, size and CRC-32 of every image, and the table's lines. It tells resized
+    copies apart and is the same for a zip and its unpacked folder, which is read in full for it.
+    """
+
+    name: ClassVar[str] = "odir"
+    classes: ClassVar[tuple[str, ...]] = (
+        "normal", "diabetes", "glaucoma", "cataract", "age-related macular degeneration", "hypertension",
+        "pathological myopia", "other abnormalities",
+    )  # fmt: skip
+    licence: ClassVar[str] = "none stated; research use"
+    citation: ClassVar[str] = (
+        "Li, Li, Hu, Wang and Kang, A Benchmark of Ocular Disease Intelligent Recognition: One Shot for Multi-disease "
+        "Detection, 2021; arXiv:2102.07978"
+    )
+
+    def source(self) -> Source:
+        """Return where the images come from (a login is needed) and where they are kept."""
+        folders = [(f"{FOLDER}/{IMAGES}", f"{FOLDER}/{table}") for table in TABLES]
+        return Source(homes=[*folders, (f"{FOLDER}/{ARCHIVE}",)], page=PAGE)
+
+    def default_unit(self) -> str:
+        """Return whose epsilon a run states: a patient's."""
+        return "patient"
+
+    def default_extractor(self) -> str:
+        """Return a network: its features say more than pixels."""
+        return NETWORK
+
+    def load(self) -> Splits:
+        """Open the two splits, sorted by class and file name.
+
+        Raises:
+            DataError: the table does not parse, or table and images do not name each other, or the zip is damaged.
+        """
+        paths = locate(self).paths
+        images, table = paths[0], paths[-1]
+        lines, listed = _read(table), list_images(images, LAYOUT)
+        check_names([file.file for file in listed], list(lines), images, table_name(table, _name(table)), ADVICE)
+
+        def place(file: ImageFile) -> ImageFile:
+            line = lines[file.file]
+            return file._replace(kind=line.kind, split="test" if _hash(line.person) % 5 == 0 else "train")
+
+        files = sorted(map(place, with_checksums(listed)))
+        told = "\n".join(f"{name} {line.person} {line.sex} {line.age}" for name, line in sorted(lines.items()))
+        of_all = hashlib.sha256(f"{digest(files)}\n{told}".encode()).hexdigest()
+        splits = open_splits(files, KINDS, "RGB", of_all, ADVICE)
+        splits = with_groups(splits, files, lambda file: _groups(lines[file.file]))
+        splits = with_units(splits, files, "patient", lambda file: lines[file.file].person)
+        return dataclasses.replace(splits, edition=_edition(len(files), of_all))
+
+
+def _name(table: Path) -> str:
+    """Return which of the tables this is; a zip has the first."""
+    return table.name if table.name in TABLES else next(iter(TABLES))
+
+
+def _read(table: Path) -> dict[str, Line]:
+    """Return what the table says of each image, by its file name."""
+    name = _name(table)
+    where, rows = table_name(table, name), read_rows(table, name, TABLES[name], ADVICE)
+    lines = dict(_line(tuple(row.values()), where) for row in rows)
+    if len(lines) < len(rows):
+        raise DataError(
+            f"Expected every image once in {where}, got {len(rows):,} lines for {len(lines):,} images. {ADVICE}"
+        )
+    return lines
+
+
+def _line(row: tuple[str, ...], where: str) -> tuple[str, Line]:
+    """Return the file name of an image and what its line says, whose columns are those of `TABLES`."""
+    image, patient, age, sex, label = row
+    kind = label.strip("[]'")
+    if len(kind) != 1 or kind not in KINDS:
+        raise DataError(
+            f"Expected one of the labels {', '.join(KINDS)} for every image in {where}, got {label!r} for {image}. "
+            f"{ADVICE}"
+        )
+    if not patient:
+        raise DataError(f"Expected a patient for every image in {where}, got none for {image}. {ADVICE}")
+    return f"{image.removesuffix('.jpg')}.jpg", Line(SAME_PERSON.get(patient, patient), age, sex, kind)
+
+
+def _groups(line: Line) -> dict[str, str]:
+    return {"sex": line.sex.lower(), "age": "" if line.age == UNKNOWN_AGE else age_band(line.age)}
+
+
+def _edition(count: int, digest: str) -> str:
+    return (
+        f"{count:,} of the {COUNT:,} photographs of Kaggle's ODIR-5K, digest {digest[:12]}; no split is published, so "
+        "the fifth of the patients whose SHA-256 of the number is divisible by five is the test split"
+    )
+
+
+def _hash(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest())
+
+
+@hookimpl
+def dpbench_datasets() -> Sequence[type[Dataset]]:
+    """Register the datasets of this module."""
+    return [Odir]

@@ -1,0 +1,82 @@
+"""PatchCamelyon: the published HDF5 files, or Kaggle's archive of the same patches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from dpbench import Dataset, Source, SpecError, Splits, locate
+from dpbench_plugins.datasets.extractors import NETWORK
+from dpbench_plugins.datasets.torchvision.pcam import hdf5, kaggle
+
+
+@dataclass(frozen=True)
+class Pcam(Dataset):
+    """PatchCamelyon: 262,144 training and 32,768 test patches of lymph nodes, 96x96 RGB, with tumour or without.
+
+    Read from a data folder, from whichever is there first:
+
+    - the published files as torchvision unpacks them, pcam/camelyonpatch_level_2_split_{train,test}_{x,y}.h5, 8 GB.
+      Their counts must be the published ones. The published validation split, 32,768 patches more, is left out unless
+      `val=train` makes it part of the training split.
+    - Kaggle's archive of the same patches without repeated ones, unpacked (pcam/train/ID.tif and pcam/train_labels.csv)
+      or as downloaded (pcam/histopathologic-cancer-detection.zip, which stays packed): 220,025 labelled patches. A copy
+      with fewer is accepted. Kaggle publishes no labels of a test split, so this one is dpbench's own: a patch belongs
+      to it if the SHA-256 of its id, read as a big-endian number, is divisible by five, whatever other patches there
+      are. Every result states how many patches the copy has, and its digest.
+
+    `fraction` keeps that share of the training split (PILLAR: 0.125): the patches whose row numbers, or ids, have the
+    smallest SHA-256, so that smaller fractions lie within larger ones and no random generator can move them. The digest
+    covers all labels, the files' names and sizes, and the bytes of 256 patches a split; it is that of the whole data
+    whatever the fraction.
+
+    Neighbouring datasets differ by one patch: the guarantee is per patch, not per slide or patient, of whom there are
+    many patches.
+    """
+
+    name: ClassVar[str] = "pcam"
+    classes: ClassVar[tuple[str, ...]] = kaggle.CLASSES
+    licence: ClassVar[str] = "CC0 1.0"
+    citation: ClassVar[str] = (
+        "Veeling, Linmans, Winkens, Cohen and Welling, Rotation Equivariant CNNs for Digital Pathology, MICCAI 2018; "
+        "arXiv:1806.03962"
+    )
+    sizes: ClassVar[Mapping[str, int]] = {"train": 262_144, "valid": 32_768, "test": 32_768}
+    fraction: float = 1.0
+    val: Literal["leave-out", "train"] = field(default="leave-out", metadata={"added": True})
+
+    def __post_init__(self) -> None:
+        """Refuse a fraction outside (0, 1]."""
+        if not 0 < self.fraction <= 1:
+            raise SpecError(f"Expected fraction={self.fraction} of dataset 'pcam' in (0, 1]: a share of its training.")
+
+    def source(self) -> Source:
+        """Return where the published files come from, and where they or Kaggle's are kept."""
+        downloads = hdf5.downloads(self._published)
+        homes = [tuple(one.path for one in downloads), *(kaggle.HOMES if self.val == "leave-out" else ())]
+        size = sum(one.size for one in downloads)
+        return Source(homes=homes, page=hdf5.PAGE, size=size, downloads=downloads, requires=("h5py",))
+
+    def default_extractor(self) -> str:
+        """Return a network: raw pixels are 27,648 numbers a patch."""
+        return NETWORK
+
+    def load(self) -> Splits:
+        """Open the two splits.
+
+        Raises:
+            DataError: files that are damaged or of other sizes, a table that does not fit its images, or h5py is not
+                installed.
+        """
+        paths = locate(self).paths
+        if len(paths) <= 2:  # Kaggle's: a folder and a table, or a zip
+            return kaggle.open_archive(paths[0], paths[-1], self.fraction)
+        pairs = zip(self._published, paths[::2], paths[1::2], strict=True)
+        *training, test = [hdf5.open_part(x, y, self.sizes[split]) for split, x, y in pairs]
+        return hdf5.join_parts(training, test, self.fraction)
+
+    @property
+    def _published(self) -> tuple[str, ...]:
+        """The published splits that are read, training first."""
+        return ("train", "valid", "test") if self.val == "train" else ("train", "test")

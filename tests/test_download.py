@@ -10,99 +10,25 @@ import lzma
 import os
 import shutil
 import tarfile
-import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from pytest_socket import enable_socket, socket_allow_hosts
 
 from dpbench.api import Download
 from dpbench.data.fetch import download
 from dpbench.errors import DataError, OutputError
-
-CONTENT = np.random.default_rng(0).bytes(300_000)
-
-
-class Server(ThreadingHTTPServer):
-    """Serves CONTENT at any path that begins with /x; remembers what was asked and sent."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[str] = []  # the ranges, empty for a whole file
-        self.sent = 0
-        self.ranges = True
-        self.announce = True  # the length
-        self.cuts: list[int] = []  # bytes after which the next answers end
-        self.refusals: list[int] = []  # statuses of the next answers
-        self.content = CONTENT
-
-    def url(self, path: str = "/x.bin") -> str:
-        return f"http://127.0.0.1:{self.server_port}{path}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    """One answer, as the server was told."""
-
-    server: Server
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        server, asked = self.server, self.headers.get("Range", "")
-        self.close_connection = True
-        server.asked.append(asked)
-        if server.refusals:
-            return self.send_error(server.refusals.pop(0))
-        if self.path == "/circle":
-            self.path = "/to//circle"
-        if self.path.startswith("/to/"):
-            self.send_response(302)
-            self.send_header("Location", self.path.removeprefix("/to/"))
-            return self.end_headers()
-        if not self.path.startswith("/x"):
-            return self.send_error(404)
-        start = int(asked[6:-1]) if asked and server.ranges else 0
-        if asked and server.ranges and start >= len(server.content):
-            return self.send_error(416)
-        return self.answer(server.content[start:], 206 if asked and server.ranges else 200)
-
-    def answer(self, content: bytes, status: int) -> None:
-        sent = content[: self.server.cuts.pop(0)] if self.server.cuts else content
-        self.send_response(status)
-        if self.server.announce:
-            self.send_header("Content-Length", str(len(content)))
-        else:
-            self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.server.sent += len(sent)
-        if self.server.announce:
-            self.wfile.write(sent)
-        else:
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(sent), sent))
-            self.wfile.write(b"0\r\n\r\n" if sent == content else b"")
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+from tests.publisher import CONTENT, Server, publisher
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    enable_socket()
-    socket_allow_hosts(["127.0.0.1"], allow_unix_socket=True)  # ended by pytest-socket after every test
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(download, "time", SimpleNamespace(sleep=lambda _: None))
-    with Server() as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
-        thread.start()
+    with publisher() as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 def wanted(server: Server, path: str = "/x.bin", content: bytes = CONTENT, size: int = len(CONTENT)) -> Download:
@@ -238,6 +164,68 @@ def test_a_redirect_to_a_local_file_is_refused(server: Server, tmp_path: Path) -
     assert list((tmp_path / "new").iterdir()) == []
 
 
+def test_a_redirect_to_another_protocol_is_refused(server: Server, tmp_path: Path) -> None:
+    said = refused(server, tmp_path, path="/to/ftp://127.0.0.1/x.bin")
+    assert "got: status 302 redirect to ftp://127.0.0.1/x.bin, which is no http or https address. Try again" in said
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("address", ["http://[::1/x.bin", "http://127.0.0.1:port/x.bin"])
+def test_a_redirect_to_what_is_no_address_is_one_sentence(server: Server, tmp_path: Path, address: str) -> None:
+    assert f"Expected {server.url(f'/to/{address}')} to answer, got: " in refused(server, tmp_path, f"/to/{address}")
+
+
+def test_an_address_of_a_plugin_that_is_none_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="an address that cannot be read"):
+        download.download([Download("http://[::1/x.bin", "md5:0", 1, "x")], tmp_path)
+
+
+def test_an_answer_without_a_byte_ends_no_download(server: Server, tmp_path: Path) -> None:
+    server.empty = True
+    assert "got another file, now deleted" in refused(server, tmp_path)
+    (tmp_path / "x.bin").write_bytes(CONTENT[:100])
+    assert f"The partial download in {tmp_path / 'x.bin'} is kept" in refused(server, tmp_path)
+    server.empty = False
+    assert got(server, tmp_path) == CONTENT
+    assert server.asked[-1] == "bytes=100-"
+
+
+@pytest.mark.parametrize("announce", [True, False])
+@pytest.mark.parametrize("part", [0, 200_000])
+def test_a_server_that_sends_far_more_than_the_file_has_is_stopped(
+    server: Server, tmp_path: Path, announce: bool, part: int
+) -> None:
+    server.announce, server.flood = announce, 20_000_000
+    (tmp_path / "x.bin").write_bytes(CONTENT[:part])
+    said = refused(server, tmp_path)
+    assert f"Expected 1 MB from {server.url()}, but the server sends" in said
+    assert "The partial download was deleted." in said
+    assert len(server.asked) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stated_size_may_be_rounded(server: Server, tmp_path: Path) -> None:
+    server.content = bytes(31 << 20)
+    given = wanted(server, content=server.content, size=30 << 20)
+    (file,) = download.download([given], tmp_path)
+    assert file.stat().st_size == 31 << 20
+
+
+def test_a_server_that_announces_less_than_it_has_is_asked_again(server: Server, tmp_path: Path) -> None:
+    server.extra = -1000
+    assert "got another file, now deleted" in refused(server, tmp_path)
+    server.extra = 0
+    assert got(server, tmp_path) == CONTENT
+
+
+def test_a_server_that_announces_more_than_it_sends_is_asked_for_the_rest_and_then_given_up(
+    server: Server, tmp_path: Path
+) -> None:
+    server.extra = 1000
+    assert got(server, tmp_path) == CONTENT  # nothing is left, says the server
+    assert server.asked == ["", f"bytes={len(CONTENT)}-"]
+
+
 def test_a_redirect_in_circles_ends(server: Server, tmp_path: Path) -> None:
     assert "status 302" in refused(server, tmp_path, path="/circle")
 
@@ -284,7 +272,7 @@ def test_a_full_disk_is_one_sentence_and_asked_once(server: Server, tmp_path: Pa
 def test_a_place_that_cannot_be_written_is_said(server: Server, tmp_path: Path) -> None:
     (tmp_path / "x.bin").mkdir()
     with pytest.raises(OutputError, match=r"Cannot write .*: Is a directory"):
-        download._receive(server.url(), tmp_path / "x.bin", lambda _: None, lambda _: None)
+        download._receive(wanted(server), tmp_path / "x.bin", lambda _: None, lambda _: None)
 
 
 def test_an_interruption_keeps_the_part(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,15 @@ def within(images: Sequence[Picture]) -> tuple[int, int]:
 PHOTOS = [photo(seed) for seed in range(40)]
 
 
+@pytest.mark.parametrize("block", [1, 3, 41])
+def test_images_that_are_repeated_are_counted_whichever_are_compared_at_a_time(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duplicates, "BLOCK", block)
+    brighter = photo(5).point(lambda level: min(255, level + 3))
+    assert within([*PHOTOS[:20], photo(3), brighter, photo(77)]) == (2, 4)
+
+
 def test_an_image_and_its_copy_are_the_same() -> None:
     assert counted([photo(3), photo(99)], PHOTOS) == (1, 1)
 

@@ -154,7 +154,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Download(f"http://x.org/{name}?download=1", f"sha256:{sums[name]}", 1, place, name != "labels.csv")
         for name, place in places.items()
     ])  # fmt: skip
-    monkeypatch.setattr(download, "_receive", lambda url, file, *_: shutil.copy(folder / file.name, file))
+    monkeypatch.setattr(download, "_receive", lambda wanted, file, *_: shutil.copy(folder / file.name, file))
     return folder
 
 
@@ -189,11 +189,11 @@ def test_archives_stay_until_the_dataset_is_whole(home: Path, published: Path, m
     received: list[str] = []
     receive = download._receive
 
-    def counted(url: str, file: Path, *more: Any) -> Any:
+    def counted(wanted: Download, file: Path, *more: Any) -> Any:
         received.append(file.name)
         if len(received) == 3:
             raise KeyboardInterrupt
-        return receive(url, file, *more)
+        return receive(wanted, file, *more)
 
     monkeypatch.setattr(download, "_receive", counted)
     with pytest.raises(KeyboardInterrupt):

@@ -184,11 +184,12 @@ def overlap_within(hashes: Hashes) -> Overlap:
     near = torch.from_numpy(exact.copy())
     for start in range(0, len(hashes), BLOCK):
         mine = hashes.directions[start : start + BLOCK]
-        for other in range(0, len(hashes), BLOCK):
+        for other in range(start, len(hashes), BLOCK):  # two images are as near to each other either way
             products = mine @ hashes.directions[other : other + BLOCK].T
             if other == start:
                 products.fill_diagonal_(-1)  # an image is no repeat of itself
             near[start : start + BLOCK] |= products.amax(1) >= NEAR
+            near[other : other + BLOCK] |= products.amax(0) >= NEAR
     return Overlap(exact=int(exact.sum()), near=int(near.sum()), among=len(hashes))
 
 

@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 from dpbench import cli
 
 LONGEST = 30  # seconds
-FOREIGN = ("Traceback", "Value error", "Input should", "input should", "unable to", "is not a valid", "instance of")
+FOREIGN = ("Traceback", "Value error", "nput should", "unable to", "is not a valid float", "instance of")
 """What Python and the libraries say that read flags and files, in words of their own."""
 QUICK = ("--learner", "class-means:k=5", "--seeds", "1")
 

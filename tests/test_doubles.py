@@ -30,7 +30,7 @@ from tests.test_cli import Output, called
 
 SHARES = {"imagenet": 1e-5, "pcam": 0.0005, "pneumoniamnist": 0.02, "pneumoniamnist:size=64": 0.02}
 EXAMPLES = 20  # of a split, that are looked at
-VERSIONS = (*NAMES, "cifar10.1:version=v4")
+VERSIONS = (*NAMES, "cifar10.1:version=v4", "pcam:val=train", "dermamnist:val=train", "flowers102:val=train")
 FETCHED = [name for name in VERSIONS if name not in {"dermnet", "flower16", "imagenet"}]  # those need a login
 FAULTS = {
     "breaks off": {},

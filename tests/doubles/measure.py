@@ -29,7 +29,6 @@ BLOCK = re.compile(r"(<!-- doubles -->\n).*?(?=<!-- end -->)", re.DOTALL)
 EXTRACTOR = "pixels:size=16,mode=RGB"
 PUBLIC = {"cifar10.1"}  # without a test split: run as the public data of the digits
 RUN = ("--learner", "pillar", "--epsilon", "1", "--seeds", "1", "--json")
-SMALL_DELTA = ("--delta", "1e-6")  # below 1/n of the largest
 LIMIT = 8 * 2**30  # bytes of memory that no command may need
 WATCH = """
 import os, subprocess, sys, time
@@ -72,7 +71,7 @@ def measure(name: str, share: float, folder: Path) -> Measured:
     expected = write(name, given, share)
     size = _size(given)  # before the import: it copies
     of = ("digits", "--public-dataset", name) if name in PUBLIC else (name,)
-    run = ("run", "--dataset", *of, "--extractor", EXTRACTOR, *RUN, *SMALL_DELTA, "--out", str(folder / "out"))
+    run = ("run", "--dataset", *of, "--extractor", EXTRACTOR, *RUN, "--out", str(folder / "out"))
     commands: Mapping[str, Sequence[str]] = {
         "import": ("data", "import", name, str(given), "--to", str(data)),
         "run": run,

@@ -25,7 +25,7 @@ def draw(numbers: np.ndarray, labels: np.ndarray, size: tuple[int, int], channel
     cells, parts = (len(numbers), CELLS, CELLS, channels), CELLS * CELLS * channels
     noise, tint = (_uniform(seeds, parts).reshape(cells) for seeds in (numbers, labels + (1 << 40)))
     colours = np.rint(128 + 110 * noise + TINT * np.sign(tint)).clip(0, 255).astype(np.uint8)
-    images = colours.repeat(height // CELLS, 1).repeat(width // CELLS, 2)
+    images: np.ndarray = colours.repeat(height // CELLS, 1).repeat(width // CELLS, 2)
     bars = 255 * (numbers[:, None] >> np.arange(BITS) & 1).astype(np.uint8)  # (n, 24)
     strip = np.zeros((len(numbers), width), np.uint8)
     strip[:, : BITS * (width // BITS)] = bars.repeat(width // BITS, 1)
@@ -76,7 +76,7 @@ def _strip(height: int) -> int:
 def _uniform(seeds: np.ndarray, count: int) -> np.ndarray:
     """Return numbers in (-1, 1) that follow from the seeds alone, (n, count): splitmix64."""
     with np.errstate(over="ignore"):
-        mixed = seeds.astype(np.uint64)[:, None] * np.uint64(0xD1342543DE82EF95)
+        mixed: np.ndarray = seeds.astype(np.uint64)[:, None] * np.uint64(0xD1342543DE82EF95)
         mixed = (mixed + np.arange(1, count + 1, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

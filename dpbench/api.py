@@ -324,6 +324,9 @@ class Dataset(ABC):
     """How the published test split differs from the training split, where it does: why noise may beat the ceiling."""
     shorthand: ClassVar[str] = ""
     """The option that may be given without its name, as in `imagefolder:~/photos`."""
+    default_extractor: ClassVar[str] = "pixels"
+    """The extractor of runs that name none, as the shell takes it: `efficientnet-lite0:size=128`. Raw pixels suit
+    images of up to 32 pixels a side at most."""
 
     def source(self) -> Source | None:
         """Say where the data comes from and where it is kept, reading nothing; None if a Python package contains it."""
@@ -335,13 +338,6 @@ class Dataset(ABC):
         No data is read. A dataset with several images per person returns `patient`.
         """
         return "image"
-
-    def default_extractor(self) -> str:
-        """Return the extractor of runs that name none, as the shell takes it: `efficientnet-lite0:size=128`.
-
-        No data is read. Raw pixels suit images of up to 32 pixels a side at most.
-        """
-        return "pixels"
 
     def drawn(self, seed: int) -> Self:
         """Return the dataset for the fit with this seed. Datasets that draw examples at random make a new draw.

@@ -36,8 +36,8 @@ def test_public_data_of_which_half_are_private_images(tmp_path: Path, capsys: Ou
     data = ("--dataset", f"imagefolder:{private}", "--public-dataset", f"imagefolder:{public}")
     said = refusal(capsys, *QUICK, *data, "--out", str(tmp_path / "out"))
     assert said == (
-        "dpbench: Public in private: expected at most 1% of the 40 images of the smaller split to be exact copies, got "
-        "20. Epsilon does not cover what is learned from public data. Use other public data, or set allow_overlap "
+        "dpbench: Public in private: expected at most 10% of the 40 private images to equal a public image, got 20. "
+        "Epsilon does not cover what is learned from public data. Use other public data, or set allow_overlap "
         "(--allow-overlap); no board accepts the result then.\n"
     )
 

@@ -84,7 +84,7 @@ def test_the_datasets_own_extractor_is_taken_and_named_in_the_first_line(
 )
 def test_arrays_suggest_pixels_where_they_are_small(shape: tuple[int, ...], suggested: str) -> None:
     x = np.zeros(shape, np.uint8)
-    assert dpbench.dataset(x, [0, 1, 0, 1], x, [0, 1, 0, 1]).default_extractor() == suggested
+    assert dpbench.dataset(x, [0, 1, 0, 1], x, [0, 1, 0, 1]).default_extractor == suggested
 
 
 def test_a_file_without_an_extractor_means_pixels_and_says_so(capsys: Output, tmp_path: Path) -> None:

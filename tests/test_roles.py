@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dpbench import DataError, Dataset, Extractor, Split, Splits
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.harness.roles import Roles, assign, check_sharing
+from dpbench.harness.roles import Roles, assign
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration
 from dpbench.registry.components import Parts
@@ -309,13 +309,24 @@ def test_leaving_out_copies_of_public_images_changes_the_noise() -> None:
     assert roles(public=Numbered(first=TRAIN - 10)).identity["left out"] == "10"
 
 
-def test_more_copies_than_a_tenth_stay_and_are_refused_as_ever() -> None:
-    found = roles(public=Numbered(first=TRAIN - 21))
-    assert (found.left_out, len(found.private)) == (0, TRAIN)
-    with pytest.raises(
-        SpecError, match=r"at most 1% of the 200 images of the smaller split to be exact copies, got 21"
-    ):
-        check_sharing(found, "none")
+def test_more_copies_than_a_tenth_are_refused() -> None:
+    assert roles(public=Numbered(first=TRAIN - 20)).left_out == 20
+    with pytest.raises(SpecError, match=r"at most 10% of the 200 private images to equal a public image, got 21\."):
+        roles(public=Numbered(first=TRAIN - 21))
+
+
+def test_private_copies_of_one_public_image_are_counted_one_by_one() -> None:
+    @dataclass(frozen=True)
+    class Grey(Numbered):
+        name: ClassVar[str] = "grey"
+
+        def load(self) -> Splits:
+            splits = super().load()
+            images = [Image.new("L", (2, 2), 255 if place < 30 else place) for place in range(TRAIN)]
+            return Splits(Split(images, splits.train.labels), splits.test, "grey")
+
+    with pytest.raises(SpecError, match=r"at most 10% of the 200 private images to equal a public image, got 30\."):
+        roles(Grey(), public=Numbered(first=255))
 
 
 def test_copies_stay_where_the_spec_allows_overlap() -> None:

@@ -27,6 +27,8 @@ def _words(result: Result, confirmed: Set[str]) -> Iterator[str]:
         yield "scores"
     if "task.overlap" not in confirmed:
         yield "how many images the splits share"
+    if result.task.left_out and "task.left_out" not in confirmed:
+        yield "how many private images equal a public one"
     if result.task.groups and "task.groups" not in confirmed:
         yield "which group each test image is in"
     if not any(one.startswith("provenance.code") for one in confirmed):

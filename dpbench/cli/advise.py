@@ -53,7 +53,7 @@ def advise(
             raise SpecError(f"Expected --epsilon {one:g} to be from {low:g} to {high:g}.")
     if len(set(epsilons)) < len(epsilons) or len(epsilons) > MOST:
         raise SpecError(f"Expected up to {MOST} different values of --epsilon, got {len(epsilons)}.")
-    given = None if delta in {None, AUTO} else split_numbers([str(delta)], "--delta")[0]
+    given = None if delta in {None, AUTO} else _one_number(str(delta), "--delta")
     if given is not None and not SMALLEST_DELTA <= given < 1:
         raise SpecError(f"Expected --delta {given:g} to be from {SMALLEST_DELTA:g} to 1.")
     if not 0 < public_fraction < 1:
@@ -89,6 +89,13 @@ def advise(
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
         _show(found, folder, Console())
+
+
+def _one_number(text: str, flag: str) -> float:
+    numbers = split_numbers([text], flag)
+    if len(numbers) > 1:
+        raise SpecError(f"Expected one value of {flag}, got {text}.")
+    return numbers[0]
 
 
 def _show(found: Advice, folder: Path, console: Console) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli import flags, publish
+from dpbench.cli import flags, interrupt, publish
 from dpbench.cli.output import stop_on_interrupt
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.privacy import MECHANISM
@@ -35,6 +35,7 @@ LEADERBOARD = Path("leaderboard")  # see `board.folder`
 @app.callback()
 def stop(context: typer.Context) -> None:
     """Results are checked by a pool of processes."""
+    context.with_resource(interrupt.raising())  # or the handler before it would end the process at once
     context.with_resource(stop_on_interrupt())
 
 

@@ -17,7 +17,6 @@ from dpbench.cli.request import RunRequest, list_values, split_components, split
 from dpbench.cli.summary import show_summary
 from dpbench.errors import OutputError, SpecError
 from dpbench.records.journal import Journal
-from dpbench.records.protocol import Protocol
 
 if TYPE_CHECKING:
     from dpbench.harness.fit import SeedFit
@@ -218,6 +217,7 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
 
 
 def _show(result: Result, written: Path, replaced: str, console: Console) -> None:
+    from dpbench.harness.delta import USUAL, default_delta
     from dpbench.records.groups import MOST_SHOWN, accuracy_by_group, write_groups
     from dpbench.records.overlap import overlap_name
     from dpbench.registry import load
@@ -233,7 +233,7 @@ def _show(result: Result, written: Path, replaced: str, console: Console) -> Non
     console.print(_scores(result))
     pure = " (pure)" * (not privacy.delta)
     whose = f"ε for a {spec.unit}, " * bool(spec.unit)
-    small = f" (at most 1/(2n), n = {task.private:,})" * (0 < privacy.delta < Protocol.model_fields["delta"].default)
+    small = f" (at most 1/(2n), n = {task.private:,})" * (privacy.delta == default_delta(task.private) < USUAL)
     guarantee = (
         f"{whose}δ {privacy.delta:g}{pure}{small}, {privacy.adjacency}, {privacy.rng} RNG, " if privacy.sigma else ""
     )

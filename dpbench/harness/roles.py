@@ -104,12 +104,13 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     fractions are those of units.
 
     Private images that equal a public one, pixel by pixel, are left out unless the rule keeps them: each because of its
-    own pixels and public ones, so that removing another image moves none. More than a tenth stay, for `check_sharing`
-    to refuse.
+    own pixels and public ones, so that removing another image moves none. If they are more than a tenth, the run is
+    refused.
 
     Raises:
         DataError, DataMissing: the data is malformed or not here.
-        SpecError: nothing private or public is left, or delta is too large for the private split.
+        SpecError: nothing private or public is left, delta is too large for the private split, or too many private
+            images equal public ones.
     """
     dataset, extractor = parts.dataset, parts.extractor
     read = FilesRead()
@@ -121,7 +122,7 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     units = dealt_units.count if dealt_units else len(private_rows)
     check_budget(budget, Task((), len(dataset.classes), units, device))
     if parts.default_extractor:
-        refuse_raw_pixels(splits.train.images, extractor)
+        refuse_raw_pixels(splits.train.images, extractor, int((public_rows if len(public_rows) else private_rows)[0]))
     other = _public_splits(parts, splits)
     dealt = _Dealt(dataset, rule, splits, other, private_rows, public_rows)
     if not rule.keep_copies:
@@ -191,12 +192,21 @@ class _Dealt:
         return public.join(duplicates.compute_hashes(self.given, of.digest, "public")) if self.given else public
 
     def without_copies(self) -> _Dealt:
-        """Return the same without private images that equal a public one, where those are few enough."""
+        """Return the same without private images that equal a public one.
+
+        Raises:
+            SpecError: they are more than a tenth.
+        """
         if not (len(self.public) or self.given or self.other is not self.splits):
             return self
         copied = np.isin(self.hashes("private").exact, self.hashes("public").exact)
         if copied.mean() > MOST_LEFT_OUT:
-            return self
+            raise SpecError(
+                f"{PUBLIC_IN_PRIVATE.capitalize()}: expected at most {MOST_LEFT_OUT:.0%} of the {len(copied):,} "
+                f"private images to equal a public image, got {int(copied.sum()):,}. Epsilon does not cover what is "
+                "learned from public data. Use other public data, or set allow_overlap (--allow-overlap); no board "
+                "accepts the result then."
+            )
         return dataclasses.replace(self, private=self.private[torch.from_numpy(~copied)])
 
     def units(self) -> dict[SplitName, np.ndarray | None]:

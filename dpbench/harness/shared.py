@@ -77,7 +77,8 @@ class SharedWork:
         key = (*named, write_component(parts.extractor).model_dump_json(), rule, str(device))
         if key in self._roles:
             self._roles.move_to_end(key)
-            check_budget(budget, self._roles[key].task)  # which `assign` does before it loads
+            kept = self._roles[key]  # `assign` checks it before copies are left out, and so does this
+            check_budget(budget, dataclasses.replace(kept.task, size=kept.dealt))
         else:
             while len(self._roles) >= KEPT:
                 self._roles.popitem(last=False)  # before the next is loaded: both might not fit

@@ -18,7 +18,7 @@ from dpbench.api import Dataset, DeclaredImages, Features, Split, Splits
 from dpbench.data.groups import check_groups
 from dpbench.errors import DataError
 from dpbench.models.model import check_images, image_of
-from dpbench.records.protocol import PIXELS
+from dpbench.records.protocol import NETWORK, PIXELS
 from dpbench.support.paths import cache_folder
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 32
 LARGEST_SIDE = 32  # pixels, up to which private learners do well on raw pixels
-NETWORK = "efficientnet-lite0:size=128"
 
 
 @dataclass(frozen=True)
@@ -109,12 +108,9 @@ def dataset(
         name: ClassVar[str] = named
         classes: ClassVar[tuple[str, ...]] = tuple(map(str, known.tolist()))
         licence: ClassVar[str] = data_licence
+        default_extractor: ClassVar[str] = suggested
         citation: ClassVar[str] = "as stated by its owner"
         digest: str = splits.digest[:16]
-
-        def default_extractor(self) -> str:
-            """Return pixels for vectors and small images, a network for others."""
-            return suggested
 
         def load(self) -> Splits:
             """Return the arrays.

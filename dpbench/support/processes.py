@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import InvalidStateError, ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import active_children, resource_tracker
+from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 
 
@@ -38,9 +38,11 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         try:
             yield pool
         except KeyboardInterrupt:
-            threading.excepthook = _say_thread_error
+            threading.excepthook = _say_thread_error  # for good: threads of the pool may outlive this block
+            workers = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
-            _kill_workers()
+            for worker in workers:
+                worker.kill()
             raise
 
 
@@ -48,9 +50,3 @@ def _say_thread_error(error: threading.ExceptHookArgs) -> None:
     """Say what ended a thread, but for Python 3.11's slip of telling futures that were cancelled of dead workers."""
     if not issubclass(error.exc_type, InvalidStateError):
         threading.__excepthook__(error)
-
-
-def _kill_workers() -> None:
-    for worker in active_children():
-        if isinstance(worker, _DeafProcess):
-            worker.kill()

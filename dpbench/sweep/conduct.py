@@ -96,7 +96,7 @@ def sweep(
         OutputError: the folder cannot be written, at the start or later; finished cells are kept.
     """
     resources, plugins = resources or Resources(), plugins or registry.load()
-    grid = settle_deltas(read_grid(definition, plugins), plugins)
+    grid = settle_deltas(read_grid(definition, plugins), plugins, fetch=True)
     for spec in {(str(cell.spec.dataset), str(cell.spec.public_dataset)): cell.spec for cell in grid.cells}.values():
         resolve(spec, plugins).check_data()
     folder = _folder(out, grid)

@@ -1,7 +1,7 @@
 """Delta of the cells that leave it to their data: a cell's name holds the number, so data is opened before it is named.
 
-Only sizes are needed: of data with up to 50,000 private units delta is the usual one. Data that is not on this machine
-is not fetched for it; a cell that runs settles delta as a run of its own does.
+Only sizes are needed: of data with up to 50,000 private units delta is the usual one. Data of the hub is fetched for it
+before cells run, and not before they are listed or drawn; a run that fails to open its data says why.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from dpbench.support.plugin_calls import call_plugin
 from dpbench.sweep.grid import Cell, Grid
 
 
-def settle_deltas(grid: Grid, plugins: Registry) -> Grid:
-    """Return the cells with delta as a number, wherever it follows from data that can be opened here."""
+def settle_deltas(grid: Grid, plugins: Registry, *, fetch: bool = False) -> Grid:
+    """Return the cells with delta as a number, wherever it follows from data that can be opened here.
+
+    `fetch` says whether data may come from the hub.
+    """
     splits: dict[str, Splits | None] = {}
-    return dataclasses.replace(grid, cells=tuple(_settled(cell, plugins, splits) for cell in grid.cells))
+    cells = tuple(_settle_delta(cell, plugins, splits, fetch) for cell in grid.cells)
+    return dataclasses.replace(grid, cells=cells)
 
 
-def _settled(cell: Cell, plugins: Registry, splits: dict[str, Splits | None]) -> Cell:
+def _settle_delta(cell: Cell, plugins: Registry, splits: dict[str, Splits | None], fetch: bool) -> Cell:
     if "delta" in cell.spec.model_fields_set:
         return cell
     resolved = resolve(cell.spec, plugins)
     key = resolved.spec.dataset.model_dump_json()
     if key not in splits:
-        splits[key] = _splits(resolved)
+        splits[key] = _open_splits(resolved, fetch)
     found = splits[key]
     if found is None:
         return cell
@@ -50,14 +54,16 @@ def _with_delta(spec: Spec, units: int) -> Spec:
     return spec.model_copy(update={"delta": default_delta(units)})
 
 
-def _splits(resolved: ResolvedSpec) -> Splits | None:
+def _open_splits(resolved: ResolvedSpec, fetch: bool) -> Splits | None:
     """Return the splits of a dataset, None if it is damaged or not on this machine."""
     dataset = resolved.parts.dataset
     try:
         source = sources.describe_source(dataset)
-        if source is not None and sources.find(dataset) is None:
+        if source is not None and sources.find(dataset) is None and not (fetch and source.hub):
             return None
-        found = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)
+        found: object = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)
+        if not isinstance(found, Splits):
+            return None
         check_units(found, len(dataset.classes), f"dataset {dataset.name!r}")
     except DpbenchError:
         return None

@@ -44,7 +44,7 @@ from dpbench.analysis import plots
 from dpbench.analysis.formula import numbers
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.records.protocol import CONCAT, Component, Protocol
+from dpbench.records.protocol import CONCAT, PIXELS, Component, Protocol
 from dpbench.records.result import result_name
 from dpbench.records.spec import COMPONENTS, Spec, make_spec, with_pixels
 from dpbench.registry import Registry
@@ -113,8 +113,11 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
     fixed = _flat(written.fixed, f"[fixed] of {origin}")
     shared = _axes(written.grid, f"[grid] of {origin}")
     products = [_axes(one, f"[[grids]] of {origin}") for one in written.grids] or [{}]
-    if isinstance(definition, Path) and not any(_names_extractor(keys) for keys in (fixed, shared, *products)):
-        fixed = with_pixels(fixed, origin)
+    if isinstance(definition, Path) and not (_names_extractor(fixed) or _names_extractor(shared)):
+        silent = [not _names_extractor(own) for own in products]
+        pixels = with_pixels({}, origin) if any(silent) else {}
+        products = [{**{key: [value] for key, value in pixels.items()}, **own} if alone else own
+                    for own, alone in zip(products, silent, strict=True)]  # fmt: skip
     if not any([shared, *products]):
         raise SpecError(f"Expected an axis in [grid] or [[grids]] of {origin}, such as epsilon = [0.5, 1.0]; got none.")
     total = sum(math.prod(map(len, [*shared.values(), *one.values()])) for one in products)
@@ -191,8 +194,9 @@ def _cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str, plug
         whole = resolve(spec, plugins).spec
     except DpbenchError as error:
         raise error if where in str(error) else SpecError(f"In {where}: {error}") from error
-    if "extractor" not in spec.model_fields_set:
-        spec = spec.with_default("extractor", whole.extractor)
+    if "extractor" not in spec.model_fields_set:  # pixels by default are refused where images are large: by the worker
+        hidden = whole.extractor == Component(name=PIXELS, options=whole.extractor.options)
+        spec = spec.with_default("extractor", whole.extractor, given=not hidden)
     return Cell(spec, whole.digest, dict(values), numbers(whole.model_dump()))
 
 

@@ -24,7 +24,7 @@ from dpbench.registry.components import build, selection
 
 FACTS = (
     "classes", "private", "public", "test", "public_labels_seen", "overlap", "largest", "copies", "sketch", "looks",
-    "groups",
+    "groups", "left_out", "editions",
 )  # fmt: skip
 """Of a task; the digests of its data and its units are compared before a fit (`harness.rerun`)."""
 TIED = 0.01

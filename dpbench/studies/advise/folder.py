@@ -76,7 +76,7 @@ def open_public(
     records = Records([str(place) for place in places], read_image, keys=compute_keys(places), reader=READER)
     split = Split(records, labels[public.numpy()])
     if not named:
-        refuse_raw_pixels(split.images, extractor)
+        refuse_raw_pixels(split.images, extractor, 0)
     images = identify_images(split, "", "public")
     x = cache.load_features(split, images, extractor, device).to(device, torch.float32)
     return PublicPart(x, torch.from_numpy(split.labels).to(device), len(private), classes)

@@ -32,6 +32,7 @@ class Cifar101(Dataset):
     """
 
     name: ClassVar[str] = "cifar10.1"
+    default_extractor: ClassVar[str] = NETWORK
     classes: ClassVar[tuple[str, ...]] = Cifar10.classes
     licence: ClassVar[str] = "none stated; to be used as Tiny Images, which its authors withdrew in 2020"
     citation: ClassVar[str] = (
@@ -55,10 +56,6 @@ class Cifar101(Dataset):
             downloads.append(Download(f"{RAW}datasets/{file}", f"sha256:{sha256}", size, f"{FOLDER}/{file}"))
         home = [one.path for one in downloads]
         return Source(homes=[home], page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open all images as the training split.

@@ -76,6 +76,7 @@ class Ham10000(Dataset):
     """
 
     name: ClassVar[str] = "ham10000"
+    default_extractor: ClassVar[str] = NETWORK
     classes: ClassVar[tuple[str, ...]] = (
         "actinic keratoses and intraepithelial carcinoma", "basal cell carcinoma", "benign keratosis-like lesions",
         "dermatofibroma", "melanoma", "melanocytic nevi", "vascular lesions",
@@ -97,10 +98,6 @@ class Ham10000(Dataset):
     def default_unit(self) -> str:
         """Return whose epsilon a run states: a lesion's."""
         return "lesion"
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.

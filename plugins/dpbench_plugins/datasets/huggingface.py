@@ -74,6 +74,7 @@ class Cifar10(Dataset):
     """
 
     name: ClassVar[str] = "cifar10"
+    default_extractor: ClassVar[str] = NETWORK
     classes: ClassVar[tuple[str, ...]] = (
         "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
     )  # fmt: skip
@@ -85,10 +86,6 @@ class Cifar10(Dataset):
         files = [f"plain_text/{split}-00000-of-00001.parquet" for split in ("train", "test")]
         homes, hub = [[f"{CIFAR10}/{file}" for file in files]], [(CIFAR10, file) for file in files]
         return Source(homes=homes, page=PAGE + CIFAR10, size=143_646_105, hub=hub, requires=("datasets",))
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits from a mirror or from the hub."""
@@ -121,6 +118,7 @@ class HuggingFace(Dataset):
     """
 
     name: ClassVar[str] = "hf"
+    default_extractor: ClassVar[str] = NETWORK
     classes = Classes()
     licence: ClassVar[str] = "as its page states"
     citation: ClassVar[str] = "as its page states"
@@ -145,10 +143,6 @@ class HuggingFace(Dataset):
         """Return the repository; only the hub knows its files."""
         hub = [(self.id, f"*{self.config}*.parquet")]
         return Source(homes=[[self.id]], page=PAGE + self.id, hub=hub, requires=("datasets",))
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits from a mirror or from the hub.
@@ -199,7 +193,7 @@ def _cut(rows: Any, image: str) -> tuple[Any, Any]:
 
     stored = rows.cast_column(image, datasets.Image(decode=False))
     tested = [
-        int.from_bytes(hashlib.sha256(one["bytes"] or str(one["path"]).encode()).digest()) % 5 == 0
+        int.from_bytes(hashlib.sha256(one["bytes"] or Path(one["path"]).read_bytes()).digest()) % 5 == 0
         for batch in stored.select_columns(image).iter(batch_size=BATCH)
         for one in batch[image]
     ]

@@ -63,6 +63,7 @@ class Pneumonia(Dataset):
     """
 
     name: ClassVar[str] = "pneumonia"
+    default_extractor: ClassVar[str] = NETWORK
     classes: ClassVar[tuple[str, ...]] = ("normal", "pneumonia")
     licence: ClassVar[str] = "CC BY 4.0"
     test_differs: ClassVar[str] = (
@@ -81,10 +82,6 @@ class Pneumonia(Dataset):
     def default_unit(self) -> str:
         """Return whose epsilon a run states: a patient's."""
         return "patient"
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.

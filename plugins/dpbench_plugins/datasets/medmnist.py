@@ -65,6 +65,7 @@ class _MedMnist(Dataset):
     is another one.
     """
 
+    default_extractor: ClassVar[str] = NETWORK
     counts: ClassVar[tuple[int, int]]  # of train and test
     val_count: ClassVar[int]
     colour: ClassVar[bool]
@@ -95,10 +96,6 @@ class _MedMnist(Dataset):
             downloads=(download,),
             elsewhere=(("~/.medmnist", homes),),
         )
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits.

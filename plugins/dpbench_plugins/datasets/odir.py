@@ -82,6 +82,7 @@ class Odir(Dataset):
     """
 
     name: ClassVar[str] = "odir"
+    default_extractor: ClassVar[str] = NETWORK
     classes: ClassVar[tuple[str, ...]] = (
         "normal", "diabetes", "glaucoma", "cataract", "age-related macular degeneration", "hypertension",
         "pathological myopia", "other abnormalities",
@@ -100,10 +101,6 @@ class Odir(Dataset):
     def default_unit(self) -> str:
         """Return whose epsilon a run states: a patient's."""
         return "patient"
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.

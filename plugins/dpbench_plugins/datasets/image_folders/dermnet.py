@@ -43,6 +43,7 @@ class DermNet(Dataset):
     """
 
     name: ClassVar[str] = "dermnet"
+    default_extractor: ClassVar[str] = NETWORK
     classes: ClassVar[tuple[str, ...]] = (
         "Acne and Rosacea Photos",
         "Actinic Keratosis Basal Cell Carcinoma and other Malignant Lesions",
@@ -75,10 +76,6 @@ class DermNet(Dataset):
     def source(self) -> Source:
         """Return where the images come from (a login is needed) and where they are kept."""
         return Source(homes=[["dermnet.zip"], ["dermnet"]], page=PAGE, size=1_800_000_000)
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.

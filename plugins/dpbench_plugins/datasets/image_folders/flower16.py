@@ -53,6 +53,7 @@ class Flower16(Dataset):
     """
 
     name: ClassVar[str] = "flower16"
+    default_extractor: ClassVar[str] = NETWORK
     classes: ClassVar[tuple[str, ...]] = (
         "astilbe", "bellflower", "black_eyed_susan", "calendula", "california_poppy", "carnation", "common_daisy",
         "coreopsis", "daffodil", "dandelion", "iris", "magnolia", "rose", "sunflower", "tulip", "water_lily",
@@ -63,10 +64,6 @@ class Flower16(Dataset):
     def source(self) -> Source:
         """Return where the images come from (a login is needed) and where they are kept."""
         return Source(homes=[["flower16.zip"], ["flower16"]], page=PAGE)
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.

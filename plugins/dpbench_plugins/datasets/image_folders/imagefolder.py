@@ -64,6 +64,7 @@ class ImageFolder(Dataset):
     """
 
     name: ClassVar[str] = "imagefolder"
+    default_extractor: ClassVar[str] = NETWORK
     licence: ClassVar[str] = "as stated by its owner"
     citation: ClassVar[str] = "as stated by its owner"
     shorthand: ClassVar[str] = "path"
@@ -87,10 +88,6 @@ class ImageFolder(Dataset):
     def default_unit(self) -> str:
         """Return whose epsilon a run states: that of the images' `units`, where there are some."""
         return self.unit if self.units else "image"
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, sorted by class and path below it.

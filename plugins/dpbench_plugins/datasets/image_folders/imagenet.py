@@ -40,6 +40,7 @@ class ImageNet(Dataset):
     """
 
     name: ClassVar[str] = "imagenet"
+    default_extractor: ClassVar[str] = NETWORK
     licence: ClassVar[str] = "non-commercial research, see image-net.org"
     citation: ClassVar[str] = "Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015"
     counts: ClassVar[Mapping[str, int]] = {"train": 1_281_167, "test": 50_000}
@@ -57,10 +58,6 @@ class ImageNet(Dataset):
     def source(self) -> Source:
         """Return where the images come from (a login is needed) and where they are kept."""
         return Source(homes=[["imagenet/train", "imagenet/val"]], page=PAGE, size=sum(ARCHIVES.values()))
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, sorted by class and file name.

@@ -52,6 +52,7 @@ class Cifar100(Dataset):
     """
 
     name: ClassVar[str] = "cifar100"
+    default_extractor: ClassVar[str] = NETWORK
     classes: ClassVar[tuple[str, ...]] = FINE
     licence: ClassVar[str] = "none stated; research use"
     citation: ClassVar[str] = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
@@ -70,10 +71,6 @@ class Cifar100(Dataset):
         """Return where the two files come from and where they are kept."""
         home = tuple(f"{FOLDER}/{split}" for split in self.md5)
         return Source(homes=(home,), page=PAGE, size=ARCHIVE.size, downloads=(ARCHIVE,))
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits.

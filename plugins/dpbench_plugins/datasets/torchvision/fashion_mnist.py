@@ -42,6 +42,7 @@ class FashionMnist(Dataset):
     """
 
     name: ClassVar[str] = "fashion-mnist"
+    default_extractor: ClassVar[str] = NETWORK
     classes: ClassVar[tuple[str, ...]] = (
         "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
     )  # fmt: skip
@@ -74,10 +75,6 @@ class FashionMnist(Dataset):
             elsewhere=((str(DEBIAN), ways),),
             package=PACKAGE,
         )
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits.

@@ -35,6 +35,7 @@ class Flowers102(Dataset):
     """
 
     name: ClassVar[str] = "flowers102"
+    default_extractor: ClassVar[str] = NETWORK
     classes: ClassVar[tuple[str, ...]] = (
         "pink primrose", "hard-leaved pocket orchid", "canterbury bells", "sweet pea", "english marigold", "tiger lily",
         "moon orchid", "bird of paradise", "monkshood", "globe thistle", "snapdragon", "colt's foot", "king protea",
@@ -73,10 +74,6 @@ class Flowers102(Dataset):
         return Source(
             homes=(home,), page=PAGE, size=sum(one.size for one in downloads), downloads=downloads, requires=("scipy",)
         )
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, in the published order.

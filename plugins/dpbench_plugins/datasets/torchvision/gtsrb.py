@@ -57,6 +57,7 @@ class Gtsrb(Dataset):
     """
 
     name: ClassVar[str] = "gtsrb"
+    default_extractor: ClassVar[str] = NETWORK
     classes: ClassVar[tuple[str, ...]] = (
         "speed limit 20", "speed limit 30", "speed limit 50", "speed limit 60", "speed limit 70", "speed limit 80",
         "end of speed limit 80", "speed limit 100", "speed limit 120", "no overtaking", "no overtaking by lorries",
@@ -88,10 +89,6 @@ class Gtsrb(Dataset):
     def default_unit(self) -> str:
         """Return whose epsilon a run states: a track's."""
         return "track"
-
-    def default_extractor(self) -> str:
-        """Return a network: its features say more than pixels."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits, training images sorted by class and file name.

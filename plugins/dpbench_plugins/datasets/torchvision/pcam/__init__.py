@@ -36,6 +36,7 @@ class Pcam(Dataset):
     """
 
     name: ClassVar[str] = "pcam"
+    default_extractor: ClassVar[str] = NETWORK
     classes: ClassVar[tuple[str, ...]] = kaggle.CLASSES
     licence: ClassVar[str] = "CC0 1.0"
     citation: ClassVar[str] = (
@@ -57,10 +58,6 @@ class Pcam(Dataset):
         homes = [tuple(one.path for one in downloads), *(kaggle.HOMES if self.val == "leave-out" else ())]
         size = sum(one.size for one in downloads)
         return Source(homes=homes, page=hdf5.PAGE, size=size, downloads=downloads, requires=("h5py",))
-
-    def default_extractor(self) -> str:
-        """Return a network: raw pixels are 27,648 numbers a patch."""
-        return NETWORK
 
     def load(self) -> Splits:
         """Open the two splits.

@@ -373,3 +373,69 @@ def test_a_lazy_import_of_another_distribution_in_a_classmethod_is_not_refused(
     command = [sys.executable, "-c", FRESH, name, module]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+SIBLING = """
+class Sibling(Stasher):
+    name = "{name}-sibling"
+
+    def answer(self, ask):
+        from . import lazy
+        return ask() if lazy.KEPT is None else lazy.KEPT
+
+@hookimpl
+def dpbench_learners():
+    return [Stasher, Sibling]
+"""
+
+
+def test_no_learner_of_a_distribution_is_believed_after_one_of_them_left_something(
+    install: Install, tmp_path: Path
+) -> None:
+    name = install(STASHES["a module"])
+    with (tmp_path / "site" / name / "__init__.py").open("a") as file:
+        file.write(SIBLING.format(name=name))
+    assert len(ran(f"{name}-sibling").seeds) == 1
+    with pytest.raises(NotPure, match="leaves state behind"):
+        ran(name)
+    with pytest.raises(NotPure, match="leaves state behind"):
+        ran(f"{name}-sibling")
+
+
+def test_a_module_beside_a_learner_in_a_project_that_is_edited_is_refused_if_the_fit_imports_it_first(
+    install: Install, tmp_path: Path
+) -> None:
+    name = install('import importlib\nimportlib.import_module("{name}helper")\nreturn ask()', False)
+    (tmp_path / "site" / f"{name}helper.py").write_text("KEPT = None")
+    info = tmp_path / "site" / f"{name}project-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}project\nVersion: 1.0\n")
+    (info / "direct_url.json").write_text(
+        json.dumps({"url": (tmp_path / "site").as_uri(), "dir_info": {"editable": True}})
+    )
+    with pytest.raises(NotPure, match=rf"changed module `{name}helper`"):
+        ran(name)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'from .lazy import Tool\nif not hasattr(Tool, "__kept__"):\n    Tool.__kept__ = ask()\nreturn Tool.__kept__',
+        'from . import lazy\nf = getattr(lazy, "memo")\nif not hasattr(f, "kept"):\n    f.kept = ask()\nreturn f.kept',
+        'task = ask.__closure__[0].cell_contents.task\nif not hasattr(task, "kept"):\n'
+        '    object.__setattr__(task, "kept", ask())\nreturn task.kept',
+    ],
+    ids=["an attribute that looks like Python's", "a function that wraps a library's", "the task"],
+)
+def test_what_is_left_where_python_or_the_harness_keeps_things_reaches_no_second_fit(
+    body: str, install: Install
+) -> None:
+    wrapped = LAZY + "\nimport functools, torch\n\n@functools.wraps(torch.mean)\ndef memo():\n    return None\n"
+    name = install(body, **{"{name}/lazy.py": wrapped})
+    try:
+        spent = [seed.spent for seed in run(
+            make_spec({"learner": name, "epsilon": 0.5, "seeds": 2}, "the test"), device="cpu", plugins=load()
+        ).seeds]  # fmt: skip
+    except NotPure:
+        return
+    assert spent == [{"sums": 1}, {"sums": 1}]

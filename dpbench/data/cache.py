@@ -19,6 +19,7 @@ entry of their own, made of the parts' entries.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -30,6 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 from filelock import FileLock
+from PIL.Image import Image
 from torch import Tensor
 
 from dpbench.api import Extractor, Split
@@ -37,8 +39,9 @@ from dpbench.data import extraction
 from dpbench.data.concat import Concat, concatenate
 from dpbench.data.keys import ImageKeys
 from dpbench.data.outlook import expect_space
+from dpbench.data.reading import PerImage
 from dpbench.data.reuse import KEYS, FoundRows, find_rows
-from dpbench.errors import DamagedFile, OutputError
+from dpbench.errors import DamagedFile, DataError, OutputError
 from dpbench.records.protocol import CONCAT
 from dpbench.support import progress
 from dpbench.support.code import code_of
@@ -147,7 +150,32 @@ def _open(folder: Path, code: str | None, options: dict[str, Any]) -> np.ndarray
         raise DamagedFile(f"The cache folder {folder} cannot be read ({error}).") from error
 
 
+def _check_keys(split: Split, images: ImageKeys) -> None:
+    """Refuse keys that two different images share: one would get the other's features.
+
+    Raises:
+        DataError: says which images.
+    """
+    if images.keys is None:
+        return
+    _, place, counts = np.unique(images.keys, axis=0, return_inverse=True, return_counts=True)
+    shared = np.flatnonzero(counts[place.reshape(-1)] > 1).tolist()
+    first: dict[int, tuple[int, str]] = {}
+    for row, pixels in zip(shared, PerImage(split.images, _digest_pixels, "Comparing keys")(shared), strict=True):
+        before, known = first.setdefault(int(place.reshape(-1)[row]), (row, pixels))
+        if known != pixels:
+            raise DataError(
+                f"Expected keys of the {images.split} split's Records that tell images apart, and images {before} and "
+                f"{row} have the same key and other pixels. A key is the SHA-256 of an image's stored bytes."
+            )
+
+
+def _digest_pixels(image: Image) -> str:
+    return hashlib.sha256(f"{image.mode} {image.size}".encode() + image.tobytes()).hexdigest()
+
+
 def _build(folder: Path, split: Split, images: ImageKeys, extractor: Extractor | Concat, device: torch.device) -> None:
+    _check_keys(split, images)
     source, partial, made_with = source_of(images, extractor), folder.with_suffix(".partial"), ""
     partial.mkdir(exist_ok=True)
     if isinstance(extractor, Concat):

@@ -14,8 +14,10 @@ from dpbench.api import Learner
 from dpbench.errors import NotPure
 from dpbench.harness.own_modules import OwnModules, import_own
 from dpbench.privacy.purity.reach import ModuleReach, Snapshot
+from dpbench.records.provenance import HARNESS
 
-_LEFT = "__left_behind__"  # on a learner's class: what a fit of it left in this process, where a later one finds it
+_LEFT = "__left_behind__"
+"""On a learner's class, and on `Learner` by distribution: what a fit left in this process, for a later one to find."""
 
 
 class Leftovers:
@@ -44,11 +46,17 @@ class Leftovers:
             self._before = self._globals.first
 
     def find(self) -> str | None:
-        """Name the first thing that has changed, or what an earlier fit of this class has left in this process."""
-        cls = type(self._learner)
-        left: str | None = self._change() or getattr(cls, _LEFT, None)
+        """Name the first thing that has changed, or what an earlier fit has left in this process.
+
+        That is one of this class, or of another learner of its distribution: they can read each other's modules.
+        """
+        cls, all_left = type(self._learner), vars(Learner).get(_LEFT, {})
+        brought_by = self._own.brought_by - {HARNESS}
+        earlier = (vars(cls).get(_LEFT), *(all_left.get(name) for name in sorted(brought_by)))
+        left = self._change() or next(filter(None, earlier), None)
         if left is not None:
             setattr(cls, _LEFT, left)
+            setattr(Learner, _LEFT, {**all_left, **dict.fromkeys(brought_by, left)})
         return left
 
     def _change(self) -> str | None:

@@ -38,6 +38,7 @@ class OwnModules:
     brought_by: frozenset[str]  # distributions
     whole: tuple[ModuleType, ...]  # what these bring
     known: frozenset[str]  # whatever was imported
+    files: tuple[Path, ...] = ()  # of the learner's class and those that it inherits from
 
     def left_out(self, module: str) -> bool:
         """Say whether a module is a library's or another distribution's, and was imported since."""
@@ -58,7 +59,11 @@ class OwnModules:
             return True
         path, file = tuple(sys.path), _file_of(module)
         named = _packages(path).get(module.partition(".")[0], ())
-        edited = [name for folder, name in _edited(path).items() if file is not None and folder in file.parents]
+        edited = {name: folder for folder, name in _edited(path).items() if _lies_below(file, folder)}
+        if edited.keys() & self.brought_by:  # whatever else the package's name brings
+            return False
+        if any(folder in own.parents for folder in edited.values() for own in self.files):
+            edited = {}  # the learner lies beside it, as a notebook does in a project that is being edited
         return bool({*named, *edited} - self.brought_by)
 
 
@@ -74,7 +79,13 @@ def import_own(cls: type) -> OwnModules:
     known = dict(sys.modules)
     named = (module for name, module in known.items() if _within(name, installed))
     whole = tuple(module for module in named if isinstance(module, ModuleType))  # Python lets None stand for one
-    return OwnModules(frozenset(installed | names), frozenset(brought_by), whole, frozenset(known))
+    files = tuple(file.resolve() for base in bases if (file := _file_of(base.__module__)))
+    return OwnModules(frozenset(installed | names), frozenset(brought_by), whole, frozenset(known), files)
+
+
+def _lies_below(file: Path | None, folder: Path) -> bool:
+    """Say whether a module's file is in a folder, and not in an environment that was made there."""
+    return file is not None and folder in file.parents and not {"site-packages", "dist-packages"} & {*file.parts}
 
 
 def _within(module: str, names: Set[str]) -> bool:

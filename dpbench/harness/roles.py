@@ -27,7 +27,7 @@ from dpbench.harness.raw_pixels import refuse_raw_pixels
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.purity.audit_events import judged_by
-from dpbench.records.overlap import Copies, Overlap, find_excess
+from dpbench.records.overlap import MOST_LEFT_OUT, Copies, Overlap, find_excess
 from dpbench.records.protocol import SplitRule
 from dpbench.registry.components import Parts
 from dpbench.support.fields import changed_fields
@@ -41,10 +41,6 @@ PAIRS: Mapping[str, tuple[SplitName, SplitName]] = {
     "test in private": ("test", "private"), "test in public": ("test", "public"),
     PUBLIC_IN_PRIVATE: ("public", "private"),
 }  # fmt: skip
-
-
-MOST_LEFT_OUT = 0.1
-"""The largest share of the private split that is left out because public images equal it."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -54,4 +55,5 @@ def bind(
             "An audit sees sums before noise is added. Use it with research randomness only, which is published anyway."
         )
     plan = check_plan(plan, "a curator")
+    task = dataclasses.replace(task)  # of this fit alone: what a learner forces into it reaches no other
     return LedgerCurator(rows, task, sigmas(plan, sigma), Ledger(plan), randomness, Guard(randomness.checks), witness)

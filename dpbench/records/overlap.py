@@ -25,6 +25,9 @@ as 74% of a public tenth of ODIR's fundus photographs, which all show a bright d
 What it misses: public data of which less than half are altered copies of private images; above `SUSPECT` the result
 says so, and a person has to look. Copies that were mirrored, rotated, or cropped by more than 3/32 are not found."""
 
+MOST_LEFT_OUT = 0.1
+"""The largest share of the private split that is left out because public images equal it."""
+
 SUSPECT = 0.05
 """Above this share of near copies a result asks a person to look; the chest X-rays, CIFAR-10 and HAM10000 have less."""
 

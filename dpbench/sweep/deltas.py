@@ -27,8 +27,12 @@ def settle_deltas(grid: Grid, plugins: Registry, *, fetch: bool = False) -> Grid
     `fetch` says whether data may come from the hub.
     """
     splits: dict[str, Splits | None] = {}
-    cells = tuple(_settle_delta(cell, plugins, splits, fetch) for cell in grid.cells)
-    return dataclasses.replace(grid, cells=cells)
+    cells: dict[str, Cell] = {}
+    for cell in grid.cells:
+        settled = _settle_delta(cell, plugins, splits, fetch)
+        cells.setdefault(settled.digest, settled)
+    again = len(grid.cells) - len(cells)
+    return dataclasses.replace(grid, cells=tuple(cells.values()), duplicates=grid.duplicates + again)
 
 
 def _settle_delta(cell: Cell, plugins: Registry, splits: dict[str, Splits | None], fetch: bool) -> Cell:

@@ -123,11 +123,11 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
     total = sum(math.prod(map(len, [*shared.values(), *one.values()])) for one in products)
     if total > MAX_CELLS:
         raise SpecError(f"Expected at most {MAX_CELLS:,} cells, got {total:,} in {origin}. Drop some values.")
-    cells: dict[str, Cell] = {}
+    cells: dict[tuple[str, bool], Cell] = {}  # delta that follows from the data may turn out to be another
     for own in products:
         for values in _product(fixed, shared, own, origin):
             cell = _cell(fixed, values, origin, plugins)
-            cells.setdefault(cell.digest, cell)
+            cells.setdefault((cell.digest, "delta" in cell.spec.model_fields_set), cell)
     if written.plot is not None:
         plots.check_plot(written.plot, [(cell.values, cell.numbers) for cell in cells.values()], origin)
     return Grid(written.name, tuple(cells.values()), total - len(cells), written.plot)

@@ -11,7 +11,7 @@ from typing import Any
 from dpbench.board.verify.expectations import InstalledComponent, Wrong
 from dpbench.errors import DpbenchError
 from dpbench.harness.guarantee import epsilon_of_copies, epsilon_of_unit
-from dpbench.records.overlap import find_excess
+from dpbench.records.overlap import MOST_LEFT_OUT, find_excess
 from dpbench.records.provenance import HARNESS
 from dpbench.records.result import Result
 from dpbench.records.search import Selection, least_clean
@@ -35,6 +35,8 @@ def check_task(result: Result) -> Wrong:
         yield "task.classes", f"expected 2 to {MAX_CLASSES:,} classes, got {len(task.classes)}"
     if not result.spec.delta * task.private < 1:
         yield "task.private", f"expected delta={result.spec.delta:g} below 1/n with n={task.private}"
+    if task.left_out > MOST_LEFT_OUT * (task.images + task.left_out):
+        yield "task.left_out", f"expected at most {MOST_LEFT_OUT:.0%} of the private images to be left out as copies"
     even = 1 / max(1, len(task.classes))
     if task.largest < even and not close(task.largest, even):
         yield "task.largest", f"expected at least 1 / {len(task.classes)}, as there are so many classes"

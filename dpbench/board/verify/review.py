@@ -28,7 +28,7 @@ MANY = 400  # files from which on processes are worth their start
 CHUNK = 100
 SHARED = (
     "classes", "private", "test", "licence", "digests", "example_shape", "overlap", "largest", "sketch", "looks",
-    "copies", "processing", "groups", "editions",
+    "copies", "processing", "groups", "editions", "left_out",
 )  # fmt: skip
 """What results of one board have in common: they are compared test example by test example."""
 SHARE = "task.largest"  # the one of them that is no whole number, label or text: see `records.tolerance`

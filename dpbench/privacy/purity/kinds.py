@@ -114,11 +114,21 @@ def _names_of_instance(thing: Any) -> list[str]:
     return [f"attribute `{name}`" for name in (*held, *held, *_slots(thing))]
 
 
+_BY_PYTHON = frozenset(
+    {
+        "__abstractmethods__", "__annotations__", "__dict__", "__firstlineno__", "__hash__", "__module__",
+        "__orig_bases__", "__parameters__", "__qualname__", "__slotnames__", "__static_attributes__", "__weakref__",
+        "_abc_impl",
+    }
+)  # fmt: skip
+"""Attributes of a class that Python fills in, some of them when they are first asked for."""
+
+
 def _attributes_of_class(cls: type) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(cls).items()
-        if isinstance(value, types.FunctionType) or not re.fullmatch("__.*__|_abc_impl", name)
+        if isinstance(value, types.FunctionType) or name not in _BY_PYTHON
     }
 
 

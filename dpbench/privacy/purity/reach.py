@@ -181,7 +181,9 @@ class ModuleReach(Reach):
         return super()._kinds(thing, parent, at)
 
     def _is_foreign(self, thing: type | FunctionType) -> bool:
-        return package_of(thing.__module__) not in self._packages
+        """Say whether another package has the code: `functools.wraps` gives a function the module of what it wraps."""
+        known = thing.__globals__.get("__name__") if isinstance(thing, FunctionType) else thing.__module__
+        return package_of(known) not in self._packages
 
 
 class Snapshot:

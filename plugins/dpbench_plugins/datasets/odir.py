@@ -152,8 +152,11 @@ def _line(row: tuple[str, ...], where: str) -> tuple[str, Line]:
             f"Expected one of the labels {', '.join(KINDS)} for every image in {where}, got {label!r} for {image}. "
             f"{ADVICE}"
         )
-    if not patient:
-        raise DataError(f"Expected a patient for every image in {where}, got none for {image}. {ADVICE}")
+    if not patient.isdecimal():
+        raise DataError(
+            f"Expected the number of a patient for every image in {where}, got {patient!r} for {image}. {ADVICE}"
+        )
+    patient = str(int(patient))
     return f"{image.removesuffix('.jpg')}.jpg", Line(SAME_PERSON.get(patient, patient), age, sex, kind)
 
 

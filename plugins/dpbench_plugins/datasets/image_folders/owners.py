@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from unicodedata import category, normalize
 
 from dpbench import DataError, SpecError
 from dpbench_plugins.datasets.image_folders.tables import TABLE, check_lines, find_repeated, read_table
@@ -54,8 +55,15 @@ def owners_of(units: str, files: Sequence[ImageFile]) -> dict[str, str]:
             pattern is not in every name.
     """
     if is_table(units):
-        return _in_table(Path(units).expanduser(), files)
-    return _in_folders(files) if units == FOLDER else _in_names(units, files)
+        owners = _in_table(Path(units).expanduser(), files)
+    else:
+        owners = _in_folders(files) if units == FOLDER else _in_names(units, files)
+    return {place: _normalise(owner) for place, owner in owners.items()}
+
+
+def _normalise(owner: str) -> str:
+    """Return a name in one form: the same letters may be written as several code points, some of them invisible."""
+    return "".join(one for one in normalize("NFC", owner) if category(one) != "Cf").strip()
 
 
 def place_of(file: ImageFile) -> str:

@@ -39,9 +39,9 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             yield pool
         except KeyboardInterrupt:
             threading.excepthook = _say_thread_error  # for good: threads of the pool may outlive this block
-            workers = list((pool._processes or {}).values())
+            processes = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
-            for worker in workers:
+            for worker in processes:
                 worker.kill()
             raise
 

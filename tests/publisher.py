@@ -36,6 +36,9 @@ class Server(ThreadingHTTPServer):
         self.files: Mapping[str, bytes] = {}
         self.below = ""  # where the files are in a repository of the Hugging Face hub, if it stands for that
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a client that hangs up."""
+
     def url(self, path: str = "/x.bin") -> str:
         return f"http://127.0.0.1:{self.server_port}{path}"
 

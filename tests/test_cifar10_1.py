@@ -129,7 +129,13 @@ def test_it_is_public_data_for_cifar10(
 ) -> None:
     lay_out(data_folder)
     monkeypatch.setenv("DPBENCH_DATA", f"{cifar_mirror}:{data_folder}")
-    values = {"dataset": "cifar10", "public_dataset": "cifar10.1", "learner": "pillar:k=4,steps=3", "seeds": 1}
+    values = {
+        "dataset": "cifar10",
+        "public_dataset": "cifar10.1",
+        "learner": "pillar:k=4,steps=3",
+        "extractor": "pixels",
+        "seeds": 1,
+    }
     task = run(make_spec(values, "the test"), device="cpu").task
     assert (task.private, task.public, task.test, task.example_shape) == (1000, 2000, 200, (3072,))
     assert task.digests["public"] == Cifar101().load().digest != task.digests["private"]

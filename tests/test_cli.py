@@ -165,7 +165,10 @@ def test_a_mirror_is_used_offline(
     capsys: Output, tmp_path: Path, cifar_mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DPBENCH_DATA", str(cifar_mirror))
-    assert called(*run_arguments(tmp_path, "--learner", QUICK, "--dataset", "cifar10", "--json")) == 0
+    assert (
+        called(*run_arguments(tmp_path, "--learner", QUICK, "--dataset", "cifar10", "--extractor", "pixels", "--json"))
+        == 0
+    )
     task = Result.model_validate_json(capsys.readouterr().out).task
     assert (task.private, task.public, task.test, task.example_shape) == (900, 100, 200, (3072,))
 

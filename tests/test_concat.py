@@ -110,7 +110,7 @@ def test_what_is_written_reads_back(texts: list[str]) -> None:
         ({"name": "concat"}, r"does not fit: concat has one option, of: a list of two or more"),
         ({"name": "concat", "options": {"of": ["pixels"]}}, r"concat has one option, of"),
         ({"name": "concat", "options": {"of": "pixels+pixels"}}, r"concat has one option, of"),
-        ({"name": "concat", "options": {"of": ["pixels", 5]}}, r"concat has one option, of"),
+        ({"name": "concat", "options": {"of": ["pixels", 5]}}, r"expected text, like name:key=value, or a table"),
         ({"name": "concat", "options": {"of": ["pixels", {"nam": "pixels"}]}}, r"concat has one option, of"),
         ({"name": "concat", "options": {"of": ["pixels", "pixels"], "k": 1}}, r"concat has one option, of"),
         (
@@ -303,6 +303,6 @@ def test_a_run_takes_them_from_the_command_line(
     with pytest.raises(SystemExit) as end:
         main([*asked.split(), str(tmp_path)])
     assert end.value.code == 0
-    assert "dp-sgd on digits (pixels+pixels)" in capsys.readouterr().out
+    assert "dp-sgd on digits (pixels+pixels:size=4)" in capsys.readouterr().out
     (file,) = tmp_path.glob("*.json")
     assert [part.options["size"] for part in Result.read(file).spec.extractor.parts] == [None, 4]

@@ -202,7 +202,10 @@ def test_images_without_a_line_are_counted_and_named(data_folder: Path) -> None:
             {"label": "X"},
             r"Expected one of the labels N, D, .* for every image in .*full_df\.csv, got \"\['X'\]\" for 0_",
         ),
-        ({"patient": ""}, r"Expected a patient for every image in .*full_df\.csv, got none for 0_left\.jpg\."),
+        (
+            {"patient": ""},
+            r"Expected the number of a patient for every image in .*full_df\.csv, got '' for 0_left\.jpg\.",
+        ),
         ({"image": "1_left"}, r"Expected every image once in .*full_df\.csv, got 118 lines for 117 images\."),
     ],
 )

@@ -213,7 +213,10 @@ def test_a_task_tells_whether_public_data_are_of_another_dataset() -> None:
 
 
 def test_digests_name_the_data_of_each_role() -> None:
-    assert roles(public=Numbered(first=50), allow_overlap=True).digests == {"private": "numbered-2-0", "public": "numbered-2-50"}
+    assert roles(public=Numbered(first=50), allow_overlap=True).digests == {
+        "private": "numbered-2-0",
+        "public": "numbered-2-50",
+    }
 
 
 def test_a_public_dataset_that_is_the_private_one_is_refused() -> None:

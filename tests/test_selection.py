@@ -531,4 +531,4 @@ def test_a_plan_that_raises_in_a_private_search_is_refused_by_name() -> None:
 
 def test_a_public_dataset_of_other_classes_cannot_choose_settings(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"classes of public dataset 'parity' differ from those of 'digits'"):
-        tuned(tmp_path, public_dataset="parity")
+        tuned(tmp_path, public_dataset="parity", allow_overlap=True)

@@ -171,7 +171,7 @@ def test_public_examples_without_units_are_each_their_own() -> None:
 
 
 def test_units_of_another_dataset_have_numbers_of_their_own() -> None:
-    found = roles(Owned(side=2), public=Owned(first=56))
+    found = roles(Owned(side=2), public=Owned(first=56), allow_overlap=True)
     assert found.shared_units == {"test in private": 0}
     assert found.public_units is not None and len(found.public_units) == TRAIN
 

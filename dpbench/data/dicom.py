@@ -33,7 +33,7 @@ def decode_dicom(content: bytes, name: str) -> Image:
             way that needs another decoder.
     """
     if find_spec("pydicom") is None:
-        raise DataError(f"Expected pydicom, which reads {name}, and it is not installed. Run: {INSTALL}")
+        raise DataError(f"Expected pydicom, which reads {name}, and it is not installed. Run {INSTALL}.")
     from PIL.Image import fromarray
     from pydicom import dcmread
     from pydicom.errors import InvalidDicomError

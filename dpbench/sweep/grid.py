@@ -115,9 +115,11 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
     products = [_axes(one, f"[[grids]] of {origin}") for one in written.grids] or [{}]
     if isinstance(definition, Path) and not (_names_extractor(fixed) or _names_extractor(shared)):
         silent = [not _names_extractor(own) for own in products]
-        pixels = with_pixels({}, origin) if any(silent) else {}
-        products = [{**{key: [value] for key, value in pixels.items()}, **own} if alone else own
-                    for own, alone in zip(products, silent, strict=True)]  # fmt: skip
+        if all(silent):
+            fixed = with_pixels(fixed, origin)
+        elif any(silent):
+            pixels = {key: [value] for key, value in with_pixels({}, origin).items()}
+            products = [{**own, **(pixels if alone else {})} for own, alone in zip(products, silent, strict=True)]
     if not any([shared, *products]):
         raise SpecError(f"Expected an axis in [grid] or [[grids]] of {origin}, such as epsilon = [0.5, 1.0]; got none.")
     total = sum(math.prod(map(len, [*shared.values(), *one.values()])) for one in products)

@@ -45,8 +45,8 @@ MUTANTS = (
     ),
     Mutant(
         "delta up to one", "publishing a random row has (0, 1/n)", "core/plan.py",
-        edit("if not 0 < budget.delta < 1 / task.size:", "if not 0 < budget.delta < 1:"),
-        (PLAN + "a_delta_of_one_in_n_or_more_is_refused",),
+        edit("0 < budget.delta < 1 / task.size or", "0 < budget.delta < 1 or"),
+        (PLAN + "a_delta_of_one_in_n_or_more_and_above_a_thousandth_is_refused",),
     ),
     Mutant(
         "sigma that is no number", "NaN > 0 is false: sums without noise for a run that states epsilon",

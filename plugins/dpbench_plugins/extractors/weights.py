@@ -7,7 +7,6 @@ shape is refused, because a layer left at its random initialisation would give p
 from __future__ import annotations
 
 import difflib
-import functools
 import os
 import re
 import warnings
@@ -54,13 +53,7 @@ def first_file(paths: Iterable[Path]) -> Path | None:
 
 
 def digest(file: Path) -> str:
-    """Return the SHA-256 of a file; the file is read again only if its size or modification time changes."""
-    state = file.stat()
-    return _sha256(file, state.st_size, state.st_mtime_ns)
-
-
-@functools.lru_cache(64)
-def _sha256(file: Path, _size: int, _changed: int) -> str:
+    """Return the SHA-256 of a file. No cache keeps it: one that a fit fills would be a thing left behind."""
     import hashlib
 
     with file.open("rb") as content:

@@ -50,7 +50,7 @@ MUTANTS = (
     ),
     Mutant(
         "drawn data of another size", "sigma and epsilon are those of other data", "prepare.py",
-        edit("    if (roles.task, roles.left_out) != (prepared.roles.task, prepared.roles.left_out):\n", "    if False:\n"),
+        edit("if (roles.task, roles.left_out) != (prepared.roles.task, prepared.roles.left_out):", "if False:"),
         (GLUE + "data_drawn_for_another_seed_have_the_size_that_sigma_is_of",), "harness",
     ),
     Mutant(

@@ -199,6 +199,22 @@ def exchange(
 
 
 @app.command()
+def fingerprint(root: Root = LEADERBOARD) -> None:
+    """Record what the installed code computes for all settings of the results, so that versions can be compared.
+
+    Each learner is fitted on small synthetic data. Fingerprints that are there already are kept.
+    """
+    from dpbench.board.fingerprinting import refresh
+
+    folder, codes = root / "fingerprints", 0
+    for done in refresh(root / "results", folder, _plugins()):
+        codes = max(codes, len(done.codes))
+        print(f"{done.kind} {done.name}: {_count(len(done.prints), 'fingerprint')}, {_count(len(done.codes), 'code')}")
+    if not codes:
+        raise SpecError(f"Expected results in {root / 'results'}, found none. Name a leaderboard's folder with --root.")
+
+
+@app.command()
 def diff(
     before: Annotated[Path, typer.Argument(help="The earlier leaderboard.json.")],
     after: Annotated[Path, typer.Argument(help="The later leaderboard.json.")],

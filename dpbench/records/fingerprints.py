@@ -1,7 +1,8 @@
-"""What a learner does, as numbers: by them code is told that computes the same, where its source differs. No torch here.
+"""What components do, as numbers: by them code is told that computes the same, where its source differs. No torch here.
 
-A folder has one file for each learner. A fingerprint stands there once, with every code that has it: a code is two
-digests, that of dpbench's core and that of the learner's plugin, as results state them (`provenance.code`).
+A folder has one file for each learner and extractor. A fingerprint stands there once, with every code that has it: a
+code is two digests, that of dpbench's core and that of the component's plugin, as results state them
+(`provenance.code`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,10 +18,14 @@ import numpy as np
 from pydantic import Field
 
 from dpbench.records import storage
+from dpbench.support.paths import PACKAGE
 from dpbench.support.validation import Record
 
+Fingerprinted = Literal["core", "learner", "extractor"]
 TOLERANCE = 2e-3
 """How far the scores of a fit may be from those that are kept: root mean square, in units of their own deviation."""
+FEATURES_TOLERANCE = 1e-2
+"""The same for the features of an extractor, which may compute in half precision."""
 LABELS = 0.02
 """Share of the labels that may differ: of examples between two classes, which rounding decides."""
 FULL = 32767
@@ -57,52 +62,52 @@ class FitPrint(Record):
         apart, spread = float(np.sqrt(np.mean((mine - theirs) ** 2))), float(mine.std())
         return apart / spread if spread else apart / (float(np.abs(mine).max()) or 1.0)
 
-    def agrees(self, other: FitPrint) -> bool:
+    def agrees(self, other: FitPrint, tolerance: float = TOLERANCE) -> bool:
         """Return whether another fit came out as this one, up to rounding."""
         if len(self.labels) != len(other.labels):
             return False
-        moved = sum(one != another for one, another in zip(self.labels, other.labels, strict=True))
-        return moved <= LABELS * len(self.labels) and self.distance(other) <= TOLERANCE
+        moved = sum(mine != theirs for mine, theirs in zip(self.labels, other.labels, strict=True))
+        return moved <= max(1, LABELS * len(self.labels)) and self.distance(other) <= tolerance
 
 
 class Behaviour(Record):
-    """What one setting of a learner does on the fixed task, at each epsilon; what a fit refuses, in its own words."""
+    """What a component does on fixed inputs; where it refuses one, its own words."""
 
-    task: str  # which of the fixed tasks it was fitted on; empty where none can hold the setting
-    fits: dict[str, FitPrint | str]  # by epsilon
-    not_covered: str = Field(default="", exclude_if=lambda value: not value)  # why there are no fits
+    task: str  # of a learner, the fixed task that it was fitted on; of an extractor, its version and its weights
+    fits: dict[str, FitPrint | str]  # of a learner by epsilon, of an extractor by the kind of images
+    not_covered: str = Field(default="", exclude_if=lambda value: not value)  # why there are none
 
-    def agrees(self, other: Behaviour) -> bool:
+    def agrees(self, other: Behaviour, tolerance: float = TOLERANCE) -> bool:
         """Return whether another code does the same, up to rounding; of what is not covered nobody knows."""
         if self.not_covered or other.not_covered or (self.task, self.fits.keys()) != (other.task, other.fits.keys()):
             return False
-        return all(_alike(fit, other.fits[epsilon]) for epsilon, fit in self.fits.items())
+        return all(_alike(fit, other.fits[name], tolerance) for name, fit in self.fits.items())
 
 
-def _alike(one: FitPrint | str, another: FitPrint | str) -> bool:
-    if isinstance(one, str) or isinstance(another, str):
-        return isinstance(one, str) and isinstance(another, str)
-    return one.agrees(another)
+def _alike(first: FitPrint | str, second: FitPrint | str, tolerance: float) -> bool:
+    if isinstance(first, str) or isinstance(second, str):
+        return isinstance(first, str) and isinstance(second, str)
+    return first.agrees(second, tolerance)
 
 
 class Code(Record):
-    """What a result states of the code that made it, as far as its learner goes."""
+    """What a result states of the code of a component: the digests of dpbench's core and of its plugin."""
 
     dpbench: str
-    learner: str
+    plugin: str
 
     @classmethod
-    def stated(cls, made: Mapping[str, Any]) -> Code | None:
+    def stated(cls, made: Mapping[str, Any], role: str) -> Code | None:
         """Return the code that a result names in `provenance.code`; None where it does not."""
-        core, learner = made.get("dpbench"), made.get("learner")
-        return cls(dpbench=core, learner=learner) if isinstance(core, str) and isinstance(learner, str) else None
+        core, plugin = made.get("dpbench"), made.get(role)
+        return cls(dpbench=core, plugin=plugin) if isinstance(core, str) and isinstance(plugin, str) else None
 
 
 class Fingerprint(Record):
-    """What one setting does, and every code that does it."""
+    """What a component does with one choice of settings, and every code that does it."""
 
     settings: dict[str, Any]
-    codes: tuple[int, ...]  # places in `LearnerFingerprints.codes`
+    codes: tuple[int, ...]  # places in `ComponentFingerprints.codes`
     behaviour: Behaviour
 
 
@@ -111,94 +116,114 @@ class Choices(Record):
 
     asked: dict[str, Any]  # None where it is left
     codes: tuple[int, ...]
-    chosen: dict[str, Any]  # by the task and the epsilon: settings, or its refusal
+    chosen: dict[str, Any]  # by the task and the epsilon: settings, or `refused`
 
 
-class LearnerFingerprints(Record):
-    """All that is known of one learner."""
+class ComponentFingerprints(Record):
+    """All that is known of one learner or extractor, or of the core, whose `Code.plugin` and settings are empty."""
 
     schema_version: Literal[1] = 1
-    learner: str
+    kind: Fingerprinted
+    name: str
     codes: tuple[Code, ...] = ()
     prints: tuple[Fingerprint, ...] = ()
     choices: tuple[Choices, ...] = ()
 
-    def same(self, settings: Mapping[str, Any], asked: Mapping[str, Any], first: Code, second: Code) -> bool | None:
-        """Return whether two codes do the same with these settings, and choose alike where settings were left open.
+    @property
+    def tolerance(self) -> float:
+        """How far two behaviours may be apart."""
+        return FEATURES_TOLERANCE if self.kind == "extractor" else TOLERANCE
 
-        None where no fingerprint of one of them is kept, or the task does not cover the settings.
+    def same(self, settings: Mapping[str, Any], first: Code, second: Code) -> bool | None:
+        """Return whether two codes do the same with these settings.
+
+        None where no fingerprint of one of them is kept, or none covers the settings.
         """
-        pairs = [self._together([one for one in self.prints if one.settings == settings], first, second)]
-        if None in asked.values():
-            pairs.append(self._together([one for one in self.choices if one.asked == asked], first, second))
-        if False in pairs:
-            return False
-        return None if None in pairs else True
+        found = [self.behaviour(settings, code) for code in (first, second)]
+        if found[0] is None or found[1] is None or found[0].not_covered or found[1].not_covered:
+            return None
+        return found[0] is found[1] or found[0].agrees(found[1], self.tolerance)
 
-    def _together(self, kept: Iterable[Fingerprint | Choices], first: Code, second: Code) -> bool | None:
-        places = [self.codes.index(code) if code in self.codes else -1 for code in (first, second)]
-        known: dict[int, Fingerprint | Choices] = {}
-        for one in kept:
-            if isinstance(one, Fingerprint) and one.behaviour.not_covered:
-                continue
-            known |= dict.fromkeys(set(places) & set(one.codes), one)
-        found = [known.get(place) for place in places]
-        return None if None in found else found[0] is found[1]
+    def same_choices(self, asked: Mapping[str, Any], first: Code, second: Code) -> bool | None:
+        """Return whether two codes choose alike for settings that are left open; None where that is not kept."""
+        if None not in asked.values():
+            return True
+        found = [self.chosen(asked, code) for code in (first, second)]
+        return None if None in found else found[0] == found[1]
 
-    def behaviour_of(self, settings: Mapping[str, Any], code: Code) -> Behaviour | None:
+    def behaviour(self, settings: Mapping[str, Any], code: Code) -> Behaviour | None:
         """Return what a code does with these settings, where that is kept."""
-        place = self.codes.index(code) if code in self.codes else -1
-        found = (one.behaviour for one in self.prints if one.settings == settings and place in one.codes)
+        place, key = self._place(code), key_of(settings)
+        found = (kept.behaviour for kept in self.prints if place in kept.codes and key_of(kept.settings) == key)
         return next(found, None)
 
-    def with_behaviour(self, settings: Mapping[str, Any], behaviour: Behaviour, code: Code) -> LearnerFingerprints:
+    def chosen(self, asked: Mapping[str, Any], code: Code) -> dict[str, Any] | None:
+        """Return what a code chooses for these settings, where that is kept."""
+        place, key = self._place(code), key_of(asked)
+        return next((kept.chosen for kept in self.choices if place in kept.codes and key_of(kept.asked) == key), None)
+
+    def with_behaviour(self, settings: Mapping[str, Any], behaviour: Behaviour, code: Code) -> ComponentFingerprints:
         """Return the fingerprints with one more: beside the code that does the same, or on its own."""
         kept, place = self._with_code(code)
         prints = list(kept.prints)
-        for number, one in enumerate(prints):
-            if one.settings == settings and (one.behaviour.agrees(behaviour) or one.behaviour == behaviour):
-                prints[number] = one.model_copy(update={"codes": tuple(sorted({*one.codes, place}))})
+        for number, known in enumerate(prints):
+            alike = known.behaviour == behaviour or known.behaviour.agrees(behaviour, self.tolerance)
+            if alike and key_of(known.settings) == key_of(settings):
+                prints[number] = known.model_copy(update={"codes": tuple(sorted({*known.codes, place}))})
                 break
         else:
             prints.append(Fingerprint(settings=dict(settings), codes=(place,), behaviour=behaviour))
         return kept.model_copy(update={"prints": tuple(prints)})
 
-    def with_choices(self, asked: Mapping[str, Any], chosen: Mapping[str, Any], code: Code) -> LearnerFingerprints:
+    def with_choices(self, asked: Mapping[str, Any], chosen: Mapping[str, Any], code: Code) -> ComponentFingerprints:
         """Return the fingerprints with what a code chooses for these settings."""
         kept, place = self._with_code(code)
         choices = list(kept.choices)
-        for number, one in enumerate(choices):
-            if one.asked == asked and one.chosen == chosen:
-                choices[number] = one.model_copy(update={"codes": tuple(sorted({*one.codes, place}))})
+        for number, known in enumerate(choices):
+            if key_of(known.asked) == key_of(asked) and known.chosen == chosen:
+                choices[number] = known.model_copy(update={"codes": tuple(sorted({*known.codes, place}))})
                 break
         else:
             choices.append(Choices(asked=dict(asked), codes=(place,), chosen=dict(chosen)))
         return kept.model_copy(update={"choices": tuple(choices)})
 
-    def _with_code(self, code: Code) -> tuple[LearnerFingerprints, int]:
+    def _place(self, code: Code) -> int:
+        return self.codes.index(code) if code in self.codes else -1
+
+    def _with_code(self, code: Code) -> tuple[ComponentFingerprints, int]:
         if code in self.codes:
-            return self, self.codes.index(code)
+            return self, self._place(code)
         return self.model_copy(update={"codes": (*self.codes, code)}), len(self.codes)
 
     def write(self, folder: Path) -> Path:
-        """Write the file of this learner into `folder`, atomically, and return it.
+        """Write the file of this component below `folder`, atomically, and return it.
 
         Raises:
             OutputError: the folder cannot be written.
         """
-        return storage.write(self, folder / f"{self.learner}.json")
+        return storage.write(self, _file(folder, self.kind, self.name))
 
 
-def read_fingerprints(folder: Path, learner: str) -> LearnerFingerprints:
-    """Return what a folder has of a learner; of one that it lacks, nothing.
+def read_fingerprints(folder: Path, kind: Fingerprinted, name: str) -> ComponentFingerprints:
+    """Return what a folder has of a component; of one that it lacks, nothing.
 
     Raises:
         DataError: the file does not fit.
     """
-    file = folder / f"{learner}.json"
-    return storage.read(LearnerFingerprints, file) if file.is_file() else LearnerFingerprints(learner=learner)
+    file = _file(folder, kind, name)
+    return storage.read(ComponentFingerprints, file) if file.is_file() else ComponentFingerprints(kind=kind, name=name)
+
+
+def fingerprint_folder() -> Path:
+    """Return the folder of fingerprints that comes with dpbench, or that of the leaderboard in the current folder."""
+    folders = [PACKAGE / "fingerprints", PACKAGE.parent / "leaderboard" / "fingerprints"]
+    return next((folder for folder in folders if folder.is_dir()), Path("leaderboard") / "fingerprints")
+
+
+def _file(folder: Path, kind: Fingerprinted, name: str) -> Path:
+    return folder / "core.json" if kind == "core" else folder / f"{kind}s" / f"{name}.json"
 
 
 def key_of(settings: Mapping[str, Any]) -> str:
-    """Return settings as one text, by which they are found again."""
-    return json.dumps(settings, sort_keys=True)
+    """Return settings as one text, by which they are found again; records spell infinity as text."""
+    return json.dumps(settings, sort_keys=True).replace('"Infinity"', "Infinity")

@@ -13,7 +13,17 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[2]
-TAKEN = ("dpbench.records.fingerprints", "dpbench.harness.fingerprint", "dpbench.board.fingerprinting")
+TAKEN = (
+    "dpbench.records.fingerprints",
+    "dpbench.registry.same_code",
+    "dpbench.harness.fingerprints",
+    "dpbench.harness.fingerprints.core",
+    "dpbench.harness.fingerprints.tasks",
+    "dpbench.harness.fingerprints.learners",
+    "dpbench.harness.fingerprints.extractors",
+    "dpbench.harness.fingerprints.taking",
+    "dpbench.board.fingerprinting",
+)
 
 
 def main(results: Path, folder: Path) -> None:
@@ -21,7 +31,8 @@ def main(results: Path, folder: Path) -> None:
     _add_record()
     for name in TAKEN:
         importlib.import_module(name.rpartition(".")[0])
-        spec = spec_from_file_location(name, HERE.joinpath(*name.split(".")).with_suffix(".py"))
+        place = HERE.joinpath(*name.split("."))
+        spec = spec_from_file_location(name, place / "__init__.py" if place.is_dir() else place.with_suffix(".py"))
         if spec is None or spec.loader is None:
             raise ImportError(name)
         module = module_from_spec(spec)
@@ -31,7 +42,7 @@ def main(results: Path, folder: Path) -> None:
     from dpbench.board.fingerprinting import refresh
 
     for done in refresh(results, folder, registry.load()):
-        print(f"{done.learner}: {len(done.prints)} settings, {len(done.choices)} choices", flush=True)
+        print(f"{done.kind} {done.name}: {len(done.prints)} settings, {len(done.choices)} choices", flush=True)
 
 
 def _add_record() -> None:

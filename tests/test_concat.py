@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from dpbench_lab.inspect.report import make_request
 from dpbench_plugins.extractors.pixels import Pixels
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +35,6 @@ from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import boards
 from dpbench.registry.components import build, resolve, write_component
-from dpbench.studies.inspect.report import make_request
 from dpbench.support.untrusted import read_toml
 from dpbench.sweep import read_grid
 from dpbench.testing.checking import check_laws

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from dpbench_lab.explain.ladder import explain
 from torch import Tensor
 
 import dpbench
@@ -26,7 +27,6 @@ from dpbench.privacy.purity.guard import Guard
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry, load
-from dpbench.studies.explain.ladder import explain
 from dpbench.testing import LearnerLaws
 
 START: dict[int, Tensor] = {}

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from dpbench_lab.museum.strangers import extend_registry
 from dpbench_plugins.datasets.sklearn import Digits
 from pydantic import ValidationError
 from rich.console import Console
@@ -33,7 +34,6 @@ from dpbench.data.groups import check_groups, keep_test_groups
 from dpbench.data.survey import survey
 from dpbench.errors import DataError, LawBroken
 from dpbench.harness.run import run
-from dpbench.museum.strangers import extend_registry
 from dpbench.records.board import find_board
 from dpbench.records.group_counts import read_counts, sum_by_class
 from dpbench.records.groups import accuracy_by_group, find_ceiling, group_accuracies, price_by_group, write_groups

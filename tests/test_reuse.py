@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from dpbench_lab.advise.folder import open_public
 from dpbench_plugins.datasets.image_folders import ImageFolder
 from dpbench_plugins.extractors.pixels import Pixels
 from PIL import Image
@@ -31,7 +32,6 @@ from dpbench.errors import LawBroken, OutputError
 from dpbench.harness.roles import assign
 from dpbench.records.protocol import SplitRule
 from dpbench.records.spec import make_spec
-from dpbench.studies.advise.folder import open_public
 from dpbench.support import progress
 from dpbench.testing import DatasetLaws
 from tests.test_cli import Output, called
@@ -238,7 +238,7 @@ def test_advise_reads_what_a_folder_reads_and_names_it_alike(tmp_path: Path, kin
     for split, name in (("train", "a"), ("train", "b"), ("test", "a"), ("test", "b")):
         write(tmp_path / split / name / f"1.{ending}", 1)
         Image.open(tmp_path / split / name / f"1.{ending}").convert(kind).save(tmp_path / split / name / f"1.{ending}")
-    from dpbench.studies.advise.folder import READER, read_image
+    from dpbench_lab.advise.folder import READER, read_image
 
     images = ImageFolder(str(tmp_path)).load().train.images
     assert isinstance(images, Records)

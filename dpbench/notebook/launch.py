@@ -154,8 +154,8 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
     Raises:
         SpecError: the file is no sweep, or has no [plot] table.
     """
-    from dpbench.studies.figures.collect import collect
-    from dpbench.studies.figures.draw import draw
+    from dpbench_lab.figures.collect import collect
+    from dpbench_lab.figures.draw import draw
 
     return draw(collect(Path(sweep), None if results is None else Path(results), load()))
 

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from dpbench.records.result import Result
     from dpbench.registry import Registry
 
-app = typer.Typer(
-    help="The leaderboard: check, add, verify, build, diff, export, serve and publish.", no_args_is_help=True
-)
+app = typer.Typer(help="The leaderboard: check, add, verify, build, export, serve and publish.", no_args_is_help=True)
 app.command("serve")(publish.serve)
 app.command("publish")(publish.publish)
 
 Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
 LEADERBOARD = Path("leaderboard")  # see `board.folder`
+DIFF_IS_DEPRECATED = (
+    "dpbench: dpbench leaderboard diff is deprecated and will be removed in version 0.4. Use git diff --no-index OLD "
+    "NEW, or git diff COMMIT -- leaderboard/leaderboard.json."
+)
 
 
 @app.callback()
@@ -220,11 +222,12 @@ def diff(
     after: Annotated[Path, typer.Argument(help="The later leaderboard.json.")],
     as_json: flags.Json = False,
 ) -> None:
-    """Show which entries, means and ranks changed between two leaderboard.json files."""
+    """Show which entries, means and ranks changed between two files. Deprecated: use git diff."""
     from dpbench.board.diff import diff as changes
     from dpbench.board.index import Index
 
     found = changes(Index.read(before), Index.read(after))
+    print(DIFF_IS_DEPRECATED, file=sys.stderr)
     if as_json:
         print(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
         return

@@ -27,7 +27,7 @@ from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry, load
 from dpbench.testing import LearnerLaws
-from tests.worlds import fit_input
+from tests.helpers.worlds import fit_input
 
 START: dict[int, Tensor] = {}
 LAW = "test_keeps_nothing_from_one_fit_to_the_next"

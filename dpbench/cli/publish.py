@@ -7,11 +7,14 @@ import sys
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpbench.cli import interrupt
+
+if TYPE_CHECKING:
+    from dpbench.site.extras import Extras
 
 Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
 
@@ -37,6 +40,12 @@ UP = "../"  # from the documentation to the site
 Docs = Annotated[bool, typer.Option("--docs/--no-docs", help="Also build the documentation, if possible.")]
 
 
+def load_extras(context: typer.Context) -> Extras:
+    """Return what is added to pages: `dpbench.main` says what loads it."""
+    found: Extras = context.find_root().obj()
+    return found
+
+
 def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], None] | None:
     """Return what builds the documentation into a folder of the site, or None where it is not wanted or cannot be."""
     from dpbench.docs import build, build_cached
@@ -45,14 +54,14 @@ def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], N
 
     if not wanted:
         return None
-    command = context.find_root().command
+    command, extras = context.find_root().command, load_extras(context)
     try:
         with status("Building the documentation (about a minute)"):
-            build_cached(command, root=UP)
+            build_cached(command, root=UP, extras=extras)
     except DocsMissing as error:
         print(f"The site was built without documentation. {error}", file=sys.stderr)
         return None
-    return functools.partial(build, command=command, root=UP)
+    return functools.partial(build, command=command, root=UP, extras=extras)
 
 
 def publish(
@@ -82,7 +91,7 @@ def publish(
         if not target.startswith(HUB):
             read_published_digests(Path(target))  # a place that does not fit is said before the documentation is built
         made = None if target.startswith(HUB) else documentation(context, wanted=docs)
-        changes = publish_to(target, root, plugins, made, dry_run=dry_run)
+        changes = publish_to(target, root, plugins, made, extras=load_extras(context), dry_run=dry_run)
     except KeyboardInterrupt:
         interrupt.say(f"{target} contains either the old site or the complete new one.")
         raise typer.Exit(interrupt.CODE) from None

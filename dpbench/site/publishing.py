@@ -14,6 +14,7 @@ from dpbench.records.board import board_files
 from dpbench.records.packed import read_record
 from dpbench.registry import Registry
 from dpbench.site import build_site, github_pages, upload
+from dpbench.site.extras import NOTHING, Extras
 from dpbench.site.github_pages import Changes
 from dpbench.site.layout import source
 from dpbench.site.readme import card
@@ -22,7 +23,13 @@ HUB = "hf:"
 
 
 def publish(
-    target: str, root: Path, plugins: Registry, docs: Callable[[Path], None] | None = None, *, dry_run: bool = False
+    target: str,
+    root: Path,
+    plugins: Registry,
+    docs: Callable[[Path], None] | None = None,
+    *,
+    extras: Extras = NOTHING,
+    dry_run: bool = False,
 ) -> Changes:
     """Put the page of the leaderboard `root` into the folder `target`, or its data into `hf:OWNER/NAME`.
 
@@ -42,7 +49,7 @@ def publish(
     if hub:
         return upload.upload(target.removeprefix(HUB), _files(index, root), dry_run=dry_run)
     with tempfile.TemporaryDirectory() as folder:
-        build_site(index, root, Path(folder) / "site", plugins, docs)
+        build_site(index, root, Path(folder) / "site", plugins, docs, extras)
         return github_pages.put(Path(folder) / "site", Path(target), dry_run=dry_run)
 
 

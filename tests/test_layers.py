@@ -22,8 +22,8 @@ SOURCES = sorted((HOUSE.folder / ROOT).rglob("*.py"))
 PLUGIN_SOURCES = sorted(PLUGINS.rglob("*.py"))
 OURS = {ROOT, "dpbench_lab"}
 FLOORS = 13
-"""From errors to the program: errors, support, privacy, records, data, registry, harness, sweep, board, site, docs, cli,
-main."""
+"""From errors to the program: errors, support, privacy, records, data, registry, harness, sweep, board, site, docs,
+cli, main."""
 
 
 def _place(file: Path) -> str:

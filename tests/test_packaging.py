@@ -147,7 +147,7 @@ def test_the_wheel_brings_the_plugins_and_works(wheel: Path, tmp_path: Path) -> 
     assert boards and boards <= names
     papers = {f"dpbench_lab/claims/papers/{file.name}" for file in (readme.LEADERBOARD / "claims").iterdir()}
     assert len(papers) > 40 and papers <= names
-    assert "dpbench_plugins/learners/networks/randp-wrn16-4.safetensors" in names
+    assert "dpbench_plugins/networks/randp-wrn16-4.safetensors" in names
 
     code = "import dpbench, sys; print(dpbench.__file__, file=sys.stderr); from dpbench.cli import main; main()"
     listed = json.loads(_run(sys.executable, "-P", "-c", code, "list", "--json", PYTHONPATH=str(content)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dpbench_plugins.extractors.randp.draws import Draws
+from dpbench_plugins.extractors.random_images.draws import Draws
 
 
 def frequencies(size: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, interpolate, pad
 
-from dpbench_plugins.extractors.randp.draws import Draws
-from dpbench_plugins.extractors.randp.random_fields import power_law
+from dpbench_plugins.extractors.random_images.draws import Draws
+from dpbench_plugins.extractors.random_images.random_fields import power_law
 
 CHANNELS = 32
 START = 4  # pixels of the constant that every generator grows from

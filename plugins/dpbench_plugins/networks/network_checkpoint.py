@@ -55,7 +55,7 @@ class Checkpoint:
         if about.get("format") != FORMAT or "network" not in about:
             raise DataError(
                 f"Expected metadata format={FORMAT} and network=... in checkpoint {file}, got {about or 'none'}. "
-                "Write it with dpbench_plugins.learners.networks.network_checkpoint.Checkpoint."
+                "Write it with dpbench_plugins.networks.network_checkpoint.Checkpoint."
             )
         return cls(about["network"], state, about)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from torch import Tensor
 
 from dpbench import SpecError
-from dpbench_plugins.extractors.randp.dead_leaves import DeadLeaves
-from dpbench_plugins.extractors.randp.statistical import StatisticalImages
-from dpbench_plugins.extractors.randp.stylegan import StyleGANImages
+from dpbench_plugins.extractors.random_images.dead_leaves import DeadLeaves
+from dpbench_plugins.extractors.random_images.statistical import StatisticalImages
+from dpbench_plugins.extractors.random_images.stylegan import StyleGANImages
 
 Generator = Callable[[Tensor], Tensor]
 """Image numbers (n,) int64 -> (n, 3, size, size) float32 in [0, 1]; image i depends only on the seed and i."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpbench_plugins.extractors.randp.draws import Draws
-from dpbench_plugins.extractors.randp.random_fields import frequencies
+from dpbench_plugins.extractors.random_images.draws import Draws
+from dpbench_plugins.extractors.random_images.random_fields import frequencies
 
 ORIENTATIONS = 4
 ROUNDS = 3  # of imposing one statistic after the other; Baradad et al. take 10

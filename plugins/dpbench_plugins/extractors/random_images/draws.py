@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from dpbench_plugins.learners.networks.views import hash_seeds
+from dpbench_plugins.networks.views import hash_seeds
 
 _BITS = 23  # of each uniform number; with one half added float32 holds it exactly
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpbench_plugins.extractors.randp.draws import Draws
-from dpbench_plugins.extractors.randp.random_fields import power_law
+from dpbench_plugins.extractors.random_images.draws import Draws
+from dpbench_plugins.extractors.random_images.random_fields import power_law
 
 SMALLEST, LARGEST = 0.03, 1.0  # radii, as shares of the image's side
 LEAVES = 400  # dropped on an image; what none of them covers belongs to one more, behind all

@@ -126,7 +126,8 @@ def build(
         from dpbench.site import build_site
 
         out = site or root / "site"
-        build_site(index, root, out, plugins, publish.documentation(context, wanted=docs))
+        made = publish.documentation(context, wanted=docs)
+        build_site(index, root, out, plugins, made, publish.load_extras(context))
         print(f"Wrote {out}")
 
 

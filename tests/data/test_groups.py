@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from dpbench_lab.museum.strangers import extend_registry
 from dpbench_plugins.datasets.sklearn import Digits
 from pydantic import ValidationError
 from rich.console import Console
@@ -47,6 +46,7 @@ from dpbench.site.report import render_report
 from dpbench.testing import DatasetLaws
 from tests.cli.test_cli import Output, called
 from tests.helpers import boards
+from tests.helpers.strangers import extend_registry
 from tests.site.test_site import filed
 
 FEW = 12  # images of the small group

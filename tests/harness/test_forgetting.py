@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from dpbench_lab.explain.ladder import explain
 from torch import Tensor
 
 import dpbench
@@ -307,7 +306,10 @@ def test_an_audited_fit_leaves_nothing_behind() -> None:
         audit(spec(), canaries=8, plugins=with_learner(KeepsInAModule))
 
 
+@pytest.mark.lab
 def test_an_explanation_lifts_fits_that_leave_nothing_behind() -> None:
+    from dpbench_lab.explain.ladder import explain
+
     class KeepsWithoutNoise(Sums):
         """Keeps what it can tell to be no private run: the sums are whole."""
 

@@ -11,12 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from dpbench_lab.inspect import machines, spectrum
-from dpbench_lab.inspect.inspection import inspect
-from dpbench_lab.inspect.margins import collect_by_class, largest_margin, margins
-from dpbench_lab.inspect.panels import write_plot
-from dpbench_lab.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
-from dpbench_lab.inspect.separability import pairs, separability, xi
 from PIL import Image
 from pydantic import ValidationError
 from torch import Tensor
@@ -24,6 +18,12 @@ from torch import Tensor
 from dpbench import DataError, Dataset, Extractor, Learner, SpecError, Split, Splits
 from dpbench.errors import DpbenchError, OutputError
 from dpbench.registry import Registration, Registry
+from dpbench_lab.inspect import machines, spectrum
+from dpbench_lab.inspect.inspection import inspect
+from dpbench_lab.inspect.margins import collect_by_class, largest_margin, margins
+from dpbench_lab.inspect.panels import write_plot
+from dpbench_lab.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
+from dpbench_lab.inspect.separability import pairs, separability, xi
 from tests.helpers import gallery
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from dpbench_lab.inspect.inspection import inspect
 from dpbench_lab.inspect.prediction import predict
 from dpbench_lab.inspect.report import Inspection, Pair, Range, Separability, Spectrum, make_request

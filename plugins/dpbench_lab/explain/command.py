@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from dpbench.cli import flags
-from dpbench.cli.output import check_outputs, report_interrupt, write_record
+from dpbench.cli.output import report_interrupt
 from dpbench.cli.request import split_components
 from dpbench.errors import SpecError
 from dpbench.records.metrics import TITLES
 from dpbench.records.spec import make_spec
+from dpbench_lab.output import check_outputs, write_record
 
 if TYPE_CHECKING:
     from dpbench.records.result import Interval

@@ -47,7 +47,7 @@ from dpbench.testing import LearnerLaws
 from dpbench_lab.explain.lifting import Protection, lifted
 from dpbench_lab.museum.exhibits.elections import Committee, Prototypes, Stumps
 from dpbench_lab.museum.strangers import extend_registry, prepare_learner, run_learner
-from tests.worlds import curator_over, private_rows
+from tests.helpers.worlds import curator_over, private_rows
 
 DELTA = 1e-5
 

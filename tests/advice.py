@@ -13,7 +13,7 @@ import numpy as np
 
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result
-from dpbench.studies.advise.forecast import (
+from dpbench_lab.advise.forecast import (
     EXPERIENCE,
     LEARNERS,
     Basis,

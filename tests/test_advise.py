@@ -18,9 +18,9 @@ from sklearn.datasets import load_digits
 from dpbench import Records
 from dpbench.harness.roles import cut
 from dpbench.records.protocol import SplitRule
-from dpbench.studies.advise.advice import REHEARSED
-from dpbench.studies.advise.folder import list_training
-from dpbench.studies.advise.forecast import Forecaster, Question, read_experience
+from dpbench_lab.advise.advice import REHEARSED
+from dpbench_lab.advise.folder import list_training
+from dpbench_lab.advise.forecast import Forecaster, Question, read_experience
 from tests import advice, readme
 from tests.test_cli import Output, called, refusal
 

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.analysis import figure_data
+from dpbench.analysis.draw import draw
+from dpbench.analysis.figure_data import collect_tables
 from dpbench.analysis.plots import Position
 from dpbench.analysis.reader import read_results
 from dpbench.analysis.tables import arrange
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result
-from dpbench.studies.figures import collect, ready_made_sweeps
-from dpbench.studies.figures.collect import collect_tables
-from dpbench.studies.figures.draw import draw
+from dpbench.sweep import ready_made_sweeps
 from tests import readme
 from tests.test_cli import Output, called, refusal
 
@@ -110,5 +111,5 @@ def test_what_cannot_be_drawn_of_a_folder_is_one_sentence(
         capsys, "plot", board, "--results", board
     )
     assert f"Expected results in {tmp_path}, found none." in refusal(capsys, "plot", str(tmp_path))
-    monkeypatch.setattr(collect, "PANELS", 0)
+    monkeypatch.setattr(figure_data, "PANELS", 0)
     assert "Expected results of up to 0 protocols in digits-eps1, got 1." in refusal(capsys, "plot", board)

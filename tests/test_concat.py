@@ -34,7 +34,6 @@ from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import boards
 from dpbench.registry.components import build, resolve, write_component
-from dpbench.studies.inspect.report import make_request
 from dpbench.support.untrusted import read_toml
 from dpbench.sweep import read_grid
 from dpbench.testing.checking import check_laws
@@ -284,7 +283,10 @@ def test_check_holds_each_part_to_the_laws() -> None:
     assert "Expected images in /a+b" in str(folder["dataset imagefolder: loading repeats"])
 
 
+@pytest.mark.lab
 def test_an_inspection_takes_them_too() -> None:
+    from dpbench_lab.inspect.report import make_request
+
     asked = make_request({"extractor": JOINED}, (), read_private=False, pairs=50, svm_c=100.0)
     assert str(asked.spec.extractor) == str(asked.extractor) == JOINED
 

@@ -13,6 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from dpbench import registry
+from dpbench.analysis.axis import x_axis
+from dpbench.analysis.draw import COLOURS, draw, write_figure
+from dpbench.analysis.figure_data import FigureData
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
 from dpbench.harness.run import run
@@ -20,13 +23,11 @@ from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
-from dpbench.site.figure_page import figure_of
-from dpbench.studies.figures import literature, ready_made_sweeps
-from dpbench.studies.figures.axis import x_axis
-from dpbench.studies.figures.collect import FigureData, collect
-from dpbench.studies.figures.draw import COLOURS, draw, write_figure
-from dpbench.studies.reproduce.catalogue import studies
-from dpbench.sweep import Grid, read_grid
+from dpbench.sweep import Grid, read_grid, ready_made_sweeps
+from dpbench_lab.figures import literature
+from dpbench_lab.figures.collect import collect
+from dpbench_lab.reproduce.catalogue import studies
+from dpbench_lab.reproduce.page import figure_of
 from tests import readme
 
 SWEEP = """
@@ -121,7 +122,7 @@ def test_a_file_goes_before_a_ready_sweep_and_a_folder_does_not(
     monkeypatch.chdir(tmp_path)
     named = Path("pillar-figure-4")
     named.mkdir()
-    assert ready_made_sweeps.find(named) == ready_made_sweeps.HERE / "pillar-figure-4.toml"
+    assert ready_made_sweeps.find(named) == ready_made_sweeps.FOLDER / "pillar-figure-4.toml"
     named.rmdir()
     named.touch()
     assert ready_made_sweeps.find(named) == named

@@ -33,7 +33,6 @@ from dpbench.data.groups import check_groups, keep_test_groups
 from dpbench.data.survey import survey
 from dpbench.errors import DataError, LawBroken
 from dpbench.harness.run import run
-from dpbench.museum.strangers import extend_registry
 from dpbench.records.board import find_board
 from dpbench.records.group_counts import read_counts, sum_by_class
 from dpbench.records.groups import accuracy_by_group, find_ceiling, group_accuracies, price_by_group, write_groups
@@ -46,6 +45,7 @@ from dpbench.site import build_site
 from dpbench.site.report import render_report
 from dpbench.testing import DatasetLaws
 from tests import boards
+from tests.strangers import extend_registry
 from tests.test_board_site import filed
 from tests.test_cli import Output, called
 

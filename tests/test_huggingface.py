@@ -12,8 +12,9 @@ import datasets
 import numpy as np
 import pyarrow.parquet
 import pytest
-from dpbench_plugins.datasets import huggingface as dpbench_huggingface
-from dpbench_plugins.datasets.huggingface import Cifar10, HuggingFace
+from dpbench_plugins.datasets import hub_files
+from dpbench_plugins.datasets.cifar10 import Cifar10
+from dpbench_plugins.datasets.huggingface import HuggingFace
 from PIL import Image
 
 from dpbench import DataError, DataMissing, SpecError, registry
@@ -321,7 +322,7 @@ class Hub:
 
     def __init__(self, patch: pytest.MonkeyPatch, answer: Any) -> None:
         self.answer, self.asked = answer, dict[str, Any]()
-        patch.setattr(dpbench_huggingface, "_go_offline_unless_reachable", lambda hub_id: None)
+        patch.setattr(hub_files, "_go_offline_unless_reachable", lambda hub_id: None)
         patch.setattr(datasets, "load_dataset", self)
 
     def __call__(self, hub_id: str, **which: Any) -> Any:

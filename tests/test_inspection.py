@@ -18,12 +18,12 @@ from torch import Tensor
 from dpbench import DataError, Dataset, Extractor, Learner, SpecError, Split, Splits
 from dpbench.errors import DpbenchError, OutputError
 from dpbench.registry import Registration, Registry
-from dpbench.studies.inspect import machines, spectrum
-from dpbench.studies.inspect.inspection import inspect
-from dpbench.studies.inspect.margins import collect_by_class, largest_margin, margins
-from dpbench.studies.inspect.panels import write_plot
-from dpbench.studies.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
-from dpbench.studies.inspect.separability import pairs, separability, xi
+from dpbench_lab.inspect import machines, spectrum
+from dpbench_lab.inspect.inspection import inspect
+from dpbench_lab.inspect.margins import collect_by_class, largest_margin, margins
+from dpbench_lab.inspect.panels import write_plot
+from dpbench_lab.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
+from dpbench_lab.inspect.separability import pairs, separability, xi
 from tests import gallery
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")

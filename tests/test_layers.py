@@ -17,12 +17,13 @@ from tests.layers import ROOT, House
 
 HOUSE = House(Path(dpbench.__file__).parent.parent)
 PLUGINS = HOUSE.folder / "plugins"
-EXHIBITS = HOUSE.folder / ROOT / "museum" / "exhibits"
+EXHIBITS = PLUGINS / "dpbench_lab" / "museum" / "exhibits"
 SOURCES = sorted((HOUSE.folder / ROOT).rglob("*.py"))
 PLUGIN_SOURCES = sorted(PLUGINS.rglob("*.py"))
-FLOORS = 12
-"""From errors to the command line: errors, support, privacy, records, data, registry, harness, sweep, studies, site,
-docs, cli."""
+OURS = {ROOT, "dpbench_lab"}
+FLOORS = 13
+"""From errors to the program: errors, support, privacy, records, data, registry, harness, sweep, board, site, docs,
+cli, main."""
 
 
 def _place(file: Path) -> str:
@@ -51,6 +52,14 @@ PLANTS = {
                              "dpbench.harness.fit imports dpbench.cli, which does not lie below it"),
     "a circle of files": ("records/protocol.py", "def late() -> None:\n    from dpbench.records.spec import Spec\n",
                           "circle: dpbench.records.spec -> dpbench.records.protocol -> dpbench.records.spec"),
+    "the lab": ("site/pages.py", "from dpbench_lab.pages import EXTRAS\n",
+                "dpbench.site.pages imports dpbench_lab.pages, of the lab"),
+    "the lab in a function": ("harness/run.py", "def late() -> None:\n    import dpbench_lab.explain.ladder\n",
+                              "dpbench.harness.run imports dpbench_lab.explain.ladder, of the lab"),
+    "the lab for types": ("cli/output.py", "if TYPE_CHECKING:\n    from dpbench_lab.inspect import report\n",
+                          "dpbench.cli.output imports dpbench_lab.inspect, of the lab"),
+    "the lab by its text": ("board/build.py", "import_module('dpbench_lab')\n",
+                            "dpbench.board.build imports dpbench_lab, of the lab"),
     "an unknown package": ("attic/__init__.py", "", "attic has no place in LAYERS"),
     "an unknown package that is used": ("harness/fit.py", "import dpbench.attic\n",
                                         "dpbench.harness.fit imports dpbench.attic, which does not lie below it"),
@@ -98,18 +107,6 @@ def test_no_room_has_the_name_of_something_public_which_it_would_hide() -> None:
     } == set()
 
 
-def test_no_run_comes_by_the_museum() -> None:
-    for start in (
-        "dpbench.cli.run",
-        "dpbench.cli.sweep",
-        "dpbench.sweep.worker",
-        "dpbench.notebook",
-        "dpbench.board.add",
-    ):
-        assert [one for one in HOUSE.reached(f"{ROOT}.{start}") if one.startswith("dpbench.museum")] == []
-    assert "dpbench.museum.tour" in HOUSE.reached("dpbench.cli.museum")
-
-
 TEXT = {"read_text", "write_text"}
 
 
@@ -123,14 +120,14 @@ def test_every_text_file_is_read_and_written_as_utf_8_whatever_the_locale() -> N
     assert found == []
 
 
-@pytest.mark.parametrize("folder", [PLUGINS, EXHIBITS], ids=lambda folder: str(folder.name))
+@pytest.mark.parametrize("folder", [PLUGINS / "dpbench_plugins", EXHIBITS], ids=lambda folder: str(folder.name))
 def test_a_plugin_imports_only_the_contract(folder: Path) -> None:
     for file in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                assert not [one.name for one in node.names if one.name.partition(".")[0] == ROOT], _place(file)
-            elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == ROOT:
-                own = folder == EXHIBITS and str(node.module).startswith("dpbench.museum.exhibits")
+                assert not [one.name for one in node.names if one.name.partition(".")[0] in OURS], _place(file)
+            elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] in OURS:
+                own = folder == EXHIBITS and str(node.module).startswith("dpbench_lab.museum.exhibits")
                 names = {one.name for one in node.names}
                 assert own or (node.module == ROOT and names <= {*contract.__all__}), _place(file)
 
@@ -160,6 +157,21 @@ def _loads_pickle(file: Path) -> Iterator[str]:
                 yield ast.unparse(node)
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["list"]], ids=" ".join)
+def test_help_and_the_list_import_neither_torch_nor_pandas(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from dpbench.main import main
+try:
+    main({arguments!r})
+except SystemExit as ended:
+    heavy = {{"torch", "pandas"}} & set(sys.modules)
+    sys.exit(f"imports {{heavy}}" if heavy or ended.code else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 LIGHT = (
     "dpbench",
     "dpbench.records.result",
@@ -170,8 +182,9 @@ LIGHT = (
     "dpbench.board.index",
     "dpbench.board.build",
     "dpbench.board.add",
-    "dpbench.studies.inspect.report",
-    "dpbench.cli",
+    "dpbench_lab.inspect.report",
+    "dpbench.cli.commands",
+    "dpbench_lab.commands",
 )
 
 

@@ -323,7 +323,7 @@ def test_the_own_modules_of_a_built_in_learner_are_the_plugins_and_not_the_comma
     own = import_own(load().components["learner"]["dp-randp"].cls)
     assert own.names == {"dpbench_plugins"}
     names = {module.__name__ for module in own.whole}
-    assert {"dpbench_plugins.learners.networks.network_checkpoint", "dpbench_plugins.theory.learners.sspp"} <= names
+    assert {"dpbench_plugins.networks.network_checkpoint", "dpbench_plugins.theory.learners.sspp"} <= names
 
 
 CLASSMETHOD = """

@@ -13,12 +13,12 @@ import pytest
 import torch
 from dpbench_plugins.learners.networks import DPRandP, DPSGDNet, NetworkLearner
 from dpbench_plugins.learners.networks.gradients import Gradients, Layout, Trains
-from dpbench_plugins.learners.networks.models import build, draw_parameters
-from dpbench_plugins.learners.networks.network_checkpoint import FORMAT, Checkpoint, find_checkpoint
+from dpbench_plugins.learners.networks.optimisers import OptimiserName
 from dpbench_plugins.learners.networks.randp import TABLE
-from dpbench_plugins.learners.networks.scratch import OptimiserName
 from dpbench_plugins.learners.networks.training import Phase, Training
-from dpbench_plugins.learners.networks.views import Views
+from dpbench_plugins.networks.models import build, draw_parameters
+from dpbench_plugins.networks.network_checkpoint import FORMAT, Checkpoint, find_checkpoint
+from dpbench_plugins.networks.views import Views
 from safetensors.torch import save_file
 from torch import Tensor
 

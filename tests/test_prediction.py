@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from dpbench.studies.inspect.inspection import inspect
-from dpbench.studies.inspect.prediction import predict
-from dpbench.studies.inspect.report import Inspection, Pair, Range, Separability, Spectrum, make_request
+from dpbench_lab.inspect.inspection import inspect
+from dpbench_lab.inspect.prediction import predict
+from dpbench_lab.inspect.report import Inspection, Pair, Range, Separability, Spectrum, make_request
 
 
 def _found(xi: tuple[float, ...], gamma: float) -> Separability:

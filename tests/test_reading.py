@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from dpbench_plugins.datasets.digits import read_table
 from dpbench_plugins.datasets.image_folders.imagefolder import ImageFolder
-from dpbench_plugins.datasets.sklearn import Digits, read_table
+from dpbench_plugins.datasets.sklearn import Digits
 from PIL import Image
 from torch import Tensor
 

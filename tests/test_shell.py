@@ -19,7 +19,6 @@ from dpbench.data.survey import survey
 from dpbench.harness import run as running
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.prepare import PreparedRun
-from dpbench.records import museum
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result, Tuning
 from dpbench.registry import load
@@ -150,8 +149,8 @@ def test_any_command_that_is_interrupted_says_so(monkeypatch: pytest.MonkeyPatch
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(museum, "read", interrupted)
-    assert called("museum") == 130
+    monkeypatch.setattr("dpbench.cli.components.load", interrupted)
+    assert called("list") == 130
     assert capsys.readouterr().err == "dpbench: Interrupted. Nothing more is written; finished work is kept.\n"
 
 

@@ -126,7 +126,8 @@ def build(
         from dpbench.site import build_site
 
         out = site or root / "site"
-        build_site(index, root, out, plugins, publish.documentation(context, wanted=docs))
+        made = publish.documentation(context, wanted=docs)
+        build_site(index, root, out, plugins, made, publish.load_extras(context))
         print(f"Wrote {out}")
 
 
@@ -198,6 +199,22 @@ def exchange(
     for file in write_curves(boards or [], root, device, _plugins()):
         print(f"Wrote {file}")
     print("Run dpbench leaderboard build to convert each entry into a number of labels.")
+
+
+@app.command()
+def fingerprint(root: Root = LEADERBOARD) -> None:
+    """Record what the installed code computes for all settings of the results, so that versions can be compared.
+
+    Each learner is fitted on small synthetic data. Fingerprints that are there already are kept.
+    """
+    from dpbench.board.fingerprinting import refresh
+
+    folder, codes = root / "fingerprints", 0
+    for done in refresh(root / "results", folder, _plugins()):
+        codes = max(codes, len(done.codes))
+        print(f"{done.kind} {done.name}: {_count(len(done.prints), 'fingerprint')}, {_count(len(done.codes), 'code')}")
+    if not codes:
+        raise SpecError(f"Expected results in {root / 'results'}, found none. Name a leaderboard's folder with --root.")
 
 
 @app.command()

@@ -14,7 +14,7 @@ from dpbench.cli import flags
 from dpbench.cli.output import report_interrupt
 from dpbench.cli.summary import show_summary
 from dpbench.errors import SpecError
-from dpbench.studies.figures import ready_made_sweeps
+from dpbench.sweep import ready_made_sweeps
 from dpbench.sweep.cell_files import STATES, TO_RUN
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def sweep(
     file: Annotated[
         Path,
         typer.Argument(
-            help="TOML file with fixed keys and a grid of axes, or a ready-made sweep (dpbench plot --help lists them)."
+            help="TOML file with fixed keys and a grid of axes, or a ready-made sweep (dpbench list figures)."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,

@@ -1,4 +1,4 @@
-"""Pages that nobody writes: the reference, by Sphinx's autodoc and typer's own generator, and the museum's matrix."""
+"""Pages that nobody writes: the reference, by Sphinx's autodoc and typer's own generator."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dpbench import contract, notebook, receipts
-from dpbench.museum import matrix
 from dpbench.privacy.mechanisms.table import mechanisms
-from dpbench.records import museum
 from dpbench.registry import KINDS
 
 if TYPE_CHECKING:
@@ -39,7 +37,6 @@ def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
         + _module("dpbench.privacy")
         + mechanism_claims(),
         "reference/errors.rst": _titled("Errors") + _module("dpbench.errors"),
-        "explanation/museum.md": matrix.page(museum.read()).replace("\n### ", "\n## "),
     }
 
 

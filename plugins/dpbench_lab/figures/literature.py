@@ -1,0 +1,43 @@
+"""Results that papers report, to draw beside those of dpbench: `published.json`, in percent as printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dpbench.analysis.figure_data import Series
+from dpbench.analysis.plots import Plot
+from dpbench.errors import SpecError
+from dpbench.support.messages import unknown_name
+from dpbench.support.validation import Record
+
+FILE = Path(__file__).parent / "published.json"
+
+
+class Literature(Record):
+    """All of `published.json`."""
+
+    papers: dict[str, str]  # short name -> authors, title, year
+    series: dict[str, Series]  # accuracies on test splits; the paper of each is a key of `papers`
+
+
+def read() -> Literature:
+    """Return the published results that come with dpbench."""
+    return Literature.model_validate_json(FILE.read_bytes())
+
+
+def choose_series(plot: Plot, origin: str) -> Sequence[Series]:
+    """Return the series that a plot names.
+
+    Raises:
+        SpecError: a series does not exist, or the plot does not show accuracy, which all of them report.
+    """
+    series = read().series
+    for key in plot.published:
+        if key not in series:
+            raise SpecError(unknown_name("published series", key, series, f"[plot] of {origin}"))
+    if plot.published and plot.metric != "accuracy":
+        raise SpecError(
+            f"Expected metric = 'accuracy' with published series in [plot] of {origin}: papers report that."
+        )
+    return [series[key] for key in plot.published]

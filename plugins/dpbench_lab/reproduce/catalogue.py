@@ -1,0 +1,81 @@
+"""Every table, figure and theorem of the papers, and how it is run here: `catalogue.toml`. Imports stay light."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from dpbench.errors import UnknownName
+from dpbench.support.messages import unknown_name
+from dpbench.support.validation import Record
+from dpbench.sweep import ready_made_sweeps
+
+FILE = Path(__file__).parent / "catalogue.toml"
+At = dict[str, float | str]  # axis -> value, as in `figures.literature.Point`
+
+
+class Order(Record):
+    """A sentence of the paper, or of its theorem, that says what lies above what, where it prints no numbers."""
+
+    says: str
+    higher: At
+    lower: At
+
+
+class Study(Record):
+    """One table or figure of a paper, or of a theorem of its."""
+
+    name: str = Field(pattern=r"^[a-z0-9.-]+$")
+    paper: str
+    place: str
+    shows: str
+    published: tuple[str, ...] = ()  # series of `published.json`
+    other_features: tuple[str, ...] = ()  # series on features that nothing here stands for: listed, not compared
+    orders: tuple[Order, ...] = ()
+    rate: bool = False  # a theorem's: the bound that the sweep's [plot] draws
+    outside: tuple[At, ...] = ()  # cells where the theorem's conditions fail: shown, not compared
+    finding: str = ""  # what was found of a theorem, in one sentence
+    sweep: str | None = None  # the ready-made sweep that measures it
+    inspection: Literal["xi", "margin"] | None = None  # or what `dpbench inspect` measures
+    differs: str = ""  # in the protocol that runs here
+    missing: str = ""  # what has to be brought for what does not run here
+    because: str = ""  # why it does not hold, or holds in order only, where somebody looked
+    nothing: str = ""  # why there is nothing to measure, such as a diagram
+
+    @model_validator(mode="after")
+    def _complete(self) -> Study:
+        runs = self.sweep or self.inspection
+        if runs and not (self.published or self.orders or self.rate):
+            raise ValueError("what is measured is compared with nothing")
+        if self.rate and not (self.sweep and self.finding):
+            raise ValueError("a theorem's rate needs a sweep, and a sentence that says what was found")
+        if not (runs or self.missing or self.nothing):
+            raise ValueError("nothing says why it is not run")
+        return self
+
+
+def studies() -> tuple[Study, ...]:
+    """Return the catalogue, in its order."""
+    content = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return tuple(Study(**one) for one in content["study"])
+
+
+def is_other_sweep(name: str) -> bool:
+    """Return whether a name is that of no study, and of a sweep: a file, or a ready-made one."""
+    studied = name in {study.name for study in studies()}
+    return not studied and (Path(name).is_file() or name in ready_made_sweeps.names())
+
+
+def find(name: str) -> Study:
+    """Return the study of this name.
+
+    Raises:
+        UnknownName: there is none; lists them.
+    """
+    known = {study.name: study for study in studies()}
+    if name not in known:
+        raise UnknownName(unknown_name("table or figure", name, known))
+    return known[name]

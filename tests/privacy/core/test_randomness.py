@@ -182,7 +182,12 @@ def test_the_draws_of_a_step_take_two_digests_and_one_generator(monkeypatch: pyt
 
     def note(name: str) -> None:
         honest = getattr(chance, name)
-        monkeypatch.setattr(chance, name, lambda key: made.append(name) or honest(key))
+
+        def noted(key: object) -> object:
+            made.append(name)
+            return honest(key)
+
+        monkeypatch.setattr(chance, name, noted)
 
     note("_digest")
     note("_generator")

@@ -21,8 +21,8 @@ from PIL import Image
 import dpbench
 from dpbench import registry
 from dpbench.cli import main
+from dpbench.cli.given import split_components
 from dpbench.cli.program import app
-from dpbench.cli.request import split_components
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result

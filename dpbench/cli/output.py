@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Inspection
 
 Plotted = TypeVar("Plotted", "Explanation", "Inspection")
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 PATIENCE = 4.0  # seconds for a pool of processes to end; most need two
 
 

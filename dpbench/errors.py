@@ -38,6 +38,8 @@ _LISTED = 20  # complaints
 class DpbenchError(Exception):
     """Base class of all errors that dpbench raises on purpose. The text is meant for the user."""
 
+    final: bool = False  # a question was refused, or state was left behind: no other fit may make up for this one
+
 
 class SpecError(DpbenchError):
     """A flag, key or option that does not fit."""
@@ -77,6 +79,8 @@ class NotPerExample(PrivacyError):
 
 class NotPure(PrivacyError):
     """A row function that keeps state."""
+
+    final = True
 
 
 class AccountantsDisagree(PrivacyError):

@@ -10,6 +10,9 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+
+from dpbench.records.packed import find_records
+from dpbench.records.result import Result
 from dpbench_lab.advise.forecast import (
     EXPERIENCE,
     LEARNERS,
@@ -19,9 +22,6 @@ from dpbench_lab.advise.forecast import (
     question_of,
     read_experience,
 )
-
-from dpbench.records.packed import find_records
-from dpbench.records.result import Result
 
 RESULTS = Path(__file__).parent.parent / "leaderboard" / "results"
 GUIDE = "class-means"

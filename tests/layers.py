@@ -31,15 +31,21 @@ LAYERS = (
     ("notebook", "site"),
     ("docs",),
     ("cli",),
+    ("main",),
     (ROOT,),
 )
+DOORS = {("dpbench.cli", "dpbench.main")}
+"""Imports that may point up: the entry point of environments from before version 0.3 is `dpbench.cli:main`."""
+LAB = "dpbench_lab"
+LAB_DOORS = {"dpbench.main", "dpbench.notebook.launch"}
+"""What may import the lab: the program, which adds its commands and pages, and `dpbench.figure`, a public name."""
 RANK: Mapping[str, int] = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}
 
 
 def room(module: str) -> str:
     """Return the room that a module belongs to: the first part of its name below `dpbench`, or the ring.
 
-    `python -m dpbench` is the command line by another door.
+    `python -m dpbench` is the program by another door.
 
     >>> room("dpbench.privacy.core.plan"), room("dpbench.board.verify.checks"), room("dpbench")
     ('privacy.core', 'board', 'dpbench')
@@ -47,7 +53,7 @@ def room(module: str) -> str:
     _, *parts = module.split(".")
     if parts[:1] == [RINGS] and len(parts) > 1:
         return f"{RINGS}.{parts[1]}"
-    return "cli" if parts == ["__main__"] else parts[0] if parts else ROOT
+    return "main" if parts == ["__main__"] else parts[0] if parts else ROOT
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,9 @@ class House:
     @cached_property
     def imports(self) -> dict[str, set[str]]:
         """The modules of dpbench that each module imports, wherever in the file."""
-        return {name: set(self._imported(file)) for name, file in self.files.items()}
+        return {
+            name: {one for one in self._imported(file) if (name, one) not in DOORS} for name, file in self.files.items()
+        }
 
     @cached_property
     def rooms(self) -> dict[str, set[str]]:
@@ -97,7 +105,7 @@ class House:
         return f"{package}.{name}" if inner.with_suffix(".py").is_file() or inner.is_dir() else package
 
     def complaints(self) -> Iterator[str]:
-        """Yield every room without a place, every import that points up, and every circle of files or rooms."""
+        """Yield every room without a place, every import that points up or to the lab, and every circle."""
         for unknown in sorted(self.rooms.keys() - RANK.keys()):
             yield f"{unknown} has no place in LAYERS"
         for name, imported in self.imports.items():
@@ -105,6 +113,10 @@ class House:
             for one in sorted(imported):
                 if room(one) != room(name) and RANK.get(room(one), len(LAYERS)) >= mine:
                     yield f"{name} imports {one}, which does not lie below it"
+        for name, file in self.files.items():
+            if name not in LAB_DOORS:
+                imported_here = _imported_names(file.read_text(encoding="utf-8"))
+                yield from (f"{name} imports {one}, of the lab" for one in sorted(imported_here) if _within(one, LAB))
         for graph in (self.imports, self.rooms):
             try:
                 tuple(TopologicalSorter(graph).static_order())
@@ -147,5 +159,22 @@ def _imports(text: str) -> tuple[ast.Import | ast.ImportFrom | ast.Call, ...]:
     )
 
 
+def _imported_names(text: str) -> set[str]:
+    """Return the modules that a source imports, as it writes them."""
+    found: set[str] = set()
+    for node in _imports(text):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(str(node.module))
+        else:
+            found |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
+    return found
+
+
 def _own(name: str) -> bool:
-    return name.partition(".")[0] == ROOT
+    return _within(name, ROOT)
+
+
+def _within(name: str, package: str) -> bool:
+    return name.partition(".")[0] == package

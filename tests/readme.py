@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-
-from dpbench_lab.figures import literature
-from dpbench_lab.inspect.prediction import predict
-from dpbench_lab.inspect.report import Inspection, Prediction
-from dpbench_lab.reproduce.document import count_compared, coverage
+from typing import TYPE_CHECKING
 
 from dpbench import registry
 from dpbench.board.index import Entry, Index, Standing
@@ -27,7 +23,6 @@ from dpbench.records.result import Interval, Result
 from dpbench.site.overall import count_data_sets, overall
 from dpbench.site.view import uncorrected
 from tests import (
-    advice,
     distance_tables,
     forgeries,
     fresh,
@@ -37,6 +32,9 @@ from tests import (
     receipt_loops,
     unit_tables,
 )
+
+if TYPE_CHECKING:
+    from dpbench_lab.inspect.report import Prediction
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "dpbench" / "docs"
@@ -311,6 +309,8 @@ def figure_table() -> str:
 
 def public_table() -> str:
     """Return accuracy against the amount of public data, from the results of `pillar-table-2b`."""
+    from dpbench_lab.figures import literature
+
     series = literature.read().series["pillar-table-2b-supervised"]
     printed = {(one.at["dataset"], one.at["public_fraction"]): f"{one.percent:.2f}" for one in series.points}
     lines = ["| dataset | public images | measured | published |", "|---|---|---|---|"]
@@ -325,6 +325,8 @@ def public_table() -> str:
 
 def without_data_table() -> str:
     """Return accuracy against epsilon of features that saw no photograph, from the results of `dp-randp-table-4`."""
+    from dpbench_lab.figures import literature
+
     found: dict[float, dict[str, str]] = {}
     for result in _results("dp-randp-table-4"):
         extractor = result.spec.extractor.name
@@ -425,6 +427,8 @@ def _needed(measured: list[tuple[int, float]], wanted: float) -> float:
 
 def verdicts_table() -> str:
     """Return the verdict on each theorem that has a figure, and what was found, in a sentence."""
+    from dpbench_lab.reproduce.document import count_compared, coverage
+
     lines = ["| figure | compared | verdict | finding |", "|---|---|---|---|"]
     for one in coverage(LEADERBOARD, registry.load()):
         if one.study.finding:
@@ -432,8 +436,18 @@ def verdicts_table() -> str:
     return "\n".join(lines)
 
 
+def advice_table() -> str:
+    """Return how well `dpbench advise` predicts the boards, each from all others."""
+    from tests import advice
+
+    return advice.table()
+
+
 def predicted(dataset: str) -> tuple[tuple[int, ...], int, Prediction]:
     """Return the k that were inspected of a dataset, its dimensions, and what PILLAR's theorem makes of each k."""
+    from dpbench_lab.inspect.prediction import predict
+    from dpbench_lab.inspect.report import Inspection
+
     extractor = "pixels" if dataset == "digits" else "efficientnet-lite0"
     (file,) = (LEADERBOARD / "inspections").glob(f"inspection-{dataset}-{extractor}-*.json")
     found = Inspection.model_validate_json(file.read_text(encoding="utf-8"))
@@ -503,7 +517,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     ),
     "calibration-labels": lambda: label_tables.scores(_results("public-labels"), "ece", _said),
     "prototypes": partial(scores_table, "prototypes", "balanced_accuracy"),
-    "advice": advice.table,
+    "advice": advice_table,
     "unit-epsilons": lambda: unit_tables.epsilons(_results("price-of-the-unit")),
     "unit-price": lambda: unit_tables.price(_results("price-of-the-unit")),
     "unit-promise": lambda: unit_tables.promise(_results("price-of-the-unit")),

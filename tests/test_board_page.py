@@ -12,6 +12,7 @@ import pytest
 
 from dpbench.board.distance import distances
 from dpbench.board.index import Entry, Index
+from dpbench.main import load_extras
 from dpbench.records.board import find_board
 from dpbench.records.search import SelectionRule
 from dpbench.site import build_site
@@ -37,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         standings[place] = standing.model_copy(update={"entries": tuple(map(_named, enumerate(standing.entries)))})
     standings.append(standing_of(find_board(OPEN), []))
     index = Index(ranking="By the mean.", distances=distances(standings), standings=tuple(standings))
-    build_site(index, root, root / "site")
+    build_site(index, root, root / "site", extras=load_extras())
     return root / "site"
 
 
@@ -249,10 +250,8 @@ def _pages(site: Path) -> list[str]:
         "learners/pillar",
         "data",
         "datasets/cifar10",
-        "figures",
-        "claims",
         "audits",
-        "museum",
+        *(section.path.removesuffix(".html") for section in load_extras().sections),
         "compare",
         "cite",
         "epsilon-0.1",

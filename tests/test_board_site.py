@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from email.message import Message
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
-from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Lift, Stage
-from dpbench_lab.museum.tour import EXHIBITS
 from PIL import Image
 
 from dpbench.analysis.formats import percent_at_most
@@ -26,9 +24,7 @@ from dpbench.board.index import Entry, Index, Origin, Role, Standing
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
-from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result
-from dpbench.records.spec import make_spec
 from dpbench.records.stated_plan import Privacy
 from dpbench.registry import KINDS, load
 from dpbench.site import build_site, layout, prose, text, view
@@ -610,45 +606,6 @@ def test_tables_can_be_downloaded_and_hold_what_the_index_holds(index: Index, tm
         assert [row["file"] for row in rows] == [entry.file for entry in index.standings[0].entries]
 
 
-def _explanation(learner: str) -> Explanation:
-    def at(mean: float) -> Interval:
-        return Interval(mean=mean, low=mean - 0.01, high=mean + 0.01)
-
-    ladder = [Lift(stage=stage, score=at(0.6), points=at(0.05)) for stage in get_args(Stage)]
-    one = LearnerExplanation(
-        learner=Component(name=learner),
-        digest="0" * 64,
-        epsilon=0.5,
-        private=at(0.5),
-        ladder=tuple(ladder),
-        rest=at(0.02),
-        alone=(),
-    )
-    spec = make_spec({"learner": "pillar", "epsilon": 0.5}, "the test")
-    return Explanation(
-        digest="1" * 64, specs=(spec,), private=1294, public=144, test=359, ceiling=Component(name="non-private"),
-        score=at(0.8), learners=(one,), digests={}, seconds=1.0, components={}, provenance={},
-    )  # fmt: skip
-
-
-def test_a_learners_page_shows_what_privacy_costs_it_where_that_was_explained(index: Index, tmp_path: Path) -> None:
-    mine, other = (entry.learner for entry in index.standings[0].entries[1:3])
-    _explanation(mine).write(tmp_path / "explanations")
-    build_site(index, tmp_path, tmp_path / "site")
-    page = (tmp_path / "site" / "learners" / f"{mine}.html").read_text(encoding="utf-8")
-    assert page.count('<td class="number">+5.00</td>') == len(get_args(Stage))
-    assert "+2.00" in page and 'class="picture"' in page
-    assert 'class="picture"' not in (tmp_path / "site" / "learners" / f"{other}.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("said", ["{", "{}", '{"kind": "result"}'])
-def test_an_explanation_that_is_none_is_named(index: Index, tmp_path: Path, said: str) -> None:
-    (tmp_path / "explanations").mkdir()
-    (tmp_path / "explanations" / "bad.json").write_text(said, encoding="utf-8")
-    with pytest.raises(DataError, match=r"Expected an explanation in .*bad\.json"):
-        build_site(index, tmp_path, tmp_path / "site")
-
-
 def test_the_documentation_stands_beside_the_board_where_it_is_built_along(index: Index, tmp_path: Path) -> None:
     def docs(folder: Path) -> None:
         folder.mkdir()
@@ -777,16 +734,6 @@ def test_a_repository_is_that_of_the_environment_or_of_the_metadata_else_pages_s
     assert "from a clone of https://example.org/metadata\n" in home()
     monkeypatch.setenv("DPBENCH_REPOSITORY", "https://example.org/environment")
     assert "from a clone of https://example.org/environment\n" in home()
-
-
-def test_the_museum_tells_of_every_exhibit_what_it_does_where_it_was_found_and_its_code(
-    index: Index, tmp_path: Path
-) -> None:
-    build_site(index, tmp_path, tmp_path / "site")
-    page = html.unescape((tmp_path / "site" / "museum.html").read_text(encoding="utf-8"))
-    for one in EXHIBITS:
-        story = page.split(f'<div id="{one.name}">')[1].split("</details>", maxsplit=1)[0]
-        assert one.code in story and "Where it comes from:" in story and "What catches it:" in story
 
 
 def test_every_installed_component_has_what_to_cite(index: Index, tmp_path: Path) -> None:

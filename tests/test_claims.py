@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 from dp_accounting import get_epsilon_gaussian
-from dpbench_lab.claims.catalogue import FIELDS, Claim, Paper, find_catalogue, read_catalogue, read_paper
-from dpbench_lab.claims.page import claims_page
-from dpbench_lab.claims.verdict import RECORD, Verdict, digest, judge, judge_all, read_record, remarks, write_record
 
 from dpbench.board.index import Index
 from dpbench.cli import main
@@ -23,6 +20,9 @@ from dpbench.errors import SpecError
 from dpbench.registry import load
 from dpbench.site.context import Site
 from dpbench.site.render import renderer
+from dpbench_lab.claims.catalogue import FIELDS, Claim, Paper, find_catalogue, read_catalogue, read_paper
+from dpbench_lab.claims.page import PAGE
+from dpbench_lab.claims.verdict import RECORD, Verdict, digest, judge, judge_all, read_record, remarks, write_record
 
 CATALOGUE = Path(__file__).parent.parent / "leaderboard" / "claims"
 PAPERS = read_catalogue(CATALOGUE)
@@ -334,7 +334,8 @@ def test_a_leaderboard_without_a_catalogue_gets_that_of_the_package(tmp_path: Pa
 
 def site_of(root: Path) -> str:
     site = Site.of(Index(ranking="", standings=()), root, load(), docs=False)
-    return claims_page(site, renderer(site.settings)).decode()
+    ((_, page),) = PAGE.files(site, renderer(site.settings, (PAGE.package,)))
+    return page.decode()
 
 
 def test_the_page_shows_every_claim_with_its_sources_and_the_counts(root: Path) -> None:

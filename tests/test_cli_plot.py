@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from dpbench_lab.figures import collect
-from dpbench_lab.figures.collect import collect_tables
-from dpbench_lab.figures.draw import draw
 
+from dpbench.analysis import figure_data
+from dpbench.analysis.draw import draw
+from dpbench.analysis.figure_data import collect_tables
 from dpbench.analysis.plots import Position
 from dpbench.analysis.reader import read_results
 from dpbench.analysis.tables import arrange
@@ -111,5 +111,5 @@ def test_what_cannot_be_drawn_of_a_folder_is_one_sentence(
         capsys, "plot", board, "--results", board
     )
     assert f"Expected results in {tmp_path}, found none." in refusal(capsys, "plot", str(tmp_path))
-    monkeypatch.setattr(collect, "PANELS", 0)
+    monkeypatch.setattr(figure_data, "PANELS", 0)
     assert "Expected results of up to 0 protocols in digits-eps1, got 1." in refusal(capsys, "plot", board)

@@ -12,7 +12,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from dpbench_lab.inspect.report import make_request
 from dpbench_plugins.extractors.pixels import Pixels
 from hypothesis import given
 from hypothesis import strategies as st
@@ -284,7 +283,10 @@ def test_check_holds_each_part_to_the_laws() -> None:
     assert "Expected images in /a+b" in str(folder["dataset imagefolder: loading repeats"])
 
 
+@pytest.mark.lab
 def test_an_inspection_takes_them_too() -> None:
+    from dpbench_lab.inspect.report import make_request
+
     asked = make_request(spec(JOINED, learner="public-only"), (), read_private=False, pairs=50, svm_c=100.0)
     assert str(asked.spec.extractor) == str(asked.extractor) == JOINED
 

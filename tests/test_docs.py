@@ -22,7 +22,7 @@ import dpbench
 from dpbench import registry
 from dpbench.cli import main
 from dpbench.cli.given import split_components
-from dpbench.cli.program import app
+from dpbench.main import build
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result
@@ -35,7 +35,7 @@ TESTS = 'pip install -e ".[test,offline]" && pytest'
 NOTEBOOK = "how-to/notebook.md"
 CI = "how-to/run.md"  # of the others every night
 RUN = [page for page in readme.PAGES if page.commands() and page is not readme.README]
-COMMANDS = typer.main.get_command(app)
+COMMANDS = typer.main.get_command(build())
 CODED = [page for page in readme.PAGES if page.code()]
 
 
@@ -256,6 +256,7 @@ def test_a_page_uses_the_terms_of_the_glossary(page: readme.Page) -> None:
     assert {word: f"say {known[word]}" for word in said} == {}
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.name)
 def test_the_tables_of_a_page_are_those_of_the_committed_results(page: readme.Page) -> None:
     assert page.with_tables() == page.text, "python -m tests.readme writes them"

@@ -12,11 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_lab.explain.chart import figure, stairs
-from dpbench_lab.explain.command import _show
-from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Signal
-from dpbench_lab.explain.ladder import _dimensions, explain
-from dpbench_lab.explain.lifting import Protection, Step, lifted, observed, signals
 from rich.console import Console
 from torch import Tensor
 
@@ -24,6 +19,11 @@ from dpbench import Blocks, Chunk, Curator, RankOne, Release, registry
 from dpbench.errors import SpecError
 from dpbench.harness.run import run
 from dpbench.records.spec import make_spec
+from dpbench_lab.explain.chart import figure, stairs
+from dpbench_lab.explain.command import _show
+from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Signal
+from dpbench_lab.explain.ladder import _dimensions, explain
+from dpbench_lab.explain.lifting import Protection, Step, lifted, observed, signals
 from tests.test_cli import Output, called, refusal
 from tests.worlds import curator_over, private_rows
 

@@ -9,16 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dpbench_lab.figures import literature
-from dpbench_lab.figures.axis import x_axis
-from dpbench_lab.figures.collect import FigureData, collect
-from dpbench_lab.figures.draw import COLOURS, draw, write_figure
-from dpbench_lab.figures.page import figure_of
-from dpbench_lab.reproduce.catalogue import studies
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from dpbench import registry
+from dpbench.analysis.axis import x_axis
+from dpbench.analysis.draw import COLOURS, draw, write_figure
+from dpbench.analysis.figure_data import FigureData
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
 from dpbench.harness.run import run
@@ -27,6 +24,10 @@ from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
 from dpbench.sweep import Grid, read_grid, ready_made_sweeps
+from dpbench_lab.figures import literature
+from dpbench_lab.figures.collect import collect
+from dpbench_lab.reproduce.catalogue import studies
+from dpbench_lab.reproduce.page import figure_of
 from tests import readme
 
 SWEEP = """

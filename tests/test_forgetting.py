@@ -14,20 +14,19 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from dpbench_lab.explain.ladder import explain
 from torch import Tensor
 
 import dpbench
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.audit.audit_fit import audit
 from dpbench.errors import DpbenchError, LawBroken, NotPure
-from dpbench.harness.fitting import fit_isolated
+from dpbench.harness.fitting import fit_several
 from dpbench.harness.run import run
-from dpbench.privacy.purity.guard import Guard
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry, load
 from dpbench.testing import LearnerLaws
+from tests.worlds import fit_input
 
 START: dict[int, Tensor] = {}
 LAW = "test_keeps_nothing_from_one_fit_to_the_next"
@@ -278,7 +277,7 @@ def test_an_interruption_goes_on_as_one_and_what_was_left_behind_is_noted(end: t
     with pytest.raises(end):
         ran(KeepsAndIsStopped, seeds=1)
     with pytest.raises(NotPure, match="START"):  # in whatever state the second fit finds it
-        fit_isolated(KeepsAndIsStopped(), "fit", lambda learner: None, Guard(np.random.default_rng()))
+        fit_several([fit_input(KeepsAndIsStopped())], lambda _: [])
 
 
 def test_runs_of_a_private_search_find_nothing_of_each_other() -> None:
@@ -307,7 +306,10 @@ def test_an_audited_fit_leaves_nothing_behind() -> None:
         audit(spec(), canaries=8, plugins=with_learner(KeepsInAModule))
 
 
+@pytest.mark.lab
 def test_an_explanation_lifts_fits_that_leave_nothing_behind() -> None:
+    from dpbench_lab.explain.ladder import explain
+
     class KeepsWithoutNoise(Sums):
         """Keeps what it can tell to be no private run: the sums are whole."""
 
@@ -330,13 +332,10 @@ REPLAYS = {
 
 def test_whoever_makes_a_curator_fits_through_the_one_way() -> None:
     root = Path(dpbench.__file__).parent
-    binds, held = set(), set()
+    binds = set()
     for file in root.rglob("*.py"):
         place, nodes = file.relative_to(root).as_posix(), [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
         calls = {one.func.id for one in nodes if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
-        imports = {one.module for one in nodes if isinstance(one, ast.ImportFrom)}
         binds |= {place} if "bind" in calls and place not in REPLAYS else set()
-        ways = imports & {"dpbench.harness.fitting", "dpbench.harness.leftovers"}
-        held |= {place} if ways and calls & {"fit_isolated", "Leftovers"} else set()
-    assert binds - held == {"testing/learners.py"}  # whose fits go through `_fitted` of testing/worlds.py
-    assert held <= binds
+    laws = {"testing/learners.py", "testing/worlds.py"}  # over made-up rows: their fits go through `_fitted`
+    assert binds == {"harness/fitting.py", *laws}

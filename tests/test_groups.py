@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from dpbench_lab.museum.strangers import extend_registry
 from dpbench_plugins.datasets.sklearn import Digits
 from pydantic import ValidationError
 from rich.console import Console
@@ -46,6 +45,7 @@ from dpbench.site import build_site
 from dpbench.site.report import render_report
 from dpbench.testing import DatasetLaws
 from tests import boards
+from tests.strangers import extend_registry
 from tests.test_board_site import filed
 from tests.test_cli import Output, called
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dpbench_lab.advise.folder import list_training, read_image
 from dpbench_plugins.datasets.image_folders import ImageFolder
 
 from dpbench import DataError, DataMissing, Records, SpecError
@@ -158,7 +157,10 @@ def test_quiet_runs_and_folders_of_images_alone_say_nothing(scans: Path, tmp_pat
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.lab
 def test_advice_is_on_the_images_of_a_run_and_says_what_it_ignores(scans: Path, capsys: Output) -> None:
+    from dpbench_lab.advise.folder import list_training
+
     progress.say(nothing=False, everything=False)  # another test may have asked for quiet
     lay_out(scans, NOISE)
     files, labels, classes = list_training(scans)
@@ -173,7 +175,10 @@ def test_advice_is_on_the_images_of_a_run_and_says_what_it_ignores(scans: Path, 
     assert (labels == train.labels).all() and classes == dataset.classes
 
 
+@pytest.mark.lab
 def test_advice_shows_dicom_files_as_a_run_does(dicoms: Path) -> None:
+    from dpbench_lab.advise.folder import list_training, read_image
+
     files, *_ = list_training(dicoms)
     images = opened(dicoms).load().train.images
     assert [read_image(str(file)).tobytes() for file in files] == [images[n].tobytes() for n in range(len(files))]

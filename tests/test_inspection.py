@@ -11,12 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from dpbench_lab.inspect import machines, spectrum
-from dpbench_lab.inspect.inspection import inspect
-from dpbench_lab.inspect.margins import collect_by_class, largest_margin, margins
-from dpbench_lab.inspect.panels import write_plot
-from dpbench_lab.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
-from dpbench_lab.inspect.separability import pairs, separability, xi
 from PIL import Image
 from pydantic import ValidationError
 from torch import Tensor
@@ -25,6 +19,12 @@ from dpbench import DataError, Dataset, Extractor, Learner, SpecError, Split, Sp
 from dpbench.errors import DpbenchError, OutputError
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry
+from dpbench_lab.inspect import machines, spectrum
+from dpbench_lab.inspect.inspection import inspect
+from dpbench_lab.inspect.margins import collect_by_class, largest_margin, margins
+from dpbench_lab.inspect.panels import write_plot
+from dpbench_lab.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
+from dpbench_lab.inspect.separability import pairs, separability, xi
 from tests import gallery
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")

@@ -54,7 +54,9 @@ def test_the_package_runs_as_a_module() -> None:
 
 
 def test_dpbench_listens_before_it_imports_anything_heavy() -> None:
-    code = "import sys; from dpbench.cli import main; print(*{'typing', 'pydantic', 'numpy', 'typer'} & {*sys.modules})"
+    code = (
+        "import sys; from dpbench.main import main; print(*{'typing', 'pydantic', 'numpy', 'typer'} & {*sys.modules})"
+    )
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True,
                           env={**os.environ, "PYTHONPATH": str(Path(dpbench.__file__).parent.parent)})  # fmt: skip
     assert done.stdout == "\n"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+
+from dpbench.records.spec import make_spec
 from dpbench_lab.inspect.inspection import inspect
 from dpbench_lab.inspect.prediction import predict
 from dpbench_lab.inspect.report import Inspection, Pair, Range, Separability, Spectrum, make_request
-
-from dpbench.records.spec import make_spec
 
 
 def _found(xi: tuple[float, ...], gamma: float) -> Separability:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from dpbench_lab.museum.exhibits.honest_learners import HonestLearner
-from dpbench_lab.museum.strangers import run_learner
+from dpbench_plugins.learners.class_means import ClassMeans
 from sklearn.datasets import load_digits, load_wine
 
 from dpbench import Curator, Predict, PublicData
@@ -19,15 +18,16 @@ from dpbench.errors import PrivacyError
 from dpbench.harness.private_files import FilesRead, PrivateFiles
 from dpbench.privacy.purity.audit_events import judged_by
 from dpbench.support.paths import cache_folder
+from tests.strangers import run_learner
 
 REFUSED = "opened a file of the private dataset during the fit"
 
 
-def reads(does: Callable[[], object]) -> type[HonestLearner]:
-    """Return an honest learner that does something else before it fits, and swallows what is raised."""
+def reads(does: Callable[[], object]) -> type[ClassMeans]:
+    """Return a learner that does something else before it fits, and swallows what is raised."""
 
     @dataclass(frozen=True)
-    class Reads(HonestLearner):
+    class Reads(ClassMeans):
         def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
             with suppress(Exception):
                 does()
@@ -49,7 +49,7 @@ def test_cached_features_are_refused(fresh_cache: Path) -> None:
     def features() -> bytes:
         return next((cache_folder() / "features").rglob("features.npy")).read_bytes()
 
-    run_learner(HonestLearner)
+    run_learner(ClassMeans)
     assert features()
     with pytest.raises(PrivacyError, match=REFUSED):
         run_learner(reads(features))

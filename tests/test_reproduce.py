@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dpbench_lab.figures import literature
-from dpbench_lab.reproduce.catalogue import Study, find, studies
-from dpbench_lab.reproduce.document import cells, coverage, page, remarks
-from dpbench_lab.reproduce.measurements import Measurement, Rate
-from dpbench_lab.reproduce.verdict import Comparison, compare
 
 from dpbench import registry
 from dpbench.cli import main
 from dpbench.errors import DataError
 from dpbench.records.result import Interval
 from dpbench.sweep import ready_made_sweeps
+from dpbench_lab.figures import literature
+from dpbench_lab.reproduce.catalogue import Study, find, studies
+from dpbench_lab.reproduce.document import cells, coverage, page, remarks
+from dpbench_lab.reproduce.measurements import Measurement, Rate
+from dpbench_lab.reproduce.verdict import Comparison, compare
 from tests import readme
 
 ROOT = Path(__file__).parent.parent

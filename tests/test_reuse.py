@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from dpbench_lab.advise.folder import open_public
 from dpbench_plugins.datasets.image_folders import ImageFolder
 from dpbench_plugins.extractors.pixels import Pixels
 from PIL import Image
@@ -94,6 +93,8 @@ def with_another_public_share(photos: Path) -> None:
 
 
 def by_advise(photos: Path) -> None:
+    from dpbench_lab.advise.folder import open_public
+
     open_public(photos, SplitRule(0.25, 1.0, None, 0), Pixels(), CPU)
 
 
@@ -118,7 +119,8 @@ def with_three_images_more(photos: Path) -> None:
 @pytest.mark.parametrize(
     ("again", "count"),
     [
-        (with_patients, 0), (with_another_public_share, 0), (by_advise, 0), (with_other_labels, 0), (in_a_zip, 0),
+        (with_patients, 0), (with_another_public_share, 0), (with_other_labels, 0), (in_a_zip, 0),
+        pytest.param(by_advise, 0, marks=pytest.mark.lab),
         (with_three_images_more, 3),
     ],
 )  # fmt: skip
@@ -131,6 +133,7 @@ def test_only_new_images_are_extracted(
     assert sum(extracted[2:]) == count
 
 
+@pytest.mark.lab
 def test_a_run_extracts_what_advise_has_not(photos: Path, extracted: list[int]) -> None:
     by_advise(photos)
     features(ImageFolder(str(photos)))
@@ -210,6 +213,7 @@ def interrupted(*_: object) -> str:
     raise KeyboardInterrupt
 
 
+@pytest.mark.lab
 def test_a_damaged_entry_lends_no_row_and_is_named(
     photos: Path, fresh_cache: Path, extracted: list[int], capsys: Output
 ) -> None:
@@ -221,6 +225,7 @@ def test_a_damaged_entry_lends_no_row_and_is_named(
     assert capsys.readouterr().err.count("features.npy fails its checksum. Nothing of it is used.") == 1
 
 
+@pytest.mark.lab
 def test_features_of_two_versions_of_torch_are_not_mixed(
     photos: Path, extracted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +237,7 @@ def test_features_of_two_versions_of_torch_are_not_mixed(
     assert sum(extracted[3:]) == 2 * TRAIN + 3 - 10
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("kind", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
 def test_advise_reads_what_a_folder_reads_and_names_it_alike(tmp_path: Path, kind: str) -> None:
     ending = "tif" if kind == "CMYK" else "png"

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 import dpbench
 from dpbench.cli.given import Given, Taken
-from dpbench.cli.program import app
 from dpbench.cli.takes import takes
 from dpbench.errors import SpecError
+from dpbench.main import root_command
 from dpbench.records.place import Place
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.search import Search
@@ -192,7 +192,7 @@ def test_flags_go_before_a_file_and_both_before_the_defaults_of_a_command(tmp_pa
 
 
 def test_a_command_of_one_setting_has_that_flag_alone() -> None:
-    commands: Any = typer.main.get_command(app)
+    commands = root_command()
     flags = {flag for parameter in commands.commands["predict"].params for flag in parameter.opts}
     assert {flag for flag in flags if flag.startswith("--")} - {"--help"} == {"--device", "--json"}
 

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from dpbench_lab.museum import record as museum
 
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, cli
 from dpbench.data.survey import survey
@@ -150,8 +149,8 @@ def test_any_command_that_is_interrupted_says_so(monkeypatch: pytest.MonkeyPatch
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(museum, "read", interrupted)
-    assert called("museum") == 130
+    monkeypatch.setattr("dpbench.cli.components.load", interrupted)
+    assert called("list") == 130
     assert capsys.readouterr().err == "dpbench: Interrupted. Nothing more is written; finished work is kept.\n"
 
 

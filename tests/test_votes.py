@@ -4,41 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import ClassVar, cast
 
 import numpy as np
 import pytest
 import torch
-from dpbench_lab.museum.exhibits.elections import Committee
-from dpbench_lab.museum.strangers import prepare_learner, run_learner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench import (
-    Budget,
     Chunk,
-    Curator,
-    Learner,
-    Planned,
-    Predict,
-    PublicData,
     Release,
     SpecError,
-    Task,
     Teacher,
-    gaussian_sigma,
 )
-from dpbench.audit.audit_fit import audit_of
-from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
+from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.tuning.simulated import simulated
 from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.mechanisms import votes
-from dpbench.privacy.mechanisms.votes import ShardAssignment, add, deal
-from dpbench.records.audit import PARTS
-from dpbench.testing import LearnerLaws
+from dpbench.privacy.mechanisms.votes import add, deal
 from tests.worlds import curator_over, note, private_rows
 
 QUERIES = torch.randn(12, 5, generator=torch.Generator().manual_seed(1))
@@ -275,66 +259,6 @@ def test_stand_ins_vote_in_fewer_shards_of_the_real_size() -> None:
     curator = simulated(curator_over(private_rows(400), PLAN).curator, {}, weight=10.0)
     answer = curator.noisy_votes(one_each, QUERIES, release="votes", shards=50)
     assert torch.equal(answer, torch.tensor([50.0, 0, 0]).expand(12, -1))
-
-
-# whole runs
-
-
-@dataclasses.dataclass(frozen=True)
-class Confident(Committee):
-    """Answers where many teachers agree."""
-
-    name: ClassVar[str] = "confident"
-
-    def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:
-        return [Release("largest", relative_noise=2.0), Release("votes")]
-
-    def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        queries, classes = public.x[: self.queries], curator.task.classes
-        counts = curator.noisy_votes(
-            nearest, queries, release="votes", shards=self.shards, confident="largest", threshold=20.0
-        )
-        kept = ~counts.isnan().any(1)
-        shard = Chunk(queries[kept], counts[kept].argmax(1), torch.zeros(int(kept.sum()), dtype=torch.int64))
-        return lambda x: torch.nn.functional.one_hot(nearest(shard, x), classes).float()
-
-
-def laws_of(learner: Learner) -> LearnerLaws:
-    return cast(LearnerLaws, type("Suite", (LearnerLaws,), {"learner": learner})())
-
-
-def test_a_run_of_votes_states_the_epsilon_of_a_gaussian_release() -> None:
-    result = run_learner(Committee)
-    assert result.metrics["accuracy"].mean > 0.6
-    (planned,) = result.privacy.plan
-    assert planned.sigma == pytest.approx(gaussian_sigma(Budget(4.0, 1e-5)), rel=1e-3)
-    assert run_learner(Committee).seeds[0].predictions == result.seeds[0].predictions
-
-
-def test_votes_of_secure_randomness_run() -> None:
-    assert run_learner(Committee, secure_rng=True).metrics["accuracy"].mean > 0.6
-
-
-@pytest.mark.parametrize("learner", [Committee, Confident])
-def test_an_audit_of_votes_passes_in_all_three_parts(learner: type[Learner]) -> None:
-    found = audit_of(prepare_learner(learner), 0, 4_000)
-    assert found.figures.failed == ()
-    assert [found.part(part) for part in PARTS] == [True, True, True]
-    assert found.attack is not None
-    assert found.attack.mu is not None
-    assert found.attack.mean == pytest.approx(found.attack.mu, rel=0.2)
-
-
-def test_the_law_of_votes_notices_shards_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
-    laws_of(Committee()).test_an_example_has_one_vote()
-    dealt = votes.deal
-
-    def by_position(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
-        return dataclasses.replace(dealt(rows, shards, salt), shard=np.arange(len(rows)) % shards)
-
-    monkeypatch.setattr(votes, "deal", by_position)
-    with pytest.raises(LawBroken, match="an example moved more than one vote of a query"):
-        laws_of(Committee()).test_an_example_has_one_vote()
 
 
 def test_mapped_rows_are_not_dealt_as_their_last_bits_may_follow_their_place() -> None:

@@ -24,10 +24,9 @@ from torch import Tensor
 
 from dpbench import Chunk, RankOne, Splits
 from dpbench.analysis.formats import percent
-from dpbench.harness.fit import fit_learner
+from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.harness.prepare import PreparedRun, prepare
-from dpbench.harness.scoring import predict_all, score
-from dpbench.privacy.binding import bind
+from dpbench.harness.scoring import score
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import Units
@@ -192,12 +191,11 @@ def private_of(prepared: PreparedRun) -> Private:
 
 def fitted(prepared: PreparedRun, private: Private, rule: Weights, seed: int) -> Mapping[str, Any]:
     """Return the scores of one fit under a rule."""
-    learner, roles, randomness = prepared.parts.learner, prepared.roles, Randomness.research(seed, "unit-mechanisms")
-    curator = bind(roles.private, roles.task, prepared.privacy.releases, prepared.privacy.sigma, randomness)
-    handle = Ruled(curator, private, rule, torch.Generator().manual_seed(seed)).handle()
+    given = replace(prepared.fit_input(seed), randomness=Randomness.research(seed, "unit-mechanisms"))
+    noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        predict = fit_learner(prepared, learner, handle, randomness.initialisation)
-        return score(predict_all(predict, prepared.test.x, roles.task), prepared.test.y)
+        done = fit_once(given, wrap=lambda curator: Ruled(curator, private, rule, noise).handle())
+        return score(predict_isolated(done, prepared.test.x), prepared.test.y)
 
 
 def measured(dataset: str, extractor: str, unit: str, learner: str) -> dict[str, Sequence[str]]:

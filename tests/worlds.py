@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.api import Curator, Planned, Task
+from dpbench.api import Budget, Curator, Learner, Planned, PublicData, Task
+from dpbench.harness.fitting import FitInput
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.map import Map
@@ -51,6 +52,17 @@ def curator_over(
     """Return a curator over the rows, `sigma` the base noise multiplier."""
     task = Task(rows.example_shape, classes, len(rows), torch.device("cpu"))
     return Bound(bind(rows, task, plan, sigma, Randomness.research(seed, "a test")))
+
+
+def fit_input(learner: Learner, sigma: float = 1.0, n: int = 40, seed: int = 0) -> FitInput:
+    """Return what a fit of the learner over n small rows is made from."""
+    rows = private_rows(n)
+    task = Task(rows.example_shape, 3, n, torch.device("cpu"))
+    plan = tuple(learner.plan(task, Budget(1.0, 1e-5)))
+    public, randomness = PublicData(rows.x[:0], None), Randomness.research(seed, "a test")
+    return FitInput(
+        learner, lambda to: f"{to} of learner {learner.name!r}", rows, task, public, plan, sigma, randomness
+    )
 
 
 def note(thing: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import random
@@ -10,23 +11,20 @@ import time
 import numpy as np
 
 from dpbench import registry
-from dpbench.api import Learner, Predict
+from dpbench.api import Learner
 from dpbench.audit.attack import count_canaries, draw_members
 from dpbench.audit.auditing_curator import FitEvidence, listen
 from dpbench.audit.figures import compute_figures
 from dpbench.audit.sensitivity import Replays
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
-from dpbench.harness.fit import fit_learner
-from dpbench.harness.fitting import fit_isolated, predict_isolated
+from dpbench.harness.fitting import Fitted, fit_once, predict_isolated
 from dpbench.harness.plans import settle
 from dpbench.harness.prepare import PreparedRun, origins_of, prepare, prepare_seed
 from dpbench.harness.rerun import prepare_rerun
-from dpbench.harness.roles import copy_public
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.harness.tuning.private import MOST_SETTINGS
-from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.witness import Canaries, Witness
@@ -113,7 +111,7 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
     noise = {one.name: privacy.sigma * one.relative_noise for one in plan}  # as epsilon has it, whoever else says what
     ears = FitEvidence(plan, noise, member, replays, generator, other)
     with progress.status(f"Auditing {prepared.parts.learner.name}"):
-        predict, fold = _fit(prepared, seed, ears, Canaries(member))
+        fitted = _fit(prepared, seed, ears, Canaries(member))
         replays.probe()
         for probe in {own.probe: None for one in plan for own in audits_of(type(one)) if own.probe}:
             replays.put(probe, Neighbours(replays.made(), replays.task, plan[0], 1.0, generator))
@@ -125,7 +123,7 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
     own = ears.own.summarise() if ears.own is not None else None
     left_out = [SELECTION] * bool(privacy.repeats) + [CHOSEN] * (not all(one.gaussian for one in plan))
     left_out += [SAMPLED] * any(one.sample_rate < 1 for one in plan)
-    same = _repeats(prepared, result, seed, predict) if result and not fold else None
+    same = _repeats(prepared, result, seed, fitted) if result and not privacy.repeats else None
     return Audit(
         digest=prepared.spec.digest if result is None else result.digest,
         content=canonical_digest(result.seal) if result else None,
@@ -139,18 +137,13 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
     )  # fmt: skip
 
 
-def _fit(prepared: PreparedRun, seed: int, ears: FitEvidence, canaries: Canaries) -> tuple[Predict, Fold | None]:
-    """Fit as `harness.fit` does, listening; of a private search fit one run, on what each of its runs is fitted on."""
-    roles, privacy = prepared.roles, prepared.privacy
-    randomness = Randomness.research(seed, prepared.identity)
-    curator = bind(roles.private, roles.task, privacy.releases, privacy.sigma, randomness, Witness(ears.see, canaries))
-    listening, generator, fold = listen(curator, ears), randomness.initialisation, None
-    learner, fit = prepared.parts.learner, lambda own: fit_learner(prepared, own, listening, generator)
-    if privacy.repeats:
+def _fit(prepared: PreparedRun, seed: int, ears: FitEvidence, canaries: Canaries) -> Fitted:
+    """Fit as a run does, listening; of a private search fit one run, on what each of its runs is fitted on."""
+    given = prepared.fit_input(seed)
+    if prepared.privacy.repeats:
         fold, learner = _one_of_many(prepared, seed)
-        public = fold.public
-        fit = lambda own: own.fit(listening, copy_public(public), generator)
-    return fit_isolated(learner, prepared.parts.who("learner", "fit"), fit, curator.guard), fold
+        given = dataclasses.replace(given, learner=learner, rows=fold.rows, public=fold.public, memo=None)
+    return fit_once(given, wrap=lambda curator: listen(curator, ears), witness=Witness(ears.see, canaries))
 
 
 def _one_of_many(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
@@ -163,14 +156,13 @@ def _one_of_many(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
     return fold, settle(spaces.candidate(learner, setting), prepared.who, prepared.roles.task, prepared.source.budget)
 
 
-def _repeats(prepared: PreparedRun, result: Result, seed: int, predict: Predict) -> bool | None:
+def _repeats(prepared: PreparedRun, result: Result, seed: int, fitted: Fitted) -> bool | None:
     """Return whether predictions are those of the result's seed; None where it does not have it."""
     stated = [one.predictions for one in result.seeds if one.seed == seed]
     if not stated:
         return None
-    who = prepared.parts.who("learner", "predict")
-    scores = predict_isolated(prepared.parts.learner, who, predict, prepared.test.x, prepared.roles.task)
-    return bool(scoring.score(scores, prepared.test.y)["predictions"] == stated[0])
+    found = scoring.score(predict_isolated(fitted, prepared.test.x), prepared.test.y)
+    return bool(found["predictions"] == stated[0])
 
 
 def _check_randomness(spec: Spec) -> None:

@@ -29,7 +29,7 @@ def sweep(
     file: Annotated[
         Path,
         typer.Argument(
-            help="TOML file with fixed keys and a grid of axes, or a ready-made sweep (dpbench plot --help lists them)."
+            help="TOML file with fixed keys and a grid of axes, or a ready-made sweep (dpbench list figures)."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,

@@ -1,42 +1,159 @@
-"""The way of every fit and of every prediction: nothing that a learner leaves behind reaches another fit."""
+"""How a learner meets rows: the way of every fit and of every prediction.
+
+Nothing that a learner leaves behind reaches another fit, and a question that was refused stays refused, whatever the
+learner makes of the refusal.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from dpbench.api import Learner, Predict, Task
+from dpbench.api import Curator, Learner, Planned, Predict, PublicData, Task
+from dpbench.errors import DpbenchError
 from dpbench.harness.leftovers import refuse_leftovers
+from dpbench.harness.plans import Who
 from dpbench.harness.scoring import predict_all
+from dpbench.harness.tuning.together import stackable
+from dpbench.learning.linear import Transform
+from dpbench.learning.probes import ProbeLearner
+from dpbench.privacy.binding import bind
 from dpbench.privacy.core.guarding import RowGuard
+from dpbench.privacy.core.ledger_curator import LedgerCurator
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.witness import NOBODY, Witness
+from dpbench.privacy.curator import handle_of
 from dpbench.support.plugin_calls import call_plugin
 
-T = TypeVar("T")
+MakeMap = Callable[[ProbeLearner, Task, PublicData, torch.Generator], Transform]
+"""Returns a probe's public map, as `ProbeLearner.features` does."""
 
 
-def fit_isolated(learner: Learner, who: str, fit: Callable[[Learner], T], guard: RowGuard) -> T:
-    """Have `fit` fit a learner of its own, made like `learner`; conclude what `guard` judged of its questions.
+@dataclass(frozen=True)
+class FitInput:
+    """What one fit is made from.
+
+    Args:
+        learner: with its settings; the fit has a copy of its own.
+        who: names the learner and what it is asked to do, for messages about its failures.
+        rows: the private split, or public stand-ins for it.
+        task: what is public about them.
+        public: what the learner may see of the public data; the fit has a copy of its own.
+        plan: every release of the fit.
+        sigma: the base noise multiplier that was calibrated for the plan.
+        randomness: fresh, and of this fit alone.
+        memo: returns a probe's public map that an earlier fit may have made; without it the learner makes its own.
+    """
+
+    learner: Learner
+    who: Who
+    rows: PrivateRows
+    task: Task
+    public: PublicData
+    plan: Sequence[Planned]
+    sigma: float
+    randomness: Randomness
+    memo: MakeMap | None = None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fit that has ended: post-processing of noisy answers and public data."""
+
+    learner: Learner
+    who: Who
+    task: Task
+    predict: Predict
+    spent: Mapping[str, int]  # steps of each release
+    guard: RowGuard | None = None  # of the questions that the learner asked; None where nothing was fitted
+
+
+def fit_once(
+    given: FitInput, *, wrap: Callable[[LedgerCurator], Curator] = handle_of, witness: Witness = NOBODY
+) -> Fitted:
+    """Bind, isolate, fit, conclude: the only place where a learner meets rows.
+
+    Covered: all that the learner is answered has the epsilon that an accountant states for this plan and sigma; see
+    `privacy.binding`.
+
+    Args:
+        given: the learner, its rows, and what binds them.
+        wrap: makes what the learner holds of its curator. A search on public data, an audit and an explanation put
+            their own between the two.
+        witness: an audit's, which learns the sums before noise.
 
     Raises:
         NotPure: a fit of this class has left something behind; no later one in this process is believed.
-        DpbenchError: the learner fails, or a question was refused.
+        DpbenchError: the learner failed, or a question was refused or failed, which is `final`.
     """
-    with refuse_leftovers(learner):
-        done = call_plugin(who, fit, dataclasses.replace(learner))  # type: ignore[type-var]
-        guard.conclude()
-    return done
+    (fitted,) = _fit_isolated([given], lambda own, curators: [_fit(own, given, wrap(curators[0]))], witness)
+    return fitted
 
 
-def predict_isolated(learner: Learner, who: str, predict: Predict, x: Tensor, task: Task) -> np.ndarray:
+def fit_several(given: Sequence[FitInput], fit: Callable[[Sequence[LedgerCurator]], Sequence[Predict]]) -> list[Fitted]:
+    """Have `fit` fit settings of one learner together, for searches alone; `tuning.stack` says what they share.
+
+    Raises:
+        DpbenchError: as `fit_once` does, for all of them.
+    """
+    return _fit_isolated(given, lambda _, curators: fit(curators), NOBODY)
+
+
+def predict_isolated(fitted: Fitted, x: Tensor) -> np.ndarray:
     """Return (n, classes) scores; what a predictor was fitted by, it must not tell a later fit either.
 
     Raises:
         NotPure: it leaves something behind.
-        ComponentFailed: it fails, or its scores do not fit.
+        DpbenchError: it fails, its scores do not fit, or it asked a question that was refused, which is `final`.
     """
-    with refuse_leftovers(learner):
-        return call_plugin(who, predict_all, predict, x, task)
+    with refuse_leftovers(fitted.learner), _concluded([fitted.guard] if fitted.guard else []):
+        return call_plugin(fitted.who("predict"), predict_all, fitted.predict, x, fitted.task)
+
+
+def _fit_isolated(
+    given: Sequence[FitInput], fit: Callable[[Learner, Sequence[LedgerCurator]], Sequence[Predict]], witness: Witness
+) -> list[Fitted]:
+    """Bind each fit to its rows and have `fit` make them all, with a copy of the first one's learner."""
+    curators = [bind(each.rows, each.task, each.plan, each.sigma, each.randomness, witness) for each in given]
+    guards, first = [curator.guard for curator in curators], given[0]
+    with refuse_leftovers(first.learner), _concluded(guards):
+        own: Any = dataclasses.replace(first.learner)  # type: ignore[type-var]
+        predictors = call_plugin(first.who("fit"), fit, own, curators)
+    return [
+        Fitted(each.learner, each.who, each.task, predict, dict(curator.ledger.spent), curator.guard)
+        for each, predict, curator in zip(given, predictors, curators, strict=True)
+    ]
+
+
+@contextmanager
+def _concluded(guards: Sequence[RowGuard]) -> Iterator[None]:
+    """Raise at the end what a guard has refused, also where a learner has caught that, or failed afterwards."""
+    try:
+        yield
+    except DpbenchError:
+        for guard in guards:
+            guard.conclude()
+        raise
+    for guard in guards:
+        guard.conclude()
+
+
+def _fit(learner: Learner, given: FitInput, curator: Curator) -> Predict:
+    """Have the learner fit; a probe with the map that an earlier fit may have made of the same public data."""
+    public, generator = copy_public(given.public), given.randomness.initialisation
+    if given.memo is None or not stackable(learner):
+        return learner.fit(curator, public, generator)
+    return learner.fit_on(given.memo(learner, curator.task, public, generator), curator, public, generator)
+
+
+def copy_public(public: PublicData) -> PublicData:
+    """Return a copy for one fit: what a learner writes into it reaches no other."""
+    return PublicData(public.x.clone(), None if public.y is None else public.y.clone())

@@ -16,6 +16,7 @@ from dpbench.data.concat import Concat
 from dpbench.data.groups import count_groups
 from dpbench.errors import DataError, SpecError
 from dpbench.harness.delta import check_delta, default_delta
+from dpbench.harness.fitting import FitInput
 from dpbench.harness.guarantee import Rng
 from dpbench.harness.plans import Who, common_plan, settle
 from dpbench.harness.roles import Roles, Sharing, TestSplit, check_sharing, select_public
@@ -24,6 +25,7 @@ from dpbench.harness.source import DataSource
 from dpbench.harness.tuning import private, transfer
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.trials import Bench
+from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.identity import identity
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.search import ResolvedSearch, Selection, SelectionRule
@@ -109,6 +111,19 @@ class PreparedRun:
     def shared(self) -> SharedWork:
         """What several runs share."""
         return self.source.shared
+
+    def fit_input(self, seed: int) -> FitInput:
+        """Return what the fit with this seed is made from: its rows, and the plan and sigma of every seed.
+
+        Where examples are drawn anew for each seed, the run is that of `prepare_seed`.
+        """
+        roles, privacy = self.roles, self.privacy
+        randomness = Randomness.of(privacy.rng, seed, self.identity)
+        memo = partial(self.shared.features, self.spec.data_key)
+        return FitInput(
+            self.parts.learner, self.who, roles.private, roles.task, self.public, privacy.releases, privacy.sigma,
+            randomness, memo,
+        )  # fmt: skip
 
     @property
     def who(self) -> Who:

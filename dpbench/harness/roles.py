@@ -275,11 +275,6 @@ def select_public(public: PublicData, learner: Learner) -> PublicData:
     )
 
 
-def copy_public(public: PublicData) -> PublicData:
-    """Return a copy for one fit: what a learner writes into it reaches no other."""
-    return PublicData(public.x.clone(), None if public.y is None else public.y.clone())
-
-
 def _test(splits: Splits, parts: Parts, rule: SplitRule, device: torch.device) -> TestSplit:
     labels, x = _labels(splits.test, "test", parts.dataset), _features(splits, "test", parts.extractor, device)
     if rule.imbalance is None:

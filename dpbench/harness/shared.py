@@ -90,7 +90,7 @@ class SharedWork:
         return dataclasses.replace(kept, private=dataclasses.replace(kept.private, scratch=Scratch()))
 
     def features(
-        self, learner: ProbeLearner, data_key: str, task: Task, public: PublicData, generator: torch.Generator
+        self, data_key: str, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator
     ) -> Transform:
         """Return `learner.features`, made once for all fits with the same public data and generator that leave it be.
 

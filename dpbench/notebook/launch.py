@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,10 +146,15 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
     Its axes are those of `matplotlib`: `figure(...).axes`.
 
     Raises:
-        SpecError: the file is no sweep, or has no [plot] table.
+        SpecError: the file is no sweep, or has no [plot] table; or the package `dpbench_lab` is missing.
     """
+    if not find_spec("dpbench_lab"):
+        raise SpecError(
+            "Expected the package dpbench_lab, which draws sweeps beside papers, but it is missing from this "
+            "installation. Install dpbench-vision again."
+        )
+    from dpbench.analysis.draw import draw
     from dpbench_lab.figures.collect import collect
-    from dpbench_lab.figures.draw import draw
 
     return draw(collect(Path(sweep), None if results is None else Path(results), load()))
 

@@ -6,6 +6,14 @@ import importlib
 
 import pytest
 import torch
+from torch import Tensor
+from typer.testing import CliRunner
+
+from dpbench.api import Learner
+from dpbench.errors import UnknownName
+from dpbench.main import build
+from dpbench.testing import LearnerLaws
+from dpbench.testing.curators import Recorder
 from dpbench_lab.museum import matrix
 from dpbench_lab.museum.cores import BrokenCore
 from dpbench_lab.museum.exhibit import Exhibit
@@ -15,14 +23,6 @@ from dpbench_lab.museum.exhibits.precision import TrainingUnderAutocast
 from dpbench_lab.museum.record import read
 from dpbench_lab.museum.strangers import run_learner
 from dpbench_lab.museum.tour import EXHIBITS, find
-from torch import Tensor
-from typer.testing import CliRunner
-
-from dpbench.api import Learner
-from dpbench.cli.program import app
-from dpbench.errors import UnknownName
-from dpbench.testing import LearnerLaws
-from dpbench.testing.curators import Recorder
 
 RECORDS = {one.name: one for one in read()}
 SAID = {
@@ -174,10 +174,10 @@ def test_an_exhibit_tells_what_it_does_where_it_was_found_and_its_code() -> None
 
 
 def test_the_command_lists_all_and_runs_one() -> None:
-    listed = CliRunner().invoke(app, ["museum"])
+    listed = CliRunner().invoke(build(), ["museum"])
     assert listed.exit_code == 0
     assert all(name in listed.stdout for name in RECORDS)
-    shown = CliRunner().invoke(app, ["museum", "textbook-gaussian"])
+    shown = CliRunner().invoke(build(), ["museum", "textbook-gaussian"])
     assert shown.exit_code == 0
     for said in ("issue 30114", "math.sqrt(2 * math.log(1.25 / delta))", "20 → 25.4", "second accountant: caught it."):
         assert said in shown.stdout

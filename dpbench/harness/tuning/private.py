@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
-from dpbench.api import Budget, Learner, Predict, Task
-from dpbench.errors import DpbenchError, NotPure, SpecError
-from dpbench.harness.fitting import fit_isolated, predict_isolated
+from dpbench.api import Budget, Learner, Task
+from dpbench.errors import DpbenchError, SpecError
+from dpbench.harness.fitting import FitInput, Fitted, fit_once, predict_isolated
 from dpbench.harness.plans import Who, settle
-from dpbench.harness.roles import Roles, copy_public
+from dpbench.harness.roles import Roles
 from dpbench.harness.scoring import count_confusion
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
-from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.randomness import Randomness, selection_generator
-from dpbench.privacy.curator import handle_of
 from dpbench.privacy.mechanisms.private_selection import Repeats, draw
 from dpbench.records.metrics import count_metric
 from dpbench.records.search import ResolvedSearch, Selection
@@ -33,9 +29,8 @@ MOST_SETTINGS = 100_000  # of a private search, whose settings are drawn
 class Winner:
     """The best of the runs that stand behind one seed."""
 
-    predict: Predict
+    fitted: Fitted
     setting: spaces.Setting
-    spent: Mapping[str, int]
 
 
 def repeats_of(search: ResolvedSearch | None) -> Repeats | None:
@@ -86,32 +81,26 @@ def best_of(
     for run in range(1, draw(Repeats(search.repeats, search.shape), chance) + 1):
         setting = wanted[chance.randrange(len(wanted))]
         randomness = Randomness.of(privacy.rng, seed, identity, run)
-        curator = bind(fold.rows, roles.task, privacy.releases, privacy.sigma, randomness)
         try:
             one = settle(spaces.candidate(learner, setting), who, roles.task, budget)
-            score, winner = _one(
-                one, setting | filled_fields(learner, one), who, fold, curator, randomness.initialisation
+            fitted = fit_once(
+                FitInput(one, who, fold.rows, roles.task, fold.public, privacy.releases, privacy.sigma, randomness)
             )
-        except NotPure:
-            raise
-        except DpbenchError:
-            curator.guard.conclude()  # what it remembered another run may use, and what failed on rows is not noisy
+            score = _score(fitted, fold)
+        except DpbenchError as error:
+            if error.final:  # another run may use what it left behind, and what failed on rows is not noisy
+                raise
             continue
         if best is None or score > best[0]:
-            best = score, winner
-    return best[1] if best else _nothing(roles.task, privacy)
+            best = score, Winner(fitted, setting | filled_fields(learner, one))
+    return best[1] if best else _nothing(learner, who, roles.task, privacy)
 
 
-def _one(
-    learner: Learner, setting: spaces.Setting, who: Who, fold: Fold, curator: LedgerCurator, generator: torch.Generator
-) -> tuple[float, Winner]:
-    fit = lambda own: own.fit(handle_of(curator), copy_public(fold.public), generator)
-    predict: Predict = fit_isolated(learner, who("fit"), fit, curator.guard)
-    scores = predict_isolated(learner, who("predict"), predict, fold.x, curator.task)
-    found = count_metric(curator.task.metric, count_confusion(scores, fold.y).tolist())
-    return found, Winner(predict, setting, dict(curator.ledger.spent))
+def _score(fitted: Fitted, fold: Fold) -> float:
+    scores = predict_isolated(fitted, fold.x)
+    return count_metric(fitted.task.metric, count_confusion(scores, fold.y).tolist())
 
 
-def _nothing(task: Task, privacy: Privacy) -> Winner:
+def _nothing(learner: Learner, who: Who, task: Task, privacy: Privacy) -> Winner:
     spent = dict.fromkeys((release.name for release in privacy.plan), 0)
-    return Winner(lambda x: torch.zeros(len(x), task.classes), {}, spent)
+    return Winner(Fitted(learner, who, task, lambda x: torch.zeros(len(x), task.classes), spent), {})

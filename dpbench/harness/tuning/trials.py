@@ -11,22 +11,20 @@ import numpy as np
 
 from dpbench.api import Budget, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.harness.fitting import fit_isolated, predict_isolated
+from dpbench.harness.fitting import FitInput, Fitted, copy_public, fit_once, fit_several, predict_isolated
 from dpbench.harness.plans import Who, plan_of, settle
-from dpbench.harness.roles import Roles, copy_public
+from dpbench.harness.roles import Roles
 from dpbench.harness.scoring import count_confusion
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.harness.tuning.simulated import simulated
 from dpbench.harness.tuning.stack import Stack
 from dpbench.harness.tuning.together import MappedRows, fit_together, stackable
-from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting import calibration
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.curator import handle_of
 from dpbench.records.metrics import count_metric
 from dpbench.records.search import ResolvedSearch, Selection, Trial
 from dpbench.support import progress
@@ -141,45 +139,44 @@ class Bench:
         self, group: Sequence[TrialPlan], fold: Fold, number: int, mapped: MappedRows
     ) -> list[np.ndarray | str]:
         """Return the confusion matrix of each setting, or why it has none."""
-        curators = [self._curator(one, fold, number) for one in group]
-        probes = [one.learner for one in group if stackable(one.learner)]
+        inputs = [self._fit_input(one, fold, number) for one in group]
+        probes = [dataclasses.replace(one.learner) for one in group if stackable(one.learner)]
         try:
             if len(probes) == len(group):
-                stack = Stack(tuple(curators), fold.weight)
-                start = curators[0].randomness.initialisation
-                own = [dataclasses.replace(one) for one in probes]
-                together = lambda _: fit_together(own, stack, copy_public(fold.public), start, mapped)
-                fits = fit_isolated(probes[0], self.who("fit"), together, curators[0].guard)
+                public, start = copy_public(fold.public), inputs[0].randomness.initialisation
+
+                def together(curators: Sequence[LedgerCurator]) -> Sequence[Predict]:
+                    return fit_together(probes, Stack(tuple(curators), fold.weight), public, start, mapped)
+
+                fits = fit_several(inputs, together)
             else:
-                fits = [self._fit(one, curator, fold) for one, curator in zip(group, curators, strict=True)]
+                fits = [self._fit(one, given, fold) for one, given in zip(group, inputs, strict=True)]
         except DpbenchError as error:
             if len(group) == 1:
                 return [str(error)]
             return [self._outcomes([one], fold, number, mapped)[0] for one in group]  # which of them is it?
-        return [self._confusion(one, predict, fold) for one, predict in zip(group, fits, strict=True)]
+        return [self._confusion(fitted, fold) for fitted in fits]
 
-    def _curator(self, one: TrialPlan, fold: Fold, number: int) -> LedgerCurator:
-        """Bind the fold's rows with a noise that is the real run's once sums are multiplied by their weight."""
+    def _fit_input(self, one: TrialPlan, fold: Fold, number: int) -> FitInput:
+        """Return what the setting is fitted from; its noise is the real run's once sums are multiplied by their weight.
+
+        The setting was planned: a refused one is never fitted.
+        """
+        assert one.learner is not None
         randomness = Randomness.tuning(self.search.seed, self.identity, number, one.index)
-        return bind(fold.rows, self.task, one.plan, one.sigma / fold.weight, randomness)
+        sigma = one.sigma / fold.weight
+        return FitInput(one.learner, self.who, fold.rows, self.task, fold.public, one.plan, sigma, randomness)
 
-    def _fit(self, one: TrialPlan, curator: LedgerCurator, fold: Fold) -> Predict:
-        assert one.learner is not None
-        handle = handle_of(curator)
-        if fold.weight != 1:
-            handle = simulated(curator, sigmas(one.plan, one.sigma), fold.weight)
-        start = curator.randomness.initialisation
-        fit = lambda own: own.fit(handle, copy_public(fold.public), start)
-        predict: Predict = fit_isolated(one.learner, self.who("fit"), fit, curator.guard)
-        return predict
+    def _fit(self, one: TrialPlan, given: FitInput, fold: Fold) -> Fitted:
+        if fold.weight == 1:
+            return fit_once(given)
+        return fit_once(given, wrap=lambda curator: simulated(curator, sigmas(one.plan, one.sigma), fold.weight))
 
-    def _confusion(self, one: TrialPlan, predict: Predict, fold: Fold) -> np.ndarray | str:
-        assert one.learner is not None
+    def _confusion(self, fitted: Fitted, fold: Fold) -> np.ndarray | str:
         try:
-            scores = predict_isolated(one.learner, self.who("predict"), predict, fold.x, self.task)
+            return count_confusion(predict_isolated(fitted, fold.x), fold.y)
         except DpbenchError as error:
             return str(error)
-        return count_confusion(scores, fold.y)
 
 
 def _value(trial: Trial) -> float:

@@ -113,10 +113,12 @@ class Guard:
         """Raise what was refused or failed, if anything was.
 
         Raises:
-            DpbenchError: a question was refused, or failed.
+            DpbenchError: a question was refused, or failed; it is `final`.
         """
         if self._refusal is not None:
-            raise type(self._refusal)(*self._refusal.args)
+            refusal = type(self._refusal)(*self._refusal.args)
+            refusal.final = True
+            raise refusal
 
     @contextmanager
     def remember_refusals(self) -> Iterator[None]:

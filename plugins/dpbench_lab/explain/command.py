@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from dpbench.cli.given import Given
-from dpbench.cli.output import Json, check_outputs, report_interrupt, write_record
+from dpbench.cli.output import Json, report_interrupt
 from dpbench.cli.takes import takes
 from dpbench.errors import SpecError
 from dpbench.records.metrics import TITLES
 from dpbench.records.place import Place
 from dpbench.records.search import TUNE, Search
 from dpbench.records.spec import Spec, make_spec
+from dpbench_lab.output import check_outputs, write_record
 
 if TYPE_CHECKING:
     from dpbench.records.result import Interval

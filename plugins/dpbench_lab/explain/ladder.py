@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpbench.api import Learner
+from dpbench.api import Curator, Learner
 from dpbench.errors import ComponentFailed, SpecError
 from dpbench.harness import scoring
-from dpbench.harness.fit import fit, fit_learner
-from dpbench.harness.fitting import fit_isolated, predict_isolated
+from dpbench.harness.fit import fit
+from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.harness.plans import plan_of
 from dpbench.harness.prepare import PreparedRun, origins_of, prepare, prepare_seed
 from dpbench.harness.run import run
 from dpbench.harness.shared import SharedWork
-from dpbench.privacy.binding import bind
+from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.curator import handle_of
@@ -236,17 +236,17 @@ class LiftedFits:
     ) -> tuple[float, bool]:
         base = prepare_seed(self.base, seed)
         task = base.roles.task
-        who, plan = base.who, plan_of(learner, base.who, task, base.source.budget)
-        randomness = Randomness.research(seed, base.identity)
-        start = randomness.initialisation.get_state()
-        curator = bind(base.roles.private, task, plan, 0.0, randomness)
-        noise = torch.Generator().manual_seed(seed)
-        exact = handle_of(curator)
-        exact = exact if steps is None else observed(exact, steps)
-        curator_ = lifted(exact, sigmas(plan, base.privacy.sigma), kept, noise)
-        fit_ = lambda own: fit_learner(base, own, curator_, randomness.initialisation)
-        predict = fit_isolated(learner, who("fit"), fit_, curator.guard)
-        scores = predict_isolated(learner, who("predict"), predict, base.test.x, task)
+        plan = plan_of(learner, base.who, task, base.source.budget)
+        noise, initial = torch.Generator().manual_seed(seed), Randomness.research(seed, base.identity)
+        given = dataclasses.replace(base.fit_input(seed), learner=learner, plan=plan, sigma=0.0, randomness=initial)
+        start = initial.initialisation.get_state()
+
+        def wrap(curator: LedgerCurator) -> Curator:
+            exact = handle_of(curator)
+            exact = exact if steps is None else observed(exact, steps)
+            return lifted(exact, sigmas(plan, base.privacy.sigma), kept, noise)
+
+        scores = predict_isolated(fit_once(given, wrap=wrap), base.test.x)
         sampled = any(release.sample_rate < 1 for release in plan)
-        drew = kept.noise or sampled or not randomness.initialisation.get_state().equal(start)
+        drew = kept.noise or sampled or not initial.initialisation.get_state().equal(start)
         return float(scoring.score(scores, base.test.y)[base.spec.metric]), drew

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from dpbench.cli.given import Given
-from dpbench.cli.output import Json, check_outputs, write_record
+from dpbench.cli.output import Json
 from dpbench.cli.takes import takes
 from dpbench.records.place import Place
 from dpbench.records.protocol import Protocol
+from dpbench_lab.output import check_outputs, write_record
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Inspection, Prediction, Range

@@ -1,4 +1,4 @@
-"""The plot of a sweep: means with their intervals, and published results beside them, hollow and dashed."""
+"""Results as a figure: means with their intervals, and published results beside them, hollow and dashed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpbench.analysis.axis import XAxis, x_axis
+from dpbench.analysis.figure_data import FigureData, Point, Series
 from dpbench.analysis.formula import is_formula
 from dpbench.analysis.plots import X, axis_text
 from dpbench.records.result import Interval
 from dpbench.records.spec import COMPONENTS
 from dpbench.support.charts import BLUE, GREY, VERMILLION, check_drawing, write_chart
-from dpbench_lab.figures.axis import XAxis, x_axis
-from dpbench_lab.figures.collect import FigureData
-from dpbench_lab.figures.literature import Point, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

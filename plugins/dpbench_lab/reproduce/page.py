@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dpbench.analysis.draw import draw
+from dpbench.analysis.figure_data import FigureData
 from dpbench.analysis.formats import percent
 from dpbench.analysis.formula import numbers
 from dpbench.analysis.plots import Plot, Position, axis_text, position
@@ -15,12 +17,13 @@ from dpbench.records.packed import find_records
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.site.context import Site
+from dpbench.site.extras import Page
+from dpbench.site.layout import Section
 from dpbench.site.picture import Chart, picture
 from dpbench.site.render import Renderer
 from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.figures import literature
-from dpbench_lab.figures.collect import FigureData, Place, assemble
-from dpbench_lab.figures.draw import draw
+from dpbench_lab.figures.collect import Place, assemble
 from dpbench_lab.reproduce.document import cells, count_compared, coverage, folder_of, remarks
 from dpbench_lab.reproduce.measurements import Measurement, axes
 from dpbench_lab.reproduce.verdict import Comparison, compare
@@ -37,7 +40,7 @@ class FigureView:
     compared: str
 
 
-def pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the list of all, and a page for each that has a chart."""
     found = [_shown(site, comparison) for comparison in coverage(site.root, site.plugins)]
     verdicts = Counter(one.comparison.verdict for one in found)
@@ -113,3 +116,6 @@ def _chart(one: FigureData) -> Chart:
         note += " Hollow and dashed: published numbers."
     drawn = picture(lambda: draw(one, titled=False), one.name, f"{title}. The table lists the numbers.")
     return Chart(one.name, title, note, drawn, head, rows)
+
+
+PAGE = Page(Section("figures", "Figures", "figures.html"), _files, "dpbench_lab.reproduce")

@@ -148,7 +148,8 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
     Raises:
         SpecError: the file is no sweep, or has no [plot] table; or the package `dpbench_lab` is missing.
     """
-    if not find_spec("dpbench_lab"):
+    found = find_spec("dpbench_lab")
+    if found is None or found.origin is None:
         raise SpecError(
             "Expected the package dpbench_lab, which draws sweeps beside papers, but it is missing from this "
             "installation. Install dpbench-vision again."

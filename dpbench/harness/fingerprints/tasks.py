@@ -126,7 +126,6 @@ def small_tail() -> nn.Module:
     return network.eval().requires_grad_(False)
 
 
-@functools.cache
 def made_for(named: str, plugins: Registry) -> FixedTask:
     """Return the first draw of the dataset that a learner of a theorem is made for."""
     component = Component.parse(named)

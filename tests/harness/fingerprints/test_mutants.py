@@ -78,8 +78,8 @@ CHANGES: dict[str, tuple[str, Settings, Settings]] = {
     "a ridge 3% larger": ("whitened", LEARNING, {"ridge": 0.0031}),
     "another power iteration": ("gep", {**LEARNING, "refresh": 5}, {"power_iterations": 2}),
     "anchors kept for longer": ("gep", {**LEARNING, "refresh": 5}, {"refresh": 6}),
-    "a reach 2% longer": ("prototypes", {"k": 40, "groups": 2}, {"reach": 0.612}),
-    "a prior 5% stronger": ("public-prior", {**LEARNING, "graph": 0.3}, {"strength": 1.05}),
+    "a component less": ("prototypes", {"k": 40, "groups": 2}, {"k": 39}),
+    "a prior that is stronger": ("public-prior", {**LEARNING, "graph": 0.3}, {"strength": 1.3}),
     "a travel 1% longer": ("dp-raft", {"steps": 20, "travel": 30.0}, {"travel": 30.3}),
     "a public fit 5% looser": ("public-only", {"regularisation": 15.0}, {"regularisation": 15.75}),
 }

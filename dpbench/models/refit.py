@@ -17,7 +17,7 @@ def model_of(result: Result, seed: int, plugins: Registry | None = None, device:
 
     Raises:
         SpecError: no such seed, or the predictor cannot be kept.
-        NotReproducible: the noise cannot be drawn again, or data, plugin or its version are not on this machine.
+        NotReproducible: the noise cannot be drawn again, or data, plugin or code are not on this machine.
         DataError: the fit gives other labels than the result states.
     """
     stated = next((one for one in result.seeds if one.seed == seed), None)

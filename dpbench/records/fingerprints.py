@@ -1,7 +1,7 @@
 """What components do, as numbers: by them code is told that computes the same, where its source differs. No torch here.
 
-A folder has one file for each learner and extractor. A fingerprint stands there once, with every code that has it: a
-code is two digests, that of dpbench's core and that of the component's plugin, as results state them
+A folder has one record for each learner and extractor, packed or not. A fingerprint stands there once, with every code
+that has it: a code is two digests, that of dpbench's core and that of the component's plugin, as results state them
 (`provenance.code`).
 """
 
@@ -18,6 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from dpbench.records import storage
+from dpbench.records.packed import is_record
 from dpbench.support.paths import PACKAGE
 from dpbench.support.validation import Record
 
@@ -214,7 +215,7 @@ def read_fingerprints(folder: Path, kind: Fingerprinted, name: str) -> Component
         DataError: the file does not fit.
     """
     file = _file(folder, kind, name)
-    return storage.read(ComponentFingerprints, file) if file.is_file() else ComponentFingerprints(kind=kind, name=name)
+    return storage.read(ComponentFingerprints, file) if is_record(file) else ComponentFingerprints(kind=kind, name=name)
 
 
 def fingerprint_folder() -> Path:

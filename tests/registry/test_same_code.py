@@ -12,6 +12,7 @@ import pytest
 
 from dpbench import cli
 from dpbench.api import Learner
+from dpbench.board.verify.plan_check import check_plan_of
 from dpbench.board.verify.rerun_record import rerun
 from dpbench.errors import NotReproducible
 from dpbench.harness.fingerprints import learners, taking
@@ -228,3 +229,16 @@ def test_a_maintainer_takes_missing_fingerprints_and_keeps_the_others(
 def test_fingerprints_of_no_results_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called("leaderboard", "fingerprint", "--root", str(tmp_path)) == 1
     assert "Expected results in" in capsys.readouterr().err
+
+
+def test_a_plan_is_asked_for_again_of_a_later_version_that_computes_the_same() -> None:
+    result = committed("class-means")
+    plan = tuple(one.model_copy(update={"relative_noise": 2.0}) for one in result.privacy.plan)
+    forged = result.model_copy(update={"privacy": result.privacy.model_copy(update={"plan": plan})})
+    raised = at_version("0.3.0")
+    known = taking.taken_as_asked(load())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpbench.board.verify.plan_check.stored_fingerprints", lambda: known)
+        assert [field for field, _ in check_plan_of(forged, raised)] == ["privacy.plan"]
+        assert [*check_plan_of(result, raised)] == []
+        assert [*check_plan_of(with_code(forged, learner="0" * 16), raised)] == []

@@ -16,6 +16,7 @@ from dpbench.records.result import Result
 from dpbench.records.tolerance import close
 from dpbench.registry import Registry
 from dpbench.registry.components import build
+from dpbench.registry.same_code import SAME, compare_code, stored_fingerprints
 from dpbench.support.fields import filled_fields
 
 if TYPE_CHECKING:
@@ -41,9 +42,10 @@ class _Tail:
 
 
 def check_plan_of(result: Result, plugins: Registry) -> Wrong:
-    """Yield where the learner, of the very version, settles or plans otherwise for the task that a result states.
+    """Yield where the learner settles or plans otherwise for the task that a result states.
 
-    Not asked are a learner that is not installed, or in another version; one without privacy, whose plan costs nothing;
+    Not asked are a learner that is not installed, or in another version whose code is not known to compute the same
+    (`registry.same_code`; nothing is fitted to find out); one without privacy, whose plan costs nothing;
     one whose settings a private search chose, which plans for all of them at once; and one that looks at the network
     behind activations, where that network is not here.
     """
@@ -51,7 +53,9 @@ def check_plan_of(result: Result, plugins: Registry) -> Wrong:
     item, brought = plugins.components["learner"].get(name), result.components.get("learner")
     if item is None or brought is None or math.isinf(spec.epsilon) or result.privacy.repeats is not None:
         return
-    if (item.distribution, item.version) != (brought.distribution, brought.version):
+    if item.distribution != brought.distribution:
+        return
+    if item.version != brought.version and not _computes_the_same(result, plugins):
         return
     tail = None
     try:
@@ -72,6 +76,11 @@ def check_plan_of(result: Result, plugins: Registry) -> Wrong:
     if plan != result.privacy.releases:
         got = ", ".join(map(str, result.privacy.releases)) or "nothing"
         yield "privacy.plan", f"expected {', '.join(map(str, plan)) or 'nothing'}, as learner {name!r} plans, got {got}"
+
+
+def _computes_the_same(result: Result, plugins: Registry) -> bool:
+    found = compare_code(result, plugins, stored_fingerprints(), same_data=None)
+    return found.get("learner") in SAME
 
 
 def _chosen(result: Result, plugins: Registry) -> Learner:

@@ -77,7 +77,7 @@ def rerun(
     The last seed comes first. What a learner kept from earlier fits of its process then shows as a difference.
 
     Raises:
-        NotReproducible: the data, a plugin or its version is not on this machine.
+        NotReproducible: the code, the data or a plugin is not on this machine.
         SpecError: a seed that the result does not have.
         DpbenchError: the run fails here, or its plan or data are not those of the result.
     """

@@ -29,7 +29,7 @@ from dpbench.registry import Registry
 
 EPSILONS = (2.0, math.inf)
 DELTA = 1e-5
-KEPT = 12  # test examples whose scores are kept; of all of them the labels are
+KEPT = 6  # test examples whose scores are kept; of all of them the labels are
 IDENTITY, SEED = "a fingerprint", 0  # what noise is derived from
 DIGITS = 4  # of sigma
 CHOICES: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli import flags, interrupt, publish
-from dpbench.cli.output import stop_on_interrupt
+from dpbench.cli import interrupt, publish
+from dpbench.cli.given import Given
+from dpbench.cli.output import Json, stop_on_interrupt
+from dpbench.cli.takes import takes
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.privacy import MECHANISM
+from dpbench.records.place import Place
 
 if TYPE_CHECKING:
     from dpbench.board.verify.checks import CheckedFile
@@ -42,6 +45,7 @@ def stop(context: typer.Context) -> None:
 
 
 @app.command()
+@takes(Place, only=("device",))
 def verify(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Result files. \\[default: all of the leaderboard]")
@@ -56,8 +60,9 @@ def verify(
         int | None, typer.Option(help="Re-run only this seed: a quick check that does not count as a reproduction.")
     ] = None,
     by: Annotated[str | None, typer.Option(help="Your name, for the record. \\[default: your git user name]")] = None,
-    device: flags.Device = "auto",
     root: Root = LEADERBOARD,
+    *,
+    given: Given,
 ) -> None:
     """Check results: recompute epsilon and scores, and check digests, seals and boards. Prints a line per result."""
     if (seed is not None or by is not None) and not rerun:
@@ -70,7 +75,7 @@ def verify(
     again_by = _rerunner(found, seed, by) if rerun else None
     failed = 0
     for one in found.results:
-        again = _again(one, again_by, plugins, device, root) if again_by and one.ok else ""
+        again = _again(one, again_by, plugins, given.place.device, root) if again_by and one.ok else ""
         bad = not one.ok or again.startswith("FAILED")
         failed += bad
         print(again or _line(one))
@@ -185,18 +190,20 @@ def check_submission(
 
 
 @app.command()
+@takes(Place, only=("device",))
 def exchange(
     boards: Annotated[
         list[str] | None,
         typer.Argument(metavar="[BOARD]...", help="Boards. \\[default: all with public labels and results]"),
     ] = None,
-    device: flags.Device = "auto",
     root: Root = LEADERBOARD,
+    *,
+    given: Given,
 ) -> None:
     """Train on 10, 20, ... all public labels to get the board's learning curve, which converts accuracy into labels."""
     from dpbench.board.curve import write_curves
 
-    for file in write_curves(boards or [], root, device, _plugins()):
+    for file in write_curves(boards or [], root, given.place.device, _plugins()):
         print(f"Wrote {file}")
     print("Run dpbench leaderboard build to convert each entry into a number of labels.")
 
@@ -221,7 +228,7 @@ def fingerprint(root: Root = LEADERBOARD) -> None:
 def diff(
     before: Annotated[Path, typer.Argument(help="The earlier leaderboard.json.")],
     after: Annotated[Path, typer.Argument(help="The later leaderboard.json.")],
-    as_json: flags.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Show which entries, means and ranks changed between two files. Deprecated: use git diff."""
     from dpbench.board.diff import diff as changes

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Annotated
 
 import typer
 from pydantic import BaseModel
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 from dpbench.cli import interrupt
 from dpbench.errors import OutputError
 
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 PATIENCE = 4.0  # seconds for a pool of processes to end; most need two
 
 

@@ -11,7 +11,6 @@ import itertools
 import json
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,6 @@ from safetensors.torch import save_file
 
 from dpbench import cli
 
-LONGEST = 30  # seconds
 FOREIGN = ("Traceback", "Value error", "nput should", "unable to", "is not a valid float", "instance of")
 """What Python and the libraries say that read flags and files, in words of their own."""
 QUICK = ("--learner", "class-means:k=5", "--seeds", "1")
@@ -497,14 +495,13 @@ def test_bad_input_is_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPBENCH_DATA", str(tmp_path))
-    before, begin = _state(files["results"]), time.monotonic()
+    before = _state(files["results"])
     with pytest.raises(SystemExit) as ended:
         cli.main(_filled(arguments, files))
     said = capsys.readouterr()
     assert ended.value.code in (1, 2), said
     assert not any(words in said.err + said.out for words in FOREIGN)
     assert said.err or said.out
-    assert time.monotonic() - begin < LONGEST
     assert _state(files["results"]) == before
 
 
@@ -523,6 +520,6 @@ def test_bad_input_is_one_sentence(
 def test_so_it_is_from_a_shell(arguments: tuple[str, ...], files: dict[str, Path]) -> None:
     command = [sys.executable, "-m", "dpbench.cli", *_filled(arguments, files)]
     main = [sys.executable, "-c", "import sys; from dpbench.cli import main; main(sys.argv[1:])", *command[3:]]
-    done = subprocess.run(main, capture_output=True, text=True, timeout=LONGEST * 4, check=False)
+    done = subprocess.run(main, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode in (1, 2) and done.stdout == ""
     assert done.stderr.startswith("dpbench: ") and done.stderr.count("\n") == 1

@@ -16,12 +16,16 @@ import pytest
 from dpbench_plugins.datasets import hub_files
 from PIL import Image
 
-from dpbench.cli import flags, main, spec_file
+from dpbench.cli import main
+from dpbench.cli.given import Given, Taken
 from dpbench.data import extraction
 from dpbench.errors import PlanError, SpecError
 from dpbench.harness import scoring as metrics
 from dpbench.privacy.core.accounting import accountant
+from dpbench.records.place import Place
 from dpbench.records.result import Result
+from dpbench.records.search import Search
+from dpbench.records.spec import Spec
 
 Output = pytest.CaptureFixture[str]
 Install = Callable[[str, str], None]
@@ -291,8 +295,8 @@ def test_a_setting_is_given_or_searched(capsys: Output, tmp_path: Path, command:
 def test_a_file_may_list_the_space_as_flags_do(tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text('learner = "pillar"\ntune = true\nspace = ["k=3,4", "steps=5,10"]\n', encoding="utf-8")
-    _, also = spec_file.read(file, "run")
-    assert flags.search_of(None, None, None, None, None, also)["space"] == {"k": ("3", "4"), "steps": ("5", "10")}
+    search = Given("run", Taken((Spec, Search, Place)), {}, file).spec().search
+    assert search is not None and search.space == {"k": ("3", "4"), "steps": ("5", "10")}
 
 
 def test_a_budget_as_json_has_numbers(capsys: Output) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from dpbench import cli
-from dpbench.cli import request
+from dpbench.cli import given
 from dpbench.errors import SpecError
+from dpbench.records.spec import Spec
 from dpbench.registry import load
 from dpbench.sweep import overview
 from dpbench.sweep.grid import definition
@@ -24,22 +25,22 @@ def called(*arguments: str) -> int:
 
 
 def test_learners_with_options_are_told_apart_at_commas() -> None:
-    assert request.split_components(["pillar:k=40,steps=30,dp-sgd:clip=2,jl"], "--learner") == [
+    assert given.split_components(["pillar:k=40,steps=30,dp-sgd:clip=2,jl"], "--learner") == [
         "pillar:k=40,steps=30",
         "dp-sgd:clip=2",
         "jl",
     ]
-    assert request.split_components(["torchvision:resnet18,tag=DEFAULT,pixels:size=8+scatternet"], "--extractor") == [
+    assert given.split_components(["torchvision:resnet18,tag=DEFAULT,pixels:size=8+scatternet"], "--extractor") == [
         "torchvision:resnet18,tag=DEFAULT",
         "pixels:size=8+scatternet",
     ]
-    assert request.split_components(["a", "b,c"], "--learner") == ["a", "b", "c"]
-    assert request.split_components(None, "--learner") == []
+    assert given.split_components(["a", "b,c"], "--learner") == ["a", "b", "c"]
+    assert given.split_components([], "--learner") == []
 
 
 def test_the_same_value_twice_is_refused() -> None:
     with pytest.raises(SpecError, match=r"each value of --epsilon once, got 1\.0 twice"):
-        request.with_several({"epsilon": request.split_numbers(["1,2", "1.0"], "--epsilon")})
+        _ = given.Given("run", given.Taken((Spec,), several=("epsilon",)), {"epsilon": ["1,2", "1.0"]}).axes
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -131,7 +132,7 @@ def test_what_stands_after_two_dashes_is_no_flag(capsys: pytest.CaptureFixture[s
         (["--learner", "pillar", "--dataset", "/usr/lib"], "got the folder /usr/lib. Write imagefolder:/usr/lib."),
         (
             ["--learner", "pillar", "--seeds", "0"],
-            "Expected at least one seed in the flags of dpbench run, got seeds=0",
+            "seeds='0' in the flags of dpbench run does not fit: expected at least one seed",
         ),
     ],
 )

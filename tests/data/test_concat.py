@@ -287,7 +287,7 @@ def test_check_holds_each_part_to_the_laws() -> None:
 def test_an_inspection_takes_them_too() -> None:
     from dpbench_lab.inspect.report import make_request
 
-    asked = make_request({"extractor": JOINED}, (), read_private=False, pairs=50, svm_c=100.0)
+    asked = make_request(spec(JOINED, learner="public-only"), (), read_private=False, pairs=50, svm_c=100.0)
     assert str(asked.spec.extractor) == str(asked.extractor) == JOINED
 
 

@@ -21,7 +21,7 @@ from PIL import Image
 import dpbench
 from dpbench import registry
 from dpbench.cli import main
-from dpbench.cli.request import split_components
+from dpbench.cli.given import split_components
 from dpbench.main import build
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import find_records

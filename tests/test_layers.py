@@ -12,15 +12,12 @@ from pathlib import Path
 import pytest
 
 import dpbench
-from dpbench import contract
 from tests.helpers.layers import ROOT, House
 
 HOUSE = House(Path(dpbench.__file__).parent.parent)
 PLUGINS = HOUSE.folder / "plugins"
-EXHIBITS = PLUGINS / "dpbench_lab" / "museum" / "exhibits"
 SOURCES = sorted((HOUSE.folder / ROOT).rglob("*.py"))
 PLUGIN_SOURCES = sorted(PLUGINS.rglob("*.py"))
-OURS = {ROOT, "dpbench_lab"}
 FLOORS = 13
 """From errors to the program: errors, support, privacy, records, data, registry, harness, sweep, board, site, docs,
 cli, main."""
@@ -118,18 +115,6 @@ def test_every_text_file_is_read_and_written_as_utf_8_whatever_the_locale() -> N
                 named = any(one.arg == "encoding" for one in node.keywords)
                 found += [] if named else [f"{_place(file)}:{node.lineno}"]
     assert found == []
-
-
-@pytest.mark.parametrize("folder", [PLUGINS / "dpbench_plugins", EXHIBITS], ids=lambda folder: str(folder.name))
-def test_a_plugin_imports_only_the_contract(folder: Path) -> None:
-    for file in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                assert not [one.name for one in node.names if one.name.partition(".")[0] in OURS], _place(file)
-            elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] in OURS:
-                own = folder == EXHIBITS and str(node.module).startswith("dpbench_lab.museum.exhibits")
-                names = {one.name for one in node.names}
-                assert own or (node.module == ROOT and names <= {*contract.__all__}), _place(file)
 
 
 # CIFAR is published as pickles: read by an unpickler that finds nothing but numpy arrays, see test_cifar100.py.

@@ -10,10 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-
-from dpbench.records.packed import find_records
-from dpbench.records.result import Result
-from dpbench.studies.advise.forecast import (
+from dpbench_lab.advise.forecast import (
     EXPERIENCE,
     LEARNERS,
     Basis,
@@ -22,6 +19,9 @@ from dpbench.studies.advise.forecast import (
     question_of,
     read_experience,
 )
+
+from dpbench.records.packed import find_records
+from dpbench.records.result import Result
 
 RESULTS = Path(__file__).parent.parent / "leaderboard" / "results"
 GUIDE = "class-means"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 ROOT = "dpbench"
 RINGS = "privacy"  # each of its packages is a room of its own
-STRANGERS = "dpbench.museum.exhibits"  # written as anybody's plugin, and held to what plugins may import
 
 # Each room may import those of the lines above, and itself.
 LAYERS = (
@@ -27,9 +26,8 @@ LAYERS = (
     ("data",),
     ("contract", "registry"),
     ("harness",),
-    ("analysis", "audit", "claims", "models", "scaffold"),
+    ("analysis", "audit", "models", "scaffold"),
     ("board", "receipts", "sweep", "testing"),
-    ("museum", "studies"),
     ("notebook", "site"),
     ("docs",),
     ("cli",),
@@ -60,12 +58,11 @@ class House:
 
     @cached_property
     def files(self) -> dict[str, Path]:
-        """The file of each module, by name; those of the museum's strangers are nobody's."""
+        """The file of each module, by name."""
         found = {}
         for file in sorted((self.folder / ROOT).rglob("*.py")):
             name = ".".join(file.relative_to(self.folder).with_suffix("").parts).removesuffix(".__init__")
-            if not name.startswith(STRANGERS):
-                found[name] = file
+            found[name] = file
         return found
 
     @cached_property
@@ -78,7 +75,7 @@ class House:
         """The rooms that each room imports."""
         found: dict[str, set[str]] = {room(name): set() for name in self.files}
         for name, imported in self.imports.items():
-            found[room(name)] |= {room(one) for one in imported if not one.startswith(STRANGERS)} - {room(name)}
+            found[room(name)] |= {*map(room, imported)} - {room(name)}
         return found
 
     def _imported(self, file: Path) -> Iterator[str]:

@@ -14,6 +14,11 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from dpbench_lab.figures import literature
+from dpbench_lab.inspect.prediction import predict
+from dpbench_lab.inspect.report import Inspection, Prediction
+from dpbench_lab.reproduce.document import count_compared, coverage
+
 from dpbench import registry
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.records.metrics import Metric
@@ -21,10 +26,6 @@ from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result
 from dpbench.site.overall import count_data_sets, overall
 from dpbench.site.view import uncorrected
-from dpbench.studies.figures import literature
-from dpbench.studies.inspect.prediction import predict
-from dpbench.studies.inspect.report import Inspection, Prediction
-from dpbench.studies.reproduce.document import count_compared, coverage
 from tests import (
     advice,
     distance_tables,

@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dpbench_lab.advise.advice import REHEARSED
+from dpbench_lab.advise.folder import list_training
+from dpbench_lab.advise.forecast import Forecaster, Question, read_experience
 from dpbench_plugins.datasets.image_folders import ImageFolder
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -18,9 +21,6 @@ from sklearn.datasets import load_digits
 from dpbench import Records
 from dpbench.harness.cutting import cut_rows
 from dpbench.records.protocol import SplitRule
-from dpbench.studies.advise.advice import REHEARSED
-from dpbench.studies.advise.folder import list_training
-from dpbench.studies.advise.forecast import Forecaster, Question, read_experience
 from tests import advice, readme
 from tests.test_cli import Output, called, refusal
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Lift, Stage
+from dpbench_lab.museum.tour import EXHIBITS
 from PIL import Image
 
 from dpbench.analysis.formats import percent_at_most
@@ -22,7 +24,6 @@ from dpbench.analysis.risk import membership_risk
 from dpbench.board.distance import distances
 from dpbench.board.index import Entry, Index, Origin, Role, Standing
 from dpbench.errors import DataError, OutputError, SpecError
-from dpbench.museum.tour import EXHIBITS
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
 from dpbench.records.protocol import Component
@@ -39,7 +40,6 @@ from dpbench.site.looks import DARK, LIGHT, SHAPES, looks
 from dpbench.site.picture import Chart
 from dpbench.site.preview import _heads, map_preview
 from dpbench.site.words import describe_model
-from dpbench.studies.explain.explanation import Explanation, LearnerExplanation, Lift, Stage
 from tests.boards import synthetic, write
 
 HOSTILE = (

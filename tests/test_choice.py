@@ -13,6 +13,9 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
+from dpbench_lab.explain.lifting import Protection, lifted
+from dpbench_lab.museum.exhibits.elections import Prototypes, Stumps
+from dpbench_lab.museum.strangers import extend_registry, prepare_learner, run_learner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
@@ -41,8 +44,6 @@ from dpbench.cli import main
 from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.guarantee import state
 from dpbench.harness.tuning.simulated import simulated
-from dpbench.museum.exhibits.elections import Prototypes, Stumps
-from dpbench.museum.strangers import extend_registry, prepare_learner, run_learner
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.crosscheck import cross_check
 from dpbench.privacy.core.forms.contributions import Rows
@@ -58,8 +59,8 @@ from dpbench.privacy.mechanisms.choice.steps import project_totals
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.audit import Audit
 from dpbench.records.result import Result
-from dpbench.studies.explain.lifting import Protection, lifted
 from dpbench.testing import LearnerLaws
+from tests.sessions import session
 from tests.worlds import curator_over, private_rows
 
 DELTA = 1e-5
@@ -438,7 +439,7 @@ def test_a_run_of_one_choice_states_pure_epsilon_and_is_derived_again(tmp_path: 
 
 def test_an_audit_of_choices_stands_on_a_leaderboard_beside_its_result() -> None:
     result = run_learner(Prototypes)
-    found = audit(result, canaries=1_000, plugins=extend_registry(Prototypes), device="cpu")
+    found = audit(result, session(extend_registry(Prototypes)), canaries=1_000)
     assert found.repeats is True
     assert [*audits._wrong(found, result)] == []
     missing = found.model_copy(update={"noise": None})

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from dp_accounting import get_epsilon_gaussian
+from dpbench_lab.claims.catalogue import FIELDS, Claim, Paper, find_catalogue, read_catalogue, read_paper
+from dpbench_lab.claims.page import claims_page
+from dpbench_lab.claims.verdict import RECORD, Verdict, digest, judge, judge_all, read_record, remarks, write_record
 
 from dpbench.board.index import Index
-from dpbench.claims.catalogue import FIELDS, Claim, Paper, find_catalogue, read_catalogue, read_paper
-from dpbench.claims.verdict import RECORD, Verdict, digest, judge, judge_all, read_record, remarks, write_record
 from dpbench.cli import main
 from dpbench.errors import SpecError
 from dpbench.registry import load
-from dpbench.site.claims_page import claims_page
 from dpbench.site.context import Site
 from dpbench.site.render import renderer
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dpbench_plugins.datasets import huggingface as dpbench_huggingface
+from dpbench_plugins.datasets import hub_files
 from PIL import Image
 
 from dpbench.cli import flags, main, spec_file
@@ -230,15 +230,15 @@ def test_an_interrupted_run_exits_130_and_goes_on_from_its_shards(
     monkeypatch.setattr(extraction, "PICKED", 0)  # no image is read again to be compared
     arguments = run_arguments(tmp_path, "--learner", QUICK, "--dataset", "cifar10", "--extractor", "pixels")
     # Of 1,000 images, all of which are compared first: public images with private ones. Two shards are finished.
-    decoded, decode, kills = [], dpbench_huggingface.Column.__getitem__, [1700]
+    decoded, decode, kills = [], hub_files.Column.__getitem__, [1700]
 
-    def interrupted(column: dpbench_huggingface.Column, index: int, /) -> Image.Image:
+    def interrupted(column: hub_files.Column, index: int, /) -> Image.Image:
         decoded.append(index)
         if len(decoded) in kills:
             raise KeyboardInterrupt
         return decode(column, index)
 
-    monkeypatch.setattr(dpbench_huggingface.Column, "__getitem__", interrupted)
+    monkeypatch.setattr(hub_files.Column, "__getitem__", interrupted)
     assert called(*arguments) == 130
     assert capsys.readouterr().err.startswith("dpbench: Interrupted.")
     shards = [shard.name for shard in fresh_cache.rglob("*.partial/shard-*.npy")]

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
+from dpbench_lab.inspect.report import Inspection
 
-from dpbench.studies.inspect.report import Inspection
 from tests.test_cli import Output, called, refusal
 
 QUICK = ("inspect", "--k", "2,8")

@@ -6,15 +6,16 @@ import re
 from pathlib import Path
 
 import pytest
+from dpbench_lab.figures import collect
+from dpbench_lab.figures.collect import collect_tables
+from dpbench_lab.figures.draw import draw
 
 from dpbench.analysis.plots import Position
 from dpbench.analysis.reader import read_results
 from dpbench.analysis.tables import arrange
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result
-from dpbench.studies.figures import collect, ready_made_sweeps
-from dpbench.studies.figures.collect import collect_tables
-from dpbench.studies.figures.draw import draw
+from dpbench.sweep import ready_made_sweeps
 from tests import readme
 from tests.test_cli import Output, called, refusal
 

@@ -9,7 +9,7 @@ import pytest
 from dpbench_plugins.extractors.randp import pretraining
 from dpbench_plugins.extractors.randp.extractor import RandPWRN
 from dpbench_plugins.extractors.randp.pretraining import Training
-from dpbench_plugins.learners.networks.network_checkpoint import Checkpoint
+from dpbench_plugins.networks.network_checkpoint import Checkpoint
 from torch import Tensor
 
 from tests.randp import Tiny, tensors

@@ -26,8 +26,7 @@ from dpbench.cli.request import split_components
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result
-from dpbench.studies.figures import ready_made_sweeps
-from dpbench.sweep import read_grid
+from dpbench.sweep import read_grid, ready_made_sweeps
 from tests import readme
 from tests.conftest import write_mirror
 

@@ -9,25 +9,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dpbench_lab.figures import literature
+from dpbench_lab.figures.axis import x_axis
+from dpbench_lab.figures.collect import FigureData, collect
+from dpbench_lab.figures.draw import COLOURS, draw, write_figure
+from dpbench_lab.figures.page import figure_of
+from dpbench_lab.reproduce.catalogue import studies
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from dpbench import registry
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
-from dpbench.harness.run import run
 from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
-from dpbench.site.figure_page import figure_of
-from dpbench.studies.figures import literature, ready_made_sweeps
-from dpbench.studies.figures.axis import x_axis
-from dpbench.studies.figures.collect import FigureData, collect
-from dpbench.studies.figures.draw import COLOURS, draw, write_figure
-from dpbench.studies.reproduce.catalogue import studies
-from dpbench.sweep import Grid, read_grid
+from dpbench.sweep import Grid, read_grid, ready_made_sweeps
 from tests import readme
+from tests.sessions import session
 
 SWEEP = """
 name = "tiny"
@@ -55,7 +55,7 @@ def plugins() -> Registry:
 
 @pytest.fixture(scope="module")
 def example(plugins: Registry) -> Result:
-    return run(make_spec({"learner": "jl:k=5,steps=2", "seeds": 2}, "the test"), device="cpu", plugins=plugins)
+    return session(plugins).run(make_spec({"learner": "jl:k=5,steps=2", "seeds": 2}, "the test"))
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_file_goes_before_a_ready_sweep_and_a_folder_does_not(
     monkeypatch.chdir(tmp_path)
     named = Path("pillar-figure-4")
     named.mkdir()
-    assert ready_made_sweeps.find(named) == ready_made_sweeps.HERE / "pillar-figure-4.toml"
+    assert ready_made_sweeps.find(named) == ready_made_sweeps.FOLDER / "pillar-figure-4.toml"
     named.rmdir()
     named.touch()
     assert ready_made_sweeps.find(named) == named

@@ -20,6 +20,7 @@ from dpbench.records.result import Result
 from dpbench.registry import Registry
 from tests import boards, readme
 from tests.forgeries import FORGERIES, SCRIPT, Forgery, Scene, best_of_many, find, packed, read, secure_with_less_noise
+from tests.sessions import session
 
 LEARNER = "class-means"
 
@@ -67,7 +68,7 @@ def test_an_honest_submission_is_found_fault_with_by_nobody(scene: Scene) -> Non
     file = scene.submit(scene.honest)
     scene.commit()
     assert read(file) == scene.honest
-    record = rerun(Result.read(file), None, scene.plugins, "cpu")
+    record = rerun(Result.read(file), None, session(scene.plugins))
     assert record.agrees and {one.verdict for one in record.claims} == {"same"}
 
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from dpbench_lab.explain.ladder import explain
 from torch import Tensor
 
 import dpbench
@@ -21,12 +22,11 @@ from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.audit.audit_fit import audit
 from dpbench.errors import DpbenchError, LawBroken, NotPure
 from dpbench.harness.fitting import fit_several
-from dpbench.harness.run import run
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry, load
-from dpbench.studies.explain.ladder import explain
 from dpbench.testing import LearnerLaws
+from tests.sessions import session
 from tests.worlds import fit_input
 
 START: dict[int, Tensor] = {}
@@ -212,7 +212,7 @@ def with_learner(learner: type[Learner]) -> Registry:
 
 
 def ran(learner: type[Learner], **keys: Any) -> Result:
-    return run(spec(**{"seeds": 3, **keys}), device="cpu", plugins=with_learner(learner))
+    return session(with_learner(learner)).run(spec(**{"seeds": 3, **keys}))
 
 
 @pytest.mark.parametrize("keeper", [one for one in KEEPERS if one is not KeepsInItself])
@@ -304,7 +304,7 @@ def test_trials_of_a_search_find_nothing_of_each_other() -> None:
 
 def test_an_audited_fit_leaves_nothing_behind() -> None:
     with pytest.raises(NotPure, match="START"):
-        audit(spec(), canaries=8, plugins=with_learner(KeepsInAModule))
+        audit(spec(), session(with_learner(KeepsInAModule)), canaries=8)
 
 
 def test_an_explanation_lifts_fits_that_leave_nothing_behind() -> None:
@@ -318,7 +318,7 @@ def test_an_explanation_lifts_fits_that_leave_nothing_behind() -> None:
             return answer
 
     with pytest.raises(NotPure, match="START"):
-        explain([spec(seeds=1)], plugins=with_learner(KeepsWithoutNoise))
+        explain([spec(seeds=1)], session(with_learner(KeepsWithoutNoise)))
 
 
 REPLAYS = {

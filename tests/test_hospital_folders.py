@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dpbench_lab.advise.folder import list_training, read_image
 from dpbench_plugins.datasets.image_folders import ImageFolder
 
 from dpbench import DataError, DataMissing, Records, SpecError
 from dpbench.data.survey import survey
 from dpbench.models.model import find_unreadable
 from dpbench.registry.components import write_component
-from dpbench.studies.advise.folder import list_training, read_image
 from dpbench.support import progress
 from dpbench.support.files import IMAGES
 from tests.dicoms import dicom

@@ -11,6 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from dpbench_lab.inspect import machines, spectrum
+from dpbench_lab.inspect.inspection import inspect
+from dpbench_lab.inspect.margins import collect_by_class, largest_margin, margins
+from dpbench_lab.inspect.panels import write_plot
+from dpbench_lab.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
+from dpbench_lab.inspect.separability import pairs, separability, xi
 from PIL import Image
 from pydantic import ValidationError
 from torch import Tensor
@@ -18,13 +24,8 @@ from torch import Tensor
 from dpbench import DataError, Dataset, Extractor, Learner, SpecError, Split, Splits
 from dpbench.errors import DpbenchError, OutputError
 from dpbench.registry import Registration, Registry
-from dpbench.studies.inspect import machines, spectrum
-from dpbench.studies.inspect.inspection import inspect
-from dpbench.studies.inspect.margins import collect_by_class, largest_margin, margins
-from dpbench.studies.inspect.panels import write_plot
-from dpbench.studies.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
-from dpbench.studies.inspect.separability import pairs, separability, xi
 from tests import gallery
+from tests.sessions import session
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 
@@ -306,7 +307,7 @@ def inspected(k: Sequence[str] = (), *, read_private: bool = False, pairs: int =
     if "public_dataset" in values:
         del values["public_fraction"]
     wanted = make_request(values, k, read_private=read_private, pairs=pairs, svm_c=10)
-    return inspect(wanted, device="cpu", plugins=registry())
+    return inspect(wanted, session(registry()))
 
 
 def numbers(found: Inspection) -> dict[str, Any]:

@@ -17,9 +17,10 @@ from tests.layers import ROOT, House
 
 HOUSE = House(Path(dpbench.__file__).parent.parent)
 PLUGINS = HOUSE.folder / "plugins"
-EXHIBITS = HOUSE.folder / ROOT / "museum" / "exhibits"
+EXHIBITS = PLUGINS / "dpbench_lab" / "museum" / "exhibits"
 SOURCES = sorted((HOUSE.folder / ROOT).rglob("*.py"))
 PLUGIN_SOURCES = sorted(PLUGINS.rglob("*.py"))
+OURS = {ROOT, "dpbench_lab"}
 FLOORS = 12
 """From errors to the command line: errors, support, privacy, records, data, registry, harness, sweep, studies, site,
 docs, cli."""
@@ -98,18 +99,6 @@ def test_no_room_has_the_name_of_something_public_which_it_would_hide() -> None:
     } == set()
 
 
-def test_no_run_comes_by_the_museum() -> None:
-    for start in (
-        "dpbench.cli.run",
-        "dpbench.cli.sweep",
-        "dpbench.sweep.worker",
-        "dpbench.notebook",
-        "dpbench.board.add",
-    ):
-        assert [one for one in HOUSE.reached(f"{ROOT}.{start}") if one.startswith("dpbench.museum")] == []
-    assert "dpbench.museum.tour" in HOUSE.reached("dpbench.cli.museum")
-
-
 TEXT = {"read_text", "write_text"}
 
 
@@ -123,14 +112,14 @@ def test_every_text_file_is_read_and_written_as_utf_8_whatever_the_locale() -> N
     assert found == []
 
 
-@pytest.mark.parametrize("folder", [PLUGINS, EXHIBITS], ids=lambda folder: str(folder.name))
+@pytest.mark.parametrize("folder", [PLUGINS / "dpbench_plugins", EXHIBITS], ids=lambda folder: str(folder.name))
 def test_a_plugin_imports_only_the_contract(folder: Path) -> None:
     for file in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                assert not [one.name for one in node.names if one.name.partition(".")[0] == ROOT], _place(file)
-            elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == ROOT:
-                own = folder == EXHIBITS and str(node.module).startswith("dpbench.museum.exhibits")
+                assert not [one.name for one in node.names if one.name.partition(".")[0] in OURS], _place(file)
+            elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] in OURS:
+                own = folder == EXHIBITS and str(node.module).startswith("dpbench_lab.museum.exhibits")
                 names = {one.name for one in node.names}
                 assert own or (node.module == ROOT and names <= {*contract.__all__}), _place(file)
 
@@ -170,7 +159,7 @@ LIGHT = (
     "dpbench.board.index",
     "dpbench.board.build",
     "dpbench.board.add",
-    "dpbench.studies.inspect.report",
+    "dpbench_lab.inspect.report",
     "dpbench.cli",
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from dpbench_plugins.learners.least_squares import LeastSquares, private_weight
-from dpbench_plugins.learners.thrift import spectrum
+from dpbench_plugins.learners.spectrum import spectrum
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor

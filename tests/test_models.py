@@ -65,13 +65,13 @@ def test_a_saved_model_gives_the_labels_of_the_runs_own_predictor(
 def test_a_network_is_saved_too(tmp_path: Path) -> None:
     pytest.importorskip("dpbench_plugins.learners.networks.training")  # and what else its fit imports
     import dpbench_plugins.learners.networks.gradients
-    import dpbench_plugins.learners.networks.network_checkpoint
-    import dpbench_plugins.learners.networks.views
+    import dpbench_plugins.networks.network_checkpoint
+    import dpbench_plugins.networks.views
 
     assert (
         dpbench_plugins.learners.networks.gradients
-        and dpbench_plugins.learners.networks.views
-        and dpbench_plugins.learners.networks.network_checkpoint
+        and dpbench_plugins.networks.views
+        and dpbench_plugins.networks.network_checkpoint
     )
     found = dpbench.run("dp-sgd-net:network=tiny,steps=2", extractor="pixels:flat=false", seeds=1, out=tmp_path)
     assert dpbench.load_model(found.model().save(tmp_path / "net.safetensors")).card.logits

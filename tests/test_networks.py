@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from dpbench_plugins.learners.networks.gradients import Gradients, Layout, Trains
-from dpbench_plugins.learners.networks.models import Network, WSConv2d, build, draw_parameters, standardise
-from dpbench_plugins.learners.networks.views import Views, hash_seeds, normalise
+from dpbench_plugins.networks.models import Network, WSConv2d, build, draw_parameters, standardise
+from dpbench_plugins.networks.views import Views, hash_seeds, normalise
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, pad
@@ -243,8 +243,8 @@ from pathlib import Path
 from dpbench import Release
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench_plugins.learners.networks.gradients import Gradients, Layout
-from dpbench_plugins.learners.networks.models import build, draw_parameters
-from dpbench_plugins.learners.networks.views import Views
+from dpbench_plugins.networks.models import build, draw_parameters
+from dpbench_plugins.networks.views import Views
 from tests.worlds import curator_over
 
 network = build("wrn-10-1", (1, 16, 16), 3)

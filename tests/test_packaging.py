@@ -136,7 +136,7 @@ def test_the_wheel_brings_the_plugins_and_works(wheel: Path, tmp_path: Path) -> 
     assert len(modules) > 30 and modules <= names
     assert not {name.partition("/")[0] for name in names} & {"tests", "leaderboard", ".ci"}
     boards = {f"dpbench/boards/{file.name}" for file in (readme.LEADERBOARD / "boards").glob("*.toml")}
-    figures = {f"dpbench/studies/figures/{name}" for name in ("published.json", "pillar-figure-4.toml")}
+    figures = {"dpbench_lab/figures/published.json", "dpbench/sweep/ready_made/pillar-figure-4.toml"}
     assert {"dpbench/py.typed", *figures} <= names
     written = [file for file in readme.DOCS.rglob("*") if file.suffix in {".md", ".ipynb", ".svg", ".html", ".css"}]
     assert len(written) > 30
@@ -145,9 +145,9 @@ def test_the_wheel_brings_the_plugins_and_works(wheel: Path, tmp_path: Path) -> 
     assert len(templates) == 7
     assert templates <= names
     assert boards and boards <= names
-    papers = {f"dpbench/claims/papers/{file.name}" for file in (readme.LEADERBOARD / "claims").iterdir()}
+    papers = {f"dpbench_lab/claims/papers/{file.name}" for file in (readme.LEADERBOARD / "claims").iterdir()}
     assert len(papers) > 40 and papers <= names
-    assert "dpbench_plugins/learners/networks/randp-wrn16-4.safetensors" in names
+    assert "dpbench_plugins/networks/randp-wrn16-4.safetensors" in names
 
     code = "import dpbench, sys; print(dpbench.__file__, file=sys.stderr); from dpbench.cli import main; main()"
     listed = json.loads(_run(sys.executable, "-P", "-c", code, "list", "--json", PYTHONPATH=str(content)))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from dpbench_plugins.extractors.patch_filters import PROCESSES, Filters, draw_filters, normalise, patches_of
 from dpbench_plugins.extractors.patches import Patches
-from dpbench_plugins.extractors.randp.generators import generator
+from dpbench_plugins.extractors.random_images.generators import generator
 from PIL import Image, ImageOps
 from torch import Tensor
 
@@ -20,9 +20,13 @@ CPU = torch.device("cpu")
 SMALL = Patches(filters=16, patch=4, images=2, size=16)
 
 
+def draw(extractor: Patches) -> Filters:
+    return draw_filters(extractor.filters, extractor.patch, extractor.size, extractor.images, extractor.seed)
+
+
 @pytest.fixture(scope="module")
 def drawn() -> Filters:
-    return draw_filters(SMALL)
+    return draw(SMALL)
 
 
 def features(extractor: Patches, image: Image.Image) -> Tensor:
@@ -75,8 +79,8 @@ def test_brightness_and_contrast_hardly_matter() -> None:
 
 
 def test_a_seed_draws_filters_of_its_own_and_always_the_same(drawn: Filters) -> None:
-    assert torch.equal(draw_filters(SMALL).filters, drawn.filters)
-    assert not torch.allclose(draw_filters(replace(SMALL, seed=1)).filters, drawn.filters)
+    assert torch.equal(draw(SMALL).filters, drawn.filters)
+    assert not torch.allclose(draw(replace(SMALL, seed=1)).filters, drawn.filters)
 
 
 @pytest.mark.parametrize("size", [2, 7, 20])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from dpbench_lab.inspect.inspection import inspect
+from dpbench_lab.inspect.prediction import predict
+from dpbench_lab.inspect.report import Inspection, Pair, Range, Separability, Spectrum, make_request
 
-from dpbench.studies.inspect.inspection import inspect
-from dpbench.studies.inspect.prediction import predict
-from dpbench.studies.inspect.report import Inspection, Pair, Range, Separability, Spectrum, make_request
+from tests.sessions import session
 
 
 def _found(xi: tuple[float, ...], gamma: float) -> Separability:
@@ -37,7 +38,7 @@ def test_a_margin_that_no_k_keeps_is_said() -> None:
 
 def _inspected(dataset: str) -> Inspection:
     values = {"dataset": dataset, "extractor": "pixels", "public_fraction": 0.5}
-    return inspect(make_request(values, ["1,5,20,50"], read_private=False, pairs=5, svm_c=100.0), device="cpu")
+    return inspect(make_request(values, ["1,5,20,50"], read_private=False, pairs=5, svm_c=100.0), session())
 
 
 def test_drawn_features_of_low_rank_are_seen_through(fresh_cache: object) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from dpbench_lab.museum.exhibits.honest_learners import HonestLearner
+from dpbench_lab.museum.strangers import run_learner
 from sklearn.datasets import load_digits, load_wine
 
 from dpbench import Curator, Predict, PublicData
 from dpbench.errors import PrivacyError
 from dpbench.harness.private_files import FilesRead, PrivateFiles
-from dpbench.museum.exhibits.honest_learners import HonestLearner
-from dpbench.museum.strangers import run_learner
 from dpbench.privacy.purity.audit_events import judged_by
 from dpbench.support.paths import cache_folder
 

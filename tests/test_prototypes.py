@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from dpbench_plugins.learners.prototypes import Prototypes, neighbourhoods
-from dpbench_plugins.learners.thrift import spectrum
+from dpbench_plugins.learners.spectrum import spectrum
 from torch import Tensor
 
 from dpbench import Budget, Choice, PublicData, SpecError, Task

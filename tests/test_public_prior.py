@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from dpbench_plugins.learners.coordinates import ROWS
 from dpbench_plugins.learners.public_only import PublicOnly
 from dpbench_plugins.learners.public_prior import PublicPrior, kernel_head
-from dpbench_plugins.learners.thrift import ROWS, Thrift, spectrum
+from dpbench_plugins.learners.spectrum import spectrum
+from dpbench_plugins.learners.thrift import Thrift
 from torch import Tensor
 
 from dpbench import Budget, GaussianPrior, LinearProbe, PublicData, SpecError, Task

@@ -9,8 +9,8 @@ import pytest
 import torch
 from dpbench_plugins.extractors.randp.encoder import load_encoder, start_encoder
 from dpbench_plugins.extractors.randp.extractor import RandPWRN
-from dpbench_plugins.learners.networks.network_checkpoint import SHIPPED, Checkpoint
-from dpbench_plugins.learners.networks.views import normalise
+from dpbench_plugins.networks.network_checkpoint import SHIPPED, Checkpoint
+from dpbench_plugins.networks.views import normalise
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import group_norm

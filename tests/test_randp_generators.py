@@ -6,10 +6,10 @@ import math
 
 import pytest
 import torch
-from dpbench_plugins.extractors.randp import dead_leaves, statistical, stylegan
-from dpbench_plugins.extractors.randp.draws import Draws
-from dpbench_plugins.extractors.randp.generators import GENERATORS, generator
-from dpbench_plugins.extractors.randp.random_fields import power_law
+from dpbench_plugins.extractors.random_images import dead_leaves, statistical, stylegan
+from dpbench_plugins.extractors.random_images.draws import Draws
+from dpbench_plugins.extractors.random_images.generators import GENERATORS, generator
+from dpbench_plugins.extractors.random_images.random_fields import power_law
 from torch import Tensor
 
 from dpbench import SpecError

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 import torch
+from dpbench_plugins.extractors.random_images.draws import Draws
 from dpbench_plugins.extractors.randp import pretraining
 from dpbench_plugins.extractors.randp.augment import augment_images
 from dpbench_plugins.extractors.randp.checkpoints import digest, state_file
-from dpbench_plugins.extractors.randp.draws import Draws
 from dpbench_plugins.extractors.randp.encoder import KEPT, Encoder
 from dpbench_plugins.extractors.randp.losses import TEMPERATURE, alignment, info_nce, uniformity
 from dpbench_plugins.extractors.randp.pretraining import Training
 from dpbench_plugins.extractors.randp.probe import Probe
 from dpbench_plugins.extractors.randp.recipe import Recipe
-from dpbench_plugins.learners.networks.models import build, draw_parameters
-from dpbench_plugins.learners.networks.network_checkpoint import Checkpoint
+from dpbench_plugins.networks.models import build, draw_parameters
+from dpbench_plugins.networks.network_checkpoint import Checkpoint
 from torch import Tensor
 from torch.nn.functional import normalize
 

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 import torch
-from dpbench_plugins.datasets.huggingface import Cifar10
+from dpbench_plugins.datasets.cifar10 import Cifar10
 from dpbench_plugins.extractors.pixels import Pixels
 from dpbench_plugins.extractors.randp import RandPWRN
 from dpbench_plugins.extractors.randp.checkpoints import digest
-from dpbench_plugins.learners.networks.network_checkpoint import SHIPPED, Checkpoint
+from dpbench_plugins.networks.network_checkpoint import SHIPPED, Checkpoint
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dpbench_lab.figures import literature
+from dpbench_lab.reproduce.catalogue import Study, find, studies
+from dpbench_lab.reproduce.document import cells, coverage, page, remarks
+from dpbench_lab.reproduce.measurements import Measurement, Rate
+from dpbench_lab.reproduce.verdict import Comparison, compare
 
 from dpbench import registry
 from dpbench.cli import main
 from dpbench.errors import DataError
 from dpbench.records.result import Interval
-from dpbench.studies.figures import literature, ready_made_sweeps
-from dpbench.studies.reproduce.catalogue import Study, find, studies
-from dpbench.studies.reproduce.document import cells, coverage, page, remarks
-from dpbench.studies.reproduce.measurements import Measurement, Rate
-from dpbench.studies.reproduce.verdict import Comparison, compare
+from dpbench.sweep import ready_made_sweeps
 from tests import readme
 
 ROOT = Path(__file__).parent.parent
@@ -204,7 +205,7 @@ def test_a_study_runs_its_sweep_and_says_the_verdict(
     printed = tmp_path / "published.json"
     printed.write_text(literature.FILE.read_text(encoding="utf-8").replace('cifar10"', 'digits"'), encoding="utf-8")
     monkeypatch.setattr(literature, "FILE", printed)
-    monkeypatch.setattr("dpbench.studies.reproduce.catalogue.studies", lambda: (study,))
+    monkeypatch.setattr("dpbench_lab.reproduce.catalogue.studies", lambda: (study,))
     monkeypatch.setattr("sys.argv", ["dpbench", "reproduce", "small", "--out", str(tmp_path / "out"), "--workers", "1"])
     with pytest.raises(SystemExit) as ended:
         main()

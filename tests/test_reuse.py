@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from dpbench_lab.advise.folder import open_public
 from dpbench_plugins.datasets.image_folders import ImageFolder
 from dpbench_plugins.extractors.pixels import Pixels
 from PIL import Image
@@ -28,10 +29,11 @@ from dpbench.data import cache, duplicates, extraction, outlook
 from dpbench.data.holdings import holdings
 from dpbench.data.keys import identify_images
 from dpbench.errors import LawBroken, OutputError
-from dpbench.harness.roles import assign
+from dpbench.harness.dealing import deal_images
+from dpbench.harness.roles import assign_roles
+from dpbench.harness.source import DataSource
 from dpbench.records.protocol import SplitRule
 from dpbench.records.spec import make_spec
-from dpbench.studies.advise.folder import open_public
 from dpbench.support import progress
 from dpbench.testing import DatasetLaws
 from tests.test_cli import Output, called
@@ -73,9 +75,9 @@ def extracted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def features(dataset: Dataset, extractor: Extractor | None = None, share: float = 0.25) -> Tensor:
     """Prepare the features of a run, and return those of the training split."""
     spec = make_spec({"learner": "any", "delta": 1e-3, "unit": "image", "public_fraction": share}, "the test")
-    found = assign(parts(dataset, None, extractor or Pixels()), spec.split_rule, spec.budget, CPU)
-    found.test()
-    return found.private.x
+    images = deal_images(DataSource(parts(dataset, None, extractor or Pixels()), spec.split_rule, CPU), spec.budget)
+    images.load_test()
+    return assign_roles(images).private.x
 
 
 def table(folder: Path) -> Path:
@@ -238,7 +240,7 @@ def test_advise_reads_what_a_folder_reads_and_names_it_alike(tmp_path: Path, kin
     for split, name in (("train", "a"), ("train", "b"), ("test", "a"), ("test", "b")):
         write(tmp_path / split / name / f"1.{ending}", 1)
         Image.open(tmp_path / split / name / f"1.{ending}").convert(kind).save(tmp_path / split / name / f"1.{ending}")
-    from dpbench.studies.advise.folder import READER, read_image
+    from dpbench_lab.advise.folder import READER, read_image
 
     images = ImageFolder(str(tmp_path)).load().train.images
     assert isinstance(images, Records)

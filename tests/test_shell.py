@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from dpbench_lab.museum import record as museum
 
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, cli
 from dpbench.data.survey import survey
 from dpbench.harness import run as running
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.prepare import PreparedRun
-from dpbench.records import museum
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result, Tuning
 from dpbench.registry import load

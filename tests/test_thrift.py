@@ -7,7 +7,9 @@ import math
 
 import pytest
 import torch
-from dpbench_plugins.learners.thrift import Thrift, diffusion, graph_of, neighbourhood, shrink_bias, spectrum
+from dpbench_plugins.learners.coordinates import Coordinates, diffusion, graph_of, neighbourhood, shrink_bias
+from dpbench_plugins.learners.spectrum import spectrum
+from dpbench_plugins.learners.thrift import Thrift
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -118,7 +120,7 @@ def test_a_bias_that_noise_explains_goes_and_one_that_it_does_not_stays() -> Non
 def test_rows_have_one_norm_whatever_the_graph_has_of_it(graph: float, m: int, k: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     x = torch.randn(m, 12, generator=draw)
-    rows = Thrift(k=k, graph=graph).features(x, draw)(x)
+    rows = Coordinates("thrift", k, graph).features(x, draw)(x)
     torch.testing.assert_close(rows.norm(dim=1), torch.full((m,), k**0.5))
     torch.testing.assert_close(rows[:, :k].square().sum(1), torch.full((m,), k * (1 - graph)), atol=1e-4, rtol=1e-4)
 

@@ -10,6 +10,8 @@ from typing import ClassVar, cast
 import numpy as np
 import pytest
 import torch
+from dpbench_lab.museum.exhibits.elections import Committee
+from dpbench_lab.museum.strangers import prepare_learner, run_learner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -31,8 +33,6 @@ from dpbench import (
 from dpbench.audit.audit_fit import audit_of
 from dpbench.errors import ComponentFailed, LawBroken, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.tuning.simulated import simulated
-from dpbench.museum.exhibits.elections import Committee
-from dpbench.museum.strangers import prepare_learner, run_learner
 from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms import votes

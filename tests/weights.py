@@ -11,7 +11,7 @@ import pytest
 import timm
 import torch
 from dpbench_plugins.extractors.randp.encoder import KEPT, start_encoder
-from dpbench_plugins.learners.networks.network_checkpoint import Checkpoint
+from dpbench_plugins.networks.network_checkpoint import Checkpoint
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor

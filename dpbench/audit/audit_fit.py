@@ -18,8 +18,8 @@ from dpbench.audit.sensitivity import Replays
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.fitting import Fitted, fit_once, predict_isolated
-from dpbench.harness.plans import settle
 from dpbench.harness.loaded import origins_of
+from dpbench.harness.plans import settle
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.session import Session
 from dpbench.harness.tuning import space as spaces
@@ -54,9 +54,7 @@ SECURE = (
 SAMPLED = "the Gaussian mechanism's own trade-off: samples are drawn, and scores of canaries are not normal"
 
 
-def audit(
-    what: Spec | Result, session: Session, *, seed: int | None = None, canaries: int | None = None
-) -> Audit:
+def audit(what: Spec | Result, session: Session, *, seed: int | None = None, canaries: int | None = None) -> Audit:
     """Fit once more through the one constructor, with a witness and canaries, and hold what is stated against it.
 
     A result is audited with its own plan, sigma and first seed, so that the fit is the one whose scores it states: the

@@ -19,7 +19,6 @@ from dpbench.harness.loaded import origins_of
 from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.session import Session
 from dpbench.records.board import Board
-from dpbench.registry import Registry
 from dpbench.registry.boards import entry_spec
 from dpbench.registry.components import write_component
 from dpbench.support import progress

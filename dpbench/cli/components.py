@@ -20,8 +20,8 @@ from dpbench.cli.presence import HERE, dataset_facts, extractor_facts
 from dpbench.errors import SpecError
 from dpbench.records.board import Board, board_files
 from dpbench.registry import KINDS, Kind, Registry, is_required, load
-from dpbench.studies.figures import ready_made_sweeps
 from dpbench.support.messages import bytes_in_words
+from dpbench.sweep import ready_made_sweeps
 
 FACTS: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
     "dataset": dataset_facts,

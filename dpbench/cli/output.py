@@ -19,8 +19,8 @@ from dpbench.support.charts import check_file
 from dpbench.support.files import check_writable
 
 if TYPE_CHECKING:
-    from dpbench.studies.explain.explanation import Explanation
-    from dpbench.studies.inspect.report import Inspection
+    from dpbench_lab.explain.explanation import Explanation
+    from dpbench_lab.inspect.report import Inspection
 
 Plotted = TypeVar("Plotted", "Explanation", "Inspection")
 PATIENCE = 4.0  # seconds for a pool of processes to end; most need two

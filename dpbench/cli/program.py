@@ -11,28 +11,28 @@ from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
 import typer
+from dpbench_lab.advise.command import advise
+from dpbench_lab.claims.command import claims
+from dpbench_lab.explain.command import explain
+from dpbench_lab.figures.command import plot
+from dpbench_lab.inspect.command import inspect
+from dpbench_lab.museum.command import museum
+from dpbench_lab.reproduce.command import reproduce
 
 from dpbench.cli import (
-    advise,
     audit,
     budget,
     cache,
     check,
-    claims,
     components,
     data,
     docs,
-    explain,
-    inspect,
     leaderboard,
-    museum,
-    plot,
     plugin,
     predict,
     pretrain,
     receipt,
     report,
-    reproduce,
     results,
     run,
     sweep,
@@ -53,12 +53,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "plot": plot.plot, "report": report.report,
+    "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "plot": plot, "report": report.report,
     "compare": results.compare,
-    "predict": predict.predict, "explain": explain.explain,
-    "list": components.list_components, "inspect": inspect.inspect, "check": check.check_component,
-    "advise": advise.advise, "budget": budget.budget, "claims": claims.claims,
-    "audit": audit.audit, "museum": museum.museum, "reproduce": reproduce.reproduce, "pretrain": pretrain.pretrain,
+    "predict": predict.predict, "explain": explain,
+    "list": components.list_components, "inspect": inspect, "check": check.check_component,
+    "advise": advise, "budget": budget.budget, "claims": claims,
+    "audit": audit.audit, "museum": museum, "reproduce": reproduce, "pretrain": pretrain.pretrain,
     "docs": docs.docs,
 }  # fmt: skip
 for name, command in COMMANDS.items():

@@ -173,9 +173,10 @@ def _run_many(request: RunRequest, of_one: Mapping[str, Any]) -> None:
         plugins.report_broken()
         cells, resources = request.sweep(plugins), sweeps.Resources(threads=request.threads, device=request.device)
         if request.board is not None:  # or a board would refuse the results once all runs had ended
-            from dpbench.sweep.worker import Memory
+            from dpbench.harness.session import open_session
 
-            Memory(plugins).prepare(sweeps.read_grid(cells, plugins).cells[0].spec, request.device, "board")
+            spec = sweeps.read_grid(cells, plugins).cells[0].spec
+            open_session(request.device, plugins=plugins).extract(spec, "board")
         summary = sweeps.sweep(
             cells, request.out, resources=resources, retry_failed=True, refresh=True, plugins=plugins
         )
@@ -196,18 +197,17 @@ def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path,
         check_writable(keeper.folder)
 
     from dpbench.analysis import description
-    from dpbench.harness.run import run
-    from dpbench.harness.shared import SharedWork
+    from dpbench.harness.session import open_session
 
     journal, search = Journal(request.out), resolved.spec.search
     kept = "Extracted features and finished models are kept." if keeper else KEPT
     if search is not None and search.rule == "private-accounted":  # when a seed ended tells how many runs it had
         kept = "Extracted features are kept; if you repeat the command, all fits start again."
     with report_interrupt(kept):
-        result = run(
-            resolved, device=request.device, settings=request.settings, shared=SharedWork(request.threads),
-            sharing="board" if request.board else "none",
-            keep=keeper, journal=None if keeper else journal,
+        session = open_session(request.device, plugins=plugins, threads=request.threads)
+        result = session.run(
+            resolved, settings=request.settings, sharing="board" if request.board else "none", keep=keeper,
+            journal=None if keeper else journal,
         )  # fmt: skip
     replaced = description.describe_replacement(result, request.out / result.file_name)
     with print_if_unwritable(result):

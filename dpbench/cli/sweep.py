@@ -14,7 +14,7 @@ from dpbench.cli import flags
 from dpbench.cli.output import report_interrupt
 from dpbench.cli.summary import show_summary
 from dpbench.errors import SpecError
-from dpbench.studies.figures import ready_made_sweeps
+from dpbench.sweep import ready_made_sweeps
 from dpbench.sweep.cell_files import STATES, TO_RUN
 
 if TYPE_CHECKING:

@@ -79,9 +79,9 @@ def tune(
     resolved.check_data()
     check_writable(out)
 
-    from dpbench.harness import run
+    from dpbench.harness.session import open_session
 
-    tuning = run.tune(resolved, device=device or also.device or "auto")
+    tuning = open_session(device or also.device or "auto", plugins=plugins).tune(resolved)
     with print_if_unwritable(tuning):
         written = tuning.write(out)
     if as_json:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
+from dpbench_lab.museum import matrix
+from dpbench_lab.museum import record as museum
 
 from dpbench import contract, notebook, receipts
-from dpbench.museum import matrix
 from dpbench.privacy.mechanisms.table import mechanisms
-from dpbench.records import museum
 from dpbench.registry import KINDS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dpbench.api import Budget, Planned
+from dpbench.api import Budget
 from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
 from dpbench.harness.delta import check_delta, default_delta
@@ -26,6 +26,7 @@ from dpbench.records.identity import identity
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import PlannedUse
 from dpbench.registry.components import Parts, ResolvedSpec
 from dpbench.support import malloc
 from dpbench.support.code import DPBENCH, code_of, core
@@ -73,12 +74,12 @@ class Loaded:
         """Names the learner and what it is asked to do, for messages about its failures."""
         return partial(self.parts.who, "learner")
 
-    def identity(self, spec: Spec, plan: Sequence[Planned] = ()) -> str:
+    def identity(self, spec: Spec, plan: Sequence[PlannedUse] = ()) -> str:
         """Return what research noise is derived from, beside a seed: what a fit of this spec and plan is.
 
         Of a search, which has no plan of its own, noise is derived from its seed, fold and setting as well.
         """
-        return identity(spec, tuple(plan), self.images.identity, origins_of(self.parts), networks(self.parts))
+        return identity(spec, plan, self.images.identity, origins_of(self.parts), networks(self.parts))
 
     def bench(self, search: ResolvedSearch) -> Bench:
         """Return where the settings of a search are tried."""

@@ -15,7 +15,8 @@ from dpbench.harness.loaded import Loaded, load_run
 from dpbench.harness.memo import Memo
 from dpbench.harness.prepare import PreparedRun, prepare_run
 from dpbench.harness.run import check_search, run_prepared, tune_loaded
-from dpbench.harness.sharing import Sharing
+from dpbench.harness.sharing import Sharing, check_sharing
+from dpbench.harness.source import DataSource
 from dpbench.harness.tuning.transfer import apply_settings
 from dpbench.records.journal import Journal
 from dpbench.records.result import Result, Tuning
@@ -117,6 +118,19 @@ class Session:
         resolved = self.resolve(spec)
         check_search(resolved.search)
         return tune_loaded(self.load(resolved))
+
+    def extract(self, spec: Spec, sharing: Sharing = "any") -> None:
+        """Extract features and compare images, which the cache folder keeps for every process that comes after.
+
+        Raises:
+            DpbenchError: as `run` does; also, what the splits may not share, see `check_sharing`.
+        """
+        resolved = self.resolve(spec)
+        source = DataSource(resolved.parts, resolved.spec.split_rule, self.device)
+        _, images = self.memo.examples(source, resolved.spec.budget)
+        images.load_test()
+        images.compare()
+        check_sharing(images, sharing)
 
     def rerun(self, result: Result, seed: int | None = None) -> PreparedRun:
         """Return all that the fit of one seed needs, or of all seeds, with the plan and sigma of the result.

@@ -6,11 +6,11 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 
+from dpbench_lab.museum.record import GUARDS, ExhibitRecord, Guard, read
+from dpbench_lab.museum.tour import EXHIBITS
 from markupsafe import Markup
 
 from dpbench.board.index import Entry, Standing
-from dpbench.museum.tour import EXHIBITS
-from dpbench.records.museum import GUARDS, ExhibitRecord, Guard, read
 from dpbench.site import layout, prose, view
 from dpbench.site.context import Site
 from dpbench.site.render import Renderer

@@ -7,9 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dpbench_lab.museum.record import read as read_museum
+
 from dpbench.board.distance import behind
 from dpbench.board.index import Entry, Standing
-from dpbench.records.museum import read as read_museum
 from dpbench.records.result import Interval
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site

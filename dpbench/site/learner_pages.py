@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dpbench_lab.explain.explanation import Explanation
 from markupsafe import Markup
 
 from dpbench.board.folder import content_of, validate_content
@@ -18,7 +19,6 @@ from dpbench.site.context import Site
 from dpbench.site.overall import count_data_sets, describe_distance, overall
 from dpbench.site.picture import Chart, picture
 from dpbench.site.render import Renderer
-from dpbench.studies.explain.explanation import Explanation
 
 MOST = 200  # entries on a learner's page
 EXPLANATIONS = "explanations"
@@ -132,7 +132,7 @@ def _guarantee(entry: Entry) -> str:
 
 def _explained(name: str, found: Sequence[Explanation]) -> Iterator[Chart]:
     """Yield what privacy costs a learner, part by part, on each protocol that was explained."""
-    from dpbench.studies.explain.chart import figure, stairs
+    from dpbench_lab.explain.chart import figure, stairs
 
     for number, one in enumerate(found):
         mine = tuple(each for each in one.learners if each.learner.name == name)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from dpbench.board.export import table
 from dpbench.board.index import Standing
-from dpbench.site import component_pages, evidence_pages, figure_page, learner_pages, view
+from dpbench.site import component_pages, evidence_pages, learner_pages, view
 from dpbench.site.board_page import board_page
 from dpbench.site.citations import citations_page
-from dpbench.site.claims_page import claims_page
 from dpbench.site.compare_page import compare_page
 from dpbench.site.context import Site
 from dpbench.site.entries_page import entries_page
@@ -30,6 +29,9 @@ def write(site: Site, folder: Path) -> None:
 
 
 def _files(site: Site) -> Iterator[tuple[str, bytes]]:
+    from dpbench_lab.claims.page import claims_page
+    from dpbench_lab.figures import page as figure_page
+
     shared = renderer(site.settings)
     found = maps(site)
     yield "index.html", home(site, found, shared)

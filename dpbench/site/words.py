@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dpbench_lab.museum.record import Guard
+
 from dpbench.board.index import Entry, Trust
-from dpbench.records.museum import Guard
 from dpbench.records.search import SelectionRule
 
 TRUST: Mapping[Trust, str] = {

@@ -12,7 +12,7 @@ DPBENCH = "dpbench"
 ROOMS = ("data", "harness", "learning", "privacy")
 """Where the numbers of a run come from."""
 HOOKS = ("dpbench_datasets", "dpbench_extractors", "dpbench_learners")
-STRANGERS = "dpbench.museum.exhibits"
+STRANGERS = "dpbench_lab.museum.exhibits"
 """The one part of dpbench that is no part of dpbench: privacy bugs, written and treated as anybody's plugin."""
 
 

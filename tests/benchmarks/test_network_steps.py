@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 from dpbench_plugins.learners.networks.gradients import Gradients, Layout
-from dpbench_plugins.learners.networks.models import Network, build, draw_parameters
 from dpbench_plugins.learners.networks.training import Phase, Training
-from dpbench_plugins.learners.networks.views import Views, normalise
+from dpbench_plugins.networks.models import Network, build, draw_parameters
+from dpbench_plugins.networks.views import Views, normalise
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_plugins.extractors.randp.generators import GENERATORS, generator
+from dpbench_plugins.extractors.random_images.generators import GENERATORS, generator
 from dpbench_plugins.extractors.randp.losses import align_uniform
 from dpbench_plugins.extractors.randp.pretraining import Training
 from dpbench_plugins.extractors.randp.recipe import Recipe

@@ -16,7 +16,7 @@ from dpbench_plugins.extractors.randp.pretraining import Training
 from dpbench_plugins.extractors.randp.probe import Probe
 from dpbench_plugins.extractors.randp.recipe import Recipe
 from dpbench_plugins.extractors.vision import Precision
-from dpbench_plugins.learners.networks.network_checkpoint import SHIPPED, Checkpoint
+from dpbench_plugins.networks.network_checkpoint import SHIPPED, Checkpoint
 
 from dpbench import DataMissing
 from tests.gpu.asked import Asked, Row, settle

@@ -1,10 +1,10 @@
-"""Run every exhibit, and write what stopped it into `dpbench/museum`."""
+"""Run every exhibit, and write what stopped it into `plugins/dpbench_lab/museum`."""
 
 from __future__ import annotations
 
-from dpbench.museum.matrix import record_visit, write
-from dpbench.museum.tour import EXHIBITS
-from dpbench.records.museum import ExhibitRecord
+from dpbench_lab.museum.matrix import record_visit, write
+from dpbench_lab.museum.record import ExhibitRecord
+from dpbench_lab.museum.tour import EXHIBITS
 
 
 def main() -> None:

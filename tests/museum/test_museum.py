@@ -6,21 +6,21 @@ import importlib
 
 import pytest
 import torch
+from dpbench_lab.museum import matrix
+from dpbench_lab.museum.cores import BrokenCore
+from dpbench_lab.museum.exhibit import Exhibit
+from dpbench_lab.museum.exhibits.elections import Committee, NearestExamples, Prototypes, Stumps
+from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, SampledLearner, TwoBlockLearner
+from dpbench_lab.museum.exhibits.precision import TrainingUnderAutocast
+from dpbench_lab.museum.record import read
+from dpbench_lab.museum.strangers import run_learner
+from dpbench_lab.museum.tour import EXHIBITS, find
 from torch import Tensor
 from typer.testing import CliRunner
 
 from dpbench.api import Learner
 from dpbench.cli.program import app
 from dpbench.errors import UnknownName
-from dpbench.museum import matrix
-from dpbench.museum.cores import BrokenCore
-from dpbench.museum.exhibit import Exhibit
-from dpbench.museum.exhibits.elections import Committee, NearestExamples, Prototypes, Stumps
-from dpbench.museum.exhibits.honest_learners import HonestLearner, SampledLearner, TwoBlockLearner
-from dpbench.museum.exhibits.precision import TrainingUnderAutocast
-from dpbench.museum.strangers import run_learner
-from dpbench.museum.tour import EXHIBITS, find
-from dpbench.records.museum import read
 from dpbench.testing import LearnerLaws
 from dpbench.testing.curators import Recorder
 

@@ -19,7 +19,6 @@ from dpbench.records.rerun import ClaimCheck
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.tolerance import close
-from dpbench.registry import Registry
 from dpbench.registry.components import build, selection
 
 FACTS = (

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpbench.board.folder import ResultFile, content_of, find_content, validate_content
 from dpbench.board.verify.expectations import Wrong
@@ -22,8 +23,10 @@ from dpbench.records.checksums import record_seal
 from dpbench.records.provenance import current_day
 from dpbench.records.rerun import ClaimCheck, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
-from dpbench.registry import Registry
 from dpbench.support.files import canonical_digest
+
+if TYPE_CHECKING:
+    from dpbench.harness.session import Session
 
 
 def record_of(stored: ResultFile, root: Path) -> Path:
@@ -68,9 +71,7 @@ def _wrong(record: Rerun, result: Result) -> Wrong:
         yield "outcome", f"{describe(record)}: dispute the result, or run it again"
 
 
-def rerun(
-    result: Result, seeds: Sequence[int] | None, session: Session, by: str | None = None
-) -> Rerun:
+def rerun(result: Result, seeds: Sequence[int] | None, session: Session, by: str | None = None) -> Rerun:
     """Run seeds again and compare: all of them (None), with what the result says of itself; or some, for a quick look.
 
     The last seed comes first. What a learner kept from earlier fits of its process then shows as a difference.

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate
+from dpbench_plugins.datasets.cifar10 import Cifar10
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.huggingface import Cifar10
-from dpbench_plugins.datasets.torchvision.image_files import as_published, digest_of
+from dpbench_plugins.datasets.image_files import as_published, digest_of
 
 if TYPE_CHECKING:
     import numpy as np

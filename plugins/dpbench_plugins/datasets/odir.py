@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
 from dpbench_plugins.datasets.extractors import NETWORK
+from dpbench_plugins.datasets.hash_cut import in_test_fifth
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     ImageFile,
@@ -115,7 +116,7 @@ class Odir(Dataset):
 
         def place(file: ImageFile) -> ImageFile:
             line = lines[file.file]
-            return file._replace(kind=line.kind, split="test" if _hash(line.person) % 5 == 0 else "train")
+            return file._replace(kind=line.kind, split="test" if in_test_fifth(line.person.encode()) else "train")
 
         files = sorted(map(place, with_checksums(listed)))
         told = "\n".join(f"{name} {line.person} {line.sex} {line.age}" for name, line in sorted(lines.items()))
@@ -169,10 +170,6 @@ def _edition(count: int, digest: str) -> str:
         f"{count:,} of the {COUNT:,} photographs of Kaggle's ODIR-5K, digest {digest[:12]}; no split is published, so "
         "the fifth of the patients whose SHA-256 of the number is divisible by five is the test split"
     )
-
-
-def _hash(name: str) -> int:
-    return int.from_bytes(hashlib.sha256(name.encode()).digest())
 
 
 @hookimpl

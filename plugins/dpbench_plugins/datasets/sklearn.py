@@ -4,48 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from dpbench import Dataset, Records, Split, Splits, hookimpl
-
-if TYPE_CHECKING:
-    import numpy as np
-    from PIL.Image import Image
-
-
-PROCESSING = "its grey levels as published, times 255 / 16 and rounded"
-
-
-def read_digit(levels: bytes) -> Image:
-    """Return the image of 64 grey levels 0..16, a byte each."""
-    import numpy as np
-    from PIL import Image
-
-    return Image.fromarray(scale(np.frombuffer(levels, np.uint8)).reshape(8, 8))
-
-
-def scale(levels: np.ndarray) -> np.ndarray:
-    """Return grey levels 0..16 as 0..255, uint8."""
-    import numpy as np
-
-    pixels: np.ndarray = np.round(levels * (255 / 16)).astype(np.uint8)
-    return pixels
-
-
-def read_table() -> np.ndarray:
-    """Return 64 grey levels and the digit of each image, (1797, 65) uint8, as scikit-learn's `load_digits` does.
-
-    From the file that it reads: importing scikit-learn takes a second, and brings pandas.
-    """
-    import gzip
-    from importlib.metadata import distribution
-    from pathlib import Path
-
-    import numpy as np
-
-    file = Path(str(distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")))
-    words = gzip.decompress(file.read_bytes()).decode().replace(",", " ").split()
-    return np.frombuffer(bytes(map(int, words)), np.uint8).reshape(-1, 65)
+from dpbench import Dataset, Splits, hookimpl
+from dpbench_plugins.datasets.digits import open_digits
 
 
 @dataclass(frozen=True)
@@ -63,20 +25,7 @@ class Digits(Dataset):
 
     def load(self) -> Splits:
         """Open the two splits: 1,438 training and 359 test images."""
-        import hashlib
-
-        import numpy as np
-
-        table = read_table()
-        levels, labels = table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
-        digest = hashlib.sha256(scale(levels).tobytes() + labels.tobytes()).hexdigest()
-        test = np.arange(len(labels)) % 5 == 4
-        train, held_out = (Split(_records(levels[rows]), labels[rows]) for rows in (~test, test))
-        return Splits(train, held_out, digest)
-
-
-def _records(levels: np.ndarray) -> Records[bytes]:
-    return Records([one.tobytes() for one in levels], read_digit, PROCESSING, reader="digits-1")
+        return open_digits()
 
 
 @hookimpl

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dpbench_plugins.extractors.randp.generators import generator
-
-if TYPE_CHECKING:
-    from dpbench_plugins.extractors.patches import Patches
+from dpbench_plugins.extractors.random_images.generators import generator
 
 PROCESSES = ("stylegan-oriented", "dead-leaves")
 DRAWN = 40_000  # patches whose second moment is whitened and that filters are taken from
@@ -38,18 +34,26 @@ class Filters:
         return units.to(self.filters.dtype) @ self.filters.T
 
 
-def draw_filters(options: Patches) -> Filters:
-    """Return the filters that an extractor's options ask for, float32, drawn on the CPU: the same for every device."""
-    side, draws = options.patch, torch.Generator().manual_seed(options.seed)
-    canvas = max(SMALLEST, 1 << (options.size - 1).bit_length())  # generators double their images
-    made = [generator(name, options.seed, canvas)(torch.arange(options.images)) for name in PROCESSES]
+def draw_filters(filters: int, side: int, size: int, images: int, seed: int) -> Filters:
+    """Return filters of side x side pixels, float32, drawn on the CPU: the same for every device.
+
+    Args:
+        filters: how many; half of them mirror the other half.
+        side: of a patch, in pixels.
+        size: side of the images that the filters are for.
+        images: of each random process, which patches are taken from.
+        seed: of the images and of the choice of patches.
+    """
+    draws = torch.Generator().manual_seed(seed)
+    canvas = max(SMALLEST, 1 << (size - 1).bit_length())  # generators double their images
+    made = [generator(name, seed, canvas)(torch.arange(images)) for name in PROCESSES]
     windows = patches_of(torch.cat(made), side)  # (all patches, p)
     patches = normalise(windows[torch.randint(len(windows), (DRAWN,), generator=draws)])
     mirrored = patches.view(-1, CHANNELS, side, side).flip(3).flatten(1)
     both = torch.cat([patches, mirrored]).double()
     values, vectors = torch.linalg.eigh(both.T @ both / len(both))
     whiten = vectors * (values + RIDGE).rsqrt() @ vectors.T
-    half = options.filters // 2
+    half = filters // 2
     chosen = torch.cat([patches[:half], mirrored[:half]]).double()
     return Filters(whiten.float(), normalize(chosen @ whiten, dim=1).float())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dpbench import Extractor, SpecError, hookimpl
-from dpbench_plugins.extractors.pixels import Pixels
+from dpbench_plugins.extractors.pixel_values import read_pixels
 from dpbench_plugins.extractors.vision import Precision
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Patches(Extractor):
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, size, size) float32 in [0, 1]; other sizes are resized (bilinear)."""
-        return Pixels(self.size, mode="RGB").prepare(image)
+        return read_pixels(image, self.size, "RGB")
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Draw the filters and return the map (c, 3, size, size) -> (c, d) float16."""
@@ -90,7 +90,8 @@ class Patches(Extractor):
 
         from dpbench_plugins.extractors.patch_filters import Filters, draw_filters, patches_of
 
-        drawn, short = draw_filters(self), self.precision == "bfloat16"
+        drawn = draw_filters(self.filters, self.patch, self.size, self.images, self.seed)
+        short = self.precision == "bfloat16"
         rounds = short and device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
         kind = torch.bfloat16 if short and not rounds else torch.float32
         filters = Filters(drawn.whiten.to(device), drawn.filters.to(device, kind), rounds)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from dpbench import Extractor, SpecError, hookimpl
+from dpbench_plugins.extractors.pixel_values import Mode, read_pixels
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,7 @@ class Pixels(Extractor):
 
     size: int | None = None
     flat: bool = True
-    mode: Literal["stored", "RGB", "L"] = "stored"
+    mode: Mode = "stored"
 
     def __post_init__(self) -> None:
         """Refuse sizes below one pixel, or that would fill the memory."""
@@ -41,15 +42,7 @@ class Pixels(Extractor):
 
     def prepare(self, image: Image) -> Tensor:
         """Return (channels, height, width) float32 in [0, 1]; as stored, grey has one channel and all else is RGB."""
-        import numpy as np
-        import torch
-        from PIL.Image import Resampling
-
-        mode = self.mode if self.mode != "stored" else "L" if image.mode == "L" else "RGB"
-        image = image if image.mode == mode else image.convert(mode)
-        image = image.resize((self.size, self.size), Resampling.BILINEAR) if self.size else image
-        pixels = torch.from_numpy(np.array(image)).float() / 255  # (h, w) or (h, w, 3)
-        return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)
+        return read_pixels(image, self.size, self.mode)
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the map (c, channels, height, width) -> (c, d)."""

@@ -24,7 +24,7 @@ from dpbench import (
     hookimpl,
     require_setting,
 )
-from dpbench_plugins.learners.thrift import spectrum
+from dpbench_plugins.learners.spectrum import spectrum
 
 if TYPE_CHECKING:
     import torch

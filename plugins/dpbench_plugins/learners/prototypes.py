@@ -23,7 +23,7 @@ from dpbench import (
     require_setting,
     unit_norm,
 )
-from dpbench_plugins.learners.thrift import spectrum
+from dpbench_plugins.learners.spectrum import spectrum
 
 if TYPE_CHECKING:
     import torch

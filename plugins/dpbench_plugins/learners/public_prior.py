@@ -24,8 +24,9 @@ from dpbench import (
     label_temperature,
     require_setting,
 )
-from dpbench_plugins.learners.public_only import require_labels
-from dpbench_plugins.learners.thrift import DIRECTIONS, ROWS, Spectrum, Thrift, spectrum
+from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, check_clip, settings_for
+from dpbench_plugins.learners.public_labels import require_labels
+from dpbench_plugins.learners.spectrum import Spectrum, spectrum
 
 if TYPE_CHECKING:
     import torch
@@ -34,11 +35,6 @@ if TYPE_CHECKING:
 AXES = 64  # of each class's quadratic form
 SHARE = 0.15  # of a row's norm that its public scores have: they lengthen it by 1%
 AVERAGED = 3.0  # time constants of the pull towards the prior in all steps, at most
-
-
-@dataclass(frozen=True)
-class _Coordinates(Thrift):
-    name: ClassVar[str] = "public-prior"  # who is named where settings are refused
 
 
 @dataclass(frozen=True)
@@ -103,15 +99,16 @@ class PublicPrior(Learner):
                 raise SpecError(
                     f"Expected {name}={getattr(self, name)} of learner 'public-prior' to be positive and finite."
                 )
-        self._thrift()
+        self._coordinates()
+        check_clip(self.clip, self.name)
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the k, graph, steps and learning rate that `thrift` chooses."""
-        return self._thrift().auto(task, budget)
+        return settings_for(task, budget, self.steps)
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan one full-batch gradient per step; everything else reads public data or is post-processing."""
-        return self._thrift().plan(task, budget)
+        return [Release("gradient", steps=require_setting(self.steps))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Fit the public head, then train on private data what is added to it."""
@@ -120,7 +117,7 @@ class PublicPrior(Learner):
         task = curator.task
         y = require_labels(public, self.name)
         scores = kernel_head(spectrum(public.x, self.name), public.x, y, task.classes, self.ridge)
-        coordinates = self._thrift().features(public.x, generator)
+        coordinates = self._coordinates().features(public.x, generator)
         known = scores.unseen  # (m, classes)
         scale = SHARE * require_setting(self.k) ** 0.5 / float(known.square().sum(1).mean().sqrt())
 
@@ -142,8 +139,8 @@ class PublicPrior(Learner):
         head = probe.descend(curator.map(features), generator, prior=GaussianPrior(mean, precision))
         return aimed(lambda x: probe.logits(head, features(x)), task, public)
 
-    def _thrift(self) -> Thrift:
-        return _Coordinates(self.k, self.graph, self.steps, self.learning_rate, self.clip, self.whitening)
+    def _coordinates(self) -> Coordinates:
+        return Coordinates(self.name, self.k, self.graph, self.whitening)
 
     def _probe(self) -> LinearProbe:
         norm = (require_setting(self.k) + 1) ** 0.5  # as in `thrift`

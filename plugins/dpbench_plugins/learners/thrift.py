@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,32 +12,17 @@ from dpbench import (
     Learner,
     LinearProbe,
     Predict,
-    PrincipalComponents,
     PublicData,
     Release,
-    SpecError,
-    Standardise,
     Task,
     aimed,
-    effective_size,
-    exact_linear,
     hookimpl,
     require_setting,
-    subspace_iteration,
-    unit_norm,
 )
+from dpbench_plugins.learners.coordinates import Coordinates, check_clip, settings_for, shrink_bias
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor
-
-    Transform = Callable[[Tensor], Tensor]
-
-LONGEST = 84.0  # travel of a head
-ROWS = 5000  # public rows in the graph, whose size is their square
-FEW, LEAST = 40, 0.05  # public rows, and share of a row, below which there is no graph
-NEIGHBOURS, DIRECTIONS, ROUNDS = 20, 200, 30  # of a row; they are looked for in; of the iteration
-AT_ONCE = 512  # rows that meet all public rows
 
 
 @dataclass(frozen=True)
@@ -112,31 +96,12 @@ class Thrift(Learner):
 
     def __post_init__(self) -> None:
         """Check that the settings describe a projection, a power, a share and a bound."""
-        if self.k is not None and self.k < 1:
-            raise SpecError(f"Expected k={self.k} >= 1 in learner {self.name!r}: the number of components kept.")
-        if self.graph is not None and not 0 <= self.graph <= 1:
-            raise SpecError(f"Expected graph={self.graph} in [0, 1] in learner {self.name!r}: a share of each row.")
-        if not 0 <= self.whitening <= 1:
-            raise SpecError(f"Expected whitening={self.whitening} in [0, 1] in learner {self.name!r}: 1 whitens fully.")
-        if not self.clip > 0:
-            raise SpecError(f"Expected clip={self.clip} > 0 in learner {self.name!r}: in units of a row's norm.")
+        self._coordinates()
+        check_clip(self.clip, self.name)
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return k, graph, steps and learning rate. There are at least two public examples for each component."""
-        size = effective_size(task, budget)
-        k = 1.3 * math.pow(size, 0.6)  # infinite without privacy
-        travel = min(7 + k / 6, LONGEST)
-        steps = self.steps or 20 + round(travel)
-        most = max(1, min(task.public // 2, math.prod(task.example_shape)))
-        components = min(max(2, round(min(k, most))), most)
-        usable = task.same_source and task.public >= FEW
-        share = 1 / (1 + math.pow(size / (20 * task.classes), 1.5)) if usable else 0.0
-        return {
-            "k": components,
-            "graph": float(f"{share:.2g}") if share >= LEAST else 0.0,
-            "steps": steps,
-            "learning_rate": float(f"{travel / steps:.3g}"),
-        }
+        return settings_for(task, budget, self.steps)
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan one full-batch gradient per step; everything else reads public data or is post-processing."""
@@ -144,146 +109,19 @@ class Thrift(Learner):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train a head in the public coordinates, then shrink its bias by what noise explains."""
-        features, probe = self.features(public.x, generator), self._probe()
+        features, probe = self._coordinates().features(public.x, generator), self._probe()
         head = probe.descend(curator.map(features), generator)  # (classes, coordinates + 1)
         if self.shrink:
             step = require_setting(self.learning_rate) * curator.sigma["gradient"] * probe.clip / curator.task.size
             head = shrink_bias(head, step**2 * require_setting(self.steps))  # variance of each of the head's numbers
         return aimed(lambda x: probe.logits(head, features(x)), curator.task, public)
 
-    def features(self, public: Tensor, generator: torch.Generator) -> Transform:
-        """Return the map (c, *shape) -> (c, coordinates), whose rows have norm sqrt(k) or less."""
-        import torch
-
-        spectral, k, graph = spectrum(public, self.name), require_setting(self.k), require_setting(self.graph)
-        components = spectral.soften(k, self.whitening)
-        if graph == 0:
-            return lambda x: components(x) * k**0.5
-        rows = public[torch.randperm(len(public), generator=generator)[:ROWS].to(public.device)]
-        near = neighbourhood(spectral, rows, k, generator)
-        first, second = (k * (1 - graph)) ** 0.5, (k * graph) ** 0.5
-        return lambda x: torch.cat([components(x) * first, near(x) * second], 1)
+    def _coordinates(self) -> Coordinates:
+        return Coordinates(self.name, self.k, self.graph, self.whitening)
 
     def _probe(self) -> LinearProbe:
         norm = (require_setting(self.k) + 1) ** 0.5  # of a row, however many coordinates it has, and its bias
         return LinearProbe(require_setting(self.steps), 1.0, require_setting(self.learning_rate), 0.0, self.clip * norm)
-
-
-@dataclass(frozen=True)
-class Spectrum:
-    """The principal components of public rows, from which all maps of this learner are built."""
-
-    standardise: Standardise
-    centre: Tensor  # (d,) float64, of rows of unit norm
-    components: PrincipalComponents
-    examples: int
-    who: str = "thrift"  # reads it, for messages
-
-    def soften(self, k: int, whitening: float) -> Transform:
-        """Return the map (c, *shape) -> (c, k) on the leading components; its rows have unit norm or are zero.
-
-        Raises:
-            SpecError: there are fewer public examples or features than components.
-        """
-        features, values = len(self.centre), self.components.values
-        most = min(self.examples - 1, features)
-        if k > most:
-            raise SpecError(
-                f"Expected k={k} in 1..{most} in learner {self.who!r}: fewer than the {self.examples} public examples, "
-                f"and no more than the {features} features. Add --public-fraction or --public-dataset, or set "
-                f"{self.who}:k=..."
-            )
-        relative = (values[-k:] / values[-1].clamp(min=1e-12)).clamp(min=1e-4)
-        directions = (self.components.leading(k) * relative.pow(-whitening / 2)).T  # (k, d)
-        weight, shift = directions.float(), (-directions @ self.centre).float()
-        standardise = self.standardise
-        return lambda rows: unit_norm(exact_linear(unit_norm(standardise(rows)), weight, shift))
-
-
-def spectrum(x: Tensor, who: str = "thrift") -> Spectrum:
-    """Return the components of public features (m, *shape), centred, scaled and brought to unit norm.
-
-    Raises:
-        SpecError: there are fewer than two examples, or some features are not finite.
-    """
-    flat = x.flatten(1)  # (m, d)
-    if len(flat) < 2:
-        raise SpecError(
-            f"Expected at least 2 public examples in learner {who!r}, got {len(flat)}. Add --public-fraction or "
-            "--public-dataset."
-        )
-    mean, deviation = flat.mean(0), flat.std(0, correction=0)
-    if not bool(deviation.isfinite().all()):
-        raise SpecError(f"Some public features in learner {who!r} are not finite. Check the data.")
-    # A feature that hardly varies in public may vary in private: it is not blown up.
-    scale = deviation.clamp(min=max(0.1 * float(deviation.mean()), 1e-12)).rsqrt()
-    standardise = Standardise(-mean * scale, scale)
-    units = unit_norm(standardise(x)).double()
-    centre = units.mean(0)
-    return Spectrum(standardise, centre, PrincipalComponents.of(units - centre, len(units)), len(units), who)
-
-
-def shrink_bias(head: Tensor, noise: float) -> Tensor:
-    """Return the head (classes, coordinates + 1) with its bias shrunk to remove noise of this variance."""
-    import torch
-
-    bias = head[:, -1] - head[:, -1].mean()
-    explained = (len(bias) - 1) * noise / float(bias.square().sum().clamp(min=1e-30))
-    return torch.cat([head[:, :-1], max(0.0, 1 - explained) * bias.unsqueeze(1)], 1)
-
-
-def neighbourhood(spectral: Spectrum, public: Tensor, k: int, generator: torch.Generator) -> Transform:
-    """Return the map (c, *shape) -> (c, k or fewer) to coordinates in the graph of these public rows.
-
-    Rows have unit norm or are zero. Neighbours are found by cosine similarity in min(200, m / 4) half-whitened
-    components, where m is the number of public rows. A row has m / 24 neighbours, at least 3 and at most 20.
-    """
-    import torch
-
-    count = min(max(3, min(NEIGHBOURS, len(public) // 24)), len(public) - 1)
-    directions = min(DIRECTIONS, max(1, len(public) // 4), len(spectral.centre), spectral.examples - 1)
-    place = spectral.soften(directions, 0.5)
-    places = place(public)  # (m, directions)
-    coordinates = diffusion(graph_of(places, count), min(k, directions), generator).T.contiguous()
-
-    def near(rows: Tensor) -> Tensor:
-        cosines = exact_linear(place(rows), places)  # (c, m)
-        nearest = torch.where(cosines < cosines.topk(count).values[:, -1:], 0.0, cosines.clamp(min=0))
-        return unit_norm(exact_linear(nearest * nearest * nearest, coordinates))
-
-    return lambda rows: torch.cat([near(part) for part in torch.split(rows, AT_ONCE)])
-
-
-def graph_of(places: Tensor, count: int) -> Tensor:
-    """Return symmetric weights (m, m) that connect unit rows to their `count` nearest rows: cosines cubed."""
-    import torch
-
-    cosines = (places @ places.T).fill_diagonal_(-1)
-    nearest = cosines.topk(count)
-    graph = torch.zeros_like(cosines).scatter_(1, nearest.indices, nearest.values.clamp(min=0).pow(3))
-    return graph + graph.T
-
-
-def diffusion(graph: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Return coordinates (m, count): a basis of a graph's leading non-constant eigenvectors, diffused three times.
-
-    The basis comes from subspace iteration that starts at random vectors. Single eigenvectors are not computed: a graph
-    of many parts has equal eigenvalues, and rounding would decide which eigenvector is which.
-    """
-    import torch
-
-    degrees = graph.sum(1)
-    scale = degrees.clamp(min=1e-12).rsqrt()
-    normal = (graph * scale * scale.unsqueeze(1)).to_sparse()
-    constant = torch.nn.functional.normalize(degrees.sqrt(), dim=0).unsqueeze(1)  # whose eigenvalue is 1
-
-    def diffused(basis: Tensor) -> Tensor:
-        step: Tensor = torch.sparse.mm(normal, basis)
-        return step - constant @ (constant.T @ basis)
-
-    start = torch.randn(len(graph), count, generator=generator).to(graph.device)
-    basis = subspace_iteration(diffused, start, ROUNDS)
-    return diffused(diffused(diffused(basis)))
 
 
 @hookimpl

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.torchvision.image_files import as_published, digest_of, read_checked
+from dpbench_plugins.datasets.image_files import as_published, digest_of, read_checked
 from dpbench_plugins.datasets.torchvision.pickles import read_arrays
 
 HOST = "https://www.cs.toronto.edu/~kriz"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.torchvision.image_files import as_published, digest_of, read_checked
+from dpbench_plugins.datasets.image_files import as_published, digest_of, read_checked
 
 if TYPE_CHECKING:
     import numpy as np

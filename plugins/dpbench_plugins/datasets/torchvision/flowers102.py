@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.torchvision.image_files import digest_of, fingerprint, read_checked, read_colour
+from dpbench_plugins.datasets.image_files import digest_of, fingerprint, read_checked, read_colour
 
 PAGE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 FOLDER = "flowers-102"

@@ -17,8 +17,8 @@ from typing import ClassVar, Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
+from dpbench_plugins.datasets.image_files import READ_FULLY, digest_of
 from dpbench_plugins.datasets.image_trees import ImageFile, Layout, list_images, records, with_units
-from dpbench_plugins.datasets.torchvision.image_files import READ_FULLY, digest_of
 
 PAGE = "https://benchmark.ini.rub.de/gtsrb_dataset.html"
 ARCHIVES = "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from dpbench_plugins.extractors.randp.draws import Draws
+from dpbench_plugins.extractors.random_images.draws import Draws
 
 AREAS = (0.08, 1.0)  # of the crop, as shares of the image
 RATIOS = (3 / 4, 4 / 3)  # width to height

@@ -15,7 +15,7 @@ from torch import Tensor
 from dpbench import DataError, DataMissing, DpbenchError, SpecError
 from dpbench_plugins.extractors.randp.encoder import KEPT
 from dpbench_plugins.extractors.randp.recipe import Recipe
-from dpbench_plugins.learners.networks.network_checkpoint import Checkpoint
+from dpbench_plugins.networks.network_checkpoint import Checkpoint
 
 FORMAT = "dpbench-pretraining-1"
 

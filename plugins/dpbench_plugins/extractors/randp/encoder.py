@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, group_norm, normalize
 
-from dpbench_plugins.learners.networks.models import GROUPS, WSConv2d, build, draw_parameters, standardise
-from dpbench_plugins.learners.networks.views import normalise
+from dpbench_plugins.networks.models import GROUPS, WSConv2d, build, draw_parameters, standardise
+from dpbench_plugins.networks.views import normalise
 
 HIDDEN, PROJECTED = 512, 128  # widths of the projection, which is discarded
 KEPT = ("trunk.", "norm.")  # the parameters in a checkpoint; a learner adds its own head

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import DataError, DataMissing, SpecError, Trainable
+from dpbench_plugins.extractors.pixel_values import read_pixels
 from dpbench_plugins.extractors.randp.recipe import Recipe
 from dpbench_plugins.extractors.weights import candidates, digest, first_file, unknown_name
 
@@ -83,7 +84,7 @@ class RandPWRN(Trainable):
 
     def _candidates(self) -> list[Path]:
         if self.path is None:
-            from dpbench_plugins.learners.networks.network_checkpoint import SHIPPED
+            from dpbench_plugins.networks.network_checkpoint import SHIPPED
 
             return [SHIPPED[self.name]]
         return candidates(self.path)
@@ -108,13 +109,7 @@ class RandPWRN(Trainable):
 
     def prepare(self, image: Image) -> Tensor:
         """Return (3, size, size) float32 in [0, 1]; other sizes are resized (bilinear)."""
-        import numpy as np
-        import torch
-        from PIL.Image import Resampling
-
-        image, sides = image.convert("RGB"), (self.size, self.size)
-        image = image if image.size == sides else image.resize(sides, Resampling.BILINEAR)
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
+        return read_pixels(image, self.size, "RGB")
 
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the map (c, 3, size, size) -> (c, features), or to the activations after `layer`.
@@ -138,7 +133,7 @@ class RandPWRN(Trainable):
 
     def _encoder(self) -> Encoder:
         from dpbench_plugins.extractors.randp.encoder import load_encoder
-        from dpbench_plugins.learners.networks.network_checkpoint import Checkpoint
+        from dpbench_plugins.networks.network_checkpoint import Checkpoint
 
         file = self._file()
         checkpoint = Checkpoint.load(file)

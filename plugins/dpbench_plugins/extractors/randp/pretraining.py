@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from dpbench import DpbenchError, SpecError
+from dpbench_plugins.extractors.random_images.draws import Draws
+from dpbench_plugins.extractors.random_images.generators import generator
 from dpbench_plugins.extractors.randp.augment import augment_images
 from dpbench_plugins.extractors.randp.checkpoints import State, export, state_file
-from dpbench_plugins.extractors.randp.draws import Draws
 from dpbench_plugins.extractors.randp.encoder import PROJECTED, Encoder, start_encoder
-from dpbench_plugins.extractors.randp.generators import generator
 from dpbench_plugins.extractors.randp.losses import align_uniform, info_nce
 from dpbench_plugins.extractors.randp.recipe import Recipe
 

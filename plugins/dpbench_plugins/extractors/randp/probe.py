@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from dpbench import Dataset, Split
-from dpbench_plugins.datasets.huggingface import Cifar10
-from dpbench_plugins.datasets.sklearn import Digits
+from dpbench import Splits
+from dpbench_plugins.datasets.cifar10 import Cifar10
+from dpbench_plugins.datasets.digits import open_digits
 
-DATASETS: dict[str, type[Dataset]] = {"digits": Digits, "cifar10": Cifar10}
+DATASETS: Mapping[str, Callable[[], Splits]] = {"digits": open_digits, "cifar10": lambda: Cifar10().load()}
 EXAMPLES = 1500  # of the training split, every third held out; the test split is not used
 _AT_ONCE = 100
 
@@ -27,7 +27,7 @@ class Probe:
         Raises:
             DataMissing: the dataset is not on this machine.
         """
-        split: Split = DATASETS[dataset]().load().train
+        split = DATASETS[dataset]().train
         chosen = np.linspace(0, len(split.labels) - 1, min(EXAMPLES, len(split.labels))).astype(int)
         self._images = torch.stack([prepare(split.images[int(index)]) for index in chosen])
         self._labels = split.labels[chosen]

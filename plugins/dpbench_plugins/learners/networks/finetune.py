@@ -19,6 +19,7 @@ from dpbench import (
     effective_size,
     require_setting,
 )
+from dpbench_plugins.learners.coordinates import settings_for, shrink_bias
 
 if TYPE_CHECKING:
     import torch
@@ -110,14 +111,13 @@ class DPFineTune(Learner):
         import torch
 
         from dpbench_plugins.learners.networks.tail import choose_parameters
-        from dpbench_plugins.learners.thrift import Thrift
 
         tail = None if task.tail is None else task.tail()
         if tail is not None and self.parameters != "head":
             choose_parameters(tail, self.parameters, self.rank, torch.Generator())
         share = 1.0 if self.parameters == "head" else self.head_share**0.5
-        thrift = Thrift(k=self.k, graph=0.0, steps=self.head_steps)
-        settled = thrift.auto(task, Budget(budget.epsilon * share, budget.delta, budget.adjacency))
+        head_budget = Budget(budget.epsilon * share, budget.delta, budget.adjacency)
+        settled = settings_for(task, head_budget, self.head_steps)
         return {
             "k": settled["k"] if tail is None else min(settled["k"], _pooled_features(tail, task.example_shape)),
             "head_steps": settled["steps"],
@@ -159,8 +159,6 @@ class DPFineTune(Learner):
     def _head(self, curator: Curator, tail: torch.nn.Module, neck: Neck, generator: torch.Generator) -> torch.Tensor:
         """Return the head (classes, k + 1) that is trained on the tail as published."""
         import torch
-
-        from dpbench_plugins.learners.thrift import shrink_bias
 
         def features(x: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():

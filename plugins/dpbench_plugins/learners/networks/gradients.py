@@ -18,8 +18,8 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from dpbench import Chunk, Joined, RowFn
-from dpbench_plugins.learners.networks.models import EPSILON, Network, WSConv2d, centre_and_scale, standardise
-from dpbench_plugins.learners.networks.views import Views, normalise
+from dpbench_plugins.networks.models import EPSILON, Network, WSConv2d, centre_and_scale, standardise
+from dpbench_plugins.networks.views import Views, normalise
 
 Trains = Literal["head", "norm+head", "all"]
 CPU_BYTES = 2**30  # what a chunk may take on a processor; on a GPU, half of the memory that is free

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 GAIN = 0.7  # of the Kalman filter, the paper's
+OptimiserName = Literal["momentum", "adam", "disk"]
 
 
 class Optimiser(Protocol):
@@ -21,12 +22,14 @@ class Momentum:
     """velocity = momentum * velocity + gradient."""
 
     def __init__(self, momentum: float) -> None:
+        import torch
+
         self._momentum, self._velocity = momentum, torch.zeros(())
 
     def step(self, total: Tensor, weight: float = 1.0) -> Tensor:
         """Return the velocity."""
         if not self._velocity.ndim:
-            self._velocity = torch.zeros_like(total)
+            self._velocity = total.new_zeros(total.shape)
         return self._velocity.mul_(self._momentum).add_(total, alpha=weight)
 
 
@@ -40,6 +43,8 @@ class Kalman:
     """
 
     def __init__(self) -> None:
+        import torch
+
         self._estimate = torch.zeros(())
 
     @property
@@ -50,5 +55,5 @@ class Kalman:
     def step(self, total: Tensor, weight: float = 1.0) -> Tensor:
         """Return the estimate, which is the gradient itself at first."""
         gradient = total * weight
-        self._estimate = torch.lerp(self._estimate, gradient, GAIN) if self._estimate.ndim else gradient
+        self._estimate = self._estimate.lerp(gradient, GAIN) if self._estimate.ndim else gradient
         return self._estimate

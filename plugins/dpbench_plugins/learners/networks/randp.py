@@ -84,7 +84,7 @@ class DPRandP(NetworkLearner):
         Raises:
             SpecError: says which examples it reads.
         """
-        from dpbench_plugins.learners.networks.network_checkpoint import SHIPPED
+        from dpbench_plugins.networks.network_checkpoint import SHIPPED
 
         super().check_task(task)
         if self.weights in SHIPPED and task.example_shape[0] != 3:

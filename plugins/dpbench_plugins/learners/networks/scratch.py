@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task
+from dpbench_plugins.learners.networks.optimisers import OptimiserName
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from dpbench_plugins.learners.networks.training import Phase
 
-OptimiserName = Literal["momentum", "adam", "disk"]
 NetworkName = Literal["wrn-16-4", "wrn-40-4", "wrn-10-1", "resnet-9", "tiny"]
 
 
@@ -55,7 +55,7 @@ class NetworkLearner(Learner):
         Raises:
             SpecError: the examples are not images, or they are too small for the network or its views.
         """
-        from dpbench_plugins.learners.networks.models import build
+        from dpbench_plugins.networks.models import build
 
         if len(task.example_shape) != 3:
             raise SpecError(
@@ -84,10 +84,10 @@ class NetworkLearner(Learner):
             DpbenchError: the checkpoint does not match, or memory does not suffice.
         """
         from dpbench_plugins.learners.networks.gradients import Gradients, Layout
-        from dpbench_plugins.learners.networks.models import build, draw_parameters
-        from dpbench_plugins.learners.networks.network_checkpoint import Checkpoint, find_checkpoint
         from dpbench_plugins.learners.networks.training import Training, predictor
-        from dpbench_plugins.learners.networks.views import Views
+        from dpbench_plugins.networks.models import build, draw_parameters
+        from dpbench_plugins.networks.network_checkpoint import Checkpoint, find_checkpoint
+        from dpbench_plugins.networks.views import Views
 
         task = curator.task
         network = build(self.network, task.example_shape, task.classes)

@@ -23,7 +23,7 @@ from torch.func import functional_call
 from torch.nn.functional import conv2d, cross_entropy, linear, normalize, pad, unfold
 
 from dpbench import Chunk, Joined, Predict, RowFn, SpecError
-from dpbench_plugins.learners.thrift import spectrum
+from dpbench_plugins.learners.spectrum import spectrum
 
 BATCH = 256  # examples predicted at once
 WHITENING = 0.3  # thrift's

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from dpbench import AdamBC, Curator, DpbenchError, Predict, Release
 from dpbench_plugins.learners.networks.gradients import Gradients, Trains
-from dpbench_plugins.learners.networks.models import Network
-from dpbench_plugins.learners.networks.optimisers import Kalman, Momentum, Optimiser
-from dpbench_plugins.learners.networks.scratch import OptimiserName
-from dpbench_plugins.learners.networks.views import normalise
+from dpbench_plugins.learners.networks.optimisers import Kalman, Momentum, Optimiser, OptimiserName
+from dpbench_plugins.networks.models import Network
+from dpbench_plugins.networks.views import normalise
 
 BATCH = 256  # images predicted at once
 ALLOCATORS = ("out of memory", "allocate memory", "not enough memory")  # what they say

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench import DataError, Download, Records, Split, Splits
-from dpbench_plugins.datasets.torchvision.image_files import digest_of
+from dpbench_plugins.datasets.image_files import digest_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import re
 from pathlib import Path
 
 from dpbench import DataError, Splits
+from dpbench_plugins.datasets.hash_cut import hash_number, in_test_fifth
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     ImageFile,
@@ -46,11 +46,11 @@ def open_archive(images: Path, table: Path, fraction: float) -> Splits:
         raise DataError(f"Expected at most {COUNT:,} images in {images}, got {len(listed):,}. {ADVICE}")
 
     def place(file: ImageFile) -> ImageFile:
-        return file._replace(kind=CLASSES[labels[_id(file)]], split="test" if _hash(file) % 5 == 0 else "train")
+        return file._replace(kind=CLASSES[labels[_id(file)]], split="test" if in_test_fifth(_bytes(file)) else "train")
 
     files = sorted(map(place, listed))
     digest = fingerprint(files)
-    kept = [file for file in files if file.split == "test" or _hash(file) < fraction * 2**256]
+    kept = [file for file in files if file.split == "test" or hash_number(_bytes(file)) < fraction * 2**256]
     splits = open_splits(kept, CLASSES, "RGB", digest, ADVICE)
     said = (
         f"{len(files):,} of the {COUNT:,} labelled images of Kaggle's {ARCHIVE}, digest {digest[:12]}; no split is "
@@ -75,5 +75,5 @@ def _id(file: ImageFile) -> str:
     return file.file.removesuffix(".tif")
 
 
-def _hash(file: ImageFile) -> int:
-    return int.from_bytes(hashlib.sha256(_id(file).encode("utf-8", "surrogateescape")).digest())
+def _bytes(file: ImageFile) -> bytes:
+    return _id(file).encode("utf-8", "surrogateescape")

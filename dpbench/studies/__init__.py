@@ -1,1 +1,0 @@
-"""Studies: questions that many runs answer together."""

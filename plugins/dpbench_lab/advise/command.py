@@ -1,0 +1,173 @@
+"""`dpbench advise`: what to expect on images of your own, before any private run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dpbench.cli import flags
+from dpbench.cli.request import split_numbers
+from dpbench.errors import SpecError
+
+if TYPE_CHECKING:
+    from dpbench_lab.advise.advice import Advice, AtEpsilon
+    from dpbench_lab.advise.forecast import Forecast
+
+LEAST = 10  # labelled public images, for five folds
+MOST = 20  # epsilons
+
+
+def advise(
+    folder: Annotated[Path, typer.Argument(help="Folder of images, laid out as FOLDER/train/CLASS/IMAGE.")],
+    epsilon: Annotated[
+        list[str] | None, typer.Option("--epsilon", help="Target epsilon, or several: 0.5,1,4. \\[default: 1]")
+    ] = None,
+    extractor: flags.Extractor = None,
+    accuracy: Annotated[
+        float | None, typer.Option(help="Also find the smallest epsilon for this accuracy, like 0.9.")
+    ] = None,
+    labels: Annotated[
+        bool, typer.Option("--public-labels/--no-public-labels", help="Read the labels of public images, or do not.")
+    ] = True,
+    delta: flags.Delta = None,
+    public_fraction: Annotated[float, typer.Option(help="Share of the training images to treat as public.")] = 0.1,
+    split_seed: Annotated[int, typer.Option(help="Seed of the public/private split.")] = 0,
+    device: flags.Device = "auto",
+    as_json: flags.Json = False,
+) -> None:
+    """Predict what each learner will score on your images, from the public ones alone. No private image is opened."""
+    from dpbench.records.protocol import ACCOUNTABLE, AUTO, SMALLEST_DELTA, Component, SplitRule
+
+    epsilons = split_numbers(epsilon, "--epsilon") or [1.0]
+    low, high = ACCOUNTABLE
+    for one in epsilons:
+        if not low <= one <= high:
+            raise SpecError(f"Expected --epsilon {one:g} to be from {low:g} to {high:g}.")
+    if len(set(epsilons)) < len(epsilons) or len(epsilons) > MOST:
+        raise SpecError(f"Expected up to {MOST} different values of --epsilon, got {len(epsilons)}.")
+    given = None if delta in {None, AUTO} else _one_number(str(delta), "--delta")
+    if given is not None and not SMALLEST_DELTA <= given < 1:
+        raise SpecError(f"Expected --delta {given:g} to be from {SMALLEST_DELTA:g} to 1.")
+    if not 0 < public_fraction < 1:
+        raise SpecError(
+            f"Expected --public-fraction {public_fraction:g} to be between 0 and 1: advice needs public images."
+        )
+    if split_seed < 0:
+        raise SpecError(f"Expected --split-seed {split_seed} to be at least 0.")
+
+    from dpbench.harness.delta import default_delta
+    from dpbench.registry import load
+    from dpbench.registry.components import build, default_extractor
+    from dpbench.support.device import find_device
+    from dpbench_lab.advise.advice import advise as made
+    from dpbench_lab.advise.advice import check_wish
+    from dpbench_lab.advise.folder import open_public
+
+    check_wish(accuracy)
+    plugins = load()
+    plugins.report_broken()
+    own = Component(name="imagefolder", options={"path": str(folder)})
+    named = None if extractor in {None, AUTO} else Component.parse_extractor(str(extractor))
+    chosen = build(plugins, "extractor", named or default_extractor(plugins, own))
+    rule = SplitRule(public_fraction, 1.0, None, split_seed)
+    part = open_public(folder.expanduser(), rule, chosen, find_device(device), named=named is not None)
+    if labels and len(part.y) < LEAST:
+        raise SpecError(
+            f"Expected at least {LEAST} labelled public images to rehearse on, got {len(part.y)}. Raise "
+            "--public-fraction, or add --no-public-labels."
+        )
+    found = made(part, epsilons, given or default_delta(part.private), plugins, labels=labels, wished=accuracy)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found), indent=2))
+    else:
+        _show(found, folder, Console())
+
+
+def _one_number(text: str, flag: str) -> float:
+    numbers = split_numbers([text], flag)
+    if len(numbers) > 1:
+        raise SpecError(f"Expected one value of {flag}, got {text}.")
+    return numbers[0]
+
+
+def _show(found: Advice, folder: Path, console: Console) -> None:
+    console.print(
+        f"{folder}: {found.private:,} private and {found.public:,} public images of {len(found.classes)} classes, "
+        f"{found.dimensions} effective dimensions. No private image was opened.",
+        soft_wrap=True, markup=False,
+    )  # fmt: skip
+    console.print("Expected accuracy in percent (90% interval), default settings:")
+    console.print(_table(found))
+    for line in _remarks(found):
+        console.print(line, soft_wrap=True, markup=False)
+
+
+def _table(found: Advice) -> Table:
+    table = Table("learner", *(f"ε {one.epsilon:g}" for one in found.at), box=None)
+    learners = found.at[-1].forecasts
+    for learner in sorted(learners, key=lambda name: -learners[name].mean):
+        table.add_row(learner, *(_cell(one.forecasts[learner]) for one in found.at))
+    if found.alone is not None:
+        table.add_row("public labels only", *(f"{100 * found.alone:.1f}" for _ in found.at))
+    return table
+
+
+def _cell(one: Forecast) -> str:
+    return f"{100 * one.mean:.1f} ({100 * one.low:.0f}–{100 * one.high:.0f})"
+
+
+def _remarks(found: Advice) -> Iterator[str]:
+    from dpbench_lab.advise.advice import KNOWN, REHEARSED
+
+    picks = {one.pick for one in found.at}
+    if len(picks) == 1:
+        yield f"Start with `{picks.pop()}`, which has the highest expected accuracy."
+    else:
+        best = ", ".join(f"`{one.pick}` at ε {one.epsilon:g}" for one in found.at)
+        yield f"Start with the learner that has the highest expected accuracy: {best}."
+    if found.alone is None:
+        yield (
+            "Public labels were not read, so dpbench does not know how hard your classes are to tell apart: these are "
+            "averages over boards of similar size. --public-labels gives narrower intervals."
+        )
+    elif behind := [one for one in found.at if _best(one) < found.alone]:
+        where = ", ".join(f"{one.epsilon:g}" for one in behind)
+        yield (
+            f"At ε {where} the {found.public:,} public labels alone are expected to beat every private learner above. "
+            "Compare with --learner public-only --public-labels, which has ε 0."
+        )
+    if found.alone is not None and found.public < REHEARSED:
+        yield (
+            f"With only {found.public:,} public images, the true intervals are wider: the boards have {REHEARSED} or "
+            "more, and a rehearsal on fewer is itself uncertain. Raise --public-fraction if you can."
+        )
+    if found.wish is not None:
+        yield _wished(found)
+    if outside := [one.epsilon for one in found.at if not KNOWN[0] <= one.epsilon <= KNOWN[1]]:
+        yield (
+            f"The boards cover ε {KNOWN[0]:g} to {KNOWN[1]:g}. No result backs the intervals at ε "
+            f"{', '.join(f'{one:g}' for one in outside)}."
+        )
+    yield "Expect lower accuracy if your test images differ from your training images: public images cannot show that."
+
+
+def _best(one: AtEpsilon) -> float:
+    return max(found.mean for found in one.forecasts.values())
+
+
+def _wished(found: Advice) -> str:
+    wish = found.wish
+    assert wish is not None and math.isfinite(wish.accuracy)
+    wanted = f"{100 * wish.accuracy:g}%"
+    if wish.expected is None:
+        return f"No ε up to 8 is expected to give {wanted} on these images."
+    safe = "at no ε up to 8" if wish.safe is None else f"at ε {wish.safe:g}"
+    return f"{wanted} is expected from ε {wish.expected:g} on. The whole 90% interval lies above it {safe}."

@@ -1,0 +1,161 @@
+"""The public part of a folder of images: names are listed, and only images that are public are opened."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from dpbench.api import Extractor, Records, Split, Task
+from dpbench.data import cache
+from dpbench.data.concat import Concat
+from dpbench.data.decoding import decode_image
+from dpbench.data.ignored import report_ignored
+from dpbench.data.keys import identify_images
+from dpbench.errors import DataError, DataMissing, SpecError
+from dpbench.harness.cutting import cut_rows
+from dpbench.harness.raw_pixels import refuse_raw_pixels
+from dpbench.records.protocol import SplitRule
+from dpbench.support.files import IMAGES
+
+READER = "image-file-RGB-1"
+"""What `read_image` makes of a file: the same as the dataset `imagefolder`, which names it alike, so that features of
+images that a run has extracted are found, and the other way round."""
+WANTED = "train/CLASS/IMAGE, with two or more class folders"
+
+
+@dataclass(frozen=True)
+class PublicPart:
+    """The public images as features, and what is public about the private ones: how many, and of which classes."""
+
+    x: Tensor  # (m, *example_shape) float32
+    y: Tensor  # (m,) int64
+    private: int  # private images
+    classes: tuple[str, ...]
+
+    @property
+    def task(self) -> Task:
+        """The task of the real run."""
+        shape, device = tuple(self.x.shape[1:]), self.x.device
+        return Task(shape, len(self.classes), self.private, device, public=len(self.x), same_source=True)
+
+
+def open_public(
+    folder: Path, rule: SplitRule, extractor: Extractor | Concat, device: torch.device, *, named: bool = True
+) -> PublicPart:
+    """Return the public images of a folder, cut as `dpbench run --dataset imagefolder:FOLDER` cuts them.
+
+    Covered: no private image is opened and no test image is looked for; names of files and class folders are read.
+    Cached features of public images are found by the bytes of those images, also in files that have private rows, of
+    which only the checksum is computed.
+
+    Args:
+        folder: with train/CLASS/IMAGE, also in folders below the class.
+        rule: how training images are cut into public and private.
+        extractor: makes features of the public images; they are cached.
+        device: where the extractor computes.
+        named: whether somebody named the extractor: without one, large images are refused as raw pixels.
+
+    Raises:
+        DataMissing: there is no such folder.
+        DataError: no class folders, or an image that cannot be read.
+        SpecError: nothing is public, or nothing private; or images are too large for raw pixels.
+    """
+    files, labels, classes = list_training(folder)
+    public, private = cut_rows(np.arange(len(files)), rule, None)
+    if not len(public):
+        raise SpecError("Expected public images, got none: advice is made from them. Raise --public-fraction.")
+    places = [files[row] for row in public.tolist()]
+    records = Records([str(place) for place in places], read_image, keys=compute_keys(places), reader=READER)
+    split = Split(records, labels[public])
+    if not named:
+        refuse_raw_pixels(split.images, extractor, 0)
+    images = identify_images(split, "", "public")
+    x = cache.load_features(split, images, extractor, device).to(device, torch.float32)
+    return PublicPart(x, torch.from_numpy(split.labels).to(device), len(private), classes)
+
+
+def list_training(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]]:
+    """Return the training images, sorted by class and path below it, their labels (n,) int64, and the classes.
+
+    None is opened. How many files are no images is said on standard error.
+
+    Raises:
+        DataMissing: there is no such folder.
+        DataError: fewer than two class folders with images.
+    """
+    train = folder / "train"
+    if not folder.is_dir():
+        raise DataMissing(f"Expected a folder of images in {folder}, which is not a folder. The layout is {WANTED}.")
+    try:
+        names = list(_below(train, "", frozenset({os.path.realpath(folder)})))
+    except OSError as error:
+        raise DataError(f"Expected {WANTED} in {folder}: {error.strerror} ({error.filename}).") from error
+    images = sorted(name.partition("/")[::2] for name in names if _is_image(name))  # class, path below it
+    report_ignored(str(train), (name for name in names if not _is_image(name)))
+    classes = tuple(sorted({kind for kind, _ in images}))
+    if len(classes) < 2:
+        raise DataError(f"Expected {WANTED} in {folder}, got {len(classes)} class folders with images in {train}.")
+    label_of = {kind: label for label, kind in enumerate(classes)}
+    labels = np.array([label_of[kind] for kind, _ in images], dtype=np.int64)
+    return [train / kind / name for kind, name in images], labels, classes
+
+
+def read_image(place: str) -> Image.Image:
+    """Open one image as RGB.
+
+    Raises:
+        DataError: it has more than 8 bits per channel, which conversion would clip.
+    """
+    image = decode_image(Path(place).read_bytes(), place)
+    if image.mode[0] in "IF":
+        raise DataError(f"Expected 8 bits per channel in {place}, got more (mode {image.mode}). Convert the image.")
+    whole = image.convert("RGBA") if image.mode == "P" and "transparency" in image.info else image
+    return whole.convert("RGB")
+
+
+def compute_keys(files: list[Path]) -> list[bytes]:
+    """Return the SHA-256 of each file.
+
+    Raises:
+        DataError: one cannot be read.
+    """
+    keys = []
+    for file in files:
+        try:
+            keys.append(hashlib.sha256(file.read_bytes()).digest())
+        except OSError as error:
+            why = "it points to nothing" if file.is_symlink() and not file.exists() else error.strerror
+            raise DataError(f"Cannot read the public image {file}: {why}.") from error
+    return keys
+
+
+def _below(folder: Path, below: str, above: frozenset[str]) -> Iterator[str]:
+    """Yield the names of all files below a folder, as `imagefolder` walks it; of hidden folders their own name.
+
+    Links are followed unless they lead back to a parent folder; no file is looked at.
+    """
+    above |= {os.path.realpath(folder)}
+    with os.scandir(folder) as found:
+        entries = list(found)
+    for entry in entries:
+        if _is_hidden(entry.name) or not entry.is_dir():
+            yield f"{below}{entry.name}"
+        elif os.path.realpath(entry.path) not in above:
+            yield from _below(Path(entry.path), f"{below}{entry.name}/", above)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _is_image(name: str) -> bool:
+    path = PurePosixPath(name)
+    return len(path.parts) > 1 and path.suffix.lower() in IMAGES and not _is_hidden(path.name)

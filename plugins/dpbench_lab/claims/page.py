@@ -1,0 +1,173 @@
+"""The page of the literature's claims: a verdict for each, and accuracy against epsilon beside our boards' best."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpbench.board.index import Standing
+from dpbench.site.context import Site
+from dpbench.site.looks import LIGHT
+from dpbench.site.picture import INK, QUIET, Chart, picture
+from dpbench.site.render import Renderer
+from dpbench_lab.claims.catalogue import PUBLIC, Claim, Paper, PublicData, read_catalogue
+from dpbench_lab.claims.verdict import JUDGEMENTS, Judgement, Verdict, judge_all, read_record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MARKS: Mapping[Judgement, tuple[str, str]] = {
+    "reproducible": (LIGHT[2], "o"), "stated with margin": (LIGHT[0], "^"), "understated": (LIGHT[3], "X"),
+    "underspecified": (QUIET, "."),
+}  # fmt: skip
+"""Colour and marker of each verdict."""
+FILTERS = {"Dataset": 2, "Public data": 3, "Year": 7, "Verdict": 8}
+"""What the table is filtered by, and its column."""
+FEWEST = 3  # claims of a chart
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """One row of the table."""
+
+    paper: Paper
+    claim: Claim
+    verdict: Verdict
+
+    @property
+    def score(self) -> str:
+        """Accuracy in percent, or the area under the curve."""
+        if self.claim.accuracy is not None:
+            return f"{self.claim.accuracy:g}"
+        return "" if self.claim.auc is None else f"{self.claim.auc:g} AUC"
+
+    @property
+    def public(self) -> str:
+        """What was public, in words."""
+        return PUBLIC[self.claim.public]
+
+    @property
+    def notes(self) -> str:
+        """Which data was public, what is missing, and what was assumed."""
+        named = [f"public: {self.claim.public_data}"] if self.claim.public_data else []
+        missing = [f"missing: {', '.join(self.verdict.missing)}"] if self.verdict.missing else []
+        return "; ".join([*named, *missing, *self.verdict.remarks])
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """The fields of each place, and the place."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for field, place in self.claim.sources.items():
+            found[place].append(field)
+        return [(", ".join(fields), place) for place, fields in found.items()]
+
+
+def claims_page(site: Site, renderer: Renderer) -> bytes:
+    """Return the page; one without rows where the leaderboard has no catalogue."""
+    folder = site.root / "claims"
+    papers = read_catalogue(folder) if folder.is_dir() else ()
+    verdicts = judge_all(papers, read_record(folder))
+    pairs = [(paper, claim) for paper in papers for claim in paper.claims]
+    rows = [ClaimRow(paper, claim, one) for (paper, claim), one in zip(pairs, verdicts, strict=True)]
+    counts = Counter(one.judgement for one in verdicts)
+    choices = {
+        "Dataset": sorted({row.claim.dataset for row in rows}),
+        "Public data": [word for key, word in PUBLIC.items() if key in {row.claim.public for row in rows}],
+        "Year": sorted({str(paper.year) for paper in papers if paper.year}, reverse=True),
+        "Verdict": [one for one in JUDGEMENTS if counts[one]],
+    }
+    values = {
+        "rows": rows, "papers": papers, "counts": [(one, counts[one]) for one in JUDGEMENTS], "filters": FILTERS,
+        "choices": choices, "charts": charts(rows, site.families),
+    }  # fmt: skip
+    return renderer.page("claims", "claims.html", "claims", values)
+
+
+def charts(rows: Sequence[ClaimRow], families: Sequence[Sequence[Standing]]) -> list[Chart]:
+    """Return accuracy against epsilon, for each dataset and kind of public data on which a board has entries too."""
+    groups: dict[tuple[str, PublicData], list[ClaimRow]] = defaultdict(list)
+    for row in rows:
+        if row.claim.accuracy is not None:
+            groups[row.claim.dataset, row.claim.public].append(row)
+    found = []
+    for (dataset, public), group in sorted(groups.items()):
+        ours = {name: points for name, points in _ours(families, dataset, public).items() if points}
+        if ours and len(group) >= FEWEST:
+            found.append(_chart(dataset, public, group, ours))
+    return found
+
+
+def _ours(families: Sequence[Sequence[Standing]], dataset: str, public: PublicData) -> dict[str, dict[float, float]]:
+    """Return the best entry's accuracy in percent by epsilon, for each family of whole private splits on these data."""
+    found: dict[str, dict[float, float]] = {}
+    for family in families:
+        board = family[0].board
+        whole = board.train_fraction == 1 and board.imbalance is None
+        if whole and (_plain(board.dataset.name), scenario(family[0])) == (_plain(dataset), public):
+            found[board.name.partition("-eps")[0]] = _best(family)
+    return found
+
+
+def _best(family: Sequence[Standing]) -> dict[float, float]:
+    """Return the best ranked accuracy without public labels, in percent, of each board that has one, by epsilon."""
+    found = {}
+    for one in family:
+        scores = [entry.metrics.get("accuracy") for entry in one.entries if entry.rank and not entry.reads_labels]
+        if means := [score.mean for score in scores if score]:
+            found[one.board.epsilon] = 100 * max(means)
+    return found
+
+
+def scenario(standing: Standing) -> PublicData:
+    """Return what a board's features were made of: pixels and random processes need no images of anybody."""
+    names = [part.name for part in standing.board.extractor.parts]
+    without = all(name in {"patches", "pixels", "scatternet"} or name.startswith("randp") for name in names)
+    return "nothing" if without else "imagenet"
+
+
+def _plain(name: str) -> str:
+    return "".join(sign for sign in name.lower() if sign.isalnum())
+
+
+def _chart(
+    dataset: str, public: PublicData, group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]
+) -> Chart:
+    key = f"claims-{_plain(dataset)}-{public}"
+    title = f"{dataset}, public: {PUBLIC[public]}"
+    note = (
+        f"{len(group)} claims, marked by verdict; lines show the best entry of our boards at each ε. Papers differ in "
+        "private images, public images and networks, so a higher point does not mean a better method."
+    )
+    drawn = picture(lambda: _draw(group, ours), key, f"{title}. The table below the chart lists the numbers.")
+    cells: list[tuple[str, ...]] = [
+        (f"{row.paper.key}, {row.claim.id}", f"{row.claim.epsilon:f}", row.score, row.verdict.judgement)
+        for row in group
+    ]
+    cells += [(name, f"{x:g}", f"{y:.2f}", "our board") for name, points in ours.items() for x, y in points.items()]
+    return Chart(key, title, note, drawn, ("Claim or board", "ε", "Accuracy, %", "Verdict"), tuple(cells))
+
+
+def _draw(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.6, 4.0))
+    axes = figure.add_axes((0.09, 0.12, 0.62, 0.85))
+    axes.set_xscale("log")
+    for judgement, (colour, marker) in MARKS.items():
+        points = [row for row in group if row.verdict.judgement == judgement]
+        if points:
+            axes.plot(
+                [float(row.claim.epsilon) for row in points], [row.claim.accuracy or 0.0 for row in points],
+                linestyle="", marker=marker, color=colour, markersize=7, alpha=0.8, label=judgement,
+            )  # fmt: skip
+    for style, (name, line) in zip(("-", "--", ":", "-."), ours.items(), strict=False):
+        xs = sorted(line)
+        axes.plot(xs, [line[x] for x in xs], linestyle=style, marker="s", markersize=4, color=INK, label=name)
+    ticks = sorted({x for x in (0.1, 0.3, 1, 3, 10, 30) if axes.get_xlim()[0] <= x <= axes.get_xlim()[1]})
+    axes.set_xticks(ticks, labels=[f"{x:g}" for x in ticks])
+    axes.minorticks_off()
+    axes.set(xlabel="ε (log scale)", ylabel="accuracy (%)")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
+    return figure

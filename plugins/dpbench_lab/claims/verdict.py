@@ -1,0 +1,178 @@
+"""What follows from the numbers of a claim: its epsilon by two accountants, and one of four verdicts.
+
+================== =====================================================================================
+verdict            when
+================== =====================================================================================
+reproducible       epsilon by `pld` or by `rdp` is within 2% of the stated one
+stated with margin the tighter accountant, mostly `pld`, finds less than the stated epsilon, by more than 2%
+understated        the stated epsilon is more than 2% below what both accountants find, for every sigma that
+                   rounds to the printed one
+underspecified     a number is missing that epsilon follows from, or no accountant answers; the verdict says which
+================== =====================================================================================
+
+Both accountants assume Poisson sampling and neighbours that differ by one example more or less. Where a paper states
+another sampler, or none, the verdict says so and is about the accounting alone. It says nothing about the training.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from dpbench.privacy.core.accounting.accountant import AccountantName, epsilon
+from dpbench.privacy.core.plan import Release
+from dpbench.support.files import canonical_digest, write_atomically
+from dpbench.support.processes import process_pool
+from dpbench.support.validation import Record
+from dpbench_lab.claims.catalogue import Claim, Paper
+
+Judgement = Literal["reproducible", "stated with margin", "understated", "underspecified"]
+JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
+TOLERANCE = 0.02
+LARGEST_MU = 20.0  # epsilon is about 280
+SMALLEST_SIGMA = 0.2
+UNANSWERED = "noise: too little for an accountant to give an answer"
+RECORD = "verdicts.json"
+"""The verdicts beside a catalogue, which the site shows: a cache, used for claims that have not changed since."""
+
+
+class Verdict(Record):
+    """What was found for one claim."""
+
+    paper: str
+    claim: str
+    digest: str  # of the claim as judged
+    stated: float
+    pld: float | None  # epsilon by privacy loss distributions
+    rdp: float | None  # epsilon by Renyi orders
+    judgement: Judgement
+    missing: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def judge(paper: Paper, claim: Claim) -> Verdict:
+    """Account a claim's numbers by two accountants and compare."""
+    missing = missing_numbers(claim)
+    found: dict[AccountantName, float] = {}
+    judgement: Judgement = "underspecified"
+    if not missing:
+        found = _epsilons(claim, claim.sigma or Decimal(1))
+        judgement = _compare(claim, found) if found else judgement
+        missing = () if found else (UNANSWERED,)
+    return Verdict(
+        paper=paper.key, claim=claim.id, digest=digest(claim), stated=float(claim.epsilon), pld=found.get("pld"),
+        rdp=found.get("rdp"), judgement=judgement, missing=missing, remarks=remarks(claim),
+    )  # fmt: skip
+
+
+def judge_all(papers: Sequence[Paper], known: Iterable[Verdict] = ()) -> list[Verdict]:
+    """Return the verdict of every claim, paper by paper; one that is known and of the same digest is not made again."""
+    kept = {(one.paper, one.claim, one.digest): one for one in known}
+    pairs = [(paper, claim) for paper in papers for claim in paper.claims]
+    fresh = [pair for pair in pairs if (pair[0].key, pair[1].id, digest(pair[1])) not in kept]
+    made = iter(_judge_many(fresh))
+    return [kept.get((paper.key, claim.id, digest(claim))) or next(made) for paper, claim in pairs]
+
+
+def _judge_many(pairs: Sequence[tuple[Paper, Claim]]) -> list[Verdict]:
+    """Judge by several processes where there is enough to do: a composition takes a second or two."""
+    if len(pairs) < 8:
+        return [judge(paper, claim) for paper, claim in pairs]
+    papers, claims = zip(*pairs, strict=True)
+    with process_pool(min(8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(judge, papers, claims, chunksize=2))
+
+
+def digest(claim: Claim) -> str:
+    """Return the SHA-256 of a claim."""
+    return canonical_digest(claim.model_dump(mode="json"))
+
+
+def missing_numbers(claim: Claim) -> tuple[str, ...]:
+    """Return what cannot be looked up and epsilon follows from."""
+    if claim.accountant == "pate":
+        return ("the teachers' votes, which a data-dependent epsilon follows from",)
+    if claim.adjacency == "replace-one":
+        return ("an accountant for replace-one neighbours",)
+    values = {"δ": claim.delta, "σ": claim.sigma, "sample rate": claim.rate, "steps": claim.rounds}
+    if claim.rounds is None and claim.epochs is not None:
+        del values["steps"]  # they follow from the sample rate, which is missing
+    lacking = tuple(name for name, value in values.items() if value is None)
+    return lacking or (() if _answerable(claim) else (UNANSWERED,))
+
+
+def _answerable(claim: Claim) -> bool:
+    """Say whether accountants answer within seconds: sigma from 0.2, and mu of the central limit theorem up to 20."""
+    releases = [(float(claim.sigma or 1), claim.rounds or 1, claim.rate or 1.0)]
+    releases += [(float(one.sigma), one.steps, one.sample_rate) for one in claim.further]
+    spread = 0.0
+    for sigma, steps, rate in releases:
+        shape = min(sigma**-2, 700.0)  # e^700 is near the largest float
+        spread += steps * (shape if rate == 1 else rate**2 * math.expm1(shape))
+    return spread <= LARGEST_MU**2 and min(sigma for sigma, _, _ in releases) >= SMALLEST_SIGMA
+
+
+def remarks(claim: Claim) -> tuple[str, ...]:
+    """Return what the accounting assumes and the source does not state, or states otherwise."""
+    said = []
+    if claim.sampler in {"shuffled", "fixed-size"}:
+        said.append(f"batches are {claim.sampler}; accounted as Poisson samples")
+    elif claim.sampler is None and claim.sigma is not None:
+        said.append("sampler not stated; accounted as Poisson samples")
+    if claim.accountant == "gdp":
+        said.append("stated by the central limit theorem, an approximation that may be below epsilon")
+    return tuple(said)
+
+
+def _compare(claim: Claim, found: Mapping[AccountantName, float]) -> Judgement:
+    stated = float(claim.epsilon)
+    if any(abs(value - stated) <= TOLERANCE * stated for value in found.values()):
+        return "reproducible"
+    if stated > min(found.values()):
+        return "stated with margin"
+    further = [one.model_copy(update={"sigma": _rounded_from(one.sigma)}) for one in claim.further]
+    loose = claim.model_copy(update={"further": tuple(further)})
+    least = min(_epsilons(loose, _rounded_from(claim.sigma or Decimal(1))).values())
+    return "understated" if least > (1 + TOLERANCE) * stated else "reproducible"
+
+
+def _rounded_from(sigma: Decimal) -> Decimal:
+    """Return the largest sigma that is printed as this one: half a unit of its last digit more."""
+    exponent = sigma.as_tuple().exponent
+    return sigma + Decimal(5).scaleb((exponent if isinstance(exponent, int) else 0) - 1)
+
+
+def _epsilons(claim: Claim, sigma: Decimal) -> dict[AccountantName, float]:
+    """Return epsilon by each accountant that answers: the grid of `pld` does not where delta is very small."""
+    base = float(sigma)
+    plan = [Release("gradient", claim.rounds or 1, claim.rate or 1.0)]
+    plan += [
+        Release(f"further {place}", one.steps, one.sample_rate, float(one.sigma) / base)
+        for place, one in enumerate(claim.further)
+    ]
+    names: tuple[AccountantName, ...] = ("pld", "rdp")
+    found = {name: epsilon(plan, base, claim.delta or 0.0, name) for name in names}
+    return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def read_record(folder: Path) -> tuple[Verdict, ...]:
+    """Return the verdicts recorded beside a catalogue; none where there is no record, or one that is damaged."""
+    file = folder / RECORD
+    try:
+        return TypeAdapter(tuple[Verdict, ...]).validate_json(file.read_bytes())
+    except (OSError, ValidationError):  # they are then made anew
+        return ()
+
+
+def write_record(folder: Path, verdicts: Sequence[Verdict]) -> Path:
+    """Write the verdicts beside a catalogue."""
+    file = folder / RECORD
+    content = TypeAdapter(Sequence[Verdict]).dump_json(verdicts, indent=1) + b"\n"
+    write_atomically(file, lambda opened: opened.write(content))
+    return file

@@ -1,0 +1,156 @@
+"""`dpbench explain`: what privacy costs a learner, taken apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from dpbench.cli import flags
+from dpbench.cli.output import check_outputs, report_interrupt, write_record
+from dpbench.cli.request import split_components
+from dpbench.errors import SpecError
+from dpbench.records.metrics import TITLES
+from dpbench.records.spec import make_spec
+
+if TYPE_CHECKING:
+    from dpbench.records.result import Interval
+    from dpbench.records.spec import Spec
+    from dpbench.registry import Registry
+    from dpbench_lab.explain.explanation import Explanation, Lift
+
+
+def explain(
+    learner: flags.Learners = None,
+    board: Annotated[
+        str | None,
+        typer.Option(help="Leaderboard board (name or file) whose protocol to use; you choose only the learner."),
+    ] = None,
+    dataset: flags.Dataset = None,
+    extractor: flags.Extractor = None,
+    epsilon: flags.Epsilon = None,
+    delta: flags.Delta = None,
+    accountant: flags.Accountant = None,
+    public_fraction: flags.PublicFraction = None,
+    public_dataset: flags.PublicDataset = None,
+    train_fraction: flags.TrainFraction = None,
+    imbalance: flags.Imbalance = None,
+    unit: flags.Unit = None,
+    metric: flags.Metric = None,
+    split_seed: flags.SplitSeed = None,
+    allow_overlap: flags.AllowOverlap = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds: 3 means 0 to 2.")] = 3,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Also show what is gained by choosing settings with public labels.")
+    ] = False,
+    tries: flags.Tries = None,
+    device: flags.Device = "auto",
+    out: flags.Out = Path("dpbench-results"),
+    as_json: flags.Json = False,
+    plot: Annotated[Path | None, typer.Option(help="Also draw a plot to this PNG or SVG file.")] = None,
+) -> None:
+    """Measure what noise, clipping, projection and the step limit cost, by removing them one by one; not private."""
+    names = split_components(learner, "--learner")
+    if not names:
+        raise SpecError("Expected --learner: name one, or several, like pillar,dp-sgd.")
+    if tries is not None and not tune:
+        raise SpecError("--tries needs --tune: without --tune, nothing is searched.")
+    given = {
+        "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta, "accountant": accountant,
+        "public_fraction": public_fraction, "public_dataset": public_dataset, "train_fraction": train_fraction,
+        "imbalance": imbalance, "unit": unit, "metric": metric, "split_seed": split_seed,
+        "allow_overlap": allow_overlap,
+    }  # fmt: skip
+    values = {key: value for key, value in given.items() if value is not None}
+
+    from dpbench.registry import load
+    from dpbench.registry.components import resolve
+
+    plugins = load()
+    plugins.report_broken()
+    specs = [_spec({**values, "learner": name}, board, seeds, plugins) for name in names]
+    for spec in specs:
+        resolve(spec, plugins).check_data()
+    check_outputs(out, plot)
+
+    from dpbench.harness.session import open_session
+    from dpbench_lab.explain.chart import write_plot
+    from dpbench_lab.explain.ladder import explain as take_apart
+
+    search = {"rule": "public-validation", **({} if tries is None else {"tries": tries})}
+    tuned = [make_spec({**spec.given, "search": search}, "dpbench explain") for spec in specs if tune]
+    with report_interrupt("Extracted features are kept; repeat the command to continue."):
+        found = take_apart(specs, open_session(device, plugins=plugins), tuned)
+    files = write_record(found, out, plot, write_plot)
+    if as_json:
+        print(found.model_dump_json(indent=2))
+    else:
+        _show(found, files, Console())
+
+
+def _spec(values: dict[str, Any], board: str | None, seeds: int, plugins: Registry) -> Spec:
+    origin = "the flags of dpbench explain"
+    if board is None:
+        return make_spec({**values, "seeds": seeds}, origin)
+    from dpbench.records.board import find_board
+    from dpbench.registry.boards import entry_spec
+
+    return make_spec({**dict(entry_spec(find_board(board), values, plugins, origin)), "seeds": seeds}, origin)
+
+
+def _show(found: Explanation, written: list[Path], console: Console) -> None:
+    from dpbench.analysis.formats import percent
+
+    spec = found.specs[0]
+    console.print(
+        f"[bold]Guarantee[/bold] of all runs except the private ones: {found.guarantee}; no board accepts them"
+    )
+    console.print(
+        f"{spec.extractor.names} on {spec.dataset.name}: {found.private:,} private {spec.unit or 'example'}s, "
+        f"{found.test:,} test examples, ε {spec.epsilon:g}, {len(spec.seeds)} seed(s)",
+        soft_wrap=True,
+    )
+    first, scored = found.learners[0], f"{TITLES[found.metric].lower()} in percent"
+    stages = [lift.stage for lift in first.ladder if lift.stage != "tuning" or lift.points is not None]
+    headings = ["private", *stages, "rest", found.ceiling.name]
+    titles = f"Steps added one after another, {scored}", f"Each step on its own, {scored}"
+    ladder = Table(Column("learner", no_wrap=True), *headings, title=titles[0], box=None)
+    alone = Table("learner", *[lift.stage for lift in first.alone], title=titles[1], box=None)
+    for one in found.learners:
+        cells = [_points(lift) for lift in one.ladder if lift.stage in stages]
+        ladder.add_row(one.learner.name, percent(one.private), *cells, _signed(one.rest), percent(found.score))
+        alone.add_row(one.learner.name, *(_points(lift) for lift in one.alone))
+    console.print(ladder, alone, _steps(found))
+    for one in found.learners:
+        said = " ".join(lift.why for lift in one.ladder if lift.stage not in {"noise", "clipping"})
+        console.print(f"{one.learner.name}: {said}", soft_wrap=True, markup=False)
+    for file in written:
+        console.print(f"Wrote {file}", soft_wrap=True, markup=False)
+
+
+def _steps(found: Explanation) -> Table:
+    """Return what the steps of each release contain."""
+    headings = ("steps", "entries", "clipped", "first signal", "last signal", "noise")
+    table = Table(
+        Column("learner", no_wrap=True), "release", *headings, title="Signal and noise of a step, in clips", box=None
+    )
+    for one in found.learners:
+        for held in one.signals:
+            lengths = ("–" if length is None else f"{length:.3g}" for length in (held.first, held.last, held.noise))
+            table.add_row(
+                one.learner.name, held.release, f"{held.steps:,}", f"{held.entries:,}", f"{100 * held.clipped:.0f}%",
+                *lengths,
+            )  # fmt: skip
+    return table
+
+
+def _points(lift: Lift) -> str:
+    return "–" if lift.points is None else _signed(lift.points)
+
+
+def _signed(value: Interval) -> str:
+    half = "" if value.high is None else f"{100 * (value.high - value.mean):.2f}"
+    return f"{100 * value.mean:+.2f}" + (f" ± {half}" if half not in {"", "0.00"} else "")

@@ -1,0 +1,192 @@
+"""A curator whose answers lack clipping or noise, on purpose. No guarantee: what it answers is for an explanation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpbench.api import Chunk, Curator
+from dpbench.errors import SpecError
+from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
+from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
+from dpbench.privacy.core.ledger_curator import Question
+from dpbench.privacy.core.map import Map
+from dpbench.privacy.core.plan import Planned
+from dpbench.privacy.core.sum import CLIPS, Sum
+from dpbench_lab.explain.explanation import Signal
+
+ROUNDING = 0.01  # features in 8 bits, and norms rounded up: a row as long as its clip is not counted as clipped
+RANGES, RATIO = 5, 16.0  # of norms, in clips: rows above 16^4 clips are clipped there
+
+
+@dataclass(frozen=True)
+class Protection:
+    """What is kept of privacy when a learner asks."""
+
+    noise: bool
+    clipping: bool
+
+
+def lifted(curator: Curator, sigma: Mapping[str, float], kept: Protection, noise: torch.Generator) -> Curator:
+    """Return one that asks a curator without noise, and says of sigma what the private run's did.
+
+    So a learner cannot tell them apart. Without clipping, rows are scaled by one factor for all of them, the mean of
+    those that clipping would give each: a sum keeps about the length that steps and learning rates were made for, and
+    loses what clipping bends, that long rows count for less.
+
+    Not covered: anything. Noise, where it is kept, is added in floating point to a sum that is exact for no neighbour.
+    """
+
+    def answer(question: Question) -> Any:
+        if isinstance(question, Map):
+            return lifted(curator.answer(question), sigma, kept, noise)
+        if not isinstance(question, Sum):
+            raise refuse_other_question(question.releases[-1])
+        clips = question.clips
+        sums = [*curator.answer(replace(question, clip=clips))] if kept.clipping else _scaled(curator, question)
+        if kept.noise:
+            spread = sigma[question.release] * len(clips) ** 0.5
+            sums = [one + _normal(one, noise) * spread * bound for one, bound in zip(sums, clips, strict=True)]
+        return tuple(sums) if isinstance(question.clip, tuple) else sums[0]
+
+    return Curator(curator.task, sigma, answer)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The exact sum of one step, in clips, and what its contributions were. No guarantee."""
+
+    release: str
+    entries: int  # of all blocks
+    blocks: int
+    squared: float  # the squared norm of the sum
+    kept: float  # the sum of the squared norms of the clipped contributions
+    clipped: float  # how many of them were longer than a clip, by 1% or more
+    count: float  # how many there are
+
+
+def observed(curator: Curator, steps: list[Step]) -> Curator:
+    """Return one that answers as a curator without noise does, and notes each sum and the lengths that went into it."""
+
+    def answer(question: Question) -> Any:
+        if isinstance(question, Map):
+            return observed(curator.answer(question), steps)
+        if not isinstance(question, Sum):
+            return curator.answer(question)
+        clips = question.clips
+
+        def rows(chunk: Chunk) -> Blocks:
+            blocks = blocks_of(question.rows(chunk))
+            norms = torch.stack([block.norms() / clip for block, clip in zip(blocks, clips, strict=True)], 1)
+            kept = norms.nan_to_num(0.0).clamp(max=1).square().sum(1)
+            longer = (norms > 1 + ROUNDING).any(1).to(kept)
+            return Blocks((*blocks, torch.stack([kept, longer, torch.ones_like(kept)], 1).float()))
+
+        limits = (*clips, (len(clips) ** 2 + 2) ** 0.5)
+        *sums, about = curator.answer(replace(question, rows=rows, clip=limits))
+        squared = math.fsum(float((one.double() / clip).square().sum()) for one, clip in zip(sums, clips, strict=True))
+        entries = sum(one.numel() for one in sums)
+        steps.append(Step(question.release, entries, len(clips), squared, *about.tolist()))
+        return tuple(sums) if isinstance(question.clip, tuple) else sums[0]
+
+    return Curator(curator.task, curator.sigma, answer)
+
+
+def signals(
+    steps: Sequence[Step], plan: Sequence[Planned], sigma: Mapping[str, float], size: int, *, units: bool = False
+) -> list[Signal]:
+    """Return what the steps of each release contained, in order of the plan.
+
+    A Poisson sample adds (1 - rate) times the squares of its clipped contributions to the squared norm of their sum, on
+    average; this is taken off, and what is left is the mean's own. Both lengths are divided by the expected sample.
+
+    Args:
+        steps: as they were asked.
+        plan: its releases.
+        sigma: the noise multiplier of each.
+        size: how many examples there are, or units.
+        units: several rows may belong to one unit. Its contribution is the mean of theirs, whose square no row function
+            can see, so sampled releases have no signal.
+    """
+    found = []
+    for release in plan:
+        if not (own := [step for step in steps if step.release == release.name]):
+            continue
+        expected = release.sample_rate * size
+        lengths = [max(0.0, step.squared - (1 - release.sample_rate) * step.kept) ** 0.5 / expected for step in own]
+        spread = sigma[release.name] * (own[0].blocks * own[0].entries) ** 0.5
+        told = release.sample_rate == 1 or not units
+        contributed = math.fsum(step.count for step in own)
+        found.append(
+            Signal(
+                release=release.name, steps=len(own), entries=own[0].entries,
+                clipped=math.fsum(step.clipped for step in own) / contributed if contributed else 0.0,
+                first=lengths[0] if told else None, last=lengths[-1] if told else None, noise=spread / expected,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _scaled(curator: Curator, question: Sum) -> list[Tensor]:
+    """Return the sums without clipping, times their factors: rows of like norms are added up on a grid of their own."""
+    clips, bounds = question.clips, [RATIO**power for power in range(RANGES)]
+
+    def ranges(chunk: Chunk) -> Blocks:
+        blocks = blocks_of(question.rows(chunk))
+        norms = [block.norms() / clip for block, clip in zip(blocks, clips, strict=True)]
+        ends = [
+            (low, bound if bound < bounds[-1] else torch.inf)
+            for low, bound in zip([-1.0, *bounds], bounds, strict=False)
+        ]
+        parts = [
+            _where(block, (low < norm) & (norm <= high))
+            for block, norm in zip(blocks, norms, strict=True)
+            for low, high in ends
+        ]
+        factors = [(1 / norm).clamp(max=1).nan_to_num(0.0) for norm in norms]
+        return Blocks((*parts, torch.stack([*factors, torch.ones_like(factors[0])], 1)))  # (c, blocks + 1)
+
+    limits = (*(min(clip * bound, CLIPS[1]) for clip in clips for bound in bounds), (len(clips) + 1) ** 0.5)
+    *sums, factors = curator.answer(replace(question, rows=ranges, clip=limits))
+    count = float(factors[-1])
+    return [
+        torch.stack(sums[place * RANGES : (place + 1) * RANGES]).sum(0) * (float(factor) / count if count else 1.0)
+        for place, factor in enumerate(factors[:-1])
+    ]
+
+
+def _where(block: Contribution, rows: Tensor) -> Contribution:
+    """Return the contribution with all other rows zero."""
+    if isinstance(block, Joined):
+        return Joined(tuple(_zeroed(part, rows) for part in block.parts))
+    if isinstance(block, Rows):
+        return Rows(_zeroed(block.rows, rows))
+    if isinstance(block, Scaled):
+        return Scaled(_outer(block.outer, rows), block.scale)
+    outer: Any = block
+    return _outer(block, rows) if isinstance(block, RankOne) else replace(outer, outer=_outer(outer.outer, rows))
+
+
+def _outer(outer: RankOne, rows: Tensor) -> RankOne:
+    return RankOne(_zeroed(outer.left, rows), outer.right, outer.bias)
+
+
+def _zeroed(part: Tensor, rows: Tensor) -> Tensor:
+    return part.masked_fill(~rows.reshape(-1, *(1,) * (part.ndim - 1)), 0)
+
+
+def _normal(like: Tensor, noise: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=noise).to(like.device)
+
+
+def refuse_other_question(release: str) -> SpecError:
+    """Return the refusal of a release that asks for something else."""
+    return SpecError(
+        f"Expected release {release!r} to ask for sums: explain cannot measure the cost of noise in choices or votes. "
+        "Compare runs at several epsilons, as in --epsilon 0.1,1,8,inf."
+    )

@@ -1,0 +1,148 @@
+"""A sweep's results, each at its position in the plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpbench import registry
+from dpbench.analysis.formula import evaluate
+from dpbench.analysis.plots import Plot, Position, matches_through, position
+from dpbench.analysis.tables import Table
+from dpbench.errors import DataError, DataMissing, SpecError
+from dpbench.records.result import Interval, Result
+from dpbench.registry import Registry
+from dpbench.sweep import overview, ready_made_sweeps
+from dpbench_lab.figures import literature
+from dpbench_lab.figures.literature import Series
+
+PANELS = 24  # of a figure of tables
+
+
+@dataclass(frozen=True)
+class FigureData:
+    """Everything that is drawn."""
+
+    name: str
+    plot: Plot
+    positions: tuple[Position, ...]  # of all cells, in the grid's order
+    measured: Mapping[Position, Interval]  # of the cells that have a result, in the grid's order
+    seeds: tuple[int, ...]  # how many each result has
+    bound: Mapping[Position, float]  # a theorem's rate times the constant that was fitted at one cell
+    fitted: Position | None  # that cell's, if it has a result
+    series: Sequence[Series]
+
+    @property
+    def missing(self) -> int:
+        """How many cells have no result."""
+        return len(self.positions) - len(self.measured)
+
+
+def collect(named: Path, results: Path | None = None, plugins: Registry | None = None) -> FigureData:
+    """Return the results of a sweep with their positions; files of other sweeps in the folder are ignored.
+
+    Args:
+        named: a sweep file, or the name of a ready-made one.
+        results: the results folder; by default the one that the sweep writes to.
+        plugins: the registry, if it is already loaded.
+
+    Raises:
+        SpecError: the sweep file is invalid, or has no `[plot]`.
+        DataMissing: no cell has a result; names the command that runs them.
+        DataError: a result lacks the metric.
+    """
+    file = ready_made_sweeps.find(named)
+    found = overview(file, results, plugins or registry.load())
+    grid, plot = found.grid, found.grid.plot
+    if plot is None:
+        raise SpecError(f'Expected a table [plot] in {file}: how results are drawn, like x = "epsilon".')
+    series = literature.choose_series(plot, str(file))
+    kept = {cell.digest: result for cell in found.cells("done", "other code") if (result := found.folder.result(cell))}
+    if not kept:
+        out = f" --out {results}" if results else ""
+        raise DataMissing(
+            f"None of the {len(grid.cells)} cells of {grid.name} has a result in {found.folder.path}. "
+            f"Run them first: dpbench sweep {named}{out}"
+        )
+    places = [Place(cell.values, cell.numbers, kept.get(cell.digest)) for cell in grid.cells]
+    return assemble(grid.name, plot, places, series)
+
+
+def collect_tables(name: str, tables: Sequence[Table]) -> FigureData:
+    """Return the scores of tables against ε: a line for each row, a panel for each table.
+
+    Raises:
+        SpecError: there are more tables than a figure has room for.
+    """
+    if len(tables) > PANELS:
+        raise SpecError(
+            f"Expected results of up to {PANELS} protocols in {name}, got {len(tables)}. Draw a part of them."
+        )
+    several = len(tables) > 1
+    found = {
+        Position((table.title,) * several, row.label, epsilon): cell
+        for table in tables
+        for row in table.rows
+        for epsilon, cell in zip(table.epsilons, row.cells, strict=True)
+        if cell
+    }
+    title = name if several else tables[0].title
+    plot = Plot(x="epsilon", lines="learner", panels=("dataset",) * several, scale="log", title=title)
+    scores = {at: cell.score for at, cell in found.items()}
+    seeds = tuple(len(cell.filed.result.seeds) for cell in found.values())
+    return FigureData(name, plot, tuple(found), scores, seeds, {}, None, ())
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cell of a plot, whether it comes of a sweep file or of a result's own spec."""
+
+    values: Mapping[str, Any]  # axis -> value
+    numbers: Mapping[str, float]  # of the spec, options as `dataset.n`
+    result: Result | None
+
+
+def assemble(name: str, plot: Plot, places: Sequence[Place], series: Sequence[Series]) -> FigureData:
+    """Return places with their positions, in their order.
+
+    Raises:
+        DataError: a result lacks the metric.
+    """
+    placed = [(position(plot, one.values, one.numbers), one) for one in places]
+    measured = {at: metric(one.result, plot.metric) for at, one in placed if one.result}
+    seeds = tuple(len(one.result.seeds) for one in places if one.result)
+    bound, fitted = _bound(plot, placed, measured)
+    return FigureData(name, plot, tuple(at for at, _ in placed), measured, seeds, bound, fitted, series)
+
+
+def _bound(
+    plot: Plot, placed: Sequence[tuple[Position, Place]], measured: Mapping[Position, Interval]
+) -> tuple[dict[Position, float], Position | None]:
+    """Return a theorem's rate through the measured point at which its constant is fitted, and that point."""
+    if plot.bound is None:
+        return {}, None
+    rates = {at: evaluate(plot.bound, one.numbers, "the bound of [plot]") for at, one in placed}
+    fitted = next((at for at, one in placed if matches_through(plot, one.values)), None)
+    if fitted is None or fitted not in measured or not rates[fitted]:
+        return {}, None
+    constant = measured[fitted].mean / rates[fitted]
+    return {at: constant * rate for at, rate in rates.items()}, fitted
+
+
+def metric(result: Result, name: str) -> Interval:
+    """Return a metric of a result; "error" is what accuracy leaves of 1.
+
+    Raises:
+        DataError: the result lacks it.
+    """
+    if name == "error":
+        right = result.metrics["accuracy"]
+        low, high = (None if end is None else 1 - end for end in (right.high, right.low))
+        return Interval(mean=1 - right.mean, low=low, high=high)
+    if name not in result.metrics:
+        raise DataError(
+            f"Expected {name} in every result, got none in {result.file_name}. Available: {', '.join(result.metrics)}."
+        )
+    return result.metrics[name]

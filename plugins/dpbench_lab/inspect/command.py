@@ -1,0 +1,140 @@
+"""`dpbench inspect`: whether features suit PILLAR."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dpbench.cli import flags
+from dpbench.cli.output import check_outputs, write_record
+
+if TYPE_CHECKING:
+    from dpbench_lab.inspect.report import Inspection, Prediction, Range
+
+
+def inspect(
+    dataset: flags.Dataset = None,
+    extractor: flags.Extractor = None,
+    public_fraction: flags.PublicFraction = None,
+    public_dataset: flags.PublicDataset = None,
+    split_seed: flags.SplitSeed = None,
+    k: Annotated[
+        list[str] | None,
+        typer.Option(help="Numbers of dimensions, like 10,40,200. \\[default: 10 to 800, and all]"),
+    ] = None,
+    pairs: Annotated[int, typer.Option(help="Maximum class pairs to analyse; larger sets are sampled.")] = 50,
+    svm_c: Annotated[float, typer.Option(help="C of the SVMs: larger values trade margin for fewer errors.")] = 100.0,
+    read_private: Annotated[
+        bool,
+        typer.Option(
+            "--read-private/--public-only",
+            help="Analyse the private split instead. There is no guarantee, and the output says so.",
+        ),
+    ] = False,
+    device: flags.Device = "auto",
+    out: flags.Out = Path("dpbench-results"),
+    as_json: flags.Json = False,
+    plot: Annotated[Path | None, typer.Option(help="Also draw a plot to this PNG or SVG file.")] = None,
+) -> None:
+    """Show whether a few dimensions of the public features are enough: spectrum, separability and margins."""
+    from dpbench_lab.inspect.panels import write_plot
+    from dpbench_lab.inspect.report import make_request
+
+    given = {
+        "dataset": dataset, "extractor": extractor, "public_fraction": public_fraction,
+        "public_dataset": public_dataset, "split_seed": split_seed,
+    }  # fmt: skip
+    values = {key: value for key, value in given.items() if value is not None}
+    asked = make_request(values, k or (), read_private=read_private, pairs=pairs, svm_c=svm_c)
+
+    from dpbench.records.protocol import AUTO
+    from dpbench.registry import load
+    from dpbench.registry.components import default_extractor
+
+    plugins = load()
+    plugins.report_broken()
+    plugins.find("dataset", asked.dataset.name)
+    if extractor in {None, AUTO}:
+        asked = asked.model_copy(update={"extractor": default_extractor(plugins, asked.dataset)})
+    for part in asked.extractor.parts:
+        plugins.find("extractor", part.name)
+    check_outputs(out, plot)
+
+    from dpbench.harness.session import open_session
+    from dpbench_lab.inspect.inspection import inspect as analyse
+
+    inspection = analyse(asked, open_session(device, plugins=plugins))
+    files = write_record(inspection, out, plot, write_plot)
+    if as_json:
+        print(inspection.model_dump_json(indent=2))
+    else:
+        _show(inspection, files, Console())
+
+
+def _show(inspection: Inspection, written: list[Path], console: Console) -> None:
+    asked, spectrum = inspection.asked, inspection.spectrum
+    if inspection.mark:
+        console.print(f"[bold]{inspection.mark.upper()}[/bold]: reads private data, without any guarantee")
+    labels = "labels read" if inspection.labels_read else "no labels read"
+    console.print(
+        f"{asked.extractor.names} on {asked.dataset.name}: {inspection.examples:,} {asked.rows} examples with "
+        f"{inspection.features:,} features, {labels}; guarantee: {inspection.guarantee}",
+        soft_wrap=True,
+    )
+    console.print(_table(inspection))
+    console.print(
+        f"Effective rank: {spectrum.participation_ratio:.1f} (participation ratio), {spectrum.entropy_rank:.1f} "
+        "(entropy)",
+        soft_wrap=True,
+    )
+    found = inspection.separability
+    if found:
+        drawn = "all" if len(found.pairs) == found.possible else f"{len(found.pairs)} (sampled) of"
+        console.print(
+            f"ξ: median (range) over {drawn} {found.possible} class pairs, using the components of the pair (own) "
+            "or of all classes (shared)\nMargin: reached by 99% or 96% of rows; the smallest over classes. SVMs use "
+            f"C={asked.svm_c:g}",
+            soft_wrap=True,
+        )
+    if inspection.prediction:
+        console.print(_predicted(inspection, inspection.prediction), soft_wrap=True)
+    if inspection.note:
+        console.print(inspection.note, soft_wrap=True, markup=False)
+    for file in written:
+        console.print(f"Wrote {file}", soft_wrap=True, markup=False)
+
+
+def _table(inspection: Inspection) -> Table:
+    asked, found, margins = inspection.asked, inspection.separability, inspection.margins
+    table = Table("k", "variance", box=None)
+    if found and margins:
+        for heading in ("ξ (own)", "ξ (shared)", *(f"margin {share:.0%}" for share in margins.shares)):
+            table.add_column(heading)
+    for index, k in enumerate(asked.k):
+        cells = [str(k), f"{100 * inspection.spectrum.explained[index]:.1f}%"]
+        if found and margins:
+            cells += [_range(found.own, index), _range(found.shared, index)]
+            cells += [f"{values[index]:.4f}" for values in margins.smallest]
+        table.add_row(*cells)
+    return table
+
+
+def _predicted(inspection: Inspection, found: Prediction) -> str:
+    k, gains = inspection.asked.k, (found.printed, found.noise)
+    printed, noise = (
+        f"k = {best} (without it, {values[k.index(best)]:.2g} times as many examples)"
+        for best, values in zip((found.best_printed, found.best_noise), gains, strict=True)
+    )
+    kept = "no k provably does so" if found.kept is None else f"the smallest k that provably does so is {found.kept}"
+    return (
+        f"For the ξ and margin of these features, PILLAR's printed theorem chooses {printed}; the noise of a score "
+        f"chooses {noise}. A projection must leave every row a margin: {kept}."
+    )
+
+
+def _range(of: Range, index: int) -> str:
+    return f"{of.median[index]:.3f} ({of.smallest[index]:.2f}–{of.largest[index]:.2f})"

@@ -1,0 +1,99 @@
+"""One inspection from question to findings, read top to bottom."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpbench.errors import SpecError
+from dpbench.harness.loaded import origins_of
+from dpbench.harness.roles import Roles
+from dpbench.harness.session import Session
+from dpbench.harness.source import DataSource
+from dpbench.records import provenance
+from dpbench.records.result import ComponentOrigin
+from dpbench.registry.components import Parts
+from dpbench.support import progress
+from dpbench.support.phases import Phases
+from dpbench_lab.inspect import report
+from dpbench_lab.inspect.margins import collect_by_class, margins
+from dpbench_lab.inspect.prediction import predict
+from dpbench_lab.inspect.report import Guarantee, Inspection, InspectionRequest
+from dpbench_lab.inspect.separability import separability
+from dpbench_lab.inspect.spectrum import components, summary, unit_rows
+
+
+def inspect(asked: InspectionRequest, session: Session) -> Inspection:
+    """Analyse the public split, or the private one on request; all rows are scaled to length 1.
+
+    Covered: with `rows="public"` no number depends on a private row, so the inspection costs no privacy. Not covered:
+    with `rows="private"` there is no guarantee, and the inspection says so. Test rows are never read.
+
+    Raises:
+        DpbenchError: a name, an option or the data is invalid.
+    """
+    phases, resolved = Phases(), session.resolve(asked.spec)
+    parts = resolved.parts
+    with phases("load"):
+        rule = dataclasses.replace(asked.spec.split_rule, keep_copies=True)  # no private image is opened for it
+        roles, images = session.memo.examples(DataSource(parts, rule, session.device), asked.spec.budget)
+        x, y, note = _rows(roles, parts, asked)
+    with phases("spectrum"), progress.status("Decomposing the covariance"):
+        asked = report.spell_out_request(asked, resolved.spec, min(x.shape))
+        pca = components(x, centre=True)
+        spectrum = summary(pca.values, asked.k)
+    separated = found = predicted = None
+    if y is not None:
+        with phases("separability"):
+            separated = separability(x, y, parts.dataset.classes, asked)
+            predicted = predict(asked.k, x.shape[1], spectrum, separated)
+        with phases("margins"):
+            names = [parts.dataset.classes[one] for one in np.unique(y)]
+            found = collect_by_class(margins(x, y, pca, asked.k, asked.svm_c), names)
+    return Inspection(
+        digest=report.digest_of(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",
+        guarantee=_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
+        digests=images.digests, licence=parts.dataset.licence, spectrum=spectrum, separability=separated, margins=found,
+        prediction=predicted, note=note, seconds=phases.seconds, components=_components(parts),
+        provenance=provenance.collect(str(session.device)),
+    )  # fmt: skip
+
+
+def _rows(roles: Roles, parts: Parts, asked: InspectionRequest) -> tuple[np.ndarray, np.ndarray | None, str]:
+    """Return the rows (n, d) float64 at length 1, labels (n,) if they are of the dataset's classes, and a note."""
+    dataset, other = parts.dataset, parts.public_dataset
+    features, labels, note = roles.public.x, roles.public.y, ""
+    if asked.rows == "private":
+        features, labels = roles.private.x[roles.private.index], roles.private.y
+    elif other and other.classes != dataset.classes:
+        note = f"The classes of public dataset {other.name!r} are not those of {dataset.name!r}"
+        labels, note = None, f"{note}: only the spectrum."
+    if not len(features):
+        raise SpecError("Expected public data to inspect, got none. Add --public-fraction or --public-dataset.")
+    x = unit_rows(features.flatten(1).double().cpu().numpy())
+    if labels is None:
+        return x, None, note
+    y = labels.cpu().numpy()
+    return x, y, _missing(y, dataset.classes, asked)
+
+
+def _missing(y: np.ndarray, classes: Sequence[str], asked: InspectionRequest) -> str:
+    """Return a note on classes without examples; refuse labels of a single class."""
+    seen = np.unique(y)
+    if len(seen) < 2:
+        raise SpecError(
+            f"Expected {asked.rows} examples of at least two classes, got {len(y)} of {classes[seen[0]]!r} only: "
+            "there is nothing to separate. Raise --public-fraction, or choose another --split-seed."
+        )
+    missing = len(classes) - len(seen)
+    return f"{missing} of {len(classes)} classes have no {asked.rows} example." if missing else ""
+
+
+def _guarantee(asked: InspectionRequest) -> Guarantee:
+    return "none: reads private data" if asked.rows == "private" else "epsilon 0: reads public data alone"
+
+
+def _components(parts: Parts) -> dict[str, ComponentOrigin]:
+    return {role: one for role, one in origins_of(parts).items() if role != "learner"}

@@ -1,0 +1,76 @@
+"""The low-rank separability ξ_k of pairs of classes (Pinto et al. 2023, "PILLAR", definition 3 and figure 3)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpbench.support import progress
+from dpbench_lab.inspect import machines
+from dpbench_lab.inspect.report import InspectionRequest, Pair, Range, Separability
+from dpbench_lab.inspect.spectrum import components
+
+
+def separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], asked: InspectionRequest) -> Separability:
+    """Return ξ_k of class pairs, for rows (n, d) float64 at unit length and labels (n,).
+
+    Section 3.1, "Pre-trained features are almost Large-Margin and Low-Rank": a linear SVM w* is trained on a pair of
+    classes, and ξ_k = 1 - ‖A_k A_kᵀ w*‖₂ for w* of length 1, where the columns of A_k are the top k eigenvectors of
+    E[x xᵀ] (not centred; half-spaces go through the origin). The distribution of definition 3 is that of the pair:
+    `own`. PILLAR (algorithm 1) projects onto the components of all public rows, regardless of class: `shared`. The
+    paper does not say which of them figure 3 shows, so both are reported.
+
+    Nor does it give the C of its SVMs, on which ξ depends: a small C gives the difference of class means, which is
+    low-rank but makes errors. Definition 3 requires a w* without errors, hence the default of 100 for rows of length 1.
+
+    If there are more than `asked.pairs` pairs, that many are sampled with the seed `asked.split_seed`.
+    """
+    drawn, possible = pairs(np.unique(y).tolist(), asked.pairs, asked.split_seed)
+    shared = components(x, centre=False).vectors  # (d, r)
+    found = []
+    with progress.meter("Separating class pairs", len(drawn)) as advance:
+        for first, second in drawn:
+            rows = x[(y == first) | (y == second)]
+            signs = np.where(y[(y == first) | (y == second)] == first, 1, -1)
+            normal = machines.normal(rows, signs, asked.svm_c)  # (d,)
+            own = components(rows, centre=False).vectors
+            distances = signs * (rows @ normal)
+            found.append(
+                Pair(
+                    classes=(names[first], names[second]), gamma=float(distances.min()),
+                    wrong=float((distances <= 0).mean()), own=xi(normal, own, asked.k),
+                    shared=xi(normal, shared, asked.k),
+                )
+            )  # fmt: skip
+            advance(1)
+    return Separability(
+        pairs=tuple(found), possible=possible, own=_range([pair.own for pair in found]),
+        shared=_range([pair.shared for pair in found]),
+    )  # fmt: skip
+
+
+def xi(normal: np.ndarray, vectors: np.ndarray, k: Sequence[int]) -> tuple[float, ...]:
+    """Return 1 - ‖A_k A_kᵀ w‖₂ for each k: w (d,) of length 1, A_k the first k columns of (d, r), all of them if k > r.
+
+    It never rises with k, as the subspaces are nested; 0 means that w lies within the first k components.
+    """
+    within = np.sqrt(np.cumsum(np.square(normal @ vectors)).clip(max=1))  # (r,)
+    return tuple(float(1 - within[min(one, len(within)) - 1]) for one in k)
+
+
+def pairs(classes: Sequence[int], most: int, seed: int) -> tuple[list[tuple[int, int]], int]:
+    """Return all pairs, or a random sample of `most` of them, in order; and how many exist.
+
+    >>> pairs([0, 1, 2], 50, 0)
+    ([(0, 1), (0, 2), (1, 2)], 3)
+    """
+    every = list(itertools.combinations(classes, 2))
+    return (every if len(every) <= most else sorted(random.Random(seed).sample(every, most))), len(every)
+
+
+def _range(values: Sequence[Sequence[float]]) -> Range:
+    smallest, median, largest = np.quantile(values, (0, 0.5, 1), axis=0).tolist()
+    return Range(smallest=tuple(smallest), median=tuple(median), largest=tuple(largest))

@@ -1,0 +1,123 @@
+"""Broken accounts: what published code states for a plan and sigma, and what an independent library says to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpbench.api import Release
+from dpbench.errors import AccountantsDisagree
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.accounting.crosscheck import cross_check
+from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
+
+
+@dataclass(frozen=True)
+class BrokenAccount(Exhibit):
+    """A statement of epsilon that is too small: `shown` makes it of plan, sigma and delta."""
+
+    plan: Sequence[Release] = ()
+    given: float = 0.0  # to what is shown: sigma
+    delta: float = 1e-5
+    noise: float = 1.0  # true sigma / what the account takes for it
+
+    def claim(self) -> tuple[float, float]:
+        """Return epsilon as stated, and sigma."""
+        return self.shown(self.plan, self.given, self.delta), self.given
+
+    def truth(self) -> Epsilon:
+        """Return epsilon as stated, and as the harness' accountant has it."""
+        stated, sigma = self.claim()
+        return Epsilon(stated, accountant.epsilon(self.plan, sigma * self.noise, self.delta))
+
+    def visit(self) -> Findings:
+        """Have it checked as every run's epsilon is."""
+        stated, sigma = self.claim()
+        try:
+            cross_check(self.plan, sigma * self.noise, self.delta, "pld", stated)
+        except AccountantsDisagree as error:
+            return {"second accountant": str(error)}
+        return {"second accountant": None}
+
+
+class Calibration(BrokenAccount):
+    """A sigma that is too small for the epsilon that is given."""
+
+    def claim(self) -> tuple[float, float]:
+        """Return epsilon as asked for, and the sigma that was found."""
+        return self.given, self.shown(self.plan, self.given, self.delta)
+
+
+def central_limit_epsilon(plan: Sequence[Release], sigma: float, delta: float) -> float:
+    """States the epsilon of a central limit theorem, which holds for infinitely many steps at vanishing rates.
+
+    Source: Opacus' `gdp` accountant.
+    """
+    from opacus.accountants.analysis import gdp
+
+    (one,) = plan
+    return float(
+        gdp.compute_eps_poisson(steps=one.steps, noise_multiplier=sigma, sample_rate=one.sample_rate, delta=delta)
+    )
+
+
+def doubled_divergence(plan: Sequence[Release], sigma: float, delta: float) -> float:
+    """Accounts for two releases on one sample as twice the Rényi divergence of one, as if sampled separately.
+
+    Source: the code of GEP (Yu et al. 2021): "the sensitivity is sqrt(2)". Correct is one release at sigma / sqrt(2).
+    """
+    from opacus.accountants.analysis.rdp import compute_rdp
+
+    (one,) = plan
+    orders = [order / 10 for order in range(20, 320)]
+    curve = 2 * compute_rdp(q=one.sample_rate, noise_multiplier=sigma, steps=one.steps, orders=orders)
+    return min(float(found) - math.log(delta) / (order - 1) for found, order in zip(curve, orders, strict=True))
+
+
+def micro_batches_counted_as_examples(plan: Sequence[Release], sigma: float, delta: float) -> float:
+    """Accounts for single examples but averages four before clipping, so one example moves two clips.
+
+    Source: the IMDB run of AdaDPS (Li et al. 2022): noise 1, 32 epochs with batches of 64, in micro-batches of 4.
+    """
+    return accountant.epsilon(plan, sigma, delta)
+
+
+def textbook_gaussian(plan: Sequence[Release], sigma: float, delta: float) -> float:
+    """Inverts sigma = sqrt(2 log(1.25 / delta)) / epsilon, which is proven only for epsilon below 1.
+
+    Source: differential privacy for scikit-learn's SGD (issue 30114).
+    """
+    return math.sqrt(2 * math.log(1.25 / delta)) / sigma
+
+
+def bisection_to_the_unsafe_side(plan: Sequence[Release], target: float, delta: float) -> float:
+    """Searches for sigma to within 0.01 and returns the last value tried, whichever side it is on.
+
+    Source: `get_noise_multiplier` of Opacus in issue 346, which reports an epsilon 0.5 above the target.
+    """
+    low, high, sigma = 0.0, 10.0, 10.0
+    while high - low > 0.01:
+        sigma = (low + high) / 2
+        reached = accountant.epsilon(plan, sigma, delta) <= target
+        low, high = (low, sigma) if reached else (sigma, high)
+    return sigma
+
+
+def best_run_reported_alone(plan: Sequence[Release], sigma: float, delta: float) -> float:
+    """Tries 48 settings on the private data, publishes the best and states the epsilon of a single run.
+
+    Source: the grids of most papers on private learning; this one is PILLAR's.
+    """
+    (all_of_them,) = plan
+    one = Release(all_of_them.name, all_of_them.steps // 48, all_of_them.sample_rate)
+    return accountant.epsilon([one], sigma, delta)
+
+
+def understated_epsilon(plan: Sequence[Release], sigma: float, delta: float) -> float:
+    """Writes a smaller epsilon into a result.
+
+    Source: a catalogue of claims that lists "99.75% at eps 0" (private-machinelearning.github.io, as stored in June
+    2024). `dpbench leaderboard verify` recomputes every result with the second accountant.
+    """
+    return 0.1

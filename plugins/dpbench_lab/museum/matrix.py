@@ -1,0 +1,59 @@
+"""What running the museum gave: one record an exhibit, and the matrix of who stopped what. No torch here.
+
+`record.json` and `README.md` beside this file are made by `write`, and held to what exhibits do by the tests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from dpbench_lab.museum.exhibit import Exhibit, Findings
+from dpbench_lab.museum.record import FILE, GUARDS, ExhibitRecord
+
+PAGE = FILE.with_name("README.md")
+
+
+def record_visit(exhibit: Exhibit, findings: Findings) -> ExhibitRecord:
+    """Return the record of a visit."""
+    truth = exhibit.truth()
+    return ExhibitRecord(
+        name=exhibit.name, summary=exhibit.summary, source=exhibit.source,
+        claimed=truth and float(f"{truth.claimed:.3g}"), true=truth and float(f"{truth.true:.3g}"),
+        passed=tuple(guard for guard in GUARDS if guard in findings and not findings[guard]),
+        stopped=tuple(guard for guard in GUARDS if findings.get(guard)),
+    )  # fmt: skip
+
+
+def write(records: Iterable[ExhibitRecord]) -> None:
+    """Write records and page."""
+    kept = tuple(records)
+    lines = [json.loads(one.model_dump_json()) for one in kept]
+    FILE.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page(kept), encoding="utf-8")
+
+
+def page(records: Iterable[ExhibitRecord]) -> str:
+    """Return the detection matrix as Markdown, and what each exhibit is."""
+    kept = tuple(records)
+    guards = [guard for guard in GUARDS if any(guard in one.stopped + one.passed for one in kept)]
+    lines = [
+        "# The museum",
+        "",
+        f"The museum contains {len(kept)} privacy bugs, from published code or made for the museum. Each exhibit is "
+        "code that runs: `dpbench museum NAME` shows it and what stops it.",
+        "",
+        "*What stops each bug. ●: caught it. ○: ran and missed it. Blank: not run, because an earlier check had "
+        "already caught the bug, or because the check does not apply. ε: claimed → actual, where the actual one is "
+        "known; ∞ means that the bug releases something without noise.*",
+        "",
+        f"| exhibit | ε | {' | '.join(guards)} |",
+        "|---|---|" + ":-:|" * len(guards),
+    ]
+    marks = {True: "●", False: "○", None: ""}
+    for one in kept:
+        cells = [marks[True if guard in one.stopped else False if guard in one.passed else None] for guard in guards]
+        lines.append(f"| [{one.name}](#{one.name}) | {one.epsilon} | {' | '.join(cells)} |")
+    for one in kept:
+        lines += ["", f"### {one.name}", "", one.summary, "", f"Source: {one.source}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,101 @@
+"""Exhibits before the row: datasets and extractors, run, checked and submitted as a person would."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from PIL import Image
+
+from dpbench.api import Learner
+from dpbench.errors import DpbenchError
+from dpbench.harness.guarantee import epsilon_of_copies
+from dpbench.harness.session import open_session
+from dpbench.records.search import UNRANKED
+from dpbench.testing.checking import check_laws
+from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
+from dpbench_lab.museum.strangers import EPSILON, extend_registry, prepare_learner, run_learner, spec_of
+
+PHOTOS = {"cats": 9, "dogs": 5}
+"""How many photos each class has."""
+
+
+@dataclass(frozen=True)
+class DataBug(Exhibit):
+    """A dataset or an extractor that lets one image decide about another's row, or have several rows."""
+
+    learner: type[Learner]
+    role: Literal["dataset", "public_dataset", "extractor"] = "dataset"
+    copies: int = 1  # of one image
+    photos: bool = False  # it reads a folder of photos
+
+    def truth(self) -> Epsilon | None:
+        """Return epsilon of one row, and of all rows of one image."""
+        if self.copies == 1:
+            return None
+        found = epsilon_of_copies(prepare_learner(self.learner).privacy, self.copies)
+        return None if found is None else Epsilon(EPSILON, found)
+
+    def visit(self) -> Findings:
+        """Run it; where that passes, check it; where that passes, hand it in."""
+        findings: dict[Any, str | None] = {}
+        with self._named() as name:
+            values = {self.role: name, "public_fraction": 0.0}
+            findings["while running"] = self._run(values, for_board=False)
+            if findings["while running"] is None:
+                laws = check_laws(extend_registry(self.shown), name)
+                findings["dpbench check"] = next((said for _, said in laws if said), None)
+                if findings["dpbench check"] is None:
+                    findings["board"] = self._run(values, for_board=True)
+        return findings
+
+    def _run(self, values: dict[str, Any], *, for_board: bool) -> str | None:
+        try:
+            run_learner(self.learner, self.shown, for_board=for_board, **values)
+        except DpbenchError as error:
+            return str(error)
+        return None
+
+    @contextmanager
+    def _named(self) -> Iterator[str]:
+        if not self.photos:
+            yield self.shown.name
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            for split in ("train", "test"):
+                for kind, count in PHOTOS.items():
+                    place = Path(folder) / split / kind
+                    place.mkdir(parents=True)
+                    for number in range(count):
+                        _photo(number, kind, last=number == count - 1).save(place / f"{number}.png")
+            yield f"{self.shown.name}:{folder}"
+
+
+def _photo(number: int, kind: str, *, last: bool) -> Image.Image:
+    """Return a photo of a class; the last has the mean of the one before it."""
+    level, blue = 20 * (number - last), 200 if kind == "cats" else 100
+    photo = Image.new("RGB", (8, 8), (level, 60 + 9 * last, blue))
+    photo.paste((level, 60 - 9 * last, blue), (0, 0, 8, 4))
+    return photo
+
+
+@dataclass(frozen=True)
+class LaunderedSettings(Exhibit):
+    """Settings that were chosen on the private images, changed a little, and carried back to them."""
+
+    learner: type[Learner]
+
+    def visit(self) -> Findings:
+        """Choose settings there, on another cut, use them here, and see how they are recorded."""
+        session = open_session("cpu", plugins=extend_registry(self.learner, self.shown))
+        search = {"rule": "public-validation", "space": {"learning_rate": [1.0, 2.0]}}
+        there = spec_of(self.learner, dataset=self.shown.name, split_seed=1, public_labels=True, search=search)
+        with tempfile.TemporaryDirectory() as folder:
+            settings = session.tune(there).write(Path(folder))
+            result = session.run(spec_of(self.learner), settings=settings)
+        rule = result.selection
+        return {"board": f"The settings are recorded as {rule}, which no board ranks." if rule in UNRANKED else None}

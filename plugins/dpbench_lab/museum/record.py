@@ -1,0 +1,45 @@
+"""What running the museum gave, one record an exhibit: what the board shows of it. The museum itself makes the file."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import TypeAdapter
+
+from dpbench.support.validation import Record
+
+FILE = Path(__file__).parent / "record.json"
+
+Guard = Literal[
+    "cannot be written", "changes nothing", "while running", "dpbench check", "audit: sensitivity", "audit: noise",
+    "audit: attack", "second accountant", "board",
+]  # fmt: skip
+GUARDS: tuple[Guard, ...] = get_args(Guard)
+
+
+class ExhibitRecord(Record):
+    """One exhibit after a visit."""
+
+    name: str
+    summary: str
+    source: str
+    claimed: float | None  # epsilon; None where it is not what is wrong, or nobody knows the true one
+    true: float | None
+    passed: tuple[Guard, ...]  # who was asked, and let it pass
+    stopped: tuple[Guard, ...]  # who stopped it
+
+    @property
+    def epsilon(self) -> str:
+        """Epsilon as claimed and as it is."""
+        return "" if self.claimed is None or self.true is None else f"{_short(self.claimed)} → {_short(self.true)}"
+
+
+def read() -> tuple[ExhibitRecord, ...]:
+    """Return the records as committed."""
+    return TypeAdapter(tuple[ExhibitRecord, ...]).validate_json(FILE.read_bytes())
+
+
+def _short(epsilon: float) -> str:
+    return "∞" if math.isinf(epsilon) else f"{epsilon:.3g}"

@@ -1,0 +1,104 @@
+"""Exhibits that are plugins: run on scikit-learn's digits as a person would run them, then held against the laws."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dpbench.api import Dataset, Extractor, Learner
+from dpbench.errors import DpbenchError
+from dpbench.harness.prepare import PreparedRun
+from dpbench.harness.session import open_session
+from dpbench.records.result import Result
+from dpbench.records.spec import Spec, make_spec
+from dpbench.registry import KINDS, Kind, Registration, Registry, load
+from dpbench.testing.checking import check_laws
+from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
+
+EPSILON = 4.0
+"""What all exhibits claim that are run."""
+
+
+def extend_registry(*brought: type[Dataset] | type[Extractor] | type[Learner]) -> Registry:
+    """Return what is installed, and these beside it."""
+    components = {kind: dict(items) for kind, items in load().components.items()}
+    for cls in brought:
+        kind: Kind = next(kind for kind, base in KINDS.items() if issubclass(cls, base))
+        components[kind][cls.name] = Registration(cls, "museum", "museum", "0.1")
+    return Registry(components)
+
+
+def spec_of(learner: type[Learner], **values: Any) -> Spec:
+    """Return one run of a learner on digits."""
+    wanted = {"learner": learner.name, "dataset": "digits", "epsilon": EPSILON, "seeds": 1}
+    return make_spec({**wanted, **values}, "the museum")
+
+
+def run_learner(
+    learner: type[Learner], *others: type[Dataset] | type[Extractor], for_board: bool = False, **values: Any
+) -> Result:
+    """Run a learner.
+
+    Raises:
+        DpbenchError: it was refused.
+    """
+    plugins = extend_registry(learner, *others)
+    session = open_session("cpu", plugins=plugins)
+    return session.run(spec_of(learner, **values), sharing="board" if for_board else "none")
+
+
+def prepare_learner(learner: type[Learner], *others: type[Dataset], **values: Any) -> PreparedRun:
+    """Prepare the run of a learner.
+
+    Raises:
+        DpbenchError: it was refused.
+    """
+    return open_session("cpu", plugins=extend_registry(learner, *others)).prepare(spec_of(learner, **values))
+
+
+@dataclass(frozen=True)
+class ContractViolation(Exhibit):
+    """A learner that does what the contract forbids."""
+
+    leaks: bool = False  # a function of private rows that no noise covers: no epsilon holds
+
+    def truth(self) -> Epsilon | None:
+        """Return infinity where something leaves without noise."""
+        return Epsilon(EPSILON, math.inf) if self.leaks else None
+
+    def visit(self) -> Findings:
+        """Run it; where that passes, check it."""
+        try:
+            run_learner(self.shown)
+        except DpbenchError as error:
+            return {"while running": str(error)}
+        complaints = (said for _, said in check_laws(extend_registry(self.shown), self.shown.name))
+        return {"while running": None, "dpbench check": next(filter(None, complaints), None)}
+
+
+@dataclass(frozen=True)
+class ImpossibleRequest(Exhibit):
+    """A learner that asks for something that does not exist."""
+
+    def visit(self) -> Findings:
+        """Run it."""
+        try:
+            run_learner(self.shown)
+        except DpbenchError as error:
+            return {"cannot be written": str(error)}
+        return {"cannot be written": None}
+
+
+@dataclass(frozen=True)
+class HarmlessBug(Exhibit):
+    """A learner whose bug changes nothing here."""
+
+    honest: type[Learner] | None = None
+
+    def visit(self) -> Findings:
+        """Run it beside the honest one."""
+        assert self.honest is not None
+        (one,), (other,) = run_learner(self.shown).seeds, run_learner(self.honest).seeds
+        same = one.correct == other.correct and one.predictions == other.predictions
+        return {"changes nothing": "Its predictions are those of the honest learner." if same else None}

@@ -1,0 +1,115 @@
+"""`dpbench reproduce`: the tables, figures and theorems of the papers beside what runs here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from dpbench.cli.output import report_interrupt
+
+if TYPE_CHECKING:
+    from dpbench.registry import Registry
+    from dpbench_lab.reproduce.catalogue import Study
+    from dpbench_lab.reproduce.verdict import Comparison
+
+LEADERBOARD = Path("leaderboard")
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="A table, figure or theorem. \\[default: list all]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Results folder of its sweep. \\[default: dpbench-results/NAME]")
+    ] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="List every table and figure, with its verdict.")] = False,
+    root: Annotated[
+        Path, typer.Option(help="For the list: folder of the leaderboard whose results are compared.")
+    ] = LEADERBOARD,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the list as Markdown.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Cells to run at a time. \\[default: cores / threads]")] = None,
+    compare_only: Annotated[
+        bool, typer.Option("--compare-only", help="Run nothing; compare existing results.")
+    ] = False,
+) -> None:
+    """Reproduce a paper's table, figure or theorem as far as this machine can, and judge it. Without NAME, list all."""
+    from dpbench.errors import SpecError
+    from dpbench.registry import load
+    from dpbench_lab.reproduce.catalogue import find
+
+    if name is not None and (list_all or markdown):
+        raise SpecError(f"Expected a name or --list, got both: {name} and {'--list' if list_all else '--markdown'}.")
+    if name is None and (out or workers or compare_only):
+        raise SpecError("Expected a name with --out, --workers or --compare-only. dpbench reproduce --list names all.")
+    if root != LEADERBOARD and not root.is_dir():
+        raise SpecError(f"--root {root} is not a leaderboard's folder.")
+    plugins = load()
+    plugins.report_broken()
+    if name is None:
+        _list(root, plugins, markdown)
+        return
+    study = find(name)
+    if not study.sweep and (out or workers or compare_only):
+        raise SpecError(
+            f"{name} is compared with inspections in --root: it takes no --out, --workers or --compare-only."
+        )
+    if study.sweep and root != LEADERBOARD:
+        raise SpecError(f"{name} is compared with results in --out: --root is for the list and for inspections.")
+    folder = out or Path("dpbench-results") / study.name
+    if study.sweep and not compare_only:
+        _run(study.sweep, folder, workers, plugins)
+    _show(_compared(study, folder if study.sweep else root, plugins))
+
+
+def _run(sweep: str, folder: Path, workers: int | None, plugins: Registry) -> None:
+    from dpbench import sweep as sweeps
+    from dpbench.sweep import ready_made_sweeps
+
+    with report_interrupt("Finished cells are kept; repeat the command to continue."):
+        sweeps.sweep(
+            ready_made_sweeps.find(Path(sweep)), folder, resources=sweeps.Resources(workers=workers), plugins=plugins
+        )
+
+
+def _compared(study: Study, folder: Path, plugins: Registry) -> Comparison:
+    from dpbench_lab.reproduce.document import folder_of
+    from dpbench_lab.reproduce.measurements import read_measurements
+    from dpbench_lab.reproduce.verdict import compare
+
+    return compare(study, read_measurements(study, folder if study.sweep else folder_of(folder, study), plugins))
+
+
+def _list(root: Path, plugins: Registry, markdown: bool) -> None:
+    from dpbench_lab.reproduce.document import count_compared, coverage, page
+
+    found = coverage(root, plugins)
+    if markdown:
+        print(page(found), end="")
+        return
+    table = Table(Column("name", no_wrap=True), "paper", "place", "compared", "verdict", box=None)
+    for one in found:
+        table.add_row(one.study.name, one.study.paper, one.study.place, count_compared(one), one.verdict)
+    console = Console()
+    console.print(table, highlight=False)
+    absent = f"No results were compared: {root} does not exist"
+    source = f"Verdicts use the results in {root}" if root.is_dir() else absent
+    console.print(f"{source}. To run one: dpbench reproduce NAME", soft_wrap=True)
+
+
+def _show(comparison: Comparison) -> None:
+    from dpbench_lab.reproduce.document import cells, remarks, source
+
+    console, study = Console(), comparison.study
+    console.print(f"{study.paper}, {study.place}. {study.shows}", markup=False, highlight=False, soft_wrap=True)
+    rows = cells(comparison)
+    if rows:
+        table = Table(
+            "where", Column(source(study), justify="right"), Column("here", justify="right"), "difference", box=None
+        )
+        for row in rows:
+            table.add_row(*row)
+        console.print(table, highlight=False)
+    for line in remarks(comparison):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

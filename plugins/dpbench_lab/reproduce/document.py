@@ -1,0 +1,141 @@
+"""Comparisons in words: the table of one study, the list of all, and the page of the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dpbench.analysis.plots import axis_text
+from dpbench.registry import Registry
+from dpbench_lab.reproduce.catalogue import Study, studies
+from dpbench_lab.reproduce.measurements import Measurement, read_measurements
+from dpbench_lab.reproduce.rates import RateComparison
+from dpbench_lab.reproduce.verdict import Comparison, NumberComparison, OrderComparison, compare
+
+FIGURES, INSPECTIONS = "figures", "inspections"  # folders of the leaderboard
+
+
+def coverage(root: Path, plugins: Registry) -> tuple[Comparison, ...]:
+    """Return every study beside what the leaderboard's folder `root` holds of it."""
+    return tuple(compare(study, read_measurements(study, folder_of(root, study), plugins)) for study in studies())
+
+
+def folder_of(root: Path, study: Study) -> Path:
+    """Return the leaderboard's folder of a study, which those of one sweep share."""
+    return root / INSPECTIONS if study.inspection else root / FIGURES / (study.sweep or study.name)
+
+
+def cells(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Return the rows of a comparison: where, the paper's number, ours, the difference, as texts."""
+    return [*map(_row, comparison.rows), *map(_order, comparison.orders), *_rate(comparison)]
+
+
+def source(study: Study) -> str:
+    """Return whose numbers ours stand beside."""
+    return "theorem" if study.rate else "paper"
+
+
+def remarks(comparison: Comparison) -> list[str]:
+    """Return what is said under a comparison's table."""
+    study, verdict = comparison.study, comparison.verdict
+    because = study.because if verdict in {"does not hold", "holds in order only"} else study.nothing
+    because = study.finding if study.finding and comparison.compared else because
+    said = [f"Verdict: {verdict}." + (f" {because}" if because else "")]
+    if study.differs and comparison.compared:
+        said.append(f"Differences: {study.differs}")
+    if study.outside and comparison.compared:
+        said.append(f"Not compared, because outside the theorem's conditions: {'; '.join(map(_where, study.outside))}.")
+    if study.missing:
+        said.append(f"Missing: {study.missing}")
+    if not comparison.today:
+        said.append("Measured by an earlier version of dpbench. Run it again.")
+    return said
+
+
+def page(comparisons: Iterable[Comparison]) -> str:
+    """Return the page of the documentation, as Markdown."""
+    kept = tuple(comparisons)
+    lines = [
+        "# Reproduction of the papers",
+        "",
+        "`dpbench reproduce NAME` runs a table or figure of a paper and compares it with the published one; `dpbench "
+        "reproduce` lists all of them.",
+        "",
+        "A study *holds* if every measured number is within 2 points of the paper's, and every ordering that the paper "
+        "states without numbers is found, with a difference larger than its 95% interval (if all seeds agree, the "
+        "interval of drawing the test examples). It *holds in order only* if the pairs that are more than 1 point "
+        "apart in the paper are ordered in the same way: none is reversed beyond both 95% intervals, and for at least "
+        "half the difference exceeds both intervals. Otherwise it *does not hold*. Our features differ from the "
+        "papers' nearly everywhere, so orderings mean more than distances.",
+        "",
+        "For a theorem, the measured error is compared with the theorem's rate times one constant, which is fitted at "
+        "one cell. The theorem *does not hold* if the error of a cell that meets its conditions is more than twice the "
+        "rate, beyond the 95% interval. It *holds* if, in addition, no error is less than half of the rate, and the "
+        "constant is within a factor of two of 1. Otherwise it *holds up to a constant*, that is, as an upper bound.",
+        "",
+        '*All studies with their verdicts. "Compared" counts the numbers and orderings that were measured.*',
+        "",
+        "| study | place | compared | verdict |",
+        "|---|---|---|---|",
+    ]
+    for one in kept:
+        link = f"[{one.study.name}](#{one.study.name.replace('.', '')})"
+        lines.append(f"| {link} | {one.study.paper}, {one.study.place} | {count_compared(one)} | {one.verdict} |")
+    for one in kept:
+        lines += ["", f"## {one.study.name}", "", f"{one.study.paper}, {one.study.place}. {one.study.shows}"]
+        shown = [row for row in cells(one) if row[2]]
+        if shown:
+            lines += ["", f"| cell | {source(one.study)} | measured | difference |", "|---|---|---|---|"]
+            lines += [f"| {' | '.join(row)} |" for row in shown]
+        lines += [part for remark in remarks(one) for part in ("", remark)]
+    return "\n".join(lines) + "\n"
+
+
+def count_compared(comparison: Comparison) -> str:
+    """Return how much of a study was measured, like "3 of 8"; empty where the paper states nothing to compare with."""
+    if comparison.rated:
+        return f"{comparison.compared} cells"
+    total = len(comparison.rows) + len(comparison.orders)
+    return f"{comparison.compared} of {total}" if total else ""
+
+
+def _row(row: NumberComparison) -> tuple[str, str, str, str]:
+    theirs = f"{'above ' if row.point.above else ''}{row.point.percent:.2f}"
+    difference = "" if row.difference is None else f"{row.difference:+.2f}"
+    return _where(row.point.at), theirs, _percent(row.ours), difference
+
+
+def _order(found: OrderComparison) -> tuple[str, str, str, str]:
+    if found.higher is None or found.lower is None:
+        return found.order.says, "stated", "", ""
+    ends = [_percent(one) if one.tested else f"{one.interval.mean:.3f}" for one in (found.higher, found.lower)]
+    if found.doubtful:
+        return found.order.says, "stated", f"{ends[0]} and {ends[1]}: too close to tell", ""
+    return found.order.says, "stated", f"{ends[0]} {'>' if found.holds else '<'} {ends[1]}", ""
+
+
+def _rate(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Return the cell at which the constant was fitted, and those that lie farthest from the curve."""
+    rated = comparison.rated
+    if rated is None:
+        return []
+    told = {"the highest": rated.highest, "the lowest": rated.lowest}
+    ring = _against("fitted", rated.fitted, f"constant {rated.constant:.2g}")
+    return [ring, *(_against(name, one, f"times {one.factor:.2g}") for name, one in told.items())]
+
+
+def _against(name: str, one: RateComparison, said: str) -> tuple[str, str, str, str]:
+    return f"{name}: {_where(one.rate.at)}", f"{100 * one.curve:.2f}", _percent(one.measured), said
+
+
+def _percent(ours: Measurement | None) -> str:
+    if ours is None:
+        return ""
+    one = ours.interval
+    spread = "" if one.low is None or one.high is None else f" ± {50 * (one.high - one.low):.2f}"
+    return f"{100 * one.mean:.2f}{spread}"
+
+
+def _where(at: Mapping[str, Any]) -> str:
+    return ", ".join(f"{axis} {axis_text(value)}" for axis, value in at.items())

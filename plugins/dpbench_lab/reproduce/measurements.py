@@ -1,0 +1,100 @@
+"""What was measured for a study: the results of its sweep, or inspections, each at its values of the axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpbench.analysis import formula
+from dpbench.analysis.plots import Plot, matches_through
+from dpbench.records import storage
+from dpbench.records.result import Interval, Result
+from dpbench.records.spec import Spec
+from dpbench.registry import Registry
+from dpbench.sweep import Cell, overview, ready_made_sweeps
+from dpbench_lab.figures.collect import metric
+from dpbench_lab.inspect.report import Inspection
+from dpbench_lab.reproduce.catalogue import Study
+
+FIXED = ("dataset", "extractor", "epsilon", "public_fraction", "train_fraction", "learner", "public_dataset")
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A theorem's rate at one cell of a sweep."""
+
+    at: Mapping[str, Any]  # the cell's axes -> value
+    value: float  # of the formula as it is written, its constant left out
+    fitted: bool  # whether the constant is fitted here
+    unseen: float  # the share that one test example of one seed is: a rate below it cannot be told from 0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One number of ours."""
+
+    at: Mapping[str, Any]  # axis -> value
+    interval: Interval  # of the accuracy, a share; of the error, beside a rate; or of what an inspection measures
+    today: bool  # whether this code sums and adds noise as the code did that measured it
+    rate: Rate | None = None
+    tested: int = 0  # test examples that one seed was scored on; 0 for what is not a share of any
+
+    @property
+    def margin(self) -> float:
+        """Half of its 95% interval: over seeds; where they do not differ, of a share of the test examples."""
+        one = self.interval
+        if one.low is not None and one.high is not None and one.high > one.low:
+            return (one.high - one.low) / 2
+        return 1.96 * math.sqrt(one.mean * (1 - one.mean) / self.tested) if self.tested else 0.0
+
+
+def read_measurements(study: Study, folder: Path, plugins: Registry) -> list[Measurement]:
+    """Return what `folder` holds for a study: results of its sweep, or inspections; an empty list if nothing."""
+    if study.sweep:
+        return _swept(study.sweep, folder, plugins)
+    return _inspected(study, folder) if study.inspection else []
+
+
+def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measurement]:
+    found = overview(ready_made_sweeps.find(Path(sweep)), folder, plugins)
+    kept = []
+    for cell in found.grid.cells:
+        result = found.folder.result(cell)
+        if result:
+            rate = _rate(found.grid.plot, cell, result)
+            score = metric(result, "error" if rate else "accuracy")
+            varied = {axis: one for axis, one in cell.values.items() if "." in axis}  # options of components
+            at, today = varied | axes(cell.spec), result.privacy.repeatable
+            kept.append(Measurement(at, score, today, rate, result.task.test))
+    return kept
+
+
+def _rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
+    if plot is None or plot.bound is None:
+        return None
+    rate = formula.evaluate(plot.bound, cell.numbers, "the bound of [plot]")
+    return Rate(cell.values, rate, matches_through(plot, cell.values), 1 / (len(result.seeds) * result.task.test))
+
+
+def axes(spec: Spec) -> dict[str, Any]:
+    """Return where a spec stands: its values of the axes that papers report against."""
+    fixed = spec.model_dump(mode="json", include=set(FIXED))
+    plain = {axis: one["name"] if isinstance(one, Mapping) else one for axis, one in fixed.items() if one is not None}
+    options = {f"learner.{option}": float(value) for option, value in spec.learner.options.items() if option == "k"}
+    return {**plain, **options}
+
+
+def _inspected(study: Study, folder: Path) -> list[Measurement]:
+    kept = []
+    for file in sorted(folder.rglob("inspection-*.json")):
+        one = storage.read(Inspection, file)
+        if one.separability is None or one.margins is None:
+            continue
+        values = one.separability.own.median if study.inspection == "xi" else one.margins.smallest[0]
+        for k, value in zip(one.asked.k, values, strict=True):
+            at = {"dataset": one.asked.dataset.name, "extractor": one.asked.extractor.name, "k": float(k)}
+            kept.append(Measurement(at, Interval(mean=value, low=None, high=None), True))
+    return kept

@@ -1,0 +1,96 @@
+"""A theorem's rate beside measured errors, and the verdict by one rule.
+
+The rule: the rate is drawn times one constant, fitted at one cell. A cell *exceeds* it if the error is more than twice
+that, beyond the 95% interval, and *falls short* if it is less than half. A theorem *does not hold* if a cell where its
+conditions are met exceeds its rate. It *holds* if none falls short either, and the constant is itself within a factor
+of two of 1. Otherwise it *holds up to a constant*: as a bound, and not as a law. A rate that is less than one test
+example of one seed is met by an error of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dpbench.analysis.plots import axis_text
+from dpbench_lab.reproduce.catalogue import Study
+from dpbench_lab.reproduce.measurements import Measurement, Rate
+
+FACTOR = 2.0
+
+
+@dataclass(frozen=True)
+class RateComparison:
+    """One cell beside the rate, times its constant."""
+
+    measured: Measurement
+    rate: Rate
+    curve: float  # the rate times the constant
+
+    @property
+    def factor(self) -> float:
+        """The error over the curve."""
+        return self.measured.interval.mean / self.curve if self.curve else 1.0
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the error lies clearly above."""
+        one = self.measured.interval
+        return (one.mean if one.low is None else one.low) > FACTOR * max(self.curve, self.rate.unseen)
+
+    @property
+    def short(self) -> bool:
+        """Whether the error lies clearly below."""
+        one = self.measured.interval
+        return (one.mean if one.high is None else one.high) < self.curve / FACTOR and self.curve > self.rate.unseen
+
+
+@dataclass(frozen=True)
+class RateReport:
+    """The cells of a sweep where a theorem's conditions are met, beside its rate."""
+
+    constant: float
+    cells: tuple[RateComparison, ...]
+
+    @property
+    def fitted(self) -> RateComparison:
+        """The cell through which the curve goes."""
+        return next(one for one in self.cells if one.rate.fitted)
+
+    @property
+    def highest(self) -> RateComparison:
+        """The cell that lies farthest above the curve, or least below."""
+        return max(self._told, key=lambda one: one.factor)
+
+    @property
+    def lowest(self) -> RateComparison:
+        """The cell that lies farthest below the curve; of several without an error, that of the highest rate."""
+        return min(self._told, key=lambda one: (one.factor, -one.curve))
+
+    @property
+    def verdict(self) -> Literal["holds", "holds up to a constant", "does not hold"]:
+        """The verdict by the rule."""
+        if any(one.exceeds for one in self.cells):
+            return "does not hold"
+        near = 1 / FACTOR <= self.constant <= FACTOR
+        return "holds" if near and not any(one.short for one in self.cells) else "holds up to a constant"
+
+    @property
+    def _told(self) -> Sequence[RateComparison]:
+        return [one for one in self.cells if one.curve > one.rate.unseen]
+
+
+def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport | None:
+    """Return what was measured beside the study's rate; None without the cell at which the constant is fitted."""
+    found = [(one, one.rate) for one in ours if one.rate and not _outside(study, one.rate)]
+    constant = next((one.interval.mean / rate.value for one, rate in found if rate.fitted and rate.value), None)
+    if not study.rate or not constant:
+        return None
+    return RateReport(constant, tuple(RateComparison(one, rate, constant * rate.value) for one, rate in found))
+
+
+def _outside(study: Study, rate: Rate) -> bool:
+    return any(
+        all(axis_text(rate.at.get(axis)) == axis_text(value) for axis, value in at.items()) for at in study.outside
+    )

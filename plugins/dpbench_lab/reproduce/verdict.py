@@ -1,0 +1,175 @@
+"""Ours beside theirs, and the verdict by one rule.
+
+The rule: a study *holds* if every number of the paper that was measured here is met within 2 points (at least met,
+less 2 points, where the paper says "more than"), and every order that it states without numbers is found here, by a
+difference beyond its 95% interval.
+It *holds in order only* if, of all pairs that lie more than 1 point apart in the paper, none is reversed beyond both
+95% intervals, and at least half lie the paper's way round beyond them.
+Otherwise it *does not hold*. Numbers that nobody measured here decide nothing; without any, it was *not run*.
+A study of a theorem's rate has the verdict of `rates`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal
+
+from dpbench.analysis.plots import axis_text
+from dpbench_lab.figures import literature
+from dpbench_lab.figures.literature import Point
+from dpbench_lab.reproduce.catalogue import At, Order, Study
+from dpbench_lab.reproduce.measurements import Measurement
+from dpbench_lab.reproduce.rates import RateReport, compare_with_rate
+
+Verdict = Literal[
+    "holds", "holds in order only", "holds up to a constant", "does not hold", "not run", "nothing to measure"
+]
+NEAR = 2.0  # points
+APART = 1.0  # points
+
+
+@dataclass(frozen=True)
+class NumberComparison:
+    """One number of the paper beside ours."""
+
+    point: Point
+    ours: Measurement | None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less theirs, in points."""
+        return None if self.ours is None else 100 * self.ours.interval.mean - self.point.percent
+
+    @property
+    def near(self) -> bool:
+        """Whether ours meets theirs."""
+        if self.difference is None:
+            return False
+        return self.difference >= -NEAR if self.point.above else abs(self.difference) <= NEAR
+
+
+@dataclass(frozen=True)
+class OrderComparison:
+    """An order that the paper states, and whether it is found here: None if it was not measured."""
+
+    order: Order
+    higher: Measurement | None
+    lower: Measurement | None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether ours lie the same way round, further apart than chance would put them."""
+        return None if self.difference is None else self.difference > self._margin
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether chance alone could put ours as far apart as they lie."""
+        return self.difference is not None and abs(self.difference) <= self._margin
+
+    @property
+    def difference(self) -> float | None:
+        """What the paper says is higher, less the other."""
+        if self.higher is None or self.lower is None:
+            return None
+        return self.higher.interval.mean - self.lower.interval.mean
+
+    @property
+    def _margin(self) -> float:
+        return math.hypot(*(one.margin for one in (self.higher, self.lower) if one))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A study beside what was measured."""
+
+    study: Study
+    rows: tuple[NumberComparison, ...]
+    orders: tuple[OrderComparison, ...]
+    rated: RateReport | None
+    verdict: Verdict
+
+    @property
+    def compared(self) -> int:
+        """How many numbers and orders of the paper, and cells beside a theorem's rate, were measured."""
+        stated = sum(row.ours is not None for row in self.rows) + sum(one.holds is not None for one in self.orders)
+        return stated + (len(self.rated.cells) if self.rated else 0)
+
+    @property
+    def today(self) -> bool:
+        """Whether everything that was measured is by the code as it stands."""
+        found = [row.ours for row in self.rows] + [end for one in self.orders for end in (one.higher, one.lower)]
+        found += [one.measured for one in self.rated.cells] if self.rated else []
+        return all(one.today for one in found if one)
+
+
+def compare(study: Study, ours: Sequence[Measurement]) -> Comparison:
+    """Return a study beside what was measured, with the verdict."""
+    series = literature.read().series
+    points = [point for name in study.published for point in series[name].points]
+    axes = {axis for point in points for axis in point.at}
+    rows = [NumberComparison(point, _best(_matches(point.at, axes, ours))) for point in points]
+    rows += [NumberComparison(point, None) for name in study.other_features for point in series[name].points]
+    orders = tuple(_found(order, ours) for order in study.orders)
+    against = compare_with_rate(study, ours)
+    verdict = against.verdict if against else _verdict(study, rows, orders)
+    return Comparison(study, tuple(rows), orders, against, verdict)
+
+
+def _found(order: Order, ours: Sequence[Measurement]) -> OrderComparison:
+    axes = {*order.higher, *order.lower}
+    ends = [_best(_matches(at, axes, ours)) for at in (order.higher, order.lower)]
+    return OrderComparison(order, *ends)
+
+
+def _matches(at: At, axes: set[str], ours: Sequence[Measurement]) -> list[Measurement]:
+    if at.get("extractor") not in {one.at.get("extractor") for one in ours}:
+        axes = axes - {"extractor"}  # another stands for the paper's, as the study says
+    return [one for one in ours if all(_same(at.get(axis), one.at, axis) for axis in axes)]
+
+
+def _same(theirs: float | str | None, ours: Mapping[str, Any], axis: str) -> bool:
+    mine = ours.get(axis)
+    if theirs == "best":  # of the values of an axis that the paper does not name
+        return mine is not None
+    return axis_text(theirs) == axis_text(mine)
+
+
+def _best(found: Sequence[Measurement]) -> Measurement | None:
+    return max(found, key=lambda one: one.interval.mean, default=None)
+
+
+def _verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequence[OrderComparison]) -> Verdict:
+    met = [row for row in rows if row.ours]
+    stated = [one.holds for one in orders if one.holds is not None]
+    if not met and not stated:
+        return "nothing to measure" if study.nothing else "not run"
+    if not all(stated):
+        return "does not hold"
+    if all(row.near for row in met):
+        return "holds"
+    return "holds in order only" if _in_order(met) or (stated and not _pairs(met)) else "does not hold"
+
+
+def _pairs(rows: Sequence[NumberComparison]) -> list[tuple[NumberComparison, NumberComparison]]:
+    """Return the pairs that the paper tells apart, the higher one first."""
+    ordered = [sorted(pair, key=lambda row: -row.point.percent) for pair in combinations(rows, 2)]
+    return [(high, low) for high, low in ordered if high.point.percent - low.point.percent > APART]
+
+
+def _in_order(rows: Sequence[NumberComparison]) -> bool:
+    pairs = _pairs(rows)
+    confirmed = sum(_clearly_above(high, low) for high, low in pairs)
+    return bool(pairs) and not any(_clearly_above(low, high) for high, low in pairs) and 2 * confirmed >= len(pairs)
+
+
+def _clearly_above(high: NumberComparison, low: NumberComparison) -> bool:
+    above, below = (_interval(row) for row in (high, low))
+    return above[0] > below[1]
+
+
+def _interval(row: NumberComparison) -> tuple[float, float]:
+    one: Measurement = row.ours  # type: ignore[assignment]
+    return one.interval.mean - one.margin, one.interval.mean + one.margin

@@ -1,0 +1,27 @@
+"""An image's pixels as a tensor, for several extractors. It registers nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from torch import Tensor
+
+Mode = Literal["stored", "RGB", "L"]
+
+
+def read_pixels(image: Image, size: int | None, mode: Mode) -> Tensor:
+    """Return (channels, height, width) float32 in [0, 1]; as stored, grey has one channel and all else is RGB.
+
+    With a `size`, the image is resized to size x size (bilinear).
+    """
+    import numpy as np
+    import torch
+    from PIL.Image import Resampling
+
+    mode = mode if mode != "stored" else "L" if image.mode == "L" else "RGB"
+    image = image if image.mode == mode else image.convert(mode)
+    image = image.resize((size, size), Resampling.BILINEAR) if size else image
+    pixels = torch.from_numpy(np.array(image)).float() / 255  # (h, w) or (h, w, 3)
+    return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)

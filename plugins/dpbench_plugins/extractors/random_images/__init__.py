@@ -1,0 +1,1 @@
+"""Images from random processes, for extractors that must not see a photograph. It registers nothing."""

@@ -1,0 +1,125 @@
+"""Untrained style-based generators whose filters are oriented wavelets: StyleGAN-Oriented."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv2d, interpolate, pad
+
+from dpbench_plugins.extractors.random_images.draws import Draws
+from dpbench_plugins.extractors.random_images.random_fields import power_law
+
+CHANNELS = 32
+START = 4  # pixels of the constant that every generator grows from
+ORIENTATIONS = 8
+FEWEST_FILTERS = 5  # different ones in a layer
+STYLE = 0.72  # deviation of styles around 1: that of a random affine map of leaky-ReLU normals
+NOISE = 0.3  # strength of the noise map in a layer, at most
+BIAS = 0.2  # of channels, at most
+
+
+@dataclass(frozen=True)
+class StyleGANImages:
+    """A style-based generator with random weights, another one for every image.
+
+    From a random constant of 4x4 each resolution has two layers, and adds its colours to those of the resolutions
+    before. A layer draws a wavelet for each channel (first and second derivatives in eight orientations, spots, and
+    their negatives), adds up what they see, weighted by random scales and styles, to one field of mean 0 and deviation
+    1, and gives each channel that field with a random sign, plus noise and a bias, through a ReLU. The noise is one map
+    for all resolutions: a 1/f field under a Laplacian envelope. In the end each colour gets a random mean and
+    deviation.
+
+    Source: Baradad et al. 2021 (arXiv:2106.05963), section 3.3 and its "oriented" variant, with the ranges of its code,
+    on StyleGAN2 (Karras et al. 2020). Differs: weights belong to one image, where theirs last for hundreds; 32
+    channels, where theirs have up to 512; fields are normalised as in the first StyleGAN, where theirs are demodulated,
+    because with few resolutions images came out blurred otherwise; borders are padded with themselves; a colour's mean
+    and deviation are uniform, where theirs follow statistics of natural images.
+    """
+
+    seed: int
+    size: int
+
+    def __call__(self, indices: Tensor) -> Tensor:
+        """Return (n, 3, size, size) float32 in [0, 1] for image numbers (n,) int64."""
+        draws = Draws(self.seed, indices)
+        filters, noise = bank(indices.device), _noise(draws, self.size)
+        x = draws.normal(CHANNELS, START, START)
+        x = _layer(x, filters, noise, draws)
+        image = _colours(x, draws)
+        for _ in range(int(math.log2(self.size // START))):
+            x = _layer(_doubled(x), filters, noise, draws)
+            x = _layer(x, filters, noise, draws)
+            image = _doubled(image) + _colours(x, draws)
+        return _toned(image, draws)
+
+
+def bank(device: torch.device) -> Tensor:
+    """Return the filters (m, 3, 3), each of norm 1: edges, lines, spots, and all of them negated."""
+    place = torch.arange(-1, 2, device=device).float()
+    y, x = torch.meshgrid(place, place, indexing="ij")
+    made = []
+    for turn in torch.arange(ORIENTATIONS, device=device) * (math.pi / ORIENTATIONS):
+        along = x * turn.cos() + y * turn.sin()
+        envelope = torch.exp(-(x.square() + y.square()) / 4)
+        for wave in (torch.sin(math.pi / 2 * along), torch.cos(math.pi * along)):
+            made.append(wave * envelope - (wave * envelope).mean())
+    spot = ((x == 0) & (y == 0)).float()
+    made += [spot, spot - 1 / 9, ((x * y) == 0).float(), ((x * y) == 0).float() - 5 / 9]
+    filters = torch.stack(made)
+    filters = filters / filters.square().sum((1, 2), keepdim=True).sqrt()
+    return torch.cat([filters, -filters])
+
+
+def _layer(x: Tensor, filters: Tensor, noise: Tensor, draws: Draws) -> Tensor:
+    """Return the next activations (n, channels, h, w): one field of wavelets, either sign of it, noise, bias, ReLU."""
+    n, channels, height, width = x.shape
+    chosen = _chosen(draws, filters)  # (n, channels, 3, 3)
+    style = (1 + STYLE * draws.normal(channels, 1, 1)) * draws.normal(channels, 1, 1)
+    padded = pad(x, (1, 1, 1, 1), mode="replicate").reshape(1, -1, height + 2, width + 2)
+    field = _unit(conv2d(padded, chosen * style, groups=n).reshape(n, 1, height, width))
+    sign = (draws.uniform(channels, 1, 1) < 0.5).float() * 2 - 1
+    strength = draws.uniform(1, 1, 1, high=NOISE)
+    bias = draws.uniform(channels, 1, 1, low=-BIAS, high=BIAS)
+    grain = strength * interpolate(noise, (height, width), mode="area")
+    return (field * sign + grain + bias).relu() * math.sqrt(2)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Return x with mean 0 and deviation 1 in each channel of each image."""
+    centred = x - x.mean((2, 3), keepdim=True)
+    return centred / centred.square().mean((2, 3), keepdim=True).sqrt().clamp(min=1e-6)
+
+
+def _chosen(draws: Draws, filters: Tensor) -> Tensor:
+    """Return a filter of each channel, out of a layer's random part of all."""
+    order = draws.uniform(len(filters)).argsort(1)  # (n, m)
+    kept = FEWEST_FILTERS + draws.integers(1, below=len(filters) + 1 - FEWEST_FILTERS)  # (n, 1)
+    place = (draws.uniform(CHANNELS) * kept).long()
+    return filters[order.gather(1, place)]
+
+
+def _colours(x: Tensor, draws: Draws) -> Tensor:
+    """Return (n, 3, h, w): colours of activations, by random weights that a style scales."""
+    weights = draws.normal(3, CHANNELS) * (1 + STYLE * draws.normal(1, CHANNELS)) / math.sqrt(CHANNELS)
+    return (weights @ x.flatten(2)).reshape(len(x), 3, *x.shape[2:])
+
+
+def _doubled(x: Tensor) -> Tensor:
+    return interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+
+
+def _noise(draws: Draws, size: int) -> Tensor:
+    """Return (n, 1, size, size) of deviation 1: a field of spectrum 1/f^a, a in (0.5, 1.5), under a random envelope."""
+    field = power_law(draws, draws.uniform(1, low=0.5, high=1.5), size)
+    envelope = interpolate(draws.laplace(1, 4, 4), (size, size), mode="bicubic", align_corners=False)
+    return _unit(field * envelope)
+
+
+def _toned(image: Tensor, draws: Draws) -> Tensor:
+    """Return colours in [0, 1]: each channel with a random mean and deviation, cut where they leave the range."""
+    mean = draws.uniform(3, 1, 1, low=0.2, high=0.8)
+    deviation = draws.uniform(3, 1, 1, low=0.1, high=0.3)
+    return (mean + deviation * _unit(image)).clamp(0, 1)

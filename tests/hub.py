@@ -85,8 +85,8 @@ class Handler(BaseHTTPRequestHandler):
         repository = self.server.repositories.get(name)
         if repository is None:
             return {"error": "Repository not found"}, 404
-        if parts[5:] == []:
-            return self.info(name, repository), 200
+        if parts[5:] in ([], ["tree", "main"]):
+            return self.tree(repository) if parts[5:] else self.info(name, repository), 200
         if name in self.server.readable:
             return {"error": "not yours"}, 403
         return self.preupload(content) if parts[5] == "preupload" else self.commit(name, content)
@@ -107,6 +107,9 @@ class Handler(BaseHTTPRequestHandler):
             for path, content in repository.files.items()
         ]
         return {"id": name, "sha": repository.sha, "siblings": siblings, "tags": [], "downloads": 0, "likes": 0}
+
+    def tree(self, repository: Repository) -> object:
+        return [{"type": "file", "path": path, "size": 0, "oid": "0" * 40} for path in repository.files]
 
     def preupload(self, content: bytes) -> tuple[object, int]:
         paths = [one["path"] for one in json.loads(content)["files"]]

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -32,7 +33,6 @@ from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.records.stated_plan import CrossCheck
 from dpbench.registry import Registry, load
 from dpbench.site import github_pages, upload
-from dpbench.site.github_pages import Changes
 from dpbench.site.publishing import _files, publish
 from dpbench.site.readme import card
 from tests.boards import synthetic, write
@@ -66,13 +66,12 @@ def names(folder: Path) -> set[str]:
 
 
 def test_a_folder_gets_the_page_at_its_root(site: Path, tmp_path: Path) -> None:
-    changes = github_pages.put(site, tmp_path / "new/public", dry_run=False)
-    assert changes.added == (".nojekyll", "entries/one.html", "index.html")
-    recorded = state(tmp_path / "new/public")
-    assert sorted(json.loads(recorded.pop(".dpbench-published.json"))) == list(changes.added)
     built = state(site)
-    del built[".dpbench-site"]
-    assert recorded == {**built, ".nojekyll": b""}
+    changes = github_pages.put(site, tmp_path / "new/public", dry_run=False)
+    assert changes == ["add .nojekyll", "add entries/one.html", "add index.html"]
+    recorded = state(tmp_path / "new/public")
+    assert sorted(json.loads(recorded.pop(".dpbench-published.json"))) == sorted(recorded)
+    assert recorded == {path: content for path, content in built.items() if path[0] != "."} | {".nojekyll": b""}
     assert (tmp_path / "new/public").stat().st_mode & 0o777 == 0o755
     assert names(tmp_path / "new") == {"public"}
 
@@ -83,7 +82,7 @@ def test_a_second_publication_replaces_the_first(site: Path, tmp_path: Path) -> 
     (site / "index.html").write_text("new", encoding="utf-8")
     (site / "two.html").write_text("two", encoding="utf-8")
     changes = github_pages.put(site, tmp_path / "public", dry_run=False)
-    assert changes.lines == ["add two.html", "change index.html", "delete entries/one.html"]
+    assert changes == ["add two.html", "change index.html", "delete entries/one.html"]
     assert {*state(tmp_path / "public")} == {"index.html", "two.html", ".nojekyll", ".dpbench-published.json"}
     assert names(tmp_path) == {"built", "public"}
 
@@ -91,13 +90,13 @@ def test_a_second_publication_replaces_the_first(site: Path, tmp_path: Path) -> 
 def test_publishing_the_same_again_touches_nothing(site: Path, tmp_path: Path) -> None:
     github_pages.put(site, tmp_path / "public", dry_run=False)
     before = (tmp_path / "public").stat().st_ino
-    assert github_pages.put(site, tmp_path / "public", dry_run=False).lines == []
+    assert github_pages.put(site, tmp_path / "public", dry_run=False) == []
     assert (tmp_path / "public").stat().st_ino == before
 
 
 def test_a_dry_run_tells_and_writes_nothing(site: Path, tmp_path: Path) -> None:
     changes = github_pages.put(site, tmp_path / "public", dry_run=True)
-    assert changes.lines == ["add .nojekyll", "add entries/one.html", "add index.html"]
+    assert changes == ["add .nojekyll", "add entries/one.html", "add index.html"]
     assert names(tmp_path) == {"built"}
 
 
@@ -219,8 +218,12 @@ class serving:  # noqa: N801
         self.hub.server_close()
 
 
-def sent(files: dict[str, bytes] = FILES, *, dry_run: bool = False) -> Changes:
-    return upload.upload(NAME, files, dry_run=dry_run)
+def sent(files: dict[str, bytes] = FILES, *, dry_run: bool = False) -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        for path, content in files.items():
+            (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
+            (Path(folder) / path).write_bytes(content)
+        return upload.upload(NAME, Path(folder), dry_run=dry_run)
 
 
 def refused(match: str) -> str:
@@ -243,7 +246,7 @@ def there(hub: Hub) -> dict[str, bytes]:
 def test_the_first_publication_makes_the_repository_and_one_commit_of_the_very_bytes(hub: Hub) -> None:
     changes = sent()
     assert there(hub) == FILES
-    assert {*changes.added} == {*FILES, ".dpbench-published.json"}
+    assert {*changes} == {f"add {path}" for path in (*FILES, ".dpbench-published.json")}
     assert len(hub.repositories[NAME].commits) == 1
     assert [path.rsplit("/", 2)[-2:] for path in hub.wrote()] == [
         ["repos", "create"], ["api", "validate-yaml"], ["preupload", "main"], ["commit", "main"],
@@ -252,8 +255,9 @@ def test_the_first_publication_makes_the_repository_and_one_commit_of_the_very_b
 
 def test_every_question_has_the_token_in_its_header_alone(hub: Hub) -> None:
     sent()
-    assert len(hub.asked) == 5
-    assert {one.authorization for one in hub.asked} == {f"Bearer {TOKEN}"}
+    about = [one for one in hub.asked if NAME in one.path or one.method == "POST"]
+    assert {one.authorization for one in about} == {f"Bearer {TOKEN}"}
+    assert {one.authorization for one in hub.asked} <= {f"Bearer {TOKEN}", None}
     assert TOKEN not in "".join(one.path for one in hub.asked)
     assert TOKEN.encode() not in b"".join(hub.repositories[NAME].files.values())
 
@@ -270,7 +274,7 @@ def test_a_second_publication_sends_what_changed_and_deletes_what_is_gone(hub: H
     sent()
     later = {"README.md": FILES["README.md"], "leaderboard.json": b"[]\n", "results/b/one.json": b"1"}
     changes = sent(later)
-    assert changes.lines == [
+    assert changes == [
         "add results/b/one.json",
         "change .dpbench-published.json",
         "change leaderboard.json",
@@ -287,18 +291,18 @@ def test_a_leaderboard_with_audits_and_a_curve_is_published_whole_and_twice(hub:
     files = _files(whole.model_copy(update={"standings": digits}), ROOT / "leaderboard")
     assert {"audits", "curves"} <= {path.partition("/")[0] for path in files}
     sent(files)
-    assert sent({**files, "README.md": b"new"}).lines == ["change .dpbench-published.json", "change README.md"]
+    assert sent({**files, "README.md": b"new"}) == ["change .dpbench-published.json", "change README.md"]
 
 
 def test_publishing_the_same_again_commits_nothing(hub: Hub) -> None:
     sent()
     hub.asked.clear()
-    assert sent().lines == []
+    assert sent() == []
     assert hub.wrote() == []
 
 
 def test_a_dry_run_asks_and_writes_nothing(hub: Hub) -> None:
-    assert {line.split()[0] for line in sent(dry_run=True).lines} == {"add"}
+    assert {line.split()[0] for line in sent(dry_run=True)} == {"add"}
     assert hub.wrote() == []
     assert hub.repositories == {}
 
@@ -315,15 +319,13 @@ def test_an_empty_repository_is_filled(hub: Hub) -> None:
     [
         {"train.parquet": b""},
         {"README.md": b""},
-        {"results/a/b/c.json": b"", github_pages.MARKER: b""},
-        {"boards/a.txt": b"", github_pages.MARKER: b""},
+        {"results/a/b/c.json": b"", upload.MARKER: b""},
+        {"boards/a.txt": b"", upload.MARKER: b""},
     ],
 )
 def test_a_repository_that_dpbench_did_not_publish_is_left_alone(hub: Hub, others: dict[str, bytes]) -> None:
     hub.repositories[NAME] = Repository(dict(others))
-    assert f"got {sorted({*others} - {github_pages.MARKER})[0]!r} in it" in refused(
-        "to be empty or published by dpbench"
-    )
+    assert f"got {sorted({*others} - {upload.MARKER})[0]!r} in it" in refused("to be empty or published by dpbench")
     assert hub.wrote() == []
     assert hub.repositories[NAME].files == others
 
@@ -378,18 +380,28 @@ def test_whoever_published_meanwhile_is_not_overwritten(hub: Hub) -> None:
     assert there(hub) == FILES
 
 
-def test_a_busy_hub_is_asked_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("end", ["/tree/main", "/preupload/main", "/commit/main"])
+def test_a_busy_hub_is_asked_again(hub: Hub, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    hub.refusals = {"/preupload/main": [503, 429]}
+    hub.refusals = {end: [503, 429]}
     sent()
     assert there(hub) == FILES
 
 
-@pytest.mark.parametrize("end", [NAME, "/repos/create", "/validate-yaml", "/commit/main"])
+def test_many_files_may_take_several_commits_and_the_first_deletes_what_is_gone(hub: Hub) -> None:
+    sent()
+    many = {f"results/b/{number}.json": str(number).encode() for number in range(300)} | {"README.md": b"many"}
+    sent(many)
+    assert there(hub) == many
+    assert len(hub.repositories[NAME].commits) > 2
+    assert sent(many) == []
+
+
+@pytest.mark.parametrize("end", [NAME, "/repos/create", "/validate-yaml"])
 def test_a_hub_that_fails_is_said_and_the_next_try_succeeds(hub: Hub, end: str) -> None:
     hub.refusals = {end: [500]}
     refused("got status 500. Publish again later")
-    assert sent().added
+    assert sent()
     assert there(hub) == FILES
 
 
@@ -412,7 +424,7 @@ def test_a_token_is_not_sent_in_the_clear(hub: Hub, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", ["board", "a/b/c", "/b", "a/", "../b", "a/b?x=1", ""])
 def test_a_name_that_no_repository_has_is_refused(hub: Hub, name: str) -> None:
     with pytest.raises(SpecError, match="Expected hf:OWNER/NAME to publish to"):
-        upload.upload(name, FILES, dry_run=False)
+        upload.upload(name, Path(), dry_run=False)
     assert hub.asked == []
 
 
@@ -421,8 +433,10 @@ def test_no_record_of_a_log_has_the_token(hub: Hub, caplog: pytest.LogCaptureFix
     caplog.set_level(logging.DEBUG)
     try:
         sent()
-        hub.refusals = {NAME: [500]}
+        hub.refusals = {NAME: [500], "/commit/main": [400] * 99}
         refused("status 500")
+        with pytest.raises(OutputError, match="status 400"):
+            sent({f"results/b/{number}.json": b"1" for number in range(50)})  # so many are tried in smaller parts
     finally:
         huggingface_hub.logging.disable_propagation()
     assert "/commit/main" in caplog.text
@@ -430,10 +444,11 @@ def test_no_record_of_a_log_has_the_token(hub: Hub, caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize(("token", "status"), [(TOKEN, 0), (f"{TOKEN}x", 1)])
-def test_no_output_has_the_token_however_talkative(hub: Hub, token: str, status: int) -> None:
+def test_no_output_has_the_token_however_talkative(hub: Hub, tmp_path: Path, token: str, status: int) -> None:
+    (tmp_path / "README.md").write_text("x", encoding="utf-8")
     code = (
-        "import sys, logging; logging.basicConfig(level=0); from dpbench.site.upload import upload; "
-        f"upload({NAME!r}, {{'a/b': b'', 'README.md': b'x'}}, dry_run=False)"
+        "import logging; logging.basicConfig(level=0); from pathlib import Path; "
+        f"from dpbench.site.upload import upload; upload({NAME!r}, Path({str(tmp_path)!r}), dry_run=False)"
     )
     talkative = {"HF_DEBUG": "1", "HF_HUB_VERBOSITY": "debug", "DPBENCH_DEBUG": "1", "HF_HUB_OFFLINE": "0"}
     environment = {**os.environ, **talkative, "HF_TOKEN": token, "HF_ENDPOINT": hub.address}
@@ -532,7 +547,9 @@ def test_the_command_lists_what_would_change_and_then_says_what_did(
         with pytest.raises(SystemExit) as ended:
             main([*words, *more])
         assert not ended.value.code
-        said.append(capsys.readouterr().out.splitlines())
+        printed = capsys.readouterr()
+        assert "publish FOLDER is deprecated and will be removed in version 0.4. Use" in printed.err
+        said.append(printed.out.splitlines())
     listed, published, again = said
     assert "add index.html" in listed[:-1]
     count = f"{tmp_path / 'public'}: {len(listed) - 1} added, 0 changed, 0 deleted"

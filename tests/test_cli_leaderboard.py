@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -401,7 +403,12 @@ def test_diff_shows_what_came_went_and_moved(root: Path, capsys: Captured) -> No
     assert ask("build", "--no-site", "--root", root) == 0
     capsys.readouterr()
     assert ask("diff", before, root / build.INDEX) == 0
-    lines = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    replacement = re.search(r"will be removed in version 0\.4\. Use (git diff --no-index) OLD NEW", said.err)
+    assert replacement is not None
+    shown = subprocess.run([*replacement[1].split(), before, root / build.INDEX], capture_output=True, check=False)
+    assert shown.returncode == 1 and f'-     "id": "{gone.stem}"'.encode() in shown.stdout
+    lines = said.out.splitlines()
     assert any(line.startswith(f"removed  tiny: public-only ({gone.stem}), 0.") for line in lines)
     assert not any(str(better["digest"][:16]) in line for line in lines)
     assert ask("diff", root / build.INDEX, before, "--json") == 0

@@ -322,10 +322,11 @@ def test_an_explanation_lifts_fits_that_leave_nothing_behind() -> None:
 
 
 REPLAYS = {
-    "audit/auditing_curator.py", "audit/sensitivity.py", "privacy/mechanisms/choice/replay.py",
+    "audit/auditing_curator.py", "audit/sensitivity.py", "harness/fingerprints/core.py",
+    "privacy/mechanisms/choice/replay.py",
     "privacy/mechanisms/votes.py",
 }  # fmt: skip
-"""Where an audit puts questions to rows of its own."""
+"""Where an audit, or a fingerprint of the core, puts questions to rows of its own."""
 
 
 def test_whoever_makes_a_curator_fits_through_the_one_way() -> None:

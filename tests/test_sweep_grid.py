@@ -223,7 +223,7 @@ def test_a_failed_refresh_is_a_failure_beside_the_older_result(
     definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl:k=5,steps=2"]}}
     cells, folder = grid_of(plugins, grid=definition["grid"]).cells, Folder(tmp_path)
     finished(plugins, folder, cells)
-    monkeypatch.setattr("dpbench.sweep.conduct.code_of", lambda _: "0" * 16)
+    monkeypatch.setattr("dpbench.registry.same_code.code_of", lambda _: "0" * 16)
     assert overview(definition, tmp_path, plugins).states == ("other code",)
     folder.record_failure(cells[0], "It rained.")
     assert overview(definition, tmp_path, plugins).states == ("failed",)

@@ -110,6 +110,27 @@ def test_the_page_is_deployed_from_main_alone() -> None:
     assert read(ROOT / ".github/workflows/pages.yml")["on"] == {"push": {"branches": ["main"]}}
 
 
+def test_the_page_is_built_anew_and_deployed_by_actions_alone() -> None:
+    build, deploy = read(ROOT / ".github/workflows/pages.yml")["jobs"].values()
+    folder = shlex.split(next(step["run"] for step in build["steps"] if "dpbench" in step.get("run", "")[:7]))[-1]
+    assert build["steps"][-1]["uses"].startswith("actions/upload-pages-artifact@")
+    assert build["steps"][-1]["with"] == {"path": folder}
+    assert [step["uses"].partition("@")[0] for step in deploy["steps"]] == ["actions/deploy-pages"]
+
+
+def test_the_page_of_an_index_that_the_repository_does_not_have_is_not_deployed(tmp_path: Path) -> None:
+    runs = [step.get("run", "") for step in steps(ROOT / ".github/workflows/pages.yml")]
+    checks = [run for run in runs if run.startswith("git ")]
+    (tmp_path / "leaderboard").mkdir()
+    index, git = tmp_path / "leaderboard" / "leaderboard.json", ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    index.write_text("{}", encoding="utf-8")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    for text, code in (("{}", 0), ("[]", 1)):
+        index.write_text(text, encoding="utf-8")
+        assert [subprocess.run(shlex.split(run), cwd=tmp_path, check=False).returncode for run in checks] == [code]
+
+
 def test_a_submission_is_checked_where_it_touches_the_leaderboard() -> None:
     assert read(ROOT / ".github/workflows/submission.yml")["on"] == {"pull_request": {"paths": ["leaderboard/**"]}}
 

@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from dpbench.records.result import Result
     from dpbench.registry import Registry
 
-app = typer.Typer(
-    help="The leaderboard: check, add, verify, build, diff, export, serve and publish.", no_args_is_help=True
-)
+app = typer.Typer(help="The leaderboard: check, add, verify, build, export, serve and publish.", no_args_is_help=True)
 app.command("serve")(publish.serve)
 app.command("publish")(publish.publish)
 
 Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
 LEADERBOARD = Path("leaderboard")  # see `board.folder`
+DIFF_IS_DEPRECATED = (
+    "dpbench: dpbench leaderboard diff is deprecated and will be removed in version 0.4. Use git diff --no-index OLD "
+    "NEW, or git diff COMMIT -- leaderboard/leaderboard.json."
+)
 
 
 @app.callback()
@@ -201,16 +203,33 @@ def exchange(
 
 
 @app.command()
+def fingerprint(root: Root = LEADERBOARD) -> None:
+    """Record what the installed code computes for all settings of the results, so that versions can be compared.
+
+    Each learner is fitted on small synthetic data. Fingerprints that are there already are kept.
+    """
+    from dpbench.board.fingerprinting import refresh
+
+    folder, codes = root / "fingerprints", 0
+    for done in refresh(root / "results", folder, _plugins()):
+        codes = max(codes, len(done.codes))
+        print(f"{done.kind} {done.name}: {_count(len(done.prints), 'fingerprint')}, {_count(len(done.codes), 'code')}")
+    if not codes:
+        raise SpecError(f"Expected results in {root / 'results'}, found none. Name a leaderboard's folder with --root.")
+
+
+@app.command()
 def diff(
     before: Annotated[Path, typer.Argument(help="The earlier leaderboard.json.")],
     after: Annotated[Path, typer.Argument(help="The later leaderboard.json.")],
     as_json: flags.Json = False,
 ) -> None:
-    """Show which entries, means and ranks changed between two leaderboard.json files."""
+    """Show which entries, means and ranks changed between two files. Deprecated: use git diff."""
     from dpbench.board.diff import diff as changes
     from dpbench.board.index import Index
 
     found = changes(Index.read(before), Index.read(after))
+    print(DIFF_IS_DEPRECATED, file=sys.stderr)
     if as_json:
         print(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import webbrowser
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -33,6 +34,10 @@ def serve(
     server.serve(site or root / "site", port, ready)
 
 
+FOLDER_IS_DEPRECATED = (
+    "dpbench: dpbench leaderboard publish FOLDER is deprecated and will be removed in version 0.4. Use dpbench "
+    "leaderboard build --site FOLDER, and let an action deploy that folder, as .github/workflows/pages.yml does."
+)
 UP = "../"  # from the documentation to the site
 Docs = Annotated[bool, typer.Option("--docs/--no-docs", help="Also build the documentation, if possible.")]
 
@@ -58,38 +63,50 @@ def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], N
 def publish(
     context: typer.Context,
     target: Annotated[
-        str, typer.Argument(metavar="FOLDER|hf:OWNER/NAME", help="A folder, or a Hugging Face dataset repository.")
+        str,
+        typer.Argument(
+            metavar="hf:OWNER/NAME|FOLDER",
+            help="A Hugging Face dataset repository. A folder is deprecated: use dpbench leaderboard build --site.",
+        ),
     ],
     root: Root = Path("leaderboard"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would change, without changing anything.")
     ] = False,
-    docs: Docs = True,
+    docs: Annotated[
+        bool, typer.Option("--docs/--no-docs", help="With a folder only: also build the documentation, if possible.")
+    ] = True,
 ) -> None:
-    """Verify every result, then copy the site to a folder, or the data to a Hugging Face dataset repository.
+    """Verify every result, then upload the data to a Hugging Face dataset repository.
 
-    A folder gets the site, ready for GitHub Pages. A dataset repository gets leaderboard.json, the results, the boards
-    and the schema; set the environment variable HF_TOKEN to a token with write access.
+    The repository gets leaderboard.json, the results, the boards and the schema; set the environment variable HF_TOKEN
+    to a token with write access. To publish the site, build it with dpbench leaderboard build --site FOLDER and let an
+    action deploy it, as .github/workflows/pages.yml does.
     """
     from dpbench.registry import load
     from dpbench.site.github_pages import read_published_digests
     from dpbench.site.publishing import HUB
     from dpbench.site.publishing import publish as publish_to
 
+    hub = target.startswith(HUB)
     plugins = load()
     plugins.report_broken()
     try:
-        if not target.startswith(HUB):
+        if not hub:
             read_published_digests(Path(target))  # a place that does not fit is said before the documentation is built
-        made = None if target.startswith(HUB) else documentation(context, wanted=docs)
+        made = None if hub else documentation(context, wanted=docs)
         changes = publish_to(target, root, plugins, made, dry_run=dry_run)
     except KeyboardInterrupt:
-        interrupt.say(f"{target} contains either the old site or the complete new one.")
+        partial = f"{target} may contain a part of the new files. Publish again to complete it."
+        interrupt.say(partial if hub else f"{target} contains either the old site or the complete new one.")
         raise typer.Exit(interrupt.CODE) from None
-    for line in changes.lines if dry_run else ():
+    if not hub:
+        print(FOLDER_IS_DEPRECATED, file=sys.stderr)
+    for line in changes if dry_run else ():
         print(line)
-    counts = f"{len(changes.added)} added, {len(changes.changed)} changed, {len(changes.deleted)} deleted"
-    if not changes.lines:
-        print(f"{changes.place} is up to date")
+    kinds = Counter(line.partition(" ")[0] for line in changes)
+    counts = f"{kinds['add']} added, {kinds['change']} changed, {kinds['delete']} deleted"
+    if not changes:
+        print(f"{target} is up to date")
     else:
-        print(f"{changes.place}: {counts}" + (" if published" if dry_run else ""))
+        print(f"{target}: {counts}" + (" if published" if dry_run else ""))

@@ -1,4 +1,4 @@
-"""Prepare a run from a stored result: same plan, sigma, data and plugin versions."""
+"""Prepare a run from a stored result: same plan, sigma, data and code, whatever the version is called by now."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from dpbench.harness.plans import settle
 from dpbench.harness.prepare import PreparedRun, prepare_run
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
-from dpbench.records.result import ComponentOrigin, Result
+from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import kind_of, resolve
+from dpbench.registry.same_code import compare_code, describe
 from dpbench.support.fields import filled_fields
 from dpbench.support.threads import computing
 
@@ -26,8 +27,12 @@ from dpbench.support.threads import computing
 def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Memo) -> PreparedRun:
     """Return all that the fit of one seed needs, or of all seeds (None), with the plan and sigma of the result.
 
+    Another version of a plugin's distribution is taken if its code is known to compute the same, by digests or by
+    fingerprints (`registry.same_code`); those that are missing are taken. Noise is derived from the version that the
+    result states, so that it is that of the result.
+
     Raises:
-        NotReproducible: the code, the data, a plugin or its version is not on this machine.
+        NotReproducible: the code, the data or a plugin is not on this machine.
         DpbenchError: the run cannot be prepared, or its plan or data are not those of the result.
     """
     if not result.privacy.repeatable:
@@ -35,11 +40,10 @@ def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Mem
             f"It was made by the code before {MECHANISM} ({result.privacy.mechanism}): its samples, "
             "sums and noise cannot be repeated. Run its spec again for a result of this code."
         )
-    for role, origin in result.components.items():
-        _check_installed(role, origin, result, plugins)
+    _check_installed(result, plugins)
     try:
         spec = _spec(result, result.spec.seeds if seed is None else (seed,))
-        prepared = prepare_run(load_run(resolve(spec, plugins), memo, sharing="any"))
+        prepared = prepare_run(load_run(resolve(spec, _as_stated(result, plugins)), memo, sharing="any"))
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
     except ImportError as error:
@@ -54,7 +58,7 @@ def search_again(result: Result, plugins: Registry, memo: Memo) -> Selection:
     Raises:
         DpbenchError: the search fails here, or the result had none.
     """
-    loaded = load_run(resolve(result.spec, plugins), memo, sharing="any")
+    loaded = load_run(resolve(result.spec, _as_stated(result, plugins)), memo, sharing="any")
     search = loaded.resolved.search
     if search is None:
         raise SpecError(f"Expected a search in the spec of {result.file_name}, found none.")
@@ -62,13 +66,51 @@ def search_again(result: Result, plugins: Registry, memo: Memo) -> Selection:
         return loaded.bench(search).choose()
 
 
-def _check_installed(role: str, origin: ComponentOrigin, result: Result, plugins: Registry) -> None:
-    kind, name = kind_of(role), result.spec.roles[role].name
-    item = plugins.components[kind].get(name)
-    here = item and (item.distribution, item.version)
-    if here != (origin.distribution, origin.version):
-        found = f"{here[0]} {here[1]} does" if here else "nothing does"
-        raise NotReproducible(f"{origin.distribution} {origin.version} brings {kind} {name!r}; here {found}.")
+def _check_installed(result: Result, plugins: Registry) -> None:
+    """Refuse a result of which a component is missing here, or is another version's whose code computes otherwise."""
+    other = False
+    for role, origin in result.components.items():
+        kind, name = kind_of(role), result.spec.roles[role].name
+        item = plugins.components[kind].get(name)
+        if item is None or item.distribution != origin.distribution:
+            found = f"{item.distribution} {item.version} does" if item else "nothing does"
+            raise NotReproducible(f"{origin.distribution} {origin.version} brings {kind} {name!r}; here {found}.")
+        other |= item.version != origin.version
+    if other:
+        _check_code(result, plugins)
+
+
+def _check_code(result: Result, plugins: Registry) -> None:
+    from dpbench.harness.fingerprints.taking import taken_as_asked
+
+    if not result.provenance.get("code"):
+        raise NotReproducible(f"{_versions(result, plugins)} The result states no digests of its code to compare.")
+    found = compare_code(result, plugins, taken_as_asked(plugins), same_data=True)  # data are compared before a fit
+    if differ := [*describe(found)]:
+        raise NotReproducible(
+            f"{_versions(result, plugins)} The code is not known to compute the same: {', '.join(differ)}. Install the "
+            "version that made the result, or take fingerprints with both: dpbench leaderboard fingerprint."
+        )
+
+
+def _versions(result: Result, plugins: Registry) -> str:
+    made = {f"{origin.distribution} {origin.version}" for origin in result.components.values()}
+    items = [plugins.components[kind_of(role)][result.spec.roles[role].name] for role in result.components]
+    here = {f"{item.distribution} {item.version}" for item in items}
+    return f"It was made by {', '.join(sorted(made))}; here is {', '.join(sorted(here))}."
+
+
+def _as_stated(result: Result, plugins: Registry) -> Registry:
+    """Return the registry whose components are brought by the plugins and versions that a result states.
+
+    Research noise is derived from these (`records.identity`).
+    """
+    known = {kind: dict(items) for kind, items in plugins.components.items()}
+    for role, origin in result.components.items():
+        items, name = known[kind_of(role)], result.spec.roles[role].name
+        if name in items:
+            items[name] = dataclasses.replace(items[name], plugin=origin.plugin, version=origin.version)
+    return dataclasses.replace(plugins, components=known)
 
 
 def _spec(result: Result, seeds: tuple[int, ...]) -> Spec:

@@ -14,7 +14,6 @@ from dpbench.records.board import board_files
 from dpbench.records.packed import read_record
 from dpbench.registry import Registry
 from dpbench.site import build_site, github_pages, upload
-from dpbench.site.github_pages import Changes
 from dpbench.site.layout import source
 from dpbench.site.readme import card
 
@@ -23,10 +22,11 @@ HUB = "hf:"
 
 def publish(
     target: str, root: Path, plugins: Registry, docs: Callable[[Path], None] | None = None, *, dry_run: bool = False
-) -> Changes:
-    """Put the page of the leaderboard `root` into the folder `target`, or its data into `hf:OWNER/NAME`.
+) -> list[str]:
+    """Upload the data of the leaderboard `root` to `hf:OWNER/NAME`, or put its site into a folder (until 0.4).
 
-    Nothing that was built before is trusted: the index is made again from results that pass every check.
+    Return one line for each file that is added, changed or deleted. Nothing that was built before is trusted: the index
+    is made again from results that pass every check.
 
     Raises:
         DataError: a result fails a check, or `leaderboard.json` is not what follows from the results.
@@ -39,11 +39,15 @@ def publish(
     else:
         github_pages.read_published_digests(Path(target))  # and so is a place that does not fit
     index = _verified(root, plugins)
-    if hub:
-        return upload.upload(target.removeprefix(HUB), _files(index, root), dry_run=dry_run)
     with tempfile.TemporaryDirectory() as folder:
-        build_site(index, root, Path(folder) / "site", plugins, docs)
-        return github_pages.put(Path(folder) / "site", Path(target), dry_run=dry_run)
+        made = Path(folder) / "made"
+        if hub:
+            for path, content in _files(index, root).items():
+                (made / path).parent.mkdir(parents=True, exist_ok=True)
+                (made / path).write_bytes(content)
+            return upload.upload(target.removeprefix(HUB), made, dry_run=dry_run)
+        build_site(index, root, made, plugins, docs)
+        return github_pages.put(made, Path(target), dry_run=dry_run)
 
 
 def _verified(root: Path, plugins: Registry) -> Index:

@@ -1,26 +1,29 @@
-"""The leaderboard as a dataset repository of the Hugging Face hub: one commit by the hub's own client.
+"""The leaderboard as a dataset repository of the Hugging Face hub, uploaded by the hub's own client.
 
-The token comes from the environment alone, and goes into the Authorization header alone. Nothing that the hub or its
-client says is repeated in a message, as either might repeat the token.
+The token comes from the environment alone, and goes into the Authorization header alone. No message repeats what the
+hub or its client says, because either might repeat the token.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from dpbench.errors import OutputError, SpecError
-from dpbench.site.github_pages import MARKER, Changes
+from dpbench.support.files import sha256, write_json
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
+MARKER = ".dpbench-published.json"
+"""A file with the digests of all published files. If it is missing, someone else's files are there."""
 TIMEOUT = 60.0  # seconds for an answer to a question
 OURS = re.compile(
     r"README\.md|leaderboard\.json|schema\.json|boards/[^/]+\.toml|curves/[^/]+\.json|"
@@ -31,27 +34,50 @@ REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*"
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
-def upload(repository: str, files: Mapping[str, bytes], *, dry_run: bool) -> Changes:
-    """Make a dataset repository hold `files` and nothing else, in one commit; it is made if it is not there.
+def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Compare two states of a place, each as digests by path: one line a file.
+
+    >>> changed_lines({"a": "1", "b": "1"}, {"b": "2", "c": "1"})
+    ['add c', 'change b', 'delete a']
+    """
+    added, deleted = sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys())
+    changed = sorted(path for path in after.keys() & before.keys() if after[path] != before[path])
+    return [*(f"add {path}" for path in added), *(f"change {path}" for path in changed),
+            *(f"delete {path}" for path in deleted)]  # fmt: skip
+
+
+def upload(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
+    """Make a dataset repository hold the files of `folder` and nothing else; it is created if it does not exist.
+
+    Return one line for each file that is added, changed or deleted. The hub's client may split many files into several
+    commits. After an interruption, uploading again completes them.
 
     Raises:
         SpecError: as `client`.
-        OutputError: the hub does not answer or refuses, or the repository holds what dpbench did not publish.
+        OutputError: the hub does not answer or refuses, or the repository holds files that dpbench did not publish.
     """
     api = client(repository)
-    files = {**files, MARKER: _marker(files)}
-    place = f"{api.endpoint}/datasets/{repository}"
+    files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.is_file()}
+    write_json(folder / MARKER, {path: sha256(file) for path, file in files.items() if path != MARKER})
+    files[MARKER] = folder / MARKER
     with _refusals(repository, api.endpoint):
         head, before = _state(api, repository)
-    _check_ours(place, before)
-    after = {path: _same_kind(content, before.get(path, "")) for path, content in files.items()}
-    changes = Changes.between(place, before, after)
-    if changes.lines and not dry_run:
+    _check_ours(f"{api.endpoint}/datasets/{repository}", before)
+    after = {path: _same_kind(file.read_bytes(), before.get(path, "")) for path, file in files.items()}
+    lines = changed_lines(before, after)
+    if lines and not dry_run:
         with _refusals(repository, api.endpoint):
             if head is None:
-                api.create_repo(repository, repo_type="dataset")  # one that is there by now is somebody else's
-            _commit(api, repository, changes, files, head)
-    return changes
+                api.create_repo(repository, repo_type="dataset")  # fails if someone else created it in between
+            api.upload_folder(
+                repo_id=repository,
+                repo_type="dataset",
+                folder_path=folder,
+                delete_patterns="*",  # of files that the folder does not have
+                commit_message="The leaderboard, verified by dpbench",
+                parent_commit=head,  # fails if someone else published in between
+            )
+    return lines
 
 
 def _token() -> str:
@@ -87,11 +113,6 @@ def client(repository: str) -> HfApi:
     return api
 
 
-def _marker(files: Mapping[str, bytes]) -> bytes:
-    recorded = {path: hashlib.sha256(content).hexdigest() for path, content in files.items()}
-    return (json.dumps(recorded, indent=2, sort_keys=True) + "\n").encode()
-
-
 def _state(api: HfApi, repository: str) -> tuple[str | None, dict[str, str]]:
     """Return the latest commit of a repository, None if there is none, and digests of its files by path."""
     try:
@@ -121,27 +142,19 @@ def _check_ours(place: str, before: Mapping[str, str]) -> None:
         )
 
 
-def _commit(api: HfApi, repository: str, changes: Changes, files: Mapping[str, bytes], head: str | None) -> None:
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
-
-    writes = [CommitOperationAdd(path, files[path]) for path in (*changes.added, *changes.changed)]
-    deletions = [CommitOperationDelete(path) for path in changes.deleted]
-    api.create_commit(
-        repository,
-        [*writes, *deletions],
-        repo_type="dataset",
-        commit_message="The leaderboard, verified by dpbench",
-        parent_commit=head,  # whoever published meanwhile is not overwritten
-    )
-
-
 @contextmanager
 def _refusals(repository: str, hub: str) -> Iterator[None]:
-    """Turn what the hub's client raises in the block, a dozen kinds, into one sentence."""
+    """Turn what the hub's client raises in the block, a dozen kinds, into one sentence, and log no word of the hub."""
+    token = _token()
+    client = logging.getLogger("huggingface_hub._upload_pipeline")  # which logs the hub's answer before it tries again
+    without_token = lambda record: token not in record.getMessage()
+    client.addFilter(without_token)
     try:
         yield
     except Exception as error:
         raise _sentence(error, repository, hub) from None
+    finally:
+        client.removeFilter(without_token)
 
 
 def _status(error: BaseException) -> int | None:

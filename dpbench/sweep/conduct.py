@@ -15,8 +15,8 @@ from dpbench.errors import DpbenchError, OutputError
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.registry import Registry
-from dpbench.registry.components import build, kind_of, resolve
-from dpbench.support.code import DPBENCH, code_of, core
+from dpbench.registry.components import build, resolve
+from dpbench.registry.same_code import Fingerprints, is_same_code
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.sweep.cell_files import TO_RUN, Folder, State
 from dpbench.sweep.deltas import settle_deltas
@@ -121,10 +121,11 @@ def _folder(out: Path | None, grid: Grid) -> Folder:
 
 def _overview(grid: Grid, folder: Folder, plugins: Registry, data: _Data | None) -> Overview:
     states: list[State] = []
+    known = Fingerprints()  # takes none: nothing is fitted to tell a state
     took: dict[str, list[float]] = {}  # learner -> seconds of its results
     for cell in grid.cells:
         result = folder.result(cell)
-        states.append(_state(cell, result, folder, plugins, data))
+        states.append(_state(cell, result, folder, plugins, data, known))
         if result:
             took.setdefault(cell.spec.learner.name, []).append(sum(result.seconds.values()))
     means = {name: sum(seconds) / len(seconds) for name, seconds in took.items()}
@@ -140,12 +141,12 @@ class _Data:
     def __init__(self, plugins: Registry) -> None:
         self._plugins, self._digests = plugins, dict[tuple[str, int], str | None]()
 
-    def has_changed(self, cell: Cell, result: Result) -> bool:
-        """Say whether a result is of other data than are here; of data that cannot be read here, nobody knows."""
+    def are_those_of(self, cell: Cell, result: Result) -> bool | None:
+        """Say whether a result is of the data that are here; None for data that cannot be read here."""
         spec = cell.spec
         parts = {"private": spec.dataset, "public": spec.public_dataset or spec.dataset}
         now = {role: self._digest(part, spec.seeds[0]) for role, part in parts.items()}
-        return None not in now.values() and now != result.task.digests
+        return None if None in now.values() else now == result.task.digests
 
     def _digest(self, part: Component, seed: int) -> str | None:
         key = (part.model_dump_json(), seed)
@@ -166,17 +167,17 @@ def _digest(dataset: Dataset, seed: int) -> str | None:
         return None  # a cell that runs says why
 
 
-def _state(cell: Cell, result: Result | None, folder: Folder, plugins: Registry, data: _Data | None) -> State:
+def _state(
+    cell: Cell, result: Result | None, folder: Folder, plugins: Registry, data: _Data | None, known: Fingerprints
+) -> State:
     if result is None:
         return "to do" if folder.failure(cell) is None else "failed"
-    if data is not None and data.has_changed(cell, result):
+    same_data = None if data is None else data.are_those_of(cell, result)
+    if same_data is False:
         return "other data" if folder.failure(cell) is None else "failed"
     if not result.privacy.repeatable:
         return "other code"
-    made: Mapping[str, str] = result.provenance.get("code", {})  # empty in results from before it was noted
-    now: dict[str, str | None] = {DPBENCH: core()}
-    now |= {role: code_of(plugins.find(kind_of(role), part.name).cls) for role, part in cell.spec.roles.items()}
-    if all(now.get(role, digest) == digest for role, digest in made.items()):
+    if is_same_code(result, plugins, known, same_data=same_data):
         return "done"
     return "other code" if folder.failure(cell) is None else "failed"
 

@@ -20,6 +20,7 @@ from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.tolerance import close
 from dpbench.registry.components import build, selection
+from dpbench.registry.same_code import SAME, Sameness, compare_code
 
 FACTS = (
     "classes", "private", "public", "test", "public_labels_seen", "overlap", "largest", "copies", "sketch", "looks",
@@ -80,22 +81,32 @@ def _short(value: Any) -> str:
 
 
 def _code(found: Repetition) -> Iterator[ClaimCheck]:
-    """Compare digests of code. Of one commit they are the same; of another commit nothing is known."""
+    """Compare digests of code, and fingerprints where these differ. Of one commit digests are the same."""
     stated, here = found.result.provenance.get("code"), code(found.prepared.parts)
     if not isinstance(stated, Mapping):
         yield ClaimCheck(claim="provenance.code", verdict="not checked", said="the result states no digests of code")
         return
+    differ = [role for role in sorted(stated.keys() | here.keys()) if stated.get(role) != here.get(role)]
+    alike = _alike(found) if differ else {}
     for role in sorted(stated.keys() | here.keys()):
         claim, there, own = f"provenance.code.{role}", stated.get(role), here.get(role)
-        if there == own:
+        if role not in differ:
             yield ClaimCheck(claim=claim, verdict="same")
             continue
         commits = [_commit(found, role, one) for one in (found.result.provenance, provenance_here(found.prepared))]
         said = f"the result states {there}; here it is {own}"
         if commits[0] is not None and commits[0] == commits[1]:
             yield ClaimCheck(claim=claim, verdict="differs", said=f"{said}, at the same commit {commits[0]}")
+        elif alike.get(role) in SAME:
+            yield ClaimCheck(claim=claim, verdict="same", said=f"{said}, which has the same {alike[role]}")
         else:
             yield ClaimCheck(claim=claim, verdict="not checked", said=f"{said}, at another commit")
+
+
+def _alike(found: Repetition) -> dict[str, Sameness]:
+    from dpbench.harness.fingerprints.taking import taken_as_asked
+
+    return compare_code(found.result, found.session.plugins, taken_as_asked(found.plugins), same_data=True)
 
 
 def provenance_here(prepared: PreparedRun) -> dict[str, Any]:

@@ -230,7 +230,10 @@ class DenseBasis(Basis):
 class AnchorBasis(Basis):
     """A basis of combinations of s rank-one anchors: vector j is sum_s mixing[s, j] anchor_s.
 
-    Embedding c rows costs 2 c s (m + d + k) operations, for few anchors far less than a dense basis.
+    Embedding c rows costs 2 c s (m + d + k) operations, for few anchors far less than a dense basis. A step of `gep` at
+    its default settings (200 anchors, 120 directions; 10 classes, 4,000 rows) takes a third of the processor time that
+    it takes with a `DenseBasis` of the same directions at 600 features, and a fifth at 1,280 (0.21 and 0.32 s against
+    0.60 and 1.56 s; AMD EPYC, one thread, medians of five).
 
     Raises:
         SpecError: the vectors are not orthonormal.

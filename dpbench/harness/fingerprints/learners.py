@@ -1,0 +1,101 @@
+"""What a learner does on a fixed task with the settings of a result, and what it chooses for settings left open.
+
+Each setting is fitted at epsilon 2, where the noise is about as large as what is learned, and at infinity, where there
+is none. Sigma is calibrated to four digits, so that an accountant's last digits change nothing.
+
+Covered: what a fit computes and a predictor answers at these sizes, and what is chosen where settings are left open.
+Not covered: code that only another shape of data reaches, such as a learner's branch for two classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from dpbench.api import Budget, Learner, Planned, Task
+from dpbench.errors import DpbenchError
+from dpbench.harness.fingerprints.tasks import FixedTask, activations, tasks_for
+from dpbench.harness.fitting import FitInput, fit_once, predict_isolated
+from dpbench.harness.roles import select_public
+from dpbench.privacy.core.accounting.calibration import calibrate
+from dpbench.privacy.core.plan import check_plan
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.records.fingerprints import Behaviour, FitPrint
+from dpbench.registry import Registry
+
+EPSILONS = (2.0, math.inf)
+DELTA = 1e-5
+KEPT = 12  # test examples whose scores are kept; of all of them the labels are
+IDENTITY = "a fingerprint"  # what noise is derived from, beside the seed
+DIGITS = 4  # of sigma
+CHOICES: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
+    "600 features": ((600,), 10, 1_500, 600),
+    "1280 features": ((1280,), 2, 40_000, 4_444),
+    "64 features": ((64,), 43, 300, 33),
+}
+"""Tasks for which open settings are chosen: shape, classes, private and public examples. Nothing is fitted there."""
+
+
+def take_behaviour(learner: Learner, plugins: Registry) -> Behaviour:
+    """Fit a learner, whose settings are all numbers, on the first fixed task that it can plan for, at each epsilon.
+
+    An epsilon that it refuses is kept as its refusal. A learner that refuses every one is not covered.
+    """
+    refusals: dict[str, dict[str, str]] = {}
+    for fixed in tasks_for(learner, plugins):
+        fits = {f"{epsilon:g}": _fit_or_refusal(learner, fixed, epsilon) for epsilon in EPSILONS}
+        if any(isinstance(fit, FitPrint) for fit in fits.values()):
+            return Behaviour(task=fixed.name, fits=fits)
+        refusals[fixed.name] = {epsilon: str(fit) for epsilon, fit in fits.items()}
+    name, said = next(iter(refusals.items()))
+    return Behaviour(task="", fits={}, not_covered=f"{name}: {next(iter(said.values()))}")
+
+
+def take_choices(learner: Learner, plugins: Registry) -> dict[str, Any]:
+    """Return what a learner chooses for settings that are left open, by task and epsilon; nothing is fitted."""
+    asked = {field.name for field in dataclasses.fields(learner) if getattr(learner, field.name) is None}
+    device, tail = torch.device("cpu"), activations().task.tail
+    tasks = {
+        name: Task(shape, classes, size, device, public) for name, (shape, classes, size, public) in CHOICES.items()
+    } | {"activations": dataclasses.replace(activations().task, tail=tail)}
+    found: dict[str, Any] = {}
+    for name, task in tasks.items():
+        for epsilon in (0.05, *EPSILONS):
+            try:
+                settled = learner.settle(task, Budget(epsilon, DELTA))
+                said: Any = {field: getattr(settled, field) for field in sorted(asked)}
+            except DpbenchError:
+                said = "refused"
+            found[f"{name}, {epsilon:g}"] = said
+    return found
+
+
+def _fit_or_refusal(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint | str:
+    try:
+        return fit_fixed(learner, fixed, epsilon)
+    except DpbenchError as error:
+        return str(error)
+
+
+def fit_fixed(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint:
+    """Fit a learner on a fixed task, through a curator as any other, and return its scores.
+
+    Raises:
+        DpbenchError: the learner cannot plan for the task, fails, or asks for what it did not plan.
+    """
+    budget, who = Budget(epsilon, DELTA), f"learner {learner.name!r}"
+    learner = learner.settle(fixed.task, budget)
+    plan = check_plan(learner.plan(fixed.task, budget), who)
+    given = FitInput(
+        learner, lambda _: who, fixed.private, fixed.task, select_public(fixed.public, learner), plan,
+        _sigma(plan, budget), Randomness.research(0, IDENTITY),
+    )  # fmt: skip
+    return FitPrint.of(predict_isolated(fit_once(given), fixed.test), KEPT)
+
+
+def _sigma(plan: tuple[Planned, ...], budget: Budget) -> float:
+    return float(f"{calibrate(plan, budget, 'rdp'):.{DIGITS}g}")  # rdp: the quickest

@@ -1,6 +1,6 @@
 """`python -m dpbench` is the command `dpbench`."""
 
-from dpbench.cli import main
+from dpbench.main import main
 
 if __name__ == "__main__":
     main()

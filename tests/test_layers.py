@@ -13,7 +13,7 @@ import pytest
 
 import dpbench
 from dpbench import contract
-from tests.layers import ROOT, House
+from tests.helpers.layers import ROOT, House
 
 HOUSE = House(Path(dpbench.__file__).parent.parent)
 PLUGINS = HOUSE.folder / "plugins"
@@ -21,9 +21,9 @@ EXHIBITS = PLUGINS / "dpbench_lab" / "museum" / "exhibits"
 SOURCES = sorted((HOUSE.folder / ROOT).rglob("*.py"))
 PLUGIN_SOURCES = sorted(PLUGINS.rglob("*.py"))
 OURS = {ROOT, "dpbench_lab"}
-FLOORS = 12
-"""From errors to the command line: errors, support, privacy, records, data, registry, harness, sweep, studies, site,
-docs, cli."""
+FLOORS = 13
+"""From errors to the program: errors, support, privacy, records, data, registry, harness, sweep, board, site, docs,
+cli, main."""
 
 
 def _place(file: Path) -> str:
@@ -52,6 +52,14 @@ PLANTS = {
                              "dpbench.harness.fit imports dpbench.cli, which does not lie below it"),
     "a circle of files": ("records/protocol.py", "def late() -> None:\n    from dpbench.records.spec import Spec\n",
                           "circle: dpbench.records.spec -> dpbench.records.protocol -> dpbench.records.spec"),
+    "the lab": ("site/pages.py", "from dpbench_lab.pages import EXTRAS\n",
+                "dpbench.site.pages imports dpbench_lab.pages, of the lab"),
+    "the lab in a function": ("harness/run.py", "def late() -> None:\n    import dpbench_lab.explain.ladder\n",
+                              "dpbench.harness.run imports dpbench_lab.explain.ladder, of the lab"),
+    "the lab for types": ("cli/output.py", "if TYPE_CHECKING:\n    from dpbench_lab.inspect import report\n",
+                          "dpbench.cli.output imports dpbench_lab.inspect, of the lab"),
+    "the lab by its text": ("board/build.py", "import_module('dpbench_lab')\n",
+                            "dpbench.board.build imports dpbench_lab, of the lab"),
     "an unknown package": ("attic/__init__.py", "", "attic has no place in LAYERS"),
     "an unknown package that is used": ("harness/fit.py", "import dpbench.attic\n",
                                         "dpbench.harness.fit imports dpbench.attic, which does not lie below it"),
@@ -149,6 +157,21 @@ def _loads_pickle(file: Path) -> Iterator[str]:
                 yield ast.unparse(node)
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["list"]], ids=" ".join)
+def test_help_and_the_list_import_neither_torch_nor_pandas(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from dpbench.main import main
+try:
+    main({arguments!r})
+except SystemExit as ended:
+    heavy = {{"torch", "pandas"}} & set(sys.modules)
+    sys.exit(f"imports {{heavy}}" if heavy or ended.code else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 LIGHT = (
     "dpbench",
     "dpbench.records.result",
@@ -160,7 +183,8 @@ LIGHT = (
     "dpbench.board.build",
     "dpbench.board.add",
     "dpbench_lab.inspect.report",
-    "dpbench.cli",
+    "dpbench.cli.commands",
+    "dpbench_lab.commands",
 )
 
 

@@ -16,9 +16,10 @@ from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.verdict import reproduces
 from dpbench.records.audit import Audit
 from dpbench.records.board import Board
+from dpbench.records.protocol import Protocol
 from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result
-from dpbench.records.search import Search
+from dpbench.records.spec import as_flags
 
 
 def entry_of(
@@ -34,7 +35,7 @@ def entry_of(
     fits, unmeasured = len(result.seeds), _unmeasured(result)
     return Entry(
         id=checked.stored.path.stem, file=checked.stored.file, role=role, rank=None, why=why,
-        learner=result.spec.learner.name, settings=_settings(result), command=command_of(result, board, known),
+        learner=result.spec.learner.name, settings=_settings(result), command=repeat_command(result, board, known),
         selection=result.selection, tried=search.tried if search else 1, status=result.status,
         reads=_reads(result, known), reads_private=bool(privacy.plan),
         trust=_trust(agrees, reproduced, passed), reproduced=reproduced,
@@ -51,21 +52,22 @@ def entry_of(
     )  # fmt: skip
 
 
-def command_of(result: Result, board: Board, known: Expectations) -> str:
-    """Return the command that repeats a result, with the options that are not the learner's defaults.
-
-    A search with folds or a shape other than the defaults needs a TOML file: flags do not name them.
-    """
-    spec, words = result.spec, ["dpbench", "run"]
-    unranked = spec.search is not None and spec.search.rule not in board.selection  # refused beside --board
-    words += _protocol(result) if unranked else ["--board", board.name]
-    here = known.installed.get(("learner", spec.learner.name))
+def repeat_command(result: Result, board: Board, known: Expectations) -> str:
+    """Return the command that repeats a result, with the options that are not the learner's defaults."""
+    spec, here = result.spec, known.installed.get(("learner", result.spec.learner.name))
     defaults = here.defaults if here and here.distribution == result.components["learner"].distribution else {}
     own = {name: value for name, value in spec.learner.options.items() if defaults.get(name, ...) != value}
-    words += ["--learner", str(spec.learner.model_copy(update={"options": own}))]
-    if spec.search is not None:
-        words += _search(spec.search, here.space if here else {})
-    return shlex.join(words + ["--secure-rng"] * spec.secure_rng)
+    changes: dict[str, Any] = {"learner": spec.learner.model_copy(update={"options": own}), "unit": spec.unit}
+    if spec.search is not None and here and _is_space(spec.search.space, here.space):
+        changes["search"] = spec.search.model_copy(update={"space": "own"})
+    asked = spec.model_copy(update=changes)
+    if spec.search is not None and spec.search.rule not in board.selection:  # refused beside --board
+        return shlex.join(["dpbench", "run", *as_flags(asked, defaults=True)])
+    return shlex.join(["dpbench", "run", "--board", board.name, *as_flags(asked, fixed=Protocol.model_fields)])
+
+
+def _is_space(space: Mapping[str, Any] | str, own: Mapping[str, Any]) -> bool:
+    return not isinstance(space, str) and {name: list(values) for name, values in space.items()} == own
 
 
 def _role(result: Result, board: Board, known: Expectations) -> tuple[Role, str]:
@@ -193,31 +195,3 @@ def _settings(result: Result) -> dict[str, str]:
 
 def _by_class(result: Result) -> tuple[float | None, ...]:
     return tuple(fmean(values) if values else None for values in result.class_accuracies)
-
-
-def _search(search: Search, own: Mapping[str, Any]) -> list[str]:
-    words = ["--selection", search.rule]
-    assert isinstance(search.space, dict)
-    space = {name: list(values) for name, values in search.space.items()}
-    if space != own:
-        for name, values in space.items():
-            words += ["--space", f"{name}={','.join(map(str, values))}"]
-    if search.rule == "private-accounted":
-        words += ["--repeats", f"{search.repeats:g}"]
-    elif search.tries != Search.model_fields["tries"].default:
-        words += ["--tries", str(search.tries)]
-    return words + (["--search-seed", str(search.seed)] if search.seed else [])
-
-
-def _protocol(result: Result) -> list[str]:
-    """Return the flags that say what a board would."""
-    spec = result.spec
-    public = ["--public-dataset", str(spec.public_dataset)] if spec.public_dataset else []
-    words = ["--dataset", str(spec.dataset), "--extractor", str(spec.extractor), "--epsilon", str(spec.epsilon)]
-    words += ["--delta", str(spec.delta), "--accountant", spec.accountant]
-    words += public or ["--public-fraction", str(spec.public_fraction)]
-    words += ["--public-labels"] * spec.public_labels + ["--train-fraction", str(spec.train_fraction)]
-    words += ["--imbalance", str(spec.imbalance)] if spec.imbalance else []
-    words += ["--metric", spec.metric] if spec.metric != "accuracy" else []
-    words += ["--unit", spec.unit or "image"] if result.task.units else []
-    return [*words, "--split-seed", str(spec.split_seed), "--seeds", str(len(spec.seeds))]

@@ -12,12 +12,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import flags
-from dpbench.cli.output import print_if_unwritable, report_interrupt
+from dpbench.cli.given import Given
+from dpbench.cli.output import Json, print_if_unwritable, report_interrupt
+from dpbench.cli.takes import takes
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.audit import PARTS, Audit, Bound, Part
 from dpbench.records.packed import find_records
-from dpbench.records.spec import Spec, make_spec, with_pixels
+from dpbench.records.place import Place
+from dpbench.records.spec import Spec, fill_extractor, make_spec
 from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
 
@@ -40,10 +42,11 @@ class Target:
 
         if self.file.suffix == ".toml":
             keys = read_toml(self.file, "spec")
-            return make_spec(keys if "extractor" in keys else with_pixels(keys, self.name), self.name)
+            return make_spec(fill_extractor(keys, self.name), self.name)
         return read_sealed(self.file)
 
 
+@takes(Place, only=("device", "out"))
 def audit(
     targets: Annotated[
         list[str],
@@ -63,10 +66,10 @@ def audit(
             help="Number of planted examples. \\[default: 100,000 to a million, depending on cost]",
         ),
     ] = None,
-    device: flags.Device = "auto",
     root: Annotated[Path, typer.Option(help="Folder of the leaderboard.")] = Path("leaderboard"),
-    out: flags.Out = Path("dpbench-results"),
-    as_json: flags.Json = False,
+    *,
+    given: Given,
+    as_json: Json = False,
 ) -> None:
     """Re-run one fit and attack it: exact sensitivity, noise to about 0.1%, planted examples end to end.
 
@@ -76,7 +79,7 @@ def audit(
     wanted = [found for target in targets for found in _targets(target, root)]
     from dpbench.harness.session import open_session
 
-    session, failed = open_session(device), False
+    session, failed = open_session(given.place.device), False
     done: list[Audit] = []
     session.plugins.report_broken()
     for target in wanted:
@@ -90,7 +93,7 @@ def audit(
             print(f"dpbench: {target.name}: not audited: {error}", file=sys.stderr)
             continue
         with print_if_unwritable(found):
-            written = found.write_to(target.filed) if target.filed else found.write(out)
+            written = found.write_to(target.filed) if target.filed else found.write(given.place.out)
         failed |= not found.passed
         done.append(found)
         if not as_json:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cli.publish import load_extras
+
 
 def docs(
     context: typer.Context,
@@ -19,12 +21,12 @@ def docs(
     from dpbench.docs import build, build_cached
     from dpbench.support.progress import status
 
-    command = context.find_root().command
+    command, extras = context.find_root().command, load_extras(context)
     with status("Building the documentation (about a minute)"):
         if out is None:
-            folder = build_cached(command)
+            folder = build_cached(command, extras=extras)
         else:
-            build(out, command)
+            build(out, command, extras=extras)
             folder = out.resolve()
     print(folder / "index.html")
     if open_it:

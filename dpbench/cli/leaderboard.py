@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli import flags, interrupt, publish
-from dpbench.cli.output import stop_on_interrupt
+from dpbench.cli import interrupt, publish
+from dpbench.cli.given import Given
+from dpbench.cli.output import Json, stop_on_interrupt
+from dpbench.cli.takes import takes
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.privacy import MECHANISM
+from dpbench.records.place import Place
 
 if TYPE_CHECKING:
     from dpbench.board.verify.checks import CheckedFile
@@ -43,6 +46,7 @@ def stop(context: typer.Context) -> None:
 
 
 @app.command()
+@takes(Place, only=("device",))
 def verify(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Result files. \\[default: all of the leaderboard]")
@@ -57,8 +61,9 @@ def verify(
         int | None, typer.Option(help="Re-run only this seed: a quick check that does not count as a reproduction.")
     ] = None,
     by: Annotated[str | None, typer.Option(help="Your name, for the record. \\[default: your git user name]")] = None,
-    device: flags.Device = "auto",
     root: Root = LEADERBOARD,
+    *,
+    given: Given,
 ) -> None:
     """Check results: recompute epsilon and scores, and check digests, seals and boards. Prints a line per result."""
     if (seed is not None or by is not None) and not rerun:
@@ -68,7 +73,7 @@ def verify(
     plugins = _plugins()
     known = Expectations.read(root, plugins)
     found = _found(files, root, known)
-    again_by = _rerunner(found, seed, by, plugins, device) if rerun else None
+    again_by = _rerunner(found, seed, by, plugins, given.place.device) if rerun else None
     failed = 0
     for one in found.results:
         again = _again(one, again_by, root) if again_by and one.ok else ""
@@ -127,7 +132,8 @@ def build(
         from dpbench.site import build_site
 
         out = site or root / "site"
-        build_site(index, root, out, plugins, publish.documentation(context, wanted=docs))
+        made = publish.documentation(context, wanted=docs)
+        build_site(index, root, out, plugins, made, publish.load_extras(context))
         print(f"Wrote {out}")
 
 
@@ -185,19 +191,21 @@ def check_submission(
 
 
 @app.command()
+@takes(Place, only=("device",))
 def exchange(
     boards: Annotated[
         list[str] | None,
         typer.Argument(metavar="[BOARD]...", help="Boards. \\[default: all with public labels and results]"),
     ] = None,
-    device: flags.Device = "auto",
     root: Root = LEADERBOARD,
+    *,
+    given: Given,
 ) -> None:
     """Train on 10, 20, ... all public labels to get the board's learning curve, which converts accuracy into labels."""
     from dpbench.board.curve import write_curves
     from dpbench.harness.session import open_session
 
-    for file in write_curves(boards or [], root, open_session(device, plugins=_plugins())):
+    for file in write_curves(boards or [], root, open_session(given.place.device, plugins=_plugins())):
         print(f"Wrote {file}")
     print("Run dpbench leaderboard build to convert each entry into a number of labels.")
 
@@ -222,7 +230,7 @@ def fingerprint(root: Root = LEADERBOARD) -> None:
 def diff(
     before: Annotated[Path, typer.Argument(help="The earlier leaderboard.json.")],
     after: Annotated[Path, typer.Argument(help="The later leaderboard.json.")],
-    as_json: flags.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Show which entries, means and ranks changed between two files. Deprecated: use git diff."""
     from dpbench.board.diff import diff as changes

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import Annotated
 
 import typer
 from pydantic import BaseModel
 
 from dpbench.cli import interrupt
 from dpbench.errors import OutputError
-from dpbench.support.charts import check_file
-from dpbench.support.files import check_writable
 
-if TYPE_CHECKING:
-    from dpbench_lab.explain.explanation import Explanation
-    from dpbench_lab.inspect.report import Inspection
-
-Plotted = TypeVar("Plotted", "Explanation", "Inspection")
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 PATIENCE = 4.0  # seconds for a pool of processes to end; most need two
 
 
@@ -67,30 +60,3 @@ def print_if_unwritable(record: BaseModel) -> Iterator[None]:
     except OutputError:
         print(record.model_dump_json(indent=2))
         raise
-
-
-def check_outputs(out: Path, plot: Path | None) -> None:
-    """Refuse a folder or a plot that cannot be written, before anything is computed.
-
-    Raises:
-        SpecError: the plot's name is that of no picture.
-        OutputError: a folder cannot be created or written.
-    """
-    check_writable(out)
-    if plot is not None:
-        check_file(plot, "--plot")
-        check_writable(plot.parent)
-
-
-def write_record(record: Plotted, out: Path, plot: Path | None, draw: Callable[[Plotted, Path], None]) -> list[Path]:
-    """Write a record into `out`, and its plot if it is asked for; return the files.
-
-    Raises:
-        OutputError: one cannot be written; the record is printed.
-    """
-    with print_if_unwritable(record):
-        files = [record.write(out)]
-        if plot is not None:
-            draw(record, plot)
-            files.append(plot)
-    return files

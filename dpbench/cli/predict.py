@@ -11,8 +11,10 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from dpbench.cli import flags
+from dpbench.cli.given import Given
+from dpbench.cli.takes import takes
 from dpbench.errors import DataError
+from dpbench.records.place import Place
 from dpbench.support.files import IMAGES
 from dpbench.support.untrusted import printable
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from dpbench.models import Model
 
 
+@takes(Place, only=("device",))
 def predict(
     model: Annotated[Path, typer.Argument(help="A model that dpbench run --models wrote.")],
     images: Annotated[
@@ -28,7 +31,8 @@ def predict(
             metavar="[IMAGE]...", help="Images or folders of images. \\[default: none, show the model card]"
         ),
     ] = None,
-    device: flags.Device = "auto",
+    *,
+    given: Given,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the score of each class.")] = False,
 ) -> None:
     """Classify images with a saved model. Without images, describe the model and its privacy guarantee."""
@@ -38,7 +42,7 @@ def predict(
 
     plugins = load()
     plugins.report_broken()
-    chosen = Model.load(model, device=device, plugins=plugins)
+    chosen = Model.load(model, device=given.place.device, plugins=plugins)
     if not images:
         _show_card(chosen, as_json)
         return

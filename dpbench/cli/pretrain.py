@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbench.cli import flags
+from dpbench.cli.given import Given
 from dpbench.cli.output import report_interrupt
+from dpbench.cli.takes import takes
 from dpbench.errors import SpecError
 from dpbench.learning.trainable import Trainable
+from dpbench.records.place import Place
 from dpbench.records.protocol import Component
 from dpbench.registry import Registry, fields_from, load
 from dpbench.support import progress
@@ -22,6 +24,7 @@ from dpbench.support.plugin_calls import call_plugin
 LINES = 20  # roughly how many progress lines to print
 
 
+@takes(Place, only=("device",))
 def pretrain(
     extractor: Annotated[
         str, typer.Argument(help="Extractor and recipe, like randp-wrn16-4:generator=stylegan-oriented,seed=0.")
@@ -30,13 +33,14 @@ def pretrain(
     steps: Annotated[int | None, typer.Option(help="Training steps. \\[default: the recipe's]")] = None,
     batch: Annotated[int | None, typer.Option(help="Images per step. \\[default: the recipe's]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted pre-training.")] = False,
-    device: flags.Device = "auto",
+    *,
+    given: Given,
 ) -> None:
     """Train an extractor on images drawn from random processes. Use --resume after an interruption."""
     cls, recipe = _recipe(load(), Component.parse(extractor), {"steps": steps, "batch": batch})
     from dpbench.support.device import find_device
 
-    chosen = find_device(device)
+    chosen = find_device(given.place.device)
     check_writable(out.parent)
     kept = "The last saved step is kept; repeat the command with --resume to continue."
     with report_interrupt(kept), progress.meter(f"Pre-training {cls.name}", recipe.steps) as advance:

@@ -1,43 +1,16 @@
-"""Every command and flag of the command line, and how their refusals are said."""
+"""The command line as a program: flags of every command, and how refusals are said."""
 
 from __future__ import annotations
 
 import errno
-import functools
 import io
 import os
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any, NoReturn
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from dpbench_lab.advise.command import advise
-from dpbench_lab.claims.command import claims
-from dpbench_lab.explain.command import explain
-from dpbench_lab.figures.command import plot
-from dpbench_lab.inspect.command import inspect
-from dpbench_lab.museum.command import museum
-from dpbench_lab.reproduce.command import reproduce
 
-from dpbench.cli import (
-    audit,
-    budget,
-    cache,
-    check,
-    components,
-    data,
-    docs,
-    leaderboard,
-    plugin,
-    predict,
-    pretrain,
-    receipt,
-    report,
-    results,
-    run,
-    sweep,
-    tune,
-)
 from dpbench.cli.command import Command
 from dpbench.cli.refusals import describe_refusal
 from dpbench.errors import DpbenchError, SpecError
@@ -46,32 +19,11 @@ from dpbench.support.plugin_calls import DEBUG
 from dpbench.support.threads import let_idle_sleep
 from dpbench.support.untrusted import printable
 
-app = typer.Typer(
-    name="dpbench",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-)
-COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run.run, "tune": tune.tune, "sweep": sweep.sweep, "plot": plot, "report": report.report,
-    "compare": results.compare,
-    "predict": predict.predict, "explain": explain,
-    "list": components.list_components, "inspect": inspect, "check": check.check_component,
-    "advise": advise, "budget": budget.budget, "claims": claims,
-    "audit": audit.audit, "museum": museum, "reproduce": reproduce, "pretrain": pretrain.pretrain,
-    "docs": docs.docs,
-}  # fmt: skip
-for name, command in COMMANDS.items():
-    app.command(name)(command)
-GROUPS = {
-    "results": results.app, "data": data.app, "cache": cache.app, "plugin": plugin.app, "leaderboard": leaderboard.app,
-    "receipt": receipt.app,
-}  # fmt: skip
-for name, group in GROUPS.items():
-    app.add_typer(group, name=name)
-for holder in (app, *GROUPS.values()):
-    for registered in holder.registered_commands:
-        registered.cls = Command
+if TYPE_CHECKING:
+    from dpbench.site.extras import Extras
+
+Commands = Mapping[str, Callable[..., None]]
+STUDIES = "Studies of runs"  # the heading of their commands in the help
 
 
 def _say_version(asked: bool) -> None:
@@ -82,7 +34,6 @@ def _say_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
@@ -102,6 +53,21 @@ def options(
         os.environ[DEBUG] = "1"  # so that processes that are started hear of it
 
 
+def build_program(commands: Commands, groups: Mapping[str, typer.Typer], studies: Commands) -> typer.Typer:
+    """Return the command line with these commands, groups of commands, and commands of studies."""
+    app = typer.Typer(name="dpbench", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+    app.callback()(options)
+    for name, command in commands.items():
+        app.command(name, cls=Command)(command)
+    for name, command in studies.items():
+        app.command(name, cls=Command, rich_help_panel=STUDIES)(command)
+    for name, group in groups.items():
+        for registered in group.registered_commands:
+            registered.cls = Command
+        app.add_typer(group, name=name)
+    return app
+
+
 REFUSED: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 """What the parser raises; newer versions of typer bring a parser of their own."""
 SLIP = 70  # the exit code of an error that is nobody's input
@@ -115,14 +81,20 @@ def _in_front(arguments: list[str]) -> list[str]:
     return sorted(arguments[:end], key=lambda one: one not in ANYWHERE) + arguments[end:]
 
 
-def run_program(arguments: list[str]) -> NoReturn:
-    """Run the command line and exit: a refusal is one sentence on standard error."""
+def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]) -> NoReturn:
+    """Run a command and exit: a refusal is one sentence on standard error.
+
+    Args:
+        program: the root command, as the parser has it.
+        arguments: the words after `dpbench`.
+        extras: loads what is added to the pages that commands build.
+    """
     let_idle_sleep()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that has no ε shows its number
     try:
-        code = _called(_in_front(arguments))
+        code = _called(program, _in_front(arguments), extras)
         _flush_output()  # here errors are sentences still, and whoever interrupts from here on has it all
         raise SystemExit(code)
     except DpbenchError as error:
@@ -153,15 +125,10 @@ def _flush_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@functools.cache  # reading every command's signature takes longer than most commands do
-def _commands() -> Any:
-    return typer.main.get_command(app)
-
-
-def _called(arguments: list[str]) -> int:
+def _called(program: Any, arguments: list[str], extras: Callable[[], Extras]) -> int:
     """Return the exit code of a command; what the parser refuses is one sentence too."""
     try:
-        return int(_commands()(arguments, prog_name="dpbench", standalone_mode=False) or 0)
+        return int(program(arguments, prog_name="dpbench", standalone_mode=False, obj=extras) or 0)
     except REFUSED as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message())

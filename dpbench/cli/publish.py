@@ -8,11 +8,14 @@ import webbrowser
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpbench.cli import interrupt
+
+if TYPE_CHECKING:
+    from dpbench.site.extras import Extras
 
 Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
 
@@ -42,6 +45,12 @@ UP = "../"  # from the documentation to the site
 Docs = Annotated[bool, typer.Option("--docs/--no-docs", help="Also build the documentation, if possible.")]
 
 
+def load_extras(context: typer.Context) -> Extras:
+    """Return what is added to pages: `dpbench.main` says what loads it."""
+    found: Extras = context.find_root().obj()
+    return found
+
+
 def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], None] | None:
     """Return what builds the documentation into a folder of the site, or None where it is not wanted or cannot be."""
     from dpbench.docs import build, build_cached
@@ -50,14 +59,14 @@ def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], N
 
     if not wanted:
         return None
-    command = context.find_root().command
+    command, extras = context.find_root().command, load_extras(context)
     try:
         with status("Building the documentation (about a minute)"):
-            build_cached(command, root=UP)
+            build_cached(command, root=UP, extras=extras)
     except DocsMissing as error:
         print(f"The site was built without documentation. {error}", file=sys.stderr)
         return None
-    return functools.partial(build, command=command, root=UP)
+    return functools.partial(build, command=command, root=UP, extras=extras)
 
 
 def publish(
@@ -95,7 +104,7 @@ def publish(
         if not hub:
             read_published_digests(Path(target))  # a place that does not fit is said before the documentation is built
         made = None if hub else documentation(context, wanted=docs)
-        changes = publish_to(target, root, plugins, made, dry_run=dry_run)
+        changes = publish_to(target, root, plugins, made, extras=load_extras(context), dry_run=dry_run)
     except KeyboardInterrupt:
         partial = f"{target} may contain a part of the new files. Publish again to complete it."
         interrupt.say(partial if hub else f"{target} contains either the old site or the complete new one.")

@@ -56,6 +56,9 @@ def table(
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV: a row per result, with all of its fields.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, using the package booktabs.")] = False,
+    chart: Annotated[
+        list[Path] | None, typer.Option(help="Also draw the scores against ε to a PNG, SVG or PDF file; repeatable.")
+    ] = None,
 ) -> None:
     """Show results in tables of learners by ε, one table per protocol. Best first; * marks ties with the best."""
     from dpbench.analysis import formats
@@ -67,6 +70,9 @@ def table(
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
     if csv and metric is not None:
         raise SpecError("Expected --csv without --metric: each row of the CSV has all metrics.")
+    if csv and chart:
+        raise SpecError("Expected --csv without --chart: the CSV has every metric, and a chart shows one.")
+    check_charts(chart or ())
     filed = read_intact(places or [Path("dpbench-results")])
     chosen = [one for one in filed if _wanted(one, learner, dataset, epsilon)]
     if not chosen:
@@ -84,6 +90,40 @@ def table(
         print((formats.render_markdown if markdown else formats.render_latex)(tables), end="")
     else:
         show_tables(tables, Console())
+    write_charts(tables, (places or [Path("dpbench-results")])[0].resolve().name, chart or ())
+    for file in chart or ():
+        typer.echo(f"Wrote {file}", err=True)  # standard output is the table
+
+
+def check_charts(files: Sequence[Path], flag: str = "--chart") -> None:
+    """Refuse files of charts that cannot be written, before anything is read.
+
+    Raises:
+        SpecError: a file is neither PNG, SVG nor PDF; or matplotlib is missing.
+        OutputError: a folder cannot be written.
+    """
+    from dpbench.support.charts import check_file
+    from dpbench.support.files import check_writable
+
+    for file in files:
+        check_file(file, flag)
+        check_writable(file.parent)
+
+
+def write_charts(tables: Sequence[Tables], name: str, files: Sequence[Path]) -> None:
+    """Draw tables against ε into every file.
+
+    Raises:
+        SpecError: there are more tables than a figure has room for.
+    """
+    if not files:
+        return
+    from dpbench.analysis.draw import write_figure
+    from dpbench.analysis.figure_data import collect_tables
+
+    collected = collect_tables(name, tables)
+    for file in files:
+        write_figure(collected, file)
 
 
 @app.command("show")

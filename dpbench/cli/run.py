@@ -11,12 +11,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import flags, spec_file
-from dpbench.cli.output import print_if_unwritable, report_interrupt
-from dpbench.cli.request import RunRequest, list_values, split_components, split_numbers, with_several
+from dpbench.cli.given import Given
+from dpbench.cli.output import Json, print_if_unwritable, report_interrupt
 from dpbench.cli.summary import show_summary
+from dpbench.cli.takes import takes
 from dpbench.errors import OutputError, SpecError
 from dpbench.records.journal import Journal
+from dpbench.records.place import Place
+from dpbench.records.search import Search
+from dpbench.records.setting import option
+from dpbench.records.spec import Spec
+from dpbench.sweep.grid import AXES
 
 if TYPE_CHECKING:
     from dpbench.harness.fit import SeedFit
@@ -25,98 +30,26 @@ if TYPE_CHECKING:
     from dpbench.records.result import Result
 
 
+@takes(Spec, Search, Place, several=AXES, file=True)
 def run(
-    learner: flags.Learners = None,
-    board: Annotated[
-        str | None,
-        typer.Option(help="Leaderboard board (name or file) whose protocol to use; you choose only the learner."),
-    ] = None,
-    dataset: flags.Datasets = None,
-    extractor: flags.Extractors = None,
-    epsilon: flags.Epsilons = None,
-    delta: flags.Delta = None,
-    accountant: flags.Accountant = None,
-    public_fraction: flags.PublicFraction = None,
-    public_dataset: flags.PublicDataset = None,
-    public_labels: flags.PublicLabels = None,
-    train_fraction: flags.TrainFractions = None,
-    imbalance: flags.Imbalance = None,
-    unit: flags.Unit = None,
-    metric: flags.Metric = None,
-    split_seed: flags.SplitSeed = None,
-    seeds: Annotated[int | None, typer.Option(help="Number of seeds: 5 means 0 to 4. \\[default: 5]")] = None,
-    secure_rng: Annotated[
-        bool | None,
-        typer.Option(
-            "--secure-rng",
-            help="Use the operating system's randomness and exact discrete noise; needs dpbench-vision\\[secure].",
-        ),
-    ] = None,
-    tune: Annotated[
-        bool, typer.Option("--tune", help="Choose settings with public labels, like --selection public-validation.")
-    ] = False,
-    selection: Annotated[
-        str | None,
-        typer.Option(
-            help="How to choose settings: default, public-validation, private-accounted or private-unaccounted. "
-            "\\[default: default]"
-        ),
-    ] = None,
-    space: flags.Space = None,
-    tries: flags.Tries = None,
-    repeats: Annotated[
-        float | None, typer.Option(help="Mean number of runs per seed, for private-accounted. \\[default: 10]")
-    ] = None,
-    search_seed: flags.SearchSeed = None,
-    settings: Annotated[
-        Path | None,
-        typer.Option(help="Use the settings chosen in this tuning or result file, which may be about other data."),
-    ] = None,
-    spec: flags.SpecFile = None,
-    allow_overlap: flags.AllowOverlap = None,
+    given: Given,
     models: Annotated[
         bool, typer.Option("--models", help="Save each seed's model to OUT/models, for dpbench predict.")
     ] = False,
     risk: Annotated[
         bool, typer.Option("--risk", help="Also show ε as odds: how often a membership test can be right.")
     ] = False,
-    device: flags.DeviceGiven = None,
-    threads: flags.Threads = None,
-    out: flags.OutGiven = None,
-    as_json: flags.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Train a learner once per seed, test it and write a JSON result. You can list several learners or values of ε."""
-    written, also = spec_file.read(spec, "run", extractor_given=bool(extractor or board))
-    rule = flags.rule_of(tune, selection, also)
-    search = flags.search_of(rule, space, tries, search_seed, repeats, also)
-    axes: dict[str, list[Any]] = {
-        "learner": split_components(learner, "--learner"), "dataset": split_components(dataset, "--dataset"),
-        "extractor": split_components(extractor, "--extractor"), "epsilon": split_numbers(epsilon, "--epsilon"),
-        "train_fraction": split_numbers(train_fraction, "--train-fraction"),
-    }  # fmt: skip
-    axes = {name: values or list_values(name, written) for name, values in axes.items()}
-    many = with_several(axes)
-    given = {
-        **{name: values[0] for name, values in axes.items() if values and name not in many}, "delta": delta,
-        "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
-        "public_labels": public_labels, "imbalance": imbalance, "unit": unit, "metric": metric,
-        "split_seed": split_seed, "seeds": seeds,
-        "secure_rng": secure_rng, "search": search,
-        "allow_overlap": allow_overlap,
-    }  # fmt: skip
-    place = settings or (Path(also.settings) if also.settings else None)
-    request = RunRequest(
-        flags.values_of(given, written, "run"), many, flags.origin_of(spec, "run"),
-        also.board if board is None else board, place, (also.device or "auto") if device is None else device,
-        out or Path(also.out or "dpbench-results"), also.threads if threads is None else threads,
-    )  # fmt: skip
+    place = given.place
     if as_json and risk:
         raise SpecError("Expected --risk without --json: it is part of the table that --json replaces.")
-    if many:
-        _run_many(request, {"--settings": place, "--models": models, "--json": as_json, "--risk": risk})
+    if given.lists:
+        _run_many(given, {"--settings": place.settings, "--models": models, "--json": as_json, "--risk": risk})
         return
-    keeper = ModelWriter(request.out / "models") if models else None
-    result, written_to, replaced = _run(request, keeper)
+    keeper = ModelWriter(place.out / "models") if models else None
+    result, written_to, replaced = _run(given, keeper)
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
@@ -159,9 +92,9 @@ class ModelWriter:
 KEPT = "Extracted features and finished seeds are kept; repeat the command to continue."
 
 
-def _run_many(request: RunRequest, of_one: Mapping[str, Any]) -> None:
+def _run_many(given: Given, of_one: Mapping[str, Any]) -> None:
     """Run every combination as a sweep, results of earlier calls left out, and print the table."""
-    names = " and ".join(f"--{name.replace('_', '-')}" for name in request.several)
+    names = " and ".join(map(option, given.lists))
     for flag, is_given in of_one.items():
         if is_given:
             raise SpecError(f"Expected one value of {names} with {flag}, got several.")
@@ -169,51 +102,49 @@ def _run_many(request: RunRequest, of_one: Mapping[str, Any]) -> None:
         from dpbench import sweep as sweeps
         from dpbench.registry import load
 
-        plugins = load()
+        plugins, place = load(), given.place
         plugins.report_broken()
-        cells, resources = request.sweep(plugins), sweeps.Resources(threads=request.threads, device=request.device)
-        if request.board is not None:  # or a board would refuse the results once all runs had ended
+        cells, resources = given.sweep(plugins), sweeps.Resources(threads=place.threads, device=place.device)
+        if place.board is not None:  # or a board would refuse the results once all runs had ended
             from dpbench.harness.session import open_session
 
             spec = sweeps.read_grid(cells, plugins).cells[0].spec
-            open_session(request.device, plugins=plugins).extract(spec, "board")
-        summary = sweeps.sweep(
-            cells, request.out, resources=resources, retry_failed=True, refresh=True, plugins=plugins
-        )
+            open_session(place.device, plugins=plugins).extract(spec, "board")
+        summary = sweeps.sweep(cells, place.out, resources=resources, retry_failed=True, refresh=True, plugins=plugins)
         show_summary(summary, Console(), "the same command runs them again")
 
 
-def _run(request: RunRequest, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
+def _run(given: Given, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
     from dpbench.registry import load
     from dpbench.registry.components import resolve
     from dpbench.support.files import check_writable
 
-    plugins = load()
+    plugins, place = load(), given.place
     plugins.report_broken()
-    resolved = resolve(request.spec(plugins), plugins)
+    resolved = resolve(given.spec(plugins), plugins)
     resolved.check_data()
-    check_writable(request.out)
+    check_writable(place.out)
     if keeper is not None:
         check_writable(keeper.folder)
 
     from dpbench.analysis import description
     from dpbench.harness.session import open_session
 
-    journal, search = Journal(request.out), resolved.spec.search
+    journal, search = Journal(place.out), resolved.spec.search
     kept = "Extracted features and finished models are kept." if keeper else KEPT
     if search is not None and search.rule == "private-accounted":  # when a seed ended tells how many runs it had
         kept = "Extracted features are kept; if you repeat the command, all fits start again."
     with report_interrupt(kept):
-        session = open_session(request.device, plugins=plugins, threads=request.threads)
+        session = open_session(place.device, plugins=plugins, threads=place.threads)
         result = session.run(
-            resolved, settings=request.settings, sharing="board" if request.board else "none", keep=keeper,
+            resolved, settings=place.settings, sharing="board" if place.board else "none", keep=keeper,
             journal=None if keeper else journal,
         )  # fmt: skip
-    replaced = description.describe_replacement(result, request.out / result.file_name)
+    replaced = description.describe_replacement(result, place.out / result.file_name)
     with print_if_unwritable(result):
-        place = result.write(request.out)
+        written = result.write(place.out)
     journal.end(result.file_name)
-    return result, place, replaced
+    return result, written, replaced
 
 
 def _show(result: Result, written: Path, replaced: str, console: Console) -> None:

@@ -10,10 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dpbench.cli import flags
+from dpbench.cli.given import Given
 from dpbench.cli.output import report_interrupt
 from dpbench.cli.summary import show_summary
+from dpbench.cli.takes import takes
 from dpbench.errors import SpecError
+from dpbench.records.place import Place
 from dpbench.sweep import ready_made_sweeps
 from dpbench.sweep.cell_files import STATES, TO_RUN
 
@@ -22,11 +24,12 @@ if TYPE_CHECKING:
     from dpbench.sweep.resources import ExecutorName
 
 
+@takes(Place, only=("device",))
 def sweep(
     file: Annotated[
         Path,
         typer.Argument(
-            help="TOML file with fixed keys and a grid of axes, or a ready-made sweep (dpbench plot --help lists them)."
+            help="TOML file with fixed keys and a grid of axes, or a ready-made sweep (dpbench list figures)."
         ),
     ],
     out: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,
@@ -54,7 +57,8 @@ def sweep(
             metavar="KEY=VALUE", help="A resource that each Slurm job requests, like queue=long; repeat for several."
         ),
     ] = None,
-    device: flags.Device = "auto",
+    *,
+    given: Given,
 ) -> None:
     """Run every unfinished cell of a grid and write a JSON result per cell. Run it again to resume."""
     from dpbench import sweep as sweeps
@@ -65,7 +69,7 @@ def sweep(
         raise SpecError(f"Expected --dry-run without {flag}: it shows the state of every cell and runs none.")
     jobs = sweeps.slurm_options(slurm) if slurm else None
     definition = ready_made_sweeps.find(file)
-    resources = sweeps.Resources(cast("ExecutorName", executor), scheduler, workers, threads, device, jobs)
+    resources = sweeps.Resources(cast("ExecutorName", executor), scheduler, workers, threads, given.place.device, jobs)
     plugins = load()
     plugins.report_broken()
     if dry_run:

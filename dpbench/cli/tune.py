@@ -5,111 +5,68 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from shlex import join
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import flags, spec_file
-from dpbench.cli.output import print_if_unwritable
+from dpbench.cli.given import Given
+from dpbench.cli.output import Json, print_if_unwritable
+from dpbench.cli.takes import takes
 from dpbench.errors import SpecError
-from dpbench.records.protocol import Component, Protocol
-from dpbench.records.spec import Spec, make_spec
+from dpbench.records.place import Place
+from dpbench.records.protocol import Component
+from dpbench.records.search import TUNE, Search
+from dpbench.records.spec import Spec, as_flags
 
 if TYPE_CHECKING:
     from dpbench.records.result import Tuning
-    from dpbench.registry import Registry
 
 
-def tune(
-    learner: flags.Learner = None,
-    dataset: flags.Dataset = None,
-    extractor: flags.Extractor = None,
-    epsilon: flags.Epsilon = None,
-    delta: flags.Delta = None,
-    accountant: flags.Accountant = None,
-    public_fraction: flags.PublicFraction = None,
-    public_dataset: flags.PublicDataset = None,
-    public_labels: flags.PublicLabels = None,
-    train_fraction: flags.TrainFraction = None,
-    imbalance: flags.Imbalance = None,
-    unit: flags.Unit = None,
-    metric: flags.Metric = None,
-    split_seed: flags.SplitSeed = None,
-    allow_overlap: flags.AllowOverlap = None,
-    selection: Annotated[
-        str | None,
-        typer.Option(help="public-validation, or private-unaccounted (never ranked). \\[default: public-validation]"),
-    ] = None,
-    space: flags.Space = None,
-    tries: flags.Tries = None,
-    search_seed: flags.SearchSeed = None,
-    spec: flags.SpecFile = None,
-    device: flags.DeviceGiven = None,
-    out: flags.OutGiven = None,
-    as_json: flags.Json = False,
-) -> None:
+OTHERS = ("board", "settings", "repeats", "repeats_shape", "threads")
+"""What a run takes, and a search without a run has no use for."""
+
+
+@takes(
+    Spec, Search, Place,
+    without=(*OTHERS, "seeds", "secure_rng"), defaults={"selection": TUNE.value},
+    choices={"selection": ("public-validation", "private-unaccounted")}, file=True,
+)  # fmt: skip
+def tune(given: Given, as_json: Json = False) -> None:
     """Choose a learner's settings with public labels and save every trial. The test split is never read."""
-    keys, also = spec_file.read(spec, "search", extractor_given=extractor is not None)
-    _refuse_others(also, spec)
-    rule = flags.rule_of(False, selection, also)
-    if rule == "default":
+    given.refuse(OTHERS, "dpbench tune only searches for settings")
+    if given.values.get("selection") == "default":
         raise SpecError(
             "Expected --selection public-validation or private-unaccounted: default settings need no search."
         )
-    search = flags.search_of(rule, space, tries, search_seed, None, also)
-    given = {
-        "learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta,
-        "accountant": accountant, "public_fraction": public_fraction, "public_dataset": public_dataset,
-        "public_labels": public_labels, "train_fraction": train_fraction, "imbalance": imbalance, "unit": unit,
-        "metric": metric,
-        "split_seed": split_seed, "allow_overlap": allow_overlap, "search": search,
-    }  # fmt: skip
-    asked = make_spec(flags.values_of(given, keys, "tune"), flags.origin_of(spec, "tune"))
-    out = out or Path(also.out or "dpbench-results")
 
     from dpbench.registry import load
     from dpbench.registry.components import resolve
     from dpbench.support.files import check_writable
 
-    plugins = load()
+    plugins, place = load(), given.place
+    asked = given.spec(plugins)
     plugins.report_broken()
     resolved = resolve(asked, plugins)
     resolved.check_data()
-    check_writable(out)
+    check_writable(place.out)
 
     from dpbench.harness.session import open_session
 
-    tuning = open_session(device or also.device or "auto", plugins=plugins).tune(resolved)
+    tuning = open_session(place.device, plugins=plugins).tune(resolved)
     with print_if_unwritable(tuning):
-        written = tuning.write(out)
+        written = tuning.write(place.out)
     if as_json:
         print(tuning.model_dump_json(indent=2))
     else:
-        _show(tuning, f"dpbench {command_of(tuning.spec, written, plugins)}", written, Console())
+        _show(tuning, use_settings(asked, written), written, Console())
 
 
-def _refuse_others(also: spec_file.RunOptions, spec: Path | None) -> None:
-    for name in ("board", "settings", "repeats", "threads"):
-        if getattr(also, name) is not None:
-            raise SpecError(f"Expected no {name} in {spec}: dpbench tune only searches for settings.")
-
-
-def command_of(spec: Spec, file: Path, plugins: Registry) -> str:
-    """Return the run that uses what a search found, on the search's own protocol; its settings are in the file."""
-    from dpbench.registry.components import build, kind_of, shorten_component
-
-    named, words = shorten_component(plugins), ["run", "--learner", spec.learner.name]
-    if (unit := spec.unit or "image") != build(plugins, "dataset", spec.dataset).default_unit():
-        words += ["--unit", unit]
-    implied = {"seeds", "unit"} if spec.public_dataset is None else {"seeds", "unit", "public_fraction"}
-    for key, field in Protocol.model_fields.items():
-        value = getattr(spec, key)
-        said = named(kind_of(key), value) if isinstance(value, Component) else str(value)
-        if key not in implied and said != str(field.default):
-            words += [f"--{key.replace('_', '-')}", *([] if value is True else [said])]
-    return join([*words, "--settings", str(file)])
+def use_settings(asked: Spec, file: Path) -> str:
+    """Return the run that uses what a search found, on the protocol that was asked for."""
+    learner = Component(name=asked.learner.name)
+    plain = asked.model_copy(update={"learner": learner, "search": None})
+    return join(["dpbench", "run", *as_flags(plain), "--settings", str(file)])
 
 
 def _show(tuning: Tuning, command: str, written: Path, console: Console) -> None:

@@ -1,5 +1,6 @@
 """How Sphinx builds the documentation; `dpbench.docs.site` calls it on a copy of this folder and generated pages."""
 
+import json
 import os
 from importlib.metadata import version as version_of
 from importlib.resources import files
@@ -32,7 +33,8 @@ html_title = "dpbench documentation"
 html_static_path = ["theme/docs.css"]
 html_css_files = ["docs.css"]
 html_copy_source = html_show_sourcelink = html_show_copyright = False
-html_context = {"leaderboard": os.environ.get("DPBENCH_DOCS_ROOT", "")}
+_header = json.loads(os.environ.get("DPBENCH_DOCS_HEADER") or '{"root": "", "sections": []}')
+html_context = {"leaderboard": _header["root"], "sections": _header["sections"]}
 html_use_index = False
 html_domain_indices = False
 

@@ -1,4 +1,4 @@
-"""Pages that nobody writes: the reference, by Sphinx's autodoc and typer's own generator, and the museum's matrix."""
+"""Pages that nobody writes: the reference, by Sphinx's autodoc and typer's own generator."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
-from dpbench_lab.museum import matrix
-from dpbench_lab.museum import record as museum
 
 from dpbench import contract, notebook, receipts
 from dpbench.privacy.mechanisms.table import mechanisms
@@ -39,7 +37,6 @@ def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
         + _module("dpbench.privacy")
         + mechanism_claims(),
         "reference/errors.rst": _titled("Errors") + _module("dpbench.errors"),
-        "explanation/museum.md": matrix.page(museum.read()).replace("\n### ", "\n## "),
     }
 
 

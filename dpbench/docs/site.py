@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -10,27 +11,41 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from dpbench.docs.reference import Command, generate_pages
 from dpbench.errors import DocsMissing, DocsNotBuilt
 from dpbench.registry import KINDS, Registry, load
+from dpbench.site.extras import NOTHING, Extras
+from dpbench.site.layout import SECTIONS, Section
 from dpbench.support.folders import replace_site
 from dpbench.support.paths import PACKAGE, cache_folder
 
 SOURCE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a leaderboard's site, over every page."""
+
+    root: str  # leads from the first page of the documentation to the site
+    sections: tuple[Section, ...]
+
+
 PAGES = (".md", ".ipynb", ".svg", ".png", ".css", ".html")
 GENERATOR = ("Sphinx", "furo", "myst-nb")
 
 
-def build(out: Path, command: Command, *, root: str | None = None) -> None:
+def build(out: Path, command: Command, *, root: str | None = None, extras: Extras = NOTHING) -> None:
     """Build the documentation into `out`, which is replaced as a whole.
 
     Args:
         out: a folder that is absent, empty, or a site that dpbench built.
         command: the root command, which the reference of the command line is made from.
         root: what leads from `out` to a leaderboard's site whose header every page then has; None without one.
+        extras: further pages, and sections of that site.
 
     Raises:
         DocsMissing: the extra `docs` is not installed.
@@ -38,10 +53,10 @@ def build(out: Path, command: Command, *, root: str | None = None) -> None:
         OutputError: `out` is something else, or cannot be written.
     """
     with replace_site(out) as folder:  # refuses a place before anything is built
-        shutil.copytree(build_cached(command, root=root), folder, dirs_exist_ok=True)
+        shutil.copytree(build_cached(command, root=root, extras=extras), folder, dirs_exist_ok=True)
 
 
-def build_cached(command: Command, *, root: str | None = None) -> Path:
+def build_cached(command: Command, *, root: str | None = None, extras: Extras = NOTHING) -> Path:
     """Return the folder in the cache where the site of these sources lies, and build it there if it is stale.
 
     Raises:
@@ -50,11 +65,12 @@ def build_cached(command: Command, *, root: str | None = None) -> Path:
     """
     versions = [_version(name) for name in GENERATOR]
     plugins = load()
-    made = generate_pages(command, plugins)
+    made = {**generate_pages(command, plugins), **{path: page() for path, page in extras.manual.items()}}
+    header = None if root is None else Header(root, (*SECTIONS, *extras.sections))
     kind = "alone" if root is None else "beside-a-leaderboard"  # either is rebuilt without the other
-    site = cache_folder() / "docs" / kind / _digest(made, versions, root, plugins)
+    site = cache_folder() / "docs" / kind / _digest(made, versions, header, plugins)
     if not site.is_dir():
-        _build(made, site, root)
+        _build(made, site, header)
     return site
 
 
@@ -67,9 +83,9 @@ def _version(name: str) -> str:
         ) from None
 
 
-def _digest(made: Mapping[str, str], versions: list[str], root: str | None, plugins: Registry) -> str:
+def _digest(made: Mapping[str, str], versions: list[str], header: Header | None, plugins: Registry) -> str:
     """Return 16 digits that change with every page, docstring and version, those of plugins included."""
-    found = hashlib.sha256(repr((str(PACKAGE), versions, root, sorted(made.items()))).encode())
+    found = hashlib.sha256(repr((str(PACKAGE), versions, header, sorted(made.items()))).encode())
     classes = {one.cls for kind in KINDS for one in plugins.components[kind].values()}
     brought = {Path(where) for one in classes if (where := getattr(sys.modules[one.__module__], "__file__", None))}
     own = {one for one in SOURCE.parent.rglob("*") if one.suffix in {*PAGES, ".py", ".jinja"}}
@@ -78,16 +94,20 @@ def _digest(made: Mapping[str, str], versions: list[str], root: str | None, plug
     return found.hexdigest()[:16]
 
 
-def _build(made: Mapping[str, str], site: Path, root: str | None) -> None:
+def _build(made: Mapping[str, str], site: Path, header: Header | None) -> None:
     """Build in a folder of its own, and put the site in its place when it is whole; older ones go."""
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=site.parent, prefix=".building.") as name:
         pages, out = Path(name) / "pages", Path(name) / "site"
         _gather(made, pages)
-        _sphinx(pages, out, root)
+        _sphinx(pages, out, header)
         for old in site.parent.glob("[0-9a-f]*"):
             shutil.rmtree(old)
         out.rename(site)
+
+
+def _json(header: Header | None) -> str:
+    return "" if header is None else json.dumps(asdict(header))
 
 
 def _gather(made: Mapping[str, str], pages: Path) -> None:
@@ -116,12 +136,12 @@ def _listed(index: str, pages: Path) -> str:
     return re.sub(r"^([\w-]+)/\*\n", others, index, flags=re.MULTILINE)
 
 
-def _sphinx(pages: Path, out: Path, root: str | None) -> None:
+def _sphinx(pages: Path, out: Path, header: Header | None) -> None:
     """Run Sphinx in a process of its own: warnings are errors."""
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(pages / "_doctrees")]
     places = [*sys.path, os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places)), "DPBENCH_DOCS_ROOT": root or ""}
-    environment |= {"PYTHONWARNINGS": "", "DPBENCH_CACHE": str(cache_folder()), "NO_COLOR": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places)), "NO_COLOR": "1"}
+    environment |= {"DPBENCH_DOCS_HEADER": _json(header), "PYTHONWARNINGS": "", "DPBENCH_CACHE": str(cache_folder())}
     done = subprocess.run(
         [*command, str(pages), str(out)], capture_output=True, text=True, env=environment, check=False
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from dpbench.notebook.outcome import PLACE, Results
 from dpbench.records.journal import Journal
 from dpbench.records.metrics import RankMetric
 from dpbench.records.protocol import CONCAT
+from dpbench.records.spec import COMPONENTS, Spec
 from dpbench.registry import KINDS, OWN, Registry, load
 from dpbench.registry.components import kind_of, write_component
 from dpbench.support.fields import changed_fields
@@ -93,31 +95,23 @@ def run(
     Raises:
         DpbenchError: one sentence that says why. Of several runs, finished ones are kept and the table lists failures.
     """
-    for name, value in {"learner": learner, "dataset": dataset, "extractor": extractor, "epsilon": epsilon,
-                        "train_fraction": train_fraction}.items():  # fmt: skip
-        if value is not None and not _listed(value):
-            raise SpecError(f"Expected at least one value for {name!r}, got {value!r}.")
-    if (not isinstance(seeds, Iterable) and not isinstance(seeds, int)) or isinstance(seeds, str):
+    said = {name: value for name, value in locals().items() if name in Spec.model_fields and value is not None}
+    axes = {name: _listed(said.pop(name)) for name in AXES if name in said}
+    for name, values in axes.items():
+        if not values:
+            raise SpecError(f"Expected at least one value for {name!r}, got {values!r}.")
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable | int):
         raise SpecError(f"Expected seeds as a whole number, or a list of them, got {seeds!r}.")
-    plugins = load()
-    lists: dict[str, list[Any]] = {"learner": _listed(learner), "dataset": _listed(dataset),
-                                   "extractor": _listed(extractor)}  # fmt: skip
-    plugins = _with_own(plugins, {**lists, "public_dataset": _listed(public_dataset)})
-    axes = {name: [_named(one) for one in values] for name, values in lists.items()}
-    axes |= {"epsilon": _listed(epsilon), "train_fraction": _listed(train_fraction)}
-    several = {name: axes[name] for name in AXES if len(axes[name]) > 1 or name == "learner"}
-    fixed: dict[str, Any] = {
-        **{name: values[0] for name, values in axes.items() if len(values) == 1 and name not in several},
-        "delta": delta,
-        "accountant": accountant, "public_fraction": public_fraction,
-        "public_dataset": None if public_dataset is None else _named(public_dataset), "public_labels": public_labels,
-        "imbalance": imbalance, "unit": unit, "metric": metric, "split_seed": split_seed,
-        "seeds": seeds if isinstance(seeds, int) else list(seeds),
-        "secure_rng": secure_rng, "search": {"rule": search} if isinstance(search, str) else search,
-        "allow_overlap": allow_overlap or None,
-    }  # fmt: skip
-    given = {name: value for name, value in fixed.items() if value is not None}
-    asked = definition(given, several, plugins)
+    plugins = _with_own(load(), {name: axes.get(name) or _listed(said.get(name)) for name in COMPONENTS})
+    axes = {name: [_named(one) if name in COMPONENTS else one for one in values] for name, values in axes.items()}
+    several = {name: values for name, values in axes.items() if len(values) > 1 or name == "learner"}
+    said |= {name: values[0] for name, values in axes.items() if name not in several}
+    said |= {"seeds": seeds if isinstance(seeds, int) else list(seeds)}
+    if public_dataset is not None:
+        said["public_dataset"] = _named(public_dataset)
+    if isinstance(search, str):
+        said["search"] = {"rule": search}
+    asked = definition(said, several, plugins)
     return _run(asked, Path(out), device, plugins, secure_rng if keep_models is None else keep_models)
 
 
@@ -152,10 +146,16 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
     Its axes are those of `matplotlib`: `figure(...).axes`.
 
     Raises:
-        SpecError: the file is no sweep, or has no [plot] table.
+        SpecError: the file is no sweep, or has no [plot] table; or the package `dpbench_lab` is missing.
     """
+    found = find_spec("dpbench_lab")
+    if found is None or found.origin is None:
+        raise SpecError(
+            "Expected the package dpbench_lab, which draws sweeps beside papers, but it is missing from this "
+            "installation. Install dpbench-vision again."
+        )
+    from dpbench.analysis.draw import draw
     from dpbench_lab.figures.collect import collect
-    from dpbench_lab.figures.draw import draw
 
     return draw(collect(Path(sweep), None if results is None else Path(results), load()))
 

@@ -24,6 +24,7 @@ from dpbench.api import Adjacency, Budget
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.records.metrics import RankMetric
+from dpbench.records.setting import Flag
 from dpbench.support.validation import Record, WrittenRecord
 
 ACCOUNTABLE = (1e-4, 1e4)
@@ -153,11 +154,17 @@ def _not_an_image(unit: object) -> object:
 
 
 def first_seeds(seeds: object) -> object:
-    """Return seeds 0 to 4 for 5; seeds that are spelled out stay."""
-    if isinstance(seeds, int) and seeds > MOST_SEEDS:
-        raise ValueError(f"at most {MOST_SEEDS:,} seeds")
+    """Return seeds 0 to 4 for 5, or for the text 5; seeds that are spelled out stay, the text 3,7 included."""
+    if isinstance(seeds, str) and re.fullmatch(r"-?\d+", seeds.strip()):
+        seeds = int(seeds)
+    elif isinstance(seeds, str) and re.fullmatch(r"\d+(,\d+)*,?", seeds):
+        seeds = [int(seed) for seed in seeds.split(",") if seed]
     if not isinstance(seeds, int | list | tuple):
         raise ValueError("expected how many seeds there are, or a list of them")
+    if isinstance(seeds, int) and seeds > MOST_SEEDS:
+        raise ValueError(f"at most {MOST_SEEDS:,} seeds")
+    if isinstance(seeds, int) and seeds < 1:
+        raise ValueError("expected at least one seed")
     return tuple(range(seeds)) if isinstance(seeds, int) else seeds
 
 
@@ -176,26 +183,60 @@ class SplitRule:
 class Protocol(WrittenRecord):
     """Data, features, budget and seeds."""
 
-    dataset: ComponentField = Component(name="digits")
-    extractor: ExtractorField = Component(name=PIXELS)
-    epsilon: float = Field(1.0, gt=0)
-    delta: float = Field(1e-5, gt=0, lt=1)
-    accountant: AccountantName = "pld"
-    adjacency: Adjacency = "add-or-remove-one"
-    public_fraction: float = Field(0.1, ge=0, lt=1)
-    public_dataset: ComponentField | None = None
-    public_labels: bool = False
-    train_fraction: float = Field(1.0, gt=0, le=1)
-    # The first class to the last, in shares kept. Not written where there is none: such a protocol keeps its digest.
-    imbalance: float | None = Field(None, gt=1, allow_inf_nan=False, exclude_if=lambda value: value is None)
-    split_seed: int = Field(0, ge=0)
-    # Whose epsilon it is: the dataset's word, such as patient; None is an image. Not written where it is none.
-    unit: Annotated[str | None, BeforeValidator(_not_an_image)] = Field(
-        None, pattern=f"^{_UNIT.pattern}$", exclude_if=lambda value: value is None
+    dataset: Annotated[ComponentField, Flag(several="A,B")] = Field(
+        Component(name="digits"), title="Dataset", description="Dataset with the private and test data"
     )
-    # What results are compared by: public, and a learner may aim for it. Not written where it is accuracy.
-    metric: RankMetric = Field(default="accuracy", exclude_if=lambda value: value == "accuracy")
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(first_seeds)] = (0, 1, 2, 3, 4)
+    extractor: Annotated[ExtractorField, Flag(default="the dataset's own", auto=AUTO, several="A,B")] = Field(
+        Component(name=PIXELS), title="Extractor", description="Feature extractor; A+B joins the features of both"
+    )
+    epsilon: Annotated[float, Flag(several="0.1,1")] = Field(
+        1.0, gt=0, title="ε", description="Target epsilon in nats; inf for no privacy"
+    )
+    delta: Annotated[float, Flag(default=AUTO, auto=AUTO)] = Field(
+        1e-5, gt=0, lt=1, title="δ",
+        description="Target delta, or auto: 1e-5, or the largest power of ten of at most 1/(2n)",
+    )  # fmt: skip
+    accountant: AccountantName = Field("pld", title="Accountant", description="Accountant")
+    adjacency: Adjacency = Field("add-or-remove-one", title="Neighbours")  # the only one: no setting
+    public_fraction: float = Field(
+        0.1, ge=0, lt=1, title="Public share of the training split",
+        description="Share of the training split made public",
+    )  # fmt: skip
+    public_dataset: ComponentField | None = Field(
+        None, title="Public dataset", description="Dataset to use as public data instead"
+    )
+    public_labels: bool = Field(False, title="Public labels", description="Let the learner read public labels")
+    train_fraction: Annotated[float, Flag(several="0.1,1")] = Field(
+        1.0, gt=0, le=1, title="Private share kept", description="Share of the private split to keep"
+    )
+    # Not written where there is none: such a protocol keeps its digest.
+    imbalance: float | None = Field(
+        None, gt=1, allow_inf_nan=False, exclude_if=lambda value: value is None,
+        title="Images of the first class for one of the last",
+        description="Make classes unequal: 20 keeps 20 images of the first class for every image of the last, with a "
+        "constant ratio from class to class. Does not change --public-dataset",
+    )  # fmt: skip
+    split_seed: int = Field(0, ge=0, title="Split seed", description="Seed of the public/private split")
+    # None is an image, and then it is not written.
+    unit: Annotated[
+        str | None, BeforeValidator(_not_an_image), Flag(default="the dataset's own", auto=OWN_UNIT, none="image")
+    ] = Field(
+        None, pattern=f"^{_UNIT.pattern}$", exclude_if=lambda value: value is None, title="Unit of the guarantee",
+        description="Unit of the guarantee: image, or a unit that the dataset identifies, such as patient",
+    )  # fmt: skip
+    # Public, and a learner may aim for it. Not written where it is accuracy.
+    metric: RankMetric = Field(
+        default="accuracy", exclude_if=lambda value: value == "accuracy", title="Ranked by",
+        description="Metric that learners aim for and results are ranked by",
+    )  # fmt: skip
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(first_seeds)] = Field(
+        (0, 1, 2, 3, 4), title="Seeds", description="Number of seeds: 5 means 0 to 4; or the seeds, like 3,7"
+    )
+
+    @property
+    def implied(self) -> frozenset[str]:
+        """Keys whose value follows from that of another: a public dataset leaves no public share."""
+        return frozenset({"public_fraction"} if self.public_dataset is not None else ())
 
     @property
     def budget(self) -> Budget:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
+from dpbench.records.setting import Flag, Switch
 from dpbench.support.untrusted import Shown
 from dpbench.support.validation import Record, WrittenRecord
 
@@ -28,6 +29,32 @@ def least_clean(*rules: SelectionRule) -> SelectionRule:
     return max(rules, key=CLEANEST_FIRST.index)
 
 
+TUNE = Switch("tune", "public-validation", "Choose settings with public labels, like --selection public-validation.")
+
+
+NO_SEARCH = {
+    "transfer": "For settings found elsewhere, use --settings FILE.",
+    "oracle": "Settings are never chosen on the test split.",
+}
+"""What to do in place of a search by a rule of `SelectionRule` that names none."""
+
+
+def _read_space(space: object) -> object:
+    """Return the space of texts like `k=3,4`, as flags and files give it; `own` or `paper` alone stay."""
+    space = [space] if isinstance(space, str) else space
+    if not isinstance(space, list) or not all(isinstance(text, str) for text in space):
+        return space
+    if space in (["own"], ["paper"]):
+        return space[0]
+    read: dict[str, tuple[str, ...]] = {}
+    for text in space:
+        name, equals, values = text.partition("=")
+        if not equals or not values or name.strip() in read:
+            raise ValueError(f"expected own, paper or setting=value,value, once per setting; got {text!r}")
+        read[name.strip()] = tuple(value.strip() for value in values.split(","))
+    return read
+
+
 class Search(WrittenRecord):
     """A search over a learner's settings, as a part of a spec.
 
@@ -43,19 +70,36 @@ class Search(WrittenRecord):
     ====================== ================================================= =====================================
     """
 
-    rule: Literal["public-validation", "private-accounted", "private-unaccounted"] = "public-validation"
-    space: dict[str, tuple[Any, ...]] | Literal["own", "paper"] = "own"
-    tries: int = Field(500, ge=1)  # at most so many settings; a larger grid is drawn from at random
-    repeats: float = Field(10.0, gt=1)  # private-accounted: how many runs on average
-    shape: float = Field(1.0, ge=0, le=10)  # private-accounted: 1 geometric, 0 logarithmic
-    seed: int = Field(0, ge=0)
-    folds: int = Field(5, ge=2, le=20)
+    rule: Annotated[
+        Literal["public-validation", "private-accounted", "private-unaccounted"],
+        Flag(key="selection", none="default", switch=TUNE),
+    ] = Field("public-validation", description="How to choose settings")
+    space: Annotated[dict[str, tuple[Any, ...]] | Literal["own", "paper"], BeforeValidator(_read_space)] = Field(
+        "own",
+        description="Search space: own (the learner's), paper, or setting=value,value (repeat for several)",
+    )
+    tries: int = Field(500, ge=1, description="Maximum number of settings to try; larger grids are sampled")
+    repeats: float = Field(10.0, gt=1, description="Mean number of runs per seed, for private-accounted")
+    shape: Annotated[float, Flag(key="repeats_shape")] = Field(
+        1.0, ge=0, le=10,
+        description="Distribution of the number of runs, for private-accounted: 1 is geometric, 0 logarithmic",
+    )  # fmt: skip
+    seed: Annotated[int, Flag(key="search_seed")] = Field(
+        0, ge=0, description="Seed of the search, for sampled settings and folds"
+    )
+    folds: int = Field(5, ge=2, le=20, description="Number of parts of the public split, for public-validation")
 
 
-def unused_settings(search: Mapping[str, Any]) -> list[str]:
-    """Return which keys of a search, as someone wrote it, its rule would ignore."""
-    accounted = search.get("rule") == "private-accounted"
-    return [name for name in (("tries",) if accounted else ("repeats", "shape")) if name in search]
+_UNUSED = {"tries": ", since the number of runs is random. Use repeats", "repeats": ". Use tries", "shape": ""}
+"""What is said of keys that a rule does not use, beside that."""
+
+
+def unused_settings(search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a search, as someone wrote it, that its rule would ignore, each with what to say of it."""
+    rule = search.get("rule", Search.model_fields["rule"].default)
+    for name in ("tries",) if rule == "private-accounted" else ("repeats", "shape"):
+        if name in search:
+            yield name, f"{rule} does not use it{_UNUSED[name]}"
 
 
 class ResolvedSearch(Search):

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Container, Iterable, Mapping
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from dpbench.errors import SpecError
 from dpbench.records.protocol import AUTO, OWN_UNIT, PIXELS, Component, ComponentField, Protocol, SplitRule
 from dpbench.records.search import Search, unused_settings
+from dpbench.records.setting import Flag, settings
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
-from dpbench.support.validation import sentence
+from dpbench.support.validation import Origin, name_origin, sentence
 
 
 class Spec(Protocol):
     """One run: everything that decides its numbers, nothing that does not."""
 
-    learner: ComponentField
-    secure_rng: bool = False
+    learner: Annotated[ComponentField, Flag(several="pillar,jl")] = Field(
+        description="Learner, like pillar or pillar:k=40,center=false"
+    )
+    secure_rng: bool = Field(
+        False,
+        description="Use the operating system's randomness and exact discrete noise; needs dpbench-vision[secure]",
+    )
     search: Search | None = None
-    # Public images may be private ones. No board has this key; not written where it is off: a spec keeps its digest.
-    allow_overlap: bool = Field(False, exclude_if=lambda value: not value)
+    # No board has this key; not written where it is off: a spec keeps its digest.
+    allow_overlap: bool = Field(
+        False, exclude_if=lambda value: not value,
+        description="Allow public images that are also private. No board accepts the result",
+    )  # fmt: skip
 
     @model_validator(mode="before")
     @classmethod
@@ -65,11 +74,6 @@ class Spec(Protocol):
         return changed
 
     @property
-    def request(self) -> str:
-        """JSON of what somebody asked for: keys that nobody gave are left out, as the data decides some of them."""
-        return self.model_dump_json(exclude_unset=True)
-
-    @property
     def digest(self) -> str:
         """SHA-256 of the spec as canonical JSON: the name of its result."""
         values = json.loads(self.model_dump_json())  # which spells infinity as JSON can
@@ -78,47 +82,69 @@ class Spec(Protocol):
         return canonical_digest(values)
 
 
-FOLLOWS = ("extractor", "delta")
+FOLLOWS = tuple(setting.name for setting in settings(Protocol) if setting.flag.auto == AUTO)
 """Keys that the dataset decides where nobody gave them."""
 COMPONENTS = ("dataset", "extractor", "learner", "public_dataset")
 TABLES: Mapping[str, type[BaseModel]] = {"": Spec, "search": Search, **dict.fromkeys(COMPONENTS, Component)}
 
 
-def make_spec(values: dict[str, Any], origin: str) -> Spec:
+def make_spec(values: Mapping[str, Any], origin: Origin, kind: type[Spec] = Spec) -> Spec:
     """Return the spec that `values` describe, defaults filled in.
 
     Args:
         values: the keys of `Spec`; components as `name:key=value` or as {name, options}. Without `unit` it is the
             dataset's own, as soon as the spec is resolved. So is the extractor, and delta follows from the number of
             private units once the data is open; both may be given as `auto` too.
-        origin: who gave them, for messages: "the command line" or a file.
+        origin: who gave them, for messages: "the command line", a file, or what names it by key.
+        kind: the class of the spec.
 
     Raises:
         SpecError: one sentence that names the key, what came and what was expected.
     """
-    seeds = values.get("seeds")
-    if isinstance(seeds, int) and seeds < 1:
-        raise SpecError(f"Expected at least one seed in {origin}, got seeds={seeds}: it is how many there are.")
     search = values.get("search")
-    if isinstance(search, Mapping) and (unused := unused_settings(search)):
-        rule = search.get("rule", Search.model_fields["rule"].default)
-        raise SpecError(f"Expected no {unused[0]} for search in {origin}: {rule} does not use it.")
+    for name, why in unused_settings(search if isinstance(search, Mapping) else {}):
+        raise SpecError(f"Expected no {name} for search in {name_origin(origin, 'search')}: {why}.")
     given = {key: value for key, value in values.items() if not (key in FOLLOWS and value == AUTO)}
     try:
-        spec = Spec(**{"unit": OWN_UNIT, **given})
+        spec = kind(**{"unit": OWN_UNIT, **given})
     except ValidationError as error:
-        raise SpecError(sentence(error, origin, TABLES)) from None
+        raise SpecError(sentence(error, origin, {**TABLES, "": kind})) from None
     searched = spec.search.space if spec.search and isinstance(spec.search.space, Mapping) else ()
     for name in sorted(spec.learner.options.keys() & searched):
         raise SpecError(
             f"Expected {name}={spec.learner.options[name]} for the learner or values of {name} in the search space, "
-            f"got both in {origin}."
+            f"got both in {name_origin(origin)}."
         )
     return spec
 
 
-def with_pixels(keys: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """Return the keys of a file that names no extractor with the one that it has meant until now, and say so."""
+def as_flags(spec: Spec, *, defaults: bool = False, fixed: Container[str] = ()) -> list[str]:
+    """Return the flags of `dpbench run` that ask for a spec: the inverse of reading them.
+
+    Args:
+        spec: as it was asked for or as it was resolved.
+        defaults: spell out the settings of the protocol that are at their default, too.
+        fixed: keys that are said elsewhere, as by a board.
+    """
+    said = [
+        word
+        for setting in settings(type(spec))
+        if setting.name not in spec.implied and setting.name not in fixed
+        for word in setting.words(spec, defaults=defaults)
+    ]
+    search = spec.search
+    return said if search is None else said + [word for one in settings(type(search)) for word in one.words(search)]
+
+
+def names_extractor(keys: Iterable[str]) -> bool:
+    """Say whether keys of a file name an extractor, or an option of one, like `extractor.size`."""
+    return any(key.partition(".")[0] == "extractor" for key in keys)
+
+
+def fill_extractor(keys: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Return the keys of a file; to those that name no extractor add the one that files have meant, and say so."""
+    if names_extractor(keys):
+        return dict(keys)
     progress.line(
         f"{origin} names no extractor, which means pixels until version 0.4, and then the dataset's own. Add "
         'extractor = "pixels", or "auto".'

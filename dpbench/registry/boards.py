@@ -12,6 +12,7 @@ from dpbench.records.protocol import Component, Protocol
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
 from dpbench.registry.components import build, kind_of, write_component
+from dpbench.support.validation import Origin, name_origin
 
 
 def spell_out_board(board: Board, plugins: Registry) -> Board:
@@ -27,7 +28,7 @@ def spell_out_board(board: Board, plugins: Registry) -> Board:
     return board.model_copy(update=whole)
 
 
-def entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origin: str) -> Spec:
+def entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origin: Origin) -> Spec:
     """Return the spec of an entry: the learner and how it is tuned from `values`, all else from the board.
 
     A reference learner (the ceiling) runs without privacy.
@@ -37,13 +38,15 @@ def entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origi
     """
     taken = sorted(values.keys() & Protocol.model_fields.keys())
     if taken:
+        who = name_origin(origin, *taken)
         raise SpecError(
-            f"Expected no {', '.join(taken)} in {origin}: board {board.name!r} fixes them. Drop them, or the board."
+            f"Expected no {', '.join(taken)} in {who}: board {board.name!r} fixes them. Drop them, or the board."
         )
     spec = make_spec({**board.protocol, **values}, origin)
     if spec.allow_overlap:
+        who = name_origin(origin, "allow_overlap")
         raise SpecError(
-            f"Expected no allow_overlap in {origin}: no board allows public images that are also private. Run it "
+            f"Expected no allow_overlap in {who}: no board allows public images that are also private. Run it "
             "without --board."
         )
     if plugins.find("learner", spec.learner.name).cls.reference:

@@ -58,7 +58,7 @@ class ResolvedSpec:
 
     def with_delta(self, delta: float) -> ResolvedSpec:
         """Return the same with a delta, where that follows from the data."""
-        return dataclasses.replace(self, spec=self.spec.model_copy(update={"delta": delta}))
+        return dataclasses.replace(self, spec=self.spec.with_default("delta", delta, given=True))
 
     def with_learner(self, learner: Learner) -> ResolvedSpec:
         """Return the same with other settings of the learner."""

@@ -9,9 +9,8 @@ Layout::
     results/<board>/<id>.json        the raw files
     learners.html, learners/         one page a learner
     data.html, datasets/, extractors/
-    figures.html                     the papers' figures, as measured here
-    claims.html                      what papers claim, with ε computed again
-    audits.html, museum.html         what was run again and attacked; privacy bugs, and what stops each
+    audits.html                      what was run again and attacked
+    ...                              pages of other rooms: see `extras`
     leaderboard.json                 the index
     docs/                            the documentation, where it is built along
     404.html, assets/                for servers that want one; our own styles and script
@@ -28,6 +27,7 @@ from dpbench.board.index import Index
 from dpbench.registry import Registry, load
 from dpbench.site import entry_pages, layout, pages
 from dpbench.site.context import Site
+from dpbench.site.extras import NOTHING, Extras
 from dpbench.support.folders import replace_site
 
 __all__ = ["build_site"]
@@ -39,6 +39,7 @@ def build_site(
     out: Path,
     plugins: Registry | None = None,
     docs: Callable[[Path], None] | None = None,
+    extras: Extras = NOTHING,
 ) -> None:
     """Write the site of `index` into the folder `out`, which it replaces as a whole; the same index, the same bytes.
 
@@ -48,6 +49,7 @@ def build_site(
         out: where the site goes: absent, empty, or a site that was built before.
         plugins: the registry, if it is already loaded: it says what learners, datasets and extractors are.
         docs: builds the documentation into the folder it is given; without it the site has none.
+        extras: further pages, and parts of pages.
 
     Raises:
         DataError: a name that is no file's; a result that cannot be read.
@@ -55,9 +57,9 @@ def build_site(
         OutputError: `out` holds what no build made, or cannot be written.
     """
     layout.check_names(index)
-    site = Site.of(index, root, plugins or load(), docs=docs is not None)
+    site = Site.of(index, root, plugins or load(), docs=docs is not None, further=extras.sections)
     with replace_site(out) as folder:
         with entry_pages.write_entries(site, folder):
-            pages.write(site, folder)
+            pages.write(site, extras, folder)
         if docs is not None:
             docs(folder / "docs")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpbench.board.index import Standing
+from dpbench.records.protocol import Protocol
+from dpbench.records.setting import facts
 from dpbench.site import text, view
 from dpbench.site.context import Site
 from dpbench.site.cost import cost_chart
@@ -27,7 +29,7 @@ def board_page(site: Site, standing: Standing, against: Sequence[Chart], rendere
         "worthy": next((one for one in standing.entries if one.rank == 1 and one.worth), None),
         "control": view.control(standing), "ceiling": view.ceiling(standing),
         "epsilon_charts": against, "k_chart": k, "cost_chart": cost_chart(standing, site.looks),
-        "protocol": _protocol(standing),
+        "protocol": _list_facts(standing),
         "rules": sorted({row.entry.selection for row in rows} | set(standing.board.selection)),
         "before": sum(view.is_by_other_code(row.entry) for row in rows),
         "read": sum(row.entry.reads_private for row in rows),
@@ -38,24 +40,13 @@ def board_page(site: Site, standing: Standing, against: Sequence[Chart], rendere
     return renderer.page("board", f"{path}.html", "home", values, f"{path}.png" if table.entries else PREVIEW)
 
 
-def _protocol(standing: Standing) -> list[tuple[str, str]]:
+def _list_facts(standing: Standing) -> list[tuple[str, str]]:
     board = standing.board
-    seeds = ", ".join(map(str, board.seeds))
-    facts = [("Board", board.name), ("Dataset", str(board.dataset)), ("Extractor", str(board.extractor))]
-    if standing.private:
-        facts.append(("Split", view.describe_split(standing)))
-    public = str(board.public_dataset) if board.public_dataset else f"{board.public_fraction:.4g} of the training split"
+    chance = view.chance(standing, board.metric)
     return [
-        *facts,
-        ("Public data", f"{public}, {'labelled' if board.public_labels else 'unlabelled'}"),
-        ("Private share kept", f"{board.train_fraction:.4g}"),
-        *([("Classes, first to last", f"{board.imbalance:g} : 1")] if board.imbalance else []),
-        ("ε, δ", f"{text.budget(board.epsilon)}, {board.delta:g}"),
-        ("Accountant", board.accountant),
-        ("Unit of the guarantee", view.whose(standing)),
-        ("Neighbours", board.adjacency),
-        ("Seeds", f"{seeds}; split seed {board.split_seed}"),
-        ("Ranked by", view.metric_name(board.metric).lower()),
-        *([("A uniform guess", f"{text.percent(chance)}%")] if (chance := view.chance(standing, board.metric)) else []),
+        ("Board", board.name),
+        *facts(board, Protocol, board.implied),
+        *([("Split", view.describe_split(standing))] if standing.private else []),
+        *([("A uniform guess", f"{text.percent(chance)}%")] if chance else []),
         ("Ranked selections", ", ".join(board.selection)),
     ]

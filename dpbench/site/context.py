@@ -11,6 +11,7 @@ from typing import Self
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.registry import Registry
 from dpbench.site import layout, view
+from dpbench.site.layout import Section
 from dpbench.site.looks import Look, looks
 from dpbench.site.settings import Settings
 
@@ -28,8 +29,8 @@ class Site:
     families: list[list[Standing]]
 
     @classmethod
-    def of(cls, index: Index, root: Path, plugins: Registry, *, docs: bool) -> Self:
-        """Return the site of an index.
+    def of(cls, index: Index, root: Path, plugins: Registry, *, docs: bool, further: tuple[Section, ...] = ()) -> Self:
+        """Return the site of an index, with further sections in the header.
 
         Raises:
             SpecError: see `Settings.read`.
@@ -38,7 +39,8 @@ class Site:
         ranked = {entry.learner for entry in pairs if entry.role in {"entry", "unranked"}}
         every = looks(ranked, {entry.learner for entry in pairs} - ranked)
         pages = {name: f"learners/{slug}.html" for name, slug in slugs(every).items()}
-        return cls(index, root, plugins, Settings.read(index, docs=docs), every, pages, view.families(index))
+        settings = Settings.read(index, docs=docs, further=further)
+        return cls(index, root, plugins, settings, every, pages, view.families(index))
 
     @property
     def entries(self) -> Iterator[tuple[Standing, Entry]]:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dpbench_lab.museum.record import read as read_museum
+from markupsafe import Markup
 
 from dpbench.board.distance import behind
 from dpbench.board.index import Entry, Standing
@@ -115,14 +115,14 @@ def _by_epsilon(found: Sequence[HeatMap]) -> list[HeatMap]:
     return sorted(found, key=lambda one: one.epsilon)
 
 
-def home(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> bytes:
-    """Return the first page."""
+def home(site: Site, found: Sequence[HeatMap], evidence: Sequence[Markup], renderer: Renderer) -> bytes:
+    """Return the first page, with further sentences on why its numbers can be trusted."""
     filled = filled_boards(site)
     lines = _lines(site, filled)
     everything = [entry for _, entry in site.entries]
     ranked = [entry for entry in everything if entry.role == "entry"]
     old, read = view.count_by_other_code(site.index)
-    museum, distances, data_sets = read_museum(), overall(site.index), count_data_sets(site.index)
+    distances, data_sets = overall(site.index), count_data_sets(site.index)
     values = {
         "map": found[0] if found and lines else None, "maps": _by_epsilon(found),
         "answer": _answer(lines, len(filled)), "among": len(filled), "looks": site.looks, "learners": site.learners,
@@ -132,7 +132,7 @@ def home(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> bytes:
         "again": sum(entry.again is not None and not entry.reproduced for entry in everything),
         "reproduced": sum(entry.reproduced for entry in everything),
         "audited": sum(entry.audit is not None for entry in everything),
-        "exhibits": len(museum), "stopped": sum(bool(one.stopped) for one in museum),
+        "evidence": evidence,
         "above": {view.title(standing): standing for standing in reversed(filled) if standing.above},
         "open": [standing for standing in site.index.standings if not standing.entries],
         "ranking": site.index.ranking, "learner": lines[0].name if lines else "pillar",

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.errors import DataError
 
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the site that the header of every page leads to."""
+
+    key: str  # what a page of it calls itself
+    title: str
+    path: str  # of its first page
+
+
+SECTIONS = (
+    Section("home", "Leaderboard", "index.html"), Section("entries", "Entries", "entries.html"),
+    Section("learners", "Learners", "learners.html"), Section("compare", "Compare", "compare.html"),
+    Section("data", "Data", "data.html"), Section("audits", "Audits", "audits.html"),
+)  # fmt: skip
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 

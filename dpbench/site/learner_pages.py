@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dpbench_lab.explain.explanation import Explanation
 from markupsafe import Markup
 
-from dpbench.board.folder import content_of, validate_content
 from dpbench.board.index import Entry, Standing
-from dpbench.errors import DataError, MalformedFile
-from dpbench.records.metrics import TITLES
 from dpbench.registry import Registration
 from dpbench.site import prose, text, view
 from dpbench.site.context import Site
 from dpbench.site.overall import count_data_sets, describe_distance, overall
-from dpbench.site.picture import Chart, picture
+from dpbench.site.picture import Chart
 from dpbench.site.render import Renderer
 
 MOST = 200  # entries on a learner's page
-EXPLANATIONS = "explanations"
 
 
 @dataclass(frozen=True)
@@ -46,36 +40,22 @@ class LearnerView:
         return len({standing.board.name for standing, _ in self.entries})
 
 
-def pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
-    """Yield the pages of all learners, and the list of them."""
+Charts = Callable[[str], Iterable[Chart]]  # of a learner, by its name
+
+
+def pages(site: Site, further: Sequence[Charts], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+    """Yield the pages of all learners, with further charts of each, and the list of them."""
     data_sets = count_data_sets(site.index)
     distances = {one.distance.learner: describe_distance(one, data_sets) for one in overall(site.index)}
     every = [_shown(site, name, rows, distances.get(name, "")) for name, rows in _rows(site).items()]
-    explained = explanations(site)
     for one in every:
-        yield site.learners[one.name], _page(site, one, explained, renderer)
+        shown = [chart for charts in further for chart in charts(one.name)]
+        yield site.learners[one.name], _page(site, one, shown, renderer)
     found = {one.distance.learner: one for one in overall(site.index)}
     places = {name: place for place, name in enumerate(found)}
     every.sort(key=lambda one: (one.role != "entry", places.get(one.name, len(places)), -one.firsts, one.name))
     values = {"learners": [(one, _summary(one), found.get(one.name)) for one in every], "site": site}
     yield "learners.html", renderer.page("learners", "learners.html", "learners", values)
-
-
-def explanations(site: Site) -> list[Explanation]:
-    """Return what `dpbench explain --out` wrote into the leaderboard's folder.
-
-    Raises:
-        DataError: a file there is no explanation.
-    """
-    found = []
-    for file in sorted((site.root / EXPLANATIONS).rglob("*.json")):
-        try:
-            found.append(validate_content(Explanation, content_of(file)))
-        except MalformedFile as error:
-            raise DataError(
-                f"Expected an explanation in {file}, at {error.field}: {error.said}. Make it again."
-            ) from None
-    return found
 
 
 def _rows(site: Site) -> dict[str, list[tuple[Standing, view.Row]]]:
@@ -100,7 +80,7 @@ def _summary(one: LearnerView) -> Markup:
     return next(iter(prose.paragraphs(one.registered.cls)), Markup()) if one.registered else Markup()
 
 
-def _page(site: Site, one: LearnerView, explained: Sequence[Explanation], renderer: Renderer) -> bytes:
+def _page(site: Site, one: LearnerView, charts: Sequence[Chart], renderer: Renderer) -> bytes:
     first = one.entries[0] if one.entries else None
     cls = one.registered.cls if one.registered else None
     commits = [row.entry.made.commit for _, row in one.entries if row.entry.made.commit]
@@ -113,7 +93,7 @@ def _page(site: Site, one: LearnerView, explained: Sequence[Explanation], render
         "left_out": max(len(one.entries) - MOST, 0), "plan": _guarantee(first[1].entry) if first else "",
         "command": f"dpbench run --board {first[0].board.name} --learner {text.show_string(one.name, 200)}"
         if first else "",
-        "charts": [*_explained(one.name, explained)],
+        "charts": charts,
     }  # fmt: skip
     return renderer.page("learner", site.learners[one.name], "learners", values)
 
@@ -128,26 +108,3 @@ def _guarantee(entry: Entry) -> str:
         "unit, such as a patient, where the board names one. The harness samples, clips and adds the noise, and two "
         "accountants compute ε from the plan."
     )
-
-
-def _explained(name: str, found: Sequence[Explanation]) -> Iterator[Chart]:
-    """Yield what privacy costs a learner, part by part, on each protocol that was explained."""
-    from dpbench_lab.explain.chart import figure, stairs
-
-    for number, one in enumerate(found):
-        mine = tuple(each for each in one.learners if each.learner.name == name)
-        if mine:
-            alone = one.model_copy(update={"learners": mine})
-            spec, key = one.specs[0], f"explain-{number}"
-            title = f"What each part of privacy costs: {spec.dataset.name}, {spec.extractor.names}"
-            rows = tuple(
-                (each.learner.name, text.budget(each.epsilon), stage, f"{after - before:+.2f}")
-                for each in mine
-                for stage, before, after in stairs(each)
-            )
-            drawn = picture(functools.partial(figure, alone, titled=False), key, f"{title}. The table has the numbers.")
-            note = (
-                f"{TITLES[one.metric]} gained when noise, clipping and other limits are removed one after another. "
-                "Only the private run has a guarantee."
-            )
-            yield Chart(key, title, note, drawn, ("Learner", "ε", "Removed", "points"), rows)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from dpbench.board.export import table
 from dpbench.board.index import Standing
-from dpbench.site import component_pages, evidence_pages, learner_pages, view
+from dpbench.site import component_pages, learner_pages, view
+from dpbench.site.audits_page import audits_page
 from dpbench.site.board_page import board_page
 from dpbench.site.citations import citations_page
 from dpbench.site.compare_page import compare_page
 from dpbench.site.context import Site
 from dpbench.site.entries_page import entries_page
+from dpbench.site.extras import Extras
 from dpbench.site.home_page import further_maps, home, maps
 from dpbench.site.lines import epsilon_charts
 from dpbench.site.picture import Chart
@@ -20,21 +22,18 @@ from dpbench.site.preview import board_preview, map_preview
 from dpbench.site.render import PREVIEW, STATIC, Renderer, renderer, static, stylesheet
 
 
-def write(site: Site, folder: Path) -> None:
+def write(site: Site, extras: Extras, folder: Path) -> None:
     """Write them into `folder`."""
-    for path, content in _files(site):
+    for path, content in _files(site, extras):
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
 
 
-def _files(site: Site) -> Iterator[tuple[str, bytes]]:
-    from dpbench_lab.claims.page import claims_page
-    from dpbench_lab.figures import page as figure_page
-
-    shared = renderer(site.settings)
+def _files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
+    shared = renderer(site.settings, extras.packages)
     found = maps(site)
-    yield "index.html", home(site, found, shared)
+    yield "index.html", home(site, found, [sentence() for sentence in extras.evidence], shared)
     yield from further_maps(found, shared)
     yield "entries.html", entries_page(site, found, shared)
     yield "entries.csv", table(site.index).encode("utf-8", "replace")
@@ -42,14 +41,13 @@ def _files(site: Site) -> Iterator[tuple[str, bytes]]:
         against = epsilon_charts(family, site.looks)
         for standing in family:
             yield from _board(site, standing, against, shared)
-    yield from learner_pages.pages(site, shared)
+    yield from learner_pages.pages(site, [charts(site) for charts in extras.charts], shared)
     yield from component_pages.pages(site, shared)
-    yield from figure_page.pages(site, shared)
     yield "compare.html", compare_page(site, shared)
     yield "cite.html", citations_page(site, shared)
-    yield "claims.html", claims_page(site, shared)
-    yield "audits.html", evidence_pages.audits_page(site, shared)
-    yield "museum.html", evidence_pages.museum_page(shared)
+    yield "audits.html", audits_page(site, shared)
+    for page in extras.pages:
+        yield from page.files(site, shared)
     yield "404.html", shared.lost()
     yield "leaderboard.json", site.index.model_dump_json(indent=1).encode() + b"\n"
     yield PREVIEW, map_preview(found[0] if found else None)

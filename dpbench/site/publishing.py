@@ -14,6 +14,7 @@ from dpbench.records.board import board_files
 from dpbench.records.packed import read_record
 from dpbench.registry import Registry
 from dpbench.site import build_site, github_pages, upload
+from dpbench.site.extras import NOTHING, Extras
 from dpbench.site.layout import source
 from dpbench.site.readme import card
 
@@ -21,7 +22,13 @@ HUB = "hf:"
 
 
 def publish(
-    target: str, root: Path, plugins: Registry, docs: Callable[[Path], None] | None = None, *, dry_run: bool = False
+    target: str,
+    root: Path,
+    plugins: Registry,
+    docs: Callable[[Path], None] | None = None,
+    *,
+    extras: Extras = NOTHING,
+    dry_run: bool = False,
 ) -> list[str]:
     """Upload the data of the leaderboard `root` to `hf:OWNER/NAME`, or put its site into a folder (until 0.4).
 
@@ -46,7 +53,7 @@ def publish(
                 (made / path).parent.mkdir(parents=True, exist_ok=True)
                 (made / path).write_bytes(content)
             return upload.upload(target.removeprefix(HUB), made, dry_run=dry_run)
-        build_site(index, root, made, plugins, docs)
+        build_site(index, root, made, plugins, docs, extras)
         return github_pages.put(made, Path(target), dry_run=dry_run)
 
 

@@ -42,7 +42,7 @@ class Renderer:
         address = self.settings.address
         shared = {
             "root": "../" * path.count("/"), "here": here, "policy": POLICY, "settings": self.settings,
-            "docs": self.settings.docs, "repository": self.settings.repository,
+            "docs": self.settings.docs, "repository": self.settings.repository, "sections": self.settings.sections,
             "canonical": address and f"{address}{'' if path == 'index.html' else path}", "preview": preview,
         }  # fmt: skip
         rendered = self.environment.get_template(f"{template}.html.jinja").render({**shared, **values})
@@ -57,17 +57,19 @@ class Renderer:
         return self.environment.get_template("404.html.jinja").render(values).encode()
 
 
-def renderer(settings: Settings) -> Renderer:
-    """Return a renderer with every template's words and filters."""
-    return Renderer(_environment(), settings)
+def renderer(settings: Settings, packages: tuple[str, ...] = ()) -> Renderer:
+    """Return a renderer with every template's words and filters; further templates lie in `packages`."""
+    return Renderer(_environment(packages), settings)
 
 
 @cache
-def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def _environment(packages: tuple[str, ...]) -> Environment:
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    own = PackageLoader("dpbench.site", "templates")
 
     environment = Environment(
-        loader=PackageLoader("dpbench.site", "templates"),
+        loader=ChoiceLoader([own, *(PackageLoader(package, ".") for package in packages)]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=text.finalize,
@@ -75,7 +77,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update({**text.FILTERS, "label_guard": words.label_guard})
+    environment.filters.update(text.FILTERS)
     environment.globals.update(
         chosen=words.CHOSEN,
         trust=words.TRUST,
@@ -83,7 +85,6 @@ def _environment() -> Environment:
         describe_trust=words.describe_trust,
         rng=words.RNG,
         describe_model=words.describe_model,
-        guarded=words.GUARDED,
         selection=words.SELECTION,
         metric_name=view.metric_name,
         uncorrected=view.uncorrected,

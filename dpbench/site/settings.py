@@ -17,6 +17,7 @@ from typing import Self
 from dpbench.board.index import Index
 from dpbench.errors import SpecError
 from dpbench.records.provenance import HARNESS
+from dpbench.site.layout import SECTIONS, Section
 
 ADDRESS, REPOSITORY, EPOCH = "DPBENCH_ADDRESS", "DPBENCH_REPOSITORY", "SOURCE_DATE_EPOCH"
 LABELS = ("repository", "source", "source code", "code")
@@ -32,10 +33,11 @@ class Settings:
     date: str  # YYYY-MM-DD
     version: str  # of dpbench
     docs: bool = False  # the documentation is part of the site
+    sections: tuple[Section, ...] = SECTIONS  # where the header leads
 
     @classmethod
-    def read(cls, index: Index, *, docs: bool = False) -> Self:
-        """Return what the environment and the results say.
+    def read(cls, index: Index, *, docs: bool = False, further: tuple[Section, ...] = ()) -> Self:
+        """Return what the environment and the results say, with further sections of the header.
 
         Raises:
             SpecError: an address is malformed, or a time is not a number of seconds.
@@ -44,7 +46,7 @@ class Settings:
         address = _address(ADDRESS)
         return cls(
             address and f"{address}/", _address(REPOSITORY) or installed_repository(), _day() or max(dates, default=""),
-            installed_version(), docs,
+            installed_version(), docs, (*SECTIONS, *further),
         )  # fmt: skip
 
     def code(self, file: str, commit: str | None) -> str:

@@ -1,10 +1,8 @@
-"""What pages say about trust, settings, noise and guards: one sentence each."""
+"""What pages say about trust, settings and noise: one sentence each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from dpbench_lab.museum.record import Guard
 
 from dpbench.board.index import Entry, Trust
 from dpbench.records.search import SelectionRule
@@ -70,58 +68,3 @@ def describe_model(entry: Entry) -> str:
         "None to download: the noise comes from published seeds, so anyone could subtract it from the model. For a "
         "model that you may publish, add --secure-rng --models to the command below."
     )
-
-
-GUARDED: Mapping[Guard, tuple[str, str]] = {
-    "cannot be written": (
-        "The interface has no way to write it",
-        "The curator offers no call for these bugs: the code fails with an error before it reads a private row.",
-    ),
-    "changes nothing": (
-        "The harness makes it harmless",
-        "The code runs, but the harness clips and sums by itself, so the guarantee holds anyway.",
-    ),
-    "while running": (
-        "Stopped while the learner runs",
-        "The harness checks row functions at random moments and stops a run that breaks the rules.",
-    ),
-    "dpbench check": (
-        "Caught by dpbench check",
-        "These bugs show only when a learner runs several times; the command does that.",
-    ),
-    "audit: sensitivity": (
-        "Caught by the audit: sensitivity",
-        "The audit measures how far one row moves a sum and compares it with the clip.",
-    ),
-    "audit: noise": (
-        "Caught by the audit: noise",
-        "The audit measures the size and the independence of the noise.",
-    ),
-    "audit: attack": (
-        "Caught by the audit: attack",
-        "The audit plants examples and counts how often an attacker detects them.",
-    ),
-    "second accountant": (
-        "Caught by the second accountant",
-        "A second, independent accountant computes ε from the same plan and disagrees.",
-    ),
-    "board": (
-        "Refused by the board",
-        "The run works, but its result breaks a rule of the leaderboard.",
-    ),
-}
-"""What each guard of the museum is called as a heading, and how it works."""
-
-
-def label_guard(guard: Guard) -> str:
-    """Return a guard as a noun within a sentence."""
-    return GUARD_NOUNS[guard]
-
-
-GUARD_NOUNS: Mapping[Guard, str] = {
-    "cannot be written": "the interface, which has no such call", "changes nothing": "the harness, which ignores it",
-    "while running": "the checks while a learner runs", "dpbench check": "`dpbench check`",
-    "audit: sensitivity": "the audit of sensitivity", "audit: noise": "the audit of noise",
-    "audit: attack": "the attack of the audit", "second accountant": "the second accountant",
-    "board": "the checks of the board",
-}  # fmt: skip

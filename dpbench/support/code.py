@@ -18,14 +18,11 @@ HOOKS = ("dpbench_datasets", "dpbench_extractors", "dpbench_learners")
 INIT = "__init__.py"
 NOTHING = ""
 """The digest of no modules."""
-STRANGERS = "dpbench_lab.museum.exhibits"
-"""The one part of dpbench that is no part of dpbench: privacy bugs, written and treated as anybody's plugin."""
 
 
 def package_of(module: object) -> str:
-    """Return the package that a module, given by its name, belongs to; exhibits of the museum belong to a stranger."""
-    name = str(module)
-    return STRANGERS if name.startswith(STRANGERS) else name.partition(".")[0]
+    """Return the package that a module, given by its name, belongs to."""
+    return str(module).partition(".")[0]
 
 
 def plugin_of(module: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
@@ -85,6 +85,7 @@ def misfit(error: ValidationError) -> Misfit:
 WORDS: Mapping[str, str] = {
     "int": "a whole number", "float": "a number", "bool": "true or false", "string": "text",
     "dict": "a table", "model": "a table", "dataclass": "a table", "list": "a list", "tuple": "a list",
+    "path": "a path",
 }  # fmt: skip
 """What a value should have been, by the first word of pydantic's name of the error, such as `int_parsing`."""
 
@@ -106,16 +107,35 @@ def _plain_words(error: str, said: str) -> str:
     )
 
 
-def sentence(error: ValidationError, origin: str, models: Mapping[str, type[BaseModel]]) -> str:
+Origin = str | Callable[..., str]
+"""Who gave keys, for messages: one name for all of them, or a function of some keys; without keys, of all."""
+
+
+def name_origin(origin: Origin, *keys: str) -> str:
+    """Return who gave some keys; without keys, who gave any."""
+    return origin if isinstance(origin, str) else origin(*keys)
+
+
+def sentence(
+    error: ValidationError,
+    origin: Origin,
+    models: Mapping[str, type[BaseModel]],
+    keys: Mapping[str, str] | None = None,
+) -> str:
     """Say in one sentence what somebody's keys lack, or which of their values does not fit.
 
     Args:
         error: what pydantic raised.
-        origin: who gave the keys: a file, or the flags of a command.
+        origin: who gave the keys: a file, the flags of a command, or what names it by key.
         models: by name, the tables that the keys may hold; the whole is "".
+        keys: by field, what its user calls it, where that is not the field's name.
     """
     found = misfit(error)
+    root, dot, rest = found.field.partition(".")
+    found = replace(found, field=f"{(keys or {}).get(root, root)}{dot}{rest}")
     table, _, key = found.field.rpartition(".")
+    whole = found.field == "file" or found.kind == "missing"
+    origin = name_origin(origin, *([] if whole else [found.field.partition(".")[0]]))
     owner = f"{table} in {origin}" if table else origin
     model = models.get(table.partition(".")[0], models[""])
     if found.kind == "unknown":
@@ -124,7 +144,7 @@ def sentence(error: ValidationError, origin: str, models: Mapping[str, type[Base
         field = model.model_fields.get(key)
         meaning = field.description if field else None
         return f"Expected {found.field!r} in {origin}" + (
-            f": {meaning}." if meaning else ". It has no default; please set it."
+            f": {meaning[:1].lower()}{meaning[1:]}." if meaning else ". It has no default; please set it."
         )
     if found.field == "file":
         return f"Expected values that fit together in {origin}: {found.said}."

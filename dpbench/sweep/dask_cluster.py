@@ -87,8 +87,7 @@ def outcomes(
     """
     address, pending = client.scheduler.address, {}
     for cell in cells:
-        spec = cell.spec.request
-        pending[client.submit(work, spec, device, threads, pure=False)] = cell
+        pending[client.submit(work, cell.request, device, threads, pure=False)] = cell
     completed = as_completed(list(pending), loop=client.loop)  # type: ignore[no-untyped-call]
     while pending:
         batch = completed.next_batch(block=False)  # type: ignore[no-untyped-call]

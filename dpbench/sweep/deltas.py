@@ -14,7 +14,6 @@ from dpbench.data.units import check_units
 from dpbench.errors import DpbenchError
 from dpbench.harness.cutting import count_private_units
 from dpbench.harness.delta import default_delta
-from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import ResolvedSpec, resolve
 from dpbench.support.plugin_calls import call_plugin
@@ -49,13 +48,9 @@ def _settle_delta(cell: Cell, plugins: Registry, splits: dict[str, Splits | None
         units = count_private_units(found, len(resolved.parts.dataset.classes), resolved.spec.split_rule)
     except DpbenchError:
         return cell  # a cell that runs says why
-    return dataclasses.replace(
-        cell, spec=_with_delta(cell.spec, units), digest=_with_delta(resolved.spec, units).digest
-    )
-
-
-def _with_delta(spec: Spec, units: int) -> Spec:
-    return spec.model_copy(update={"delta": default_delta(units)})
+    delta = default_delta(units)
+    spec = cell.spec.with_default("delta", delta, given=True)
+    return dataclasses.replace(cell, spec=spec, digest=resolved.with_delta(delta).spec.digest)
 
 
 def _open_splits(resolved: ResolvedSpec, fetch: bool) -> Splits | None:

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +46,7 @@ from dpbench.analysis.plots import Plot
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.protocol import CONCAT, PIXELS, Component, Protocol
 from dpbench.records.result import result_name
-from dpbench.records.spec import COMPONENTS, Spec, make_spec, with_pixels
+from dpbench.records.spec import COMPONENTS, Spec, fill_extractor, make_spec, names_extractor
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
 from dpbench.support.messages import unknown_name
@@ -76,6 +76,11 @@ class Cell:
     digest: str  # of the spec with every option filled in
     values: Mapping[str, Any]  # axis -> value
     numbers: Mapping[str, float] = field(default_factory=dict, compare=False)  # of the spec, options as `dataset.n`
+
+    @property
+    def request(self) -> str:
+        """JSON of the spec for a worker: keys that nobody gave are left out, as the data decides some of them."""
+        return self.spec.model_dump_json(exclude_unset=True)
 
     @property
     def file_name(self) -> str:
@@ -113,13 +118,8 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
     fixed = _flat(written.fixed, f"[fixed] of {origin}")
     shared = _axes(written.grid, f"[grid] of {origin}")
     products = [_axes(one, f"[[grids]] of {origin}") for one in written.grids] or [{}]
-    if isinstance(definition, Path) and not (_names_extractor(fixed) or _names_extractor(shared)):
-        silent = [not _names_extractor(own) for own in products]
-        if all(silent):
-            fixed = with_pixels(fixed, origin)
-        elif any(silent):
-            pixels = {key: [value] for key, value in with_pixels({}, origin).items()}
-            products = [{**own, **(pixels if alone else {})} for own, alone in zip(products, silent, strict=True)]
+    if isinstance(definition, Path):
+        fixed, products = _fill_extractors(fixed, shared, products, origin)
     if not any([shared, *products]):
         raise SpecError(f"Expected an axis in [grid] or [[grids]] of {origin}, such as epsilon = [0.5, 1.0]; got none.")
     total = sum(math.prod(map(len, [*shared.values(), *one.values()])) for one in products)
@@ -146,8 +146,15 @@ def _checked(content: Mapping[str, Any], origin: str) -> SweepFile:
         raise SpecError(sentence(error, origin, {"": SweepFile, "plot": Plot})) from None
 
 
-def _names_extractor(keys: Iterable[str]) -> bool:
-    return any(key.partition(".")[0] == "extractor" for key in keys)
+def _fill_extractors(
+    fixed: dict[str, Any], shared: Mapping[str, Any], products: list[dict[str, list[Any]]], origin: str
+) -> tuple[dict[str, Any], list[dict[str, list[Any]]]]:
+    """Return fixed keys and products, each with an extractor; where all of them lack one, it is a fixed key."""
+    silent = [not names_extractor([*fixed, *shared, *own]) for own in products]
+    if all(silent):
+        return fill_extractor(fixed, origin), products
+    filled = {key: [value] for key, value in fill_extractor({}, origin).items()} if any(silent) else {}
+    return fixed, [{**own, **(filled if alone else {})} for own, alone in zip(products, silent, strict=True)]
 
 
 def _flat(table: Mapping[str, Any], origin: str) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class LocalPool:
                 for attempt in range(MAX_TRIES):
                     worker = worker or self._started(index, shared)
                     try:
-                        shared.outcomes.put(Outcome.of(cell, worker.ask(cell.spec.request)))
+                        shared.outcomes.put(Outcome.of(cell, worker.ask(cell.request)))
                         break
                     except WorkerDied:
                         if shared.ended:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,5 +13,6 @@ for file in help_texts.FOLDER.glob("*.txt"):
 for name, text in help_texts.help_texts().items():
     (help_texts.FOLDER / f"{name}.txt").write_text(text, encoding="utf-8")
 for kept, say in ((transcript.REFUSALS, transcript.refusals), (transcript.COMMANDS, transcript.commands)):
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, TemporaryDirectory() as cache:
+        os.environ["DPBENCH_CACHE"] = cache
         kept.write_text(say(Path(folder)), encoding="utf-8")

@@ -14,9 +14,8 @@ COLOURED = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "TER
 """Variables by which typer and rich would draw colours, or another width, into a pipe."""
 CODE = """
 import contextlib, io, json
-import typer
 from dpbench.cli import main
-from dpbench.cli.program import app
+from dpbench.main import root_command
 
 def paths(command, words=()):
     yield words
@@ -24,7 +23,7 @@ def paths(command, words=()):
         yield from paths(sub, (*words, name))
 
 texts = {}
-for words in paths(typer.main.get_command(app)):
+for words in paths(root_command()):
     with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
         main([*words, "--help"])
     texts["-".join(words) or "dpbench"] = shown.getvalue()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, edit
 
-GLUE = "test_around_the_core.py::test_"
+GLUE = "harness/test_around_the_core.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -15,7 +15,7 @@ MUTANTS = (
     Mutant(
         "a learner that reads the data itself", "what it reads has no noise", "fit.py",
         edit(", prepared.images.files.refused():", ":"),
-        ("test_private_files.py::test_what_a_dataset_reads_as_it_loads_no_fit_may_read",), "harness",
+        ("harness/test_private_files.py::test_what_a_dataset_reads_as_it_loads_no_fit_may_read",), "harness",
     ),
     Mutant(
         "identity without the data", "runs on two datasets share noise, and subtract", "identity.py",

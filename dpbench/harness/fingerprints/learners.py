@@ -30,7 +30,7 @@ from dpbench.registry import Registry
 EPSILONS = (2.0, math.inf)
 DELTA = 1e-5
 KEPT = 12  # test examples whose scores are kept; of all of them the labels are
-IDENTITY = "a fingerprint"  # what noise is derived from, beside the seed
+IDENTITY, SEED = "a fingerprint", 0  # what noise is derived from
 DIGITS = 4  # of sigma
 CHOICES: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
     "600 features": ((600,), 10, 1_500, 600),
@@ -87,14 +87,16 @@ def fit_fixed(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint:
     Raises:
         DpbenchError: the learner cannot plan for the task, fails, or asks for what it did not plan.
     """
-    budget, who = Budget(epsilon, DELTA), f"learner {learner.name!r}"
-    learner = learner.settle(fixed.task, budget)
-    plan = check_plan(learner.plan(fixed.task, budget), who)
-    given = FitInput(
-        learner, lambda _: who, fixed.private, fixed.task, select_public(fixed.public, learner), plan,
-        _sigma(plan, budget), Randomness.research(0, IDENTITY),
-    )  # fmt: skip
-    return FitPrint.of(predict_isolated(fit_once(given), fixed.test), KEPT)
+    budget = Budget(epsilon, DELTA)
+
+    def who(doing: str) -> str:
+        return f"{doing} of learner {learner.name!r}"
+
+    settled = learner.settle(fixed.task, budget)
+    plan = check_plan(settled.plan(fixed.task, budget), who("plan"))
+    public, randomness = select_public(fixed.public, settled), Randomness.research(SEED, IDENTITY)
+    fitted = fit_once(FitInput(settled, who, fixed.private, fixed.task, public, plan, _sigma(plan, budget), randomness))
+    return FitPrint.of(predict_isolated(fitted, fixed.test), KEPT)
 
 
 def _sigma(plan: tuple[Planned, ...], budget: Budget) -> float:

@@ -13,9 +13,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import flags
-from dpbench.cli.request import split_numbers
+from dpbench.cli.given import Given
+from dpbench.cli.output import Json
+from dpbench.cli.takes import takes
 from dpbench.errors import SpecError
+from dpbench.records.place import Place
+from dpbench.records.protocol import Component, Protocol, SplitRule
 
 if TYPE_CHECKING:
     from dpbench_lab.advise.advice import Advice, AtEpsilon
@@ -25,43 +28,33 @@ LEAST = 10  # labelled public images, for five folds
 MOST = 20  # epsilons
 
 
+@takes(
+    Protocol, Place,
+    several=("epsilon",), only=("epsilon", "extractor", "delta", "public_fraction", "split_seed", "device"),
+)  # fmt: skip
 def advise(
     folder: Annotated[Path, typer.Argument(help="Folder of images, laid out as FOLDER/train/CLASS/IMAGE.")],
-    epsilon: Annotated[
-        list[str] | None, typer.Option("--epsilon", help="Target epsilon, or several: 0.5,1,4. \\[default: 1]")
-    ] = None,
-    extractor: flags.Extractor = None,
     accuracy: Annotated[
         float | None, typer.Option(help="Also find the smallest epsilon for this accuracy, like 0.9.")
     ] = None,
     labels: Annotated[
         bool, typer.Option("--public-labels/--no-public-labels", help="Read the labels of public images, or do not.")
     ] = True,
-    delta: flags.Delta = None,
-    public_fraction: Annotated[float, typer.Option(help="Share of the training images to treat as public.")] = 0.1,
-    split_seed: Annotated[int, typer.Option(help="Seed of the public/private split.")] = 0,
-    device: flags.Device = "auto",
-    as_json: flags.Json = False,
+    *,
+    given: Given,
+    as_json: Json = False,
 ) -> None:
     """Predict what each learner will score on your images, from the public ones alone. No private image is opened."""
-    from dpbench.records.protocol import ACCOUNTABLE, AUTO, SMALLEST_DELTA, Component, SplitRule
-
-    epsilons = split_numbers(epsilon, "--epsilon") or [1.0]
-    low, high = ACCOUNTABLE
-    for one in epsilons:
-        if not low <= one <= high:
-            raise SpecError(f"Expected --epsilon {one:g} to be from {low:g} to {high:g}.")
-    if len(set(epsilons)) < len(epsilons) or len(epsilons) > MOST:
-        raise SpecError(f"Expected up to {MOST} different values of --epsilon, got {len(epsilons)}.")
-    given = None if delta in {None, AUTO} else _one_number(str(delta), "--delta")
-    if given is not None and not SMALLEST_DELTA <= given < 1:
-        raise SpecError(f"Expected --delta {given:g} to be from {SMALLEST_DELTA:g} to 1.")
-    if not 0 < public_fraction < 1:
-        raise SpecError(
-            f"Expected --public-fraction {public_fraction:g} to be between 0 and 1: advice needs public images."
-        )
-    if split_seed < 0:
-        raise SpecError(f"Expected --split-seed {split_seed} to be at least 0.")
+    own = Component(name="imagefolder", options={"path": str(folder)})
+    fixed = {"dataset": own, "learner": "public-only"}
+    asked = [given.spec(changes={**fixed, "epsilon": one}) for one in given.axes["epsilon"] or [1.0]]
+    epsilons, spec = [one.epsilon for one in asked], asked[0]
+    if math.inf in epsilons:
+        raise SpecError("Expected --epsilon to be finite, got inf: advice is on runs with privacy.")
+    if len(epsilons) > MOST:
+        raise SpecError(f"Expected up to {MOST} values of --epsilon, got {len(epsilons)}.")
+    if not spec.public_fraction:
+        raise SpecError("Expected --public-fraction above 0: advice needs public images.")
 
     from dpbench.harness.delta import default_delta
     from dpbench.registry import load
@@ -74,28 +67,21 @@ def advise(
     check_wish(accuracy)
     plugins = load()
     plugins.report_broken()
-    own = Component(name="imagefolder", options={"path": str(folder)})
-    named = None if extractor in {None, AUTO} else Component.parse_extractor(str(extractor))
-    chosen = build(plugins, "extractor", named or default_extractor(plugins, own))
-    rule = SplitRule(public_fraction, 1.0, None, split_seed)
-    part = open_public(folder.expanduser(), rule, chosen, find_device(device), named=named is not None)
+    named = "extractor" in spec.model_fields_set
+    chosen = build(plugins, "extractor", spec.extractor if named else default_extractor(plugins, own))
+    rule, device = SplitRule(spec.public_fraction, 1.0, None, spec.split_seed), find_device(given.place.device)
+    part = open_public(folder.expanduser(), rule, chosen, device, named=named)
     if labels and len(part.y) < LEAST:
         raise SpecError(
             f"Expected at least {LEAST} labelled public images to rehearse on, got {len(part.y)}. Raise "
             "--public-fraction, or add --no-public-labels."
         )
-    found = made(part, epsilons, given or default_delta(part.private), plugins, labels=labels, wished=accuracy)
+    delta = spec.delta if "delta" in spec.model_fields_set else default_delta(part.private)
+    found = made(part, epsilons, delta, plugins, labels=labels, wished=accuracy)
     if as_json:
         print(json.dumps(dataclasses.asdict(found), indent=2))
     else:
         _show(found, folder, Console())
-
-
-def _one_number(text: str, flag: str) -> float:
-    numbers = split_numbers([text], flag)
-    if len(numbers) > 1:
-        raise SpecError(f"Expected one value of {flag}, got {text}.")
-    return numbers[0]
 
 
 def _show(found: Advice, folder: Path, console: Console) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from dpbench.cli import flags
+from dpbench.cli.output import Json
 from dpbench.errors import SpecError
 from dpbench.support.messages import unknown_name
 
@@ -29,7 +29,7 @@ def claims(
         typer.Option(help="Folder of the leaderboard; claims are in its subfolder claims/. \\[default: leaderboard]"),
     ] = None,
     write: Annotated[bool, typer.Option("--write", help="Write all verdicts to the catalogue, for the site.")] = False,
-    as_json: flags.Json = False,
+    as_json: Json = False,
 ) -> None:
     """Recompute the ε of published claims with two accountants, and report what the printed numbers support."""
     from dpbench_lab.claims.catalogue import find_catalogue, read_catalogue

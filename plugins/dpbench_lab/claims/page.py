@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.board.index import Standing
 from dpbench.site.context import Site
+from dpbench.site.extras import Page
+from dpbench.site.layout import Section
 from dpbench.site.looks import LIGHT
 from dpbench.site.picture import INK, QUIET, Chart, picture
 from dpbench.site.render import Renderer
@@ -64,8 +66,8 @@ class ClaimRow:
         return [(", ".join(fields), place) for place, fields in found.items()]
 
 
-def claims_page(site: Site, renderer: Renderer) -> bytes:
-    """Return the page; one without rows where the leaderboard has no catalogue."""
+def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+    """Yield the page; one without rows where the leaderboard has no catalogue."""
     folder = site.root / "claims"
     papers = read_catalogue(folder) if folder.is_dir() else ()
     verdicts = judge_all(papers, read_record(folder))
@@ -82,7 +84,7 @@ def claims_page(site: Site, renderer: Renderer) -> bytes:
         "rows": rows, "papers": papers, "counts": [(one, counts[one]) for one in JUDGEMENTS], "filters": FILTERS,
         "choices": choices, "charts": charts(rows, site.families),
     }  # fmt: skip
-    return renderer.page("claims", "claims.html", "claims", values)
+    yield "claims.html", renderer.page("claims", "claims.html", "claims", values)
 
 
 def charts(rows: Sequence[ClaimRow], families: Sequence[Sequence[Standing]]) -> list[Chart]:
@@ -171,3 +173,6 @@ def _draw(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]) 
     axes.set(xlabel="ε (log scale)", ylabel="accuracy (%)")
     axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
     return figure
+
+
+PAGE = Page(Section("claims", "Claims", "claims.html"), _files, "dpbench_lab.claims")

@@ -2,103 +2,78 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from dpbench.cli import flags
-from dpbench.cli.output import check_outputs, report_interrupt, write_record
-from dpbench.cli.request import split_components
+from dpbench.cli.given import Given
+from dpbench.cli.output import Json, report_interrupt
+from dpbench.cli.takes import takes
 from dpbench.errors import SpecError
 from dpbench.records.metrics import TITLES
-from dpbench.records.spec import make_spec
+from dpbench.records.place import Place
+from dpbench.records.search import TUNE, Search
+from dpbench.records.spec import Spec, make_spec
+from dpbench_lab.output import check_outputs, write_record
 
 if TYPE_CHECKING:
     from dpbench.records.result import Interval
-    from dpbench.records.spec import Spec
-    from dpbench.registry import Registry
     from dpbench_lab.explain.explanation import Explanation, Lift
 
 
+@takes(
+    Spec, Search, Place,
+    several=("learner",),
+    without=(
+        "public_labels", "secure_rng", "seeds", "selection", "tune", "space", "repeats", "repeats_shape", "search_seed",
+        "folds", "settings", "threads",
+    ),
+)  # fmt: skip
 def explain(
-    learner: flags.Learners = None,
-    board: Annotated[
-        str | None,
-        typer.Option(help="Leaderboard board (name or file) whose protocol to use; you choose only the learner."),
-    ] = None,
-    dataset: flags.Dataset = None,
-    extractor: flags.Extractor = None,
-    epsilon: flags.Epsilon = None,
-    delta: flags.Delta = None,
-    accountant: flags.Accountant = None,
-    public_fraction: flags.PublicFraction = None,
-    public_dataset: flags.PublicDataset = None,
-    train_fraction: flags.TrainFraction = None,
-    imbalance: flags.Imbalance = None,
-    unit: flags.Unit = None,
-    metric: flags.Metric = None,
-    split_seed: flags.SplitSeed = None,
-    allow_overlap: flags.AllowOverlap = None,
+    given: Given,
     seeds: Annotated[int, typer.Option(help="Number of seeds: 3 means 0 to 2.")] = 3,
     tune: Annotated[
         bool, typer.Option("--tune", help="Also show what is gained by choosing settings with public labels.")
     ] = False,
-    tries: flags.Tries = None,
-    device: flags.Device = "auto",
-    out: flags.Out = Path("dpbench-results"),
-    as_json: flags.Json = False,
+    as_json: Json = False,
     plot: Annotated[Path | None, typer.Option(help="Also draw a plot to this PNG or SVG file.")] = None,
 ) -> None:
     """Measure what noise, clipping, projection and the step limit cost, by removing them one by one; not private."""
-    names = split_components(learner, "--learner")
+    names = given.axes["learner"]
     if not names:
         raise SpecError("Expected --learner: name one, or several, like pillar,dp-sgd.")
-    if tries is not None and not tune:
+    if "tries" in given.flags and not tune:
         raise SpecError("--tries needs --tune: without --tune, nothing is searched.")
-    given = {
-        "dataset": dataset, "extractor": extractor, "epsilon": epsilon, "delta": delta, "accountant": accountant,
-        "public_fraction": public_fraction, "public_dataset": public_dataset, "train_fraction": train_fraction,
-        "imbalance": imbalance, "unit": unit, "metric": metric, "split_seed": split_seed,
-        "allow_overlap": allow_overlap,
-    }  # fmt: skip
-    values = {key: value for key, value in given.items() if value is not None}
+    if tune:
+        given = replace(given, taken=replace(given.taken, defaults={"selection": TUNE.value}))
 
     from dpbench.registry import load
     from dpbench.registry.components import resolve
 
     plugins = load()
     plugins.report_broken()
-    specs = [_spec({**values, "learner": name}, board, seeds, plugins) for name in names]
+    asked = [given.spec(plugins, {"learner": name, "search": None}) for name in names]
+    specs = [make_spec({**spec.given, "seeds": seeds}, given.origin) for spec in asked]
     for spec in specs:
         resolve(spec, plugins).check_data()
-    check_outputs(out, plot)
+    check_outputs(given.place.out, plot)
 
     from dpbench.harness.session import open_session
     from dpbench_lab.explain.chart import write_plot
     from dpbench_lab.explain.ladder import explain as take_apart
 
-    search = {"rule": "public-validation", **({} if tries is None else {"tries": tries})}
-    tuned = [make_spec({**spec.given, "search": search}, "dpbench explain") for spec in specs if tune]
+    tuned = [make_spec({**spec.given, "search": given.keys["search"]}, given.origin) for spec in specs if tune]
     with report_interrupt("Extracted features are kept; repeat the command to continue."):
-        found = take_apart(specs, open_session(device, plugins=plugins), tuned)
-    files = write_record(found, out, plot, write_plot)
+        found = take_apart(specs, open_session(given.place.device, plugins=plugins), tuned)
+    files = write_record(found, given.place.out, plot, write_plot)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
         _show(found, files, Console())
-
-
-def _spec(values: dict[str, Any], board: str | None, seeds: int, plugins: Registry) -> Spec:
-    origin = "the flags of dpbench explain"
-    if board is None:
-        return make_spec({**values, "seeds": seeds}, origin)
-    from dpbench.records.board import find_board
-    from dpbench.registry.boards import entry_spec
-
-    return make_spec({**dict(entry_spec(find_board(board), values, plugins, origin)), "seeds": seeds}, origin)
 
 
 def _show(found: Explanation, written: list[Path], console: Console) -> None:

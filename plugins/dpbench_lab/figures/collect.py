@@ -8,36 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import registry
+from dpbench.analysis.figure_data import FigureData, Series
 from dpbench.analysis.formula import evaluate
 from dpbench.analysis.plots import Plot, Position, matches_through, position
-from dpbench.analysis.tables import Table
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.records.result import Interval, Result
 from dpbench.registry import Registry
 from dpbench.sweep import overview, ready_made_sweeps
 from dpbench_lab.figures import literature
-from dpbench_lab.figures.literature import Series
-
-PANELS = 24  # of a figure of tables
-
-
-@dataclass(frozen=True)
-class FigureData:
-    """Everything that is drawn."""
-
-    name: str
-    plot: Plot
-    positions: tuple[Position, ...]  # of all cells, in the grid's order
-    measured: Mapping[Position, Interval]  # of the cells that have a result, in the grid's order
-    seeds: tuple[int, ...]  # how many each result has
-    bound: Mapping[Position, float]  # a theorem's rate times the constant that was fitted at one cell
-    fitted: Position | None  # that cell's, if it has a result
-    series: Sequence[Series]
-
-    @property
-    def missing(self) -> int:
-        """How many cells have no result."""
-        return len(self.positions) - len(self.measured)
 
 
 def collect(named: Path, results: Path | None = None, plugins: Registry | None = None) -> FigureData:
@@ -68,31 +46,6 @@ def collect(named: Path, results: Path | None = None, plugins: Registry | None =
         )
     places = [Place(cell.values, cell.numbers, kept.get(cell.digest)) for cell in grid.cells]
     return assemble(grid.name, plot, places, series)
-
-
-def collect_tables(name: str, tables: Sequence[Table]) -> FigureData:
-    """Return the scores of tables against ε: a line for each row, a panel for each table.
-
-    Raises:
-        SpecError: there are more tables than a figure has room for.
-    """
-    if len(tables) > PANELS:
-        raise SpecError(
-            f"Expected results of up to {PANELS} protocols in {name}, got {len(tables)}. Draw a part of them."
-        )
-    several = len(tables) > 1
-    found = {
-        Position((table.title,) * several, row.label, epsilon): cell
-        for table in tables
-        for row in table.rows
-        for epsilon, cell in zip(table.epsilons, row.cells, strict=True)
-        if cell
-    }
-    title = name if several else tables[0].title
-    plot = Plot(x="epsilon", lines="learner", panels=("dataset",) * several, scale="log", title=title)
-    scores = {at: cell.score for at, cell in found.items()}
-    seeds = tuple(len(cell.filed.result.seeds) for cell in found.values())
-    return FigureData(name, plot, tuple(found), scores, seeds, {}, None, ())
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`dpbench plot`: results as a figure: a folder's against ε, or a sweep's beside those that papers report."""
+"""`dpbench plot`, which goes in version 0.4: `results --chart` draws a folder, `reproduce --chart` a sweep."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.results import read_intact
+from dpbench.cli.results import check_charts, read_intact, write_charts
 from dpbench.errors import SpecError
 from dpbench.sweep import ready_made_sweeps
 
 if TYPE_CHECKING:
     from dpbench.registry import Registry
-    from dpbench_lab.figures.collect import FigureData
 
 
 def plot(
@@ -29,47 +28,32 @@ def plot(
         list[Path] | None, typer.Option(help="PNG, SVG or PDF file to write; repeat for several. \\[default: NAME.png]")
     ] = None,
 ) -> None:
-    """Plot a folder of results against ε, or a sweep's results so far next to the numbers that papers report."""
-    from dpbench.support.charts import check_file
-    from dpbench.support.files import check_writable
-    from dpbench_lab.figures.draw import write_figure
-
-    for file in out or ():
-        check_file(file, "--out")
-        check_writable(file.parent)
+    """Draw results. Goes in version 0.4: use dpbench results --chart for a folder, reproduce --chart for a sweep."""
+    check_charts(out or (), "--out")
 
     from dpbench.registry import load
+    from dpbench_lab.figures.sweep_chart import write_sweep_chart
 
     plugins = load()
     plugins.report_broken()
     folder = sweep.is_dir() and str(sweep) not in ready_made_sweeps.names()
-    collected = _folder(sweep, results, plugins) if folder else _sweep(sweep, results, plugins)
-    for file in out or [Path(f"{collected.name}.png")]:
-        write_figure(collected, file)
-        print(f"Wrote {file}")
-    if not folder:
-        print(_drawn(collected, sweep, results))
+    if folder and results:
+        raise SpecError(f"--results goes with a sweep, but {sweep} is itself a folder of results. Drop --results.")
+    files = out or [Path(f"{sweep.resolve().name if folder else sweep.stem}.png")]
+    charts = " ".join(f"--chart {file}" for file in files)
+    if folder:
+        _write_folder_chart(sweep, files, plugins)
+        print("\n".join(f"Wrote {file}" for file in files))
+        instead = f"dpbench results {sweep} {charts}"
+    else:
+        print(write_sweep_chart(sweep, results, files, plugins))
+        place = f" --out {results}" if results else ""
+        instead = f"dpbench reproduce {sweep}{place} --compare-only {charts}"
+    typer.echo(f"dpbench: dpbench plot will be removed in version 0.4. Use: {instead}", err=True)
 
 
-def _folder(folder: Path, results: Path | None, plugins: Registry) -> FigureData:
+def _write_folder_chart(folder: Path, files: list[Path], plugins: Registry) -> None:
     from dpbench.analysis.tables import arrange
     from dpbench.registry.components import shorten_component
-    from dpbench_lab.figures.collect import collect_tables
 
-    if results:
-        raise SpecError(f"--results goes with a sweep, but {folder} is itself a folder of results. Drop --results.")
-    return collect_tables(folder.resolve().name, arrange(read_intact([folder]), named=shorten_component(plugins)))
-
-
-def _sweep(sweep: Path, results: Path | None, plugins: Registry) -> FigureData:
-    from dpbench_lab.figures.collect import collect
-
-    return collect(sweep, results, plugins)
-
-
-def _drawn(collected: FigureData, sweep: Path, results: Path | None) -> str:
-    total = len(collected.positions)
-    if not collected.missing:
-        return f"All {total} cells have a result."
-    command = f"dpbench sweep {sweep}" + (f" --out {results}" if results else "")
-    return f"{len(collected.measured)} of {total} cells have a result; the rest are not drawn. To run them: {command}"
+    write_charts(arrange(read_intact([folder]), named=shorten_component(plugins)), folder.resolve().name, files)

@@ -9,19 +9,23 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli import flags
-from dpbench.cli.output import check_outputs, write_record
+from dpbench.cli.given import Given
+from dpbench.cli.output import Json
+from dpbench.cli.takes import takes
+from dpbench.records.place import Place
+from dpbench.records.protocol import Protocol
+from dpbench_lab.output import check_outputs, write_record
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Inspection, Prediction, Range
 
 
+@takes(
+    Protocol, Place,
+    only=("dataset", "extractor", "public_fraction", "public_dataset", "split_seed", "device", "out"),
+)  # fmt: skip
 def inspect(
-    dataset: flags.Dataset = None,
-    extractor: flags.Extractor = None,
-    public_fraction: flags.PublicFraction = None,
-    public_dataset: flags.PublicDataset = None,
-    split_seed: flags.SplitSeed = None,
+    given: Given,
     k: Annotated[
         list[str] | None,
         typer.Option(help="Numbers of dimensions, like 10,40,200. \\[default: 10 to 800, and all]"),
@@ -35,40 +39,31 @@ def inspect(
             help="Analyse the private split instead. There is no guarantee, and the output says so.",
         ),
     ] = False,
-    device: flags.Device = "auto",
-    out: flags.Out = Path("dpbench-results"),
-    as_json: flags.Json = False,
+    as_json: Json = False,
     plot: Annotated[Path | None, typer.Option(help="Also draw a plot to this PNG or SVG file.")] = None,
 ) -> None:
     """Show whether a few dimensions of the public features are enough: spectrum, separability and margins."""
+    from dpbench.registry import load
+    from dpbench.registry.components import default_extractor
     from dpbench_lab.inspect.panels import write_plot
     from dpbench_lab.inspect.report import make_request
 
-    given = {
-        "dataset": dataset, "extractor": extractor, "public_fraction": public_fraction,
-        "public_dataset": public_dataset, "split_seed": split_seed,
-    }  # fmt: skip
-    values = {key: value for key, value in given.items() if value is not None}
-    asked = make_request(values, k or (), read_private=read_private, pairs=pairs, svm_c=svm_c)
-
-    from dpbench.records.protocol import AUTO
-    from dpbench.registry import load
-    from dpbench.registry.components import default_extractor
-
-    plugins = load()
+    plugins, place = load(), given.place
+    spec = given.spec(changes={"learner": "public-only"})
+    asked = make_request(spec, k or (), read_private=read_private, pairs=pairs, svm_c=svm_c)
     plugins.report_broken()
     plugins.find("dataset", asked.dataset.name)
-    if extractor in {None, AUTO}:
+    if "extractor" not in spec.model_fields_set:
         asked = asked.model_copy(update={"extractor": default_extractor(plugins, asked.dataset)})
     for part in asked.extractor.parts:
         plugins.find("extractor", part.name)
-    check_outputs(out, plot)
+    check_outputs(place.out, plot)
 
     from dpbench.harness.session import open_session
     from dpbench_lab.inspect.inspection import inspect as analyse
 
-    inspection = analyse(asked, open_session(device, plugins=plugins))
-    files = write_record(inspection, out, plot, write_plot)
+    inspection = analyse(asked, open_session(place.device, plugins=plugins))
+    files = write_record(inspection, place.out, plot, write_plot)
     if as_json:
         print(inspection.model_dump_json(indent=2))
     else:

@@ -14,7 +14,7 @@ from dpbench.errors import SpecError
 from dpbench.records import storage
 from dpbench.records.protocol import SMALLEST_DELTA, Component
 from dpbench.records.result import ComponentOrigin
-from dpbench.records.spec import Spec, make_spec
+from dpbench.records.spec import Spec
 from dpbench.support.files import canonical_digest
 from dpbench.support.validation import Record
 
@@ -147,10 +147,8 @@ class Inspection(Record):
         return storage.write(self, file)
 
 
-def make_request(
-    values: dict[str, Any], k: Sequence[str], *, read_private: bool, pairs: int, svm_c: float
-) -> InspectionRequest:
-    """Return what the flags ask for; `values` are keys of `Spec`, `k` holds comma-separated numbers.
+def make_request(spec: Spec, k: Sequence[str], *, read_private: bool, pairs: int, svm_c: float) -> InspectionRequest:
+    """Return what the flags ask for; `spec` says of which data, `k` holds comma-separated numbers.
 
     Raises:
         SpecError: one sentence that names the flag, what came and what was expected.
@@ -159,7 +157,6 @@ def make_request(
         raise SpecError(f"Expected --pairs {pairs} >= 1: it is the maximum number of class pairs to analyse.")
     if not (svm_c > 0 and math.isfinite(svm_c)):
         raise SpecError(f"Expected --svm-c {svm_c} to be positive and finite: it weighs errors against the margin.")
-    spec = make_spec({**values, "learner": "public-only"}, "the flags of dpbench inspect")
     return InspectionRequest(
         dataset=spec.dataset, extractor=spec.extractor, public_fraction=spec.public_fraction,
         public_dataset=spec.public_dataset, split_seed=spec.split_seed, rows="private" if read_private else "public",

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Column, Table
 
-from dpbench.cli import flags
+from dpbench.cli.output import Json
 
 if TYPE_CHECKING:
     from dpbench_lab.museum.exhibit import Exhibit
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def museum(
     name: Annotated[str | None, typer.Argument(help="Explain and run this exhibit.")] = None,
-    as_json: flags.Json = False,
+    as_json: Json = False,
 ) -> None:
     """List the exhibits and what catches each. With NAME, explain and run one; exits with 1 if nothing catches it."""
     if name is None:

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from dpbench.errors import UnknownName
 from dpbench.support.messages import unknown_name
 from dpbench.support.validation import Record
+from dpbench.sweep import ready_made_sweeps
 
 FILE = Path(__file__).parent / "catalogue.toml"
 At = dict[str, float | str]  # axis -> value, as in `figures.literature.Point`
@@ -60,6 +61,12 @@ def studies() -> tuple[Study, ...]:
     """Return the catalogue, in its order."""
     content = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return tuple(Study(**one) for one in content["study"])
+
+
+def is_other_sweep(name: str) -> bool:
+    """Return whether a name is that of no study, and of a sweep: a file, or a ready-made one."""
+    studied = name in {study.name for study in studies()}
+    return not studied and (Path(name).is_file() or name in ready_made_sweeps.names())
 
 
 def find(name: str) -> Study:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from dpbench.cli.output import report_interrupt
+from dpbench.cli.results import check_charts
 
 if TYPE_CHECKING:
     from dpbench.registry import Registry
@@ -20,7 +22,9 @@ LEADERBOARD = Path("leaderboard")
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="A table, figure or theorem. \\[default: list all]")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A table, figure or theorem; with --chart, any sweep. \\[default: list all]")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Results folder of its sweep. \\[default: dpbench-results/NAME]")
     ] = None,
@@ -33,27 +37,39 @@ def reproduce(
     compare_only: Annotated[
         bool, typer.Option("--compare-only", help="Run nothing; compare existing results.")
     ] = False,
+    chart: Annotated[
+        list[Path] | None,
+        typer.Option(help="Draw results beside the paper's numbers to a PNG, SVG or PDF file; repeatable."),
+    ] = None,
 ) -> None:
     """Reproduce a paper's table, figure or theorem as far as this machine can, and judge it. Without NAME, list all."""
     from dpbench.errors import SpecError
     from dpbench.registry import load
-    from dpbench_lab.reproduce.catalogue import find
+    from dpbench_lab.reproduce.catalogue import find, is_other_sweep
 
     if name is not None and (list_all or markdown):
         raise SpecError(f"Expected a name or --list, got both: {name} and {'--list' if list_all else '--markdown'}.")
-    if name is None and (out or workers or compare_only):
-        raise SpecError("Expected a name with --out, --workers or --compare-only. dpbench reproduce --list names all.")
+    if name is None and (out or workers or compare_only or chart):
+        raise SpecError(
+            "Expected a name with --out, --workers, --compare-only or --chart. dpbench reproduce --list names all."
+        )
     if root != LEADERBOARD and not root.is_dir():
         raise SpecError(f"--root {root} is not a leaderboard's folder.")
+    check_charts(chart or ())
     plugins = load()
     plugins.report_broken()
     if name is None:
         _list(root, plugins, markdown)
         return
+    if chart and is_other_sweep(name):
+        if not compare_only:
+            _run(name, out, workers, plugins)
+        _draw(name, out, chart, plugins)
+        return
     study = find(name)
-    if not study.sweep and (out or workers or compare_only):
+    if not study.sweep and (out or workers or compare_only or chart):
         raise SpecError(
-            f"{name} is compared with inspections in --root: it takes no --out, --workers or --compare-only."
+            f"{name} is compared with inspections in --root: it takes no --out, --workers, --compare-only or --chart."
         )
     if study.sweep and root != LEADERBOARD:
         raise SpecError(f"{name} is compared with results in --out: --root is for the list and for inspections.")
@@ -61,9 +77,11 @@ def reproduce(
     if study.sweep and not compare_only:
         _run(study.sweep, folder, workers, plugins)
     _show(_compared(study, folder if study.sweep else root, plugins))
+    if study.sweep and chart:
+        _draw(study.sweep, folder, chart, plugins)
 
 
-def _run(sweep: str, folder: Path, workers: int | None, plugins: Registry) -> None:
+def _run(sweep: str, folder: Path | None, workers: int | None, plugins: Registry) -> None:
     from dpbench import sweep as sweeps
     from dpbench.sweep import ready_made_sweeps
 
@@ -71,6 +89,12 @@ def _run(sweep: str, folder: Path, workers: int | None, plugins: Registry) -> No
         sweeps.sweep(
             ready_made_sweeps.find(Path(sweep)), folder, resources=sweeps.Resources(workers=workers), plugins=plugins
         )
+
+
+def _draw(sweep: str, folder: Path | None, files: Sequence[Path], plugins: Registry) -> None:
+    from dpbench_lab.figures.sweep_chart import write_sweep_chart
+
+    print(write_sweep_chart(Path(sweep), folder, files, plugins))
 
 
 def _compared(study: Study, folder: Path, plugins: Registry) -> Comparison:

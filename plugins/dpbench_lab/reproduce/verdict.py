@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
+from dpbench.analysis.figure_data import Point
 from dpbench.analysis.plots import axis_text
 from dpbench_lab.figures import literature
-from dpbench_lab.figures.literature import Point
 from dpbench_lab.reproduce.catalogue import At, Order, Study
 from dpbench_lab.reproduce.measurements import Measurement
 from dpbench_lab.reproduce.rates import RateReport, compare_with_rate

@@ -1,0 +1,86 @@
+"""What a figure shows: scores at their positions, and numbers that papers report to draw beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from dpbench.analysis.plots import Plot, Position
+from dpbench.analysis.tables import Table
+from dpbench.errors import SpecError
+from dpbench.records.result import Interval
+from dpbench.support.validation import Record
+
+PANELS = 24  # of a figure of tables
+
+
+class Point(Record):
+    """One number of a paper."""
+
+    at: dict[str, float | str]  # axis -> value; an x of "best" means the best x, which the paper does not name
+    percent: float = Field(ge=0, le=100)
+    above: bool = False  # the paper says "more than"
+
+
+class Series(Record):
+    """The numbers of one table, figure or sentence of a paper."""
+
+    paper: str
+    place: str  # in the paper: a table, figure or section
+    features: str
+    protocol: str
+    points: tuple[Point, ...] = Field(min_length=1)
+
+    @property
+    def label(self) -> str:
+        """Its text in a legend."""
+        above = "; ▲: more than" if any(point.above for point in self.points) else ""
+        best = {axis.rpartition(".")[2] for point in self.points for axis, value in point.at.items() if value == "best"}
+        line = "".join(f"; line: best {axis}" for axis in sorted(best))
+        return f"published: {self.paper}, {self.place} ({self.features}{above}{line})"
+
+
+@dataclass(frozen=True)
+class FigureData:
+    """Everything that is drawn."""
+
+    name: str
+    plot: Plot
+    positions: tuple[Position, ...]  # of all cells, in the grid's order
+    measured: Mapping[Position, Interval]  # of the cells that have a result, in the grid's order
+    seeds: tuple[int, ...]  # how many each result has
+    bound: Mapping[Position, float]  # a theorem's rate times the constant that was fitted at one cell
+    fitted: Position | None  # that cell's, if it has a result
+    series: Sequence[Series]
+
+    @property
+    def missing(self) -> int:
+        """How many cells have no result."""
+        return len(self.positions) - len(self.measured)
+
+
+def collect_tables(name: str, tables: Sequence[Table]) -> FigureData:
+    """Return the scores of tables against ε: a line for each row, a panel for each table.
+
+    Raises:
+        SpecError: there are more tables than a figure has room for.
+    """
+    if len(tables) > PANELS:
+        raise SpecError(
+            f"Expected results of up to {PANELS} protocols in {name}, got {len(tables)}. Draw a part of them."
+        )
+    several = len(tables) > 1
+    found = {
+        Position((table.title,) * several, row.label, epsilon): cell
+        for table in tables
+        for row in table.rows
+        for epsilon, cell in zip(table.epsilons, row.cells, strict=True)
+        if cell
+    }
+    title = name if several else tables[0].title
+    plot = Plot(x="epsilon", lines="learner", panels=("dataset",) * several, scale="log", title=title)
+    scores = {at: cell.score for at, cell in found.items()}
+    seeds = tuple(len(cell.filed.result.seeds) for cell in found.values())
+    return FigureData(name, plot, tuple(found), scores, seeds, {}, None, ())

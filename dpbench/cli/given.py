@@ -1,0 +1,335 @@
+"""What a user said of a run's settings, by flags and in a file, as the records that a run needs."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from dpbench.errors import SpecError
+from dpbench.records.place import Place
+from dpbench.records.protocol import Component
+from dpbench.records.search import NO_SEARCH, Search
+from dpbench.records.setting import Setting, option, settings
+from dpbench.records.spec import Spec, fill_extractor, make_spec
+from dpbench.support.messages import unknown_name
+from dpbench.support.untrusted import read_toml
+from dpbench.support.validation import sentence
+from dpbench.sweep.grid import AXES, definition
+
+if TYPE_CHECKING:
+    from dpbench.registry import Registry
+
+SWEEP = {"fixed", "grid", "grids", "plot"}  # what a sweep file has, and a spec has not
+R = TypeVar("R", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Which settings a command takes, and how they differ from what the records say."""
+
+    records: tuple[type[BaseModel], ...]
+    several: tuple[str, ...] = ()  # keys of which there may be several values
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # by key, where they are not those of the records
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by key, what the help tells of them
+
+    @property
+    def settings(self) -> Iterator[Setting]:
+        """The settings of all records."""
+        return (setting for record in self.records for setting in settings(record))
+
+    @property
+    def spec(self) -> type[Spec]:
+        """The class of the spec."""
+        return next((record for record in self.records if issubclass(record, Spec)), Spec)
+
+
+@dataclass(frozen=True)
+class Given:
+    """The settings that flags and a file give, and which of the two gave each.
+
+    Flags take precedence over the file, and both over the defaults of the command.
+    """
+
+    command: str
+    taken: Taken
+    flags: Mapping[str, Any]  # by key
+    file: Path | None = None
+
+    @cached_property
+    def written(self) -> Mapping[str, Any]:
+        """The keys of the file, switches resolved.
+
+        Raises:
+            SpecError: it cannot be read, it is a sweep, or a key is unknown.
+        """
+        return {} if self.file is None else self._read(self.file)
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """All that was said, by key, whoever said it: lists for keys of which there may be several values."""
+        return {**self.written, **self.flags}
+
+    @cached_property
+    def axes(self) -> Mapping[str, list[Any]]:
+        """The values of each key of which there may be several.
+
+        Raises:
+            SpecError: a value that is none, or that stands twice.
+        """
+        return {
+            setting.key: [*_axis(setting, self.flags.get(setting.key), self.written.get(setting.key))]
+            for setting in self.taken.settings
+            if setting.key in self.taken.several
+        }
+
+    @property
+    def lists(self) -> Mapping[str, list[Any]]:
+        """The axes with more than one value, in the order in which cells run."""
+        return {key: self.axes[key] for key in AXES if len(self.axes.get(key, ())) > 1}
+
+    @property
+    def place(self) -> Place:
+        """Where the run takes place.
+
+        Raises:
+            SpecError: a value does not fit.
+        """
+        return self._checked(Place)
+
+    @cached_property
+    def keys(self) -> Mapping[str, Any]:
+        """The keys of a spec, apart from axes with several values.
+
+        Raises:
+            SpecError: search settings without a search, or one that does not fit.
+        """
+        names = {setting.name for setting in settings(self.taken.spec)}
+        single = {key: values[0] for key, values in self.axes.items() if values and key not in self.lists}
+        said = {key: value for key, value in self.values.items() if key in names - {*self.taken.several}}
+        search = self._search()
+        return {**said, **single, **({} if search is None else {"search": search})}
+
+    def spec(self, plugins: Registry | None = None, changes: Mapping[str, Any] | None = None) -> Spec:
+        """Return the spec of one run, on a board where one is named; `changes` go before what was said.
+
+        Args:
+            plugins: those that are installed, if they are loaded already.
+            changes: keys of a spec.
+
+        Raises:
+            SpecError: the values do not fit, or are the board's to set.
+        """
+        keys = {**self.keys, **(changes or {})}
+        if self.place.board is None:
+            return make_spec(keys, self.origin, self.taken.spec)
+        from dpbench.records.board import find_board
+        from dpbench.registry import load
+        from dpbench.registry.boards import entry_spec
+
+        plugins = plugins or load()
+        spec = entry_spec(find_board(self.place.board), keys, plugins, self.origin)
+        _warn_of_changes(plugins.find("learner", spec.learner.name).distribution)
+        return spec
+
+    def sweep(self, plugins: Registry) -> dict[str, Any]:
+        """Return the definition of a sweep over every combination.
+
+        Raises:
+            SpecError: a board does not take one of several learners, or values that are the board's to set.
+        """
+        if self.place.board is None:
+            return definition(self.keys, self.lists, plugins)
+        from dpbench.records.board import find_board
+
+        others = {key: values[0] for key, values in self.lists.items() if key != "learner"}  # the board's to fix
+        for learner in self.axes["learner"]:
+            self.spec(plugins, {**others, "learner": learner})
+        return definition({**find_board(self.place.board).protocol, **self.keys}, self.lists, plugins)
+
+    def origin(self, *keys: str) -> str:
+        """Say who gave some keys of a spec, or any key, for messages."""
+        flags = f"the flags of dpbench {self.command}"
+        if self.file is None:
+            return flags
+        said = [*self._keys_in(self.flags, *keys)], [*self._keys_in(self.written, *keys)]
+        if keys and not all(said):
+            return flags if said[0] else str(self.file)
+        return f"{self.file} and flags"
+
+    def refuse(self, keys: Sequence[str], why: str) -> None:
+        """Refuse keys that a file may have for other commands.
+
+        Raises:
+            SpecError: the file has one of them.
+        """
+        for key in keys:
+            if key in self.written:
+                raise SpecError(f"Expected no {key} in {self.file}: {why}.")
+
+    def _keys_in(self, said: Mapping[str, Any], *keys: str) -> Iterator[str]:
+        """Yield which keys of a spec somebody said, those of its search by any of them."""
+        searched = {"search", *(setting.key for setting in settings(Search))}
+        for key in keys:
+            yield from said.keys() & (searched if key == "search" else {key})
+
+    def _read(self, file: Path) -> dict[str, Any]:
+        values = read_toml(file, "spec")
+        if SWEEP & values.keys():
+            raise SpecError(
+                f"Expected the spec of one {_NOUNS.get(self.command, self.command)} in {file}, got a sweep. Run it "
+                f"with: dpbench sweep {file}"
+            )
+        found = [setting for record in (self.taken.spec, Search, Place) for setting in settings(record)]
+        switches = [setting for setting in found if setting.flag.switch]
+        known = {*self.taken.spec.model_fields, *(one.key for one in found), *(_switch(one) for one in switches)}
+        for name in values:
+            if name not in known:
+                raise SpecError(unknown_name("key", name, known, str(file)))
+        for setting in switches:
+            values = resolve_switch(setting, values, str(file))
+        named = self.flags.keys() & {"extractor", "board"} or "board" in values
+        return values if named else fill_extractor(values, str(file))
+
+    def _search(self) -> dict[str, Any] | None:
+        """Return the keys of the search, None without one: those said one by one go before those of a table."""
+        table = self.written.get("search")
+        if table is not None and not isinstance(table, Mapping):
+            raise SpecError(f"Expected search as a table, like search = {{rule = 'public-validation'}}, got {table!r}.")
+        by_key = {setting.key: setting for setting in settings(Search)}
+        rule = next(setting for setting in by_key.values() if setting.flag.none)
+        self._check_choice(rule)
+        off = self.values.get(rule.key) == rule.flag.none  # which drops what a file says of a search
+        said = {key: value for key, value in self.flags.items() if key != rule.key} if off else self.values
+        found = {setting.name: said[key] for key, setting in by_key.items() if key in said}
+        first = {
+            setting.name: self.taken.defaults[key] for key, setting in by_key.items() if key in self.taken.defaults
+        }
+        if off or not (first or table is not None or rule.name in found):
+            if found:
+                names = ", ".join(setting.option for setting in by_key.values() if setting.name in found)
+                raise SpecError(f"Use {names} with --tune or --selection: without either, nothing is searched.")
+            return None
+        self._checked(Search)
+        return {**first, **(table or {}), **found}
+
+    def _check_choice(self, rule: Setting) -> None:
+        value = self.values.get(rule.key)
+        if value is not None and value not in rule.choices:
+            hint = f" {NO_SEARCH[value]}" if value in NO_SEARCH else ""
+            raise SpecError(f"Expected {rule.option} {value} to be one of {', '.join(rule.choices)}.{hint}")
+
+    def _checked(self, record: type[R]) -> R:
+        """Return the record of what was said; messages name keys as they were said."""
+        found = {setting.name: setting for setting in settings(record)}
+        said = {one.name: self.values[one.key] for one in found.values() if one.key in self.values}
+        try:
+            return record(**said)
+        except ValidationError as error:
+            keys = {name: setting.key for name, setting in found.items()}
+            raise SpecError(sentence(error, self.origin, {"": record}, keys)) from None
+
+
+_NOUNS = {"tune": "search"}
+"""What a command makes, where its own name does not say it."""
+
+
+def resolve_switch(setting: Setting, values: Mapping[str, Any], file: str = "") -> dict[str, Any]:
+    """Return values with the value that a switch stands for in its place; `file` is where they are from, if from one.
+
+    Raises:
+        SpecError: the switch is given beside a value of its setting, or is neither true nor false.
+    """
+    switch, values = setting.flag.switch, dict(values)
+    if switch is None or (on := values.pop(switch.key, None)) is None:
+        return values
+    if not isinstance(on, bool):
+        raise SpecError(f"{switch.key}={on!r} in {file} does not fit: expected true or false.")
+    if on and values.get(setting.key) is not None:
+        one, other = (switch.key, setting.key) if file else (option(switch.key), setting.option)
+        raise SpecError(f"{one} means {other} {switch.value}: use only one of them.")
+    return {**values, setting.key: switch.value} if on else values
+
+
+def _switch(setting: Setting) -> str:
+    return setting.flag.switch.key if setting.flag.switch else ""
+
+
+def _warn_of_changes(distribution: str) -> None:
+    """Say before a run of hours what `dpbench leaderboard add` would refuse after it."""
+    from dpbench.records.provenance import HARNESS, read_tree, source_of
+
+    own = distribution == HARNESS
+    dirty = read_tree()[1] if own else (source_of(distribution) or {}).get("dirty")
+    if dirty:
+        whose = "dpbench's tree" if own else f"The tree of {distribution}"
+        print(f"dpbench: {whose} has uncommitted changes, so no board will accept the result.", file=sys.stderr)
+
+
+def _axis(setting: Setting, texts: Sequence[str] | None, written: Any) -> Iterator[Any]:
+    """Yield the values of a setting: those of flags, or else those that a file gives, one or several."""
+    if texts:
+        split = split_components if Component in setting.types else split_numbers
+        values: Sequence[Any] = split(texts, setting.option)
+    else:
+        values = written if isinstance(written, list) else [] if written is None else [written]
+    for value in values:
+        if values.count(value) > 1:
+            raise SpecError(f"Expected each value of {setting.option} once, got {value} twice.")
+        yield value
+
+
+def split_components(texts: Sequence[str], flag: str) -> list[str]:
+    """Return the components that flags name, each of which may hold several, separated by commas.
+
+    A part with `key=value` alone is one more option of the component before it.
+
+    >>> split_components(["pillar:k=40,steps=30,dp-sgd", "jl"], "--learner")
+    ['pillar:k=40,steps=30', 'dp-sgd', 'jl']
+
+    Raises:
+        SpecError: nothing stands between two commas, or a folder where the name of a dataset belongs.
+    """
+    found: list[str] = []
+    for text in texts:
+        name, _, path = text.partition(":")
+        if "," in path and Path(path).exists():
+            raise SpecError(
+                f"The comma in {path} separates components in {flag}. Rename it, or name it in a spec file, as "
+                f'{flag[2:]} = {{name = "{name}", options = {{path = "{path}"}}}}.'
+            )
+        for place, part in enumerate(text.split(",")):
+            if not part.strip():
+                raise SpecError(f"Expected {flag} to be a name, or several, like A,B; got {text!r}.")
+            if flag == "--dataset" and "/" in part and Path(part).is_dir():
+                raise SpecError(f"Expected {flag} to be a name, got the folder {part}. Write imagefolder:{part}.")
+            if place > 0 and "=" in part.partition(":")[0]:
+                found[-1] += f",{part}"
+            else:
+                found.append(part.strip())
+    return found
+
+
+def split_numbers(texts: Sequence[str], flag: str) -> list[float]:
+    """Return the numbers that flags hold, separated by commas.
+
+    Raises:
+        SpecError: one is no number, or a decimal comma makes two of one.
+    """
+    for text in texts:
+        if re.fullmatch(r"0,\d+", text):  # none of these flags takes 0, and 1,5 may well be two values
+            decimal = text.replace(",", ".")
+            raise SpecError(
+                f"Expected {flag} above 0: {text} is two values, 0 and {float(text[2:]):g}; write {decimal}."
+            )
+    try:
+        return [float(part) for text in texts for part in text.split(",")]
+    except ValueError:
+        said = ", ".join(texts)
+        raise SpecError(f"Expected {flag} to be a number, or several, like 0.1,1; got {said!r}.") from None

@@ -1,0 +1,99 @@
+"""The flags of a command, made from the records whose settings it takes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from annotated_types import Ge, Le
+from pydantic import BaseModel
+
+from dpbench.cli.given import Given, Taken, resolve_switch
+from dpbench.records.setting import Setting, list_words, option
+
+Command = Callable[..., None]
+GIVEN = "given"  # the parameter of a command for what its flags say
+FILE = "spec"
+FROM_FILE = "TOML file with the same keys as these flags; flags take precedence."
+
+
+def takes(
+    *records: type[BaseModel],
+    several: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
+    defaults: Mapping[str, Any] | None = None,
+    choices: Mapping[str, tuple[str, ...]] | None = None,
+    file: bool = False,
+) -> Callable[[Command], Command]:
+    """Give a command the settings of records as flags; its parameter `given` holds what they say.
+
+    The flags stand in the help where `given` stands among the parameters of the command.
+
+    Args:
+        records: their fields that have a description become flags.
+        several: keys of which the command takes several values.
+        only: the keys that it takes, if it does not take all.
+        without: keys that it does not take.
+        defaults: by key, defaults that are not those of the records.
+        choices: by key, the words that the help tells, if the command does not take all of the record's.
+        file: whether the command also reads a TOML file, by `--spec`.
+    """
+    taken = Taken(records, several, defaults or {}, choices or {})
+    found = [setting for setting in taken.settings if setting.key not in without and (not only or setting.key in only)]
+
+    def decorate(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True).parameters
+        flags = [parameter for setting in found for parameter in _parameters(setting, taken)]
+        if file:
+            flags.append(_parameter(FILE, Path, typer.Option(help=FROM_FILE)))
+        parameters: list[inspect.Parameter] = []
+        for name, parameter in own.items():
+            parameters += flags if name == GIVEN else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+
+        @functools.wraps(command)
+        def called(**words: Any) -> None:
+            said = {one.name: value for one in flags if (value := words.pop(one.name)) not in (None, [])}
+            read = said.pop(FILE, None)
+            for setting in found:
+                said = resolve_switch(setting, said)
+            command(**words, given=Given(command.__name__, taken, said, read))
+
+        called.__dict__["__signature__"] = inspect.Signature(parameters)
+        called.__annotations__ = {one.name: one.annotation for one in parameters}
+        return called
+
+    return decorate
+
+
+def _parameters(setting: Setting, taken: Taken) -> Iterator[inspect.Parameter]:
+    """Yield the parameter of a setting, and before it that of its switch."""
+    if switch := setting.flag.switch:
+        yield _parameter(switch.key, bool, typer.Option(option(switch.key), help=switch.says))
+    bounds = {type(extra): extra for extra in setting.field.metadata if setting.kind is int}
+    low, high = bounds.get(Ge), bounds.get(Le)
+    info = typer.Option(
+        setting.option, help=_help(setting, taken), min=low.ge if low else None, max=high.le if high else None
+    )
+    listed = setting.key in taken.several or setting.repeated
+    yield _parameter(setting.key, list[str] if listed else setting.kind, info)
+
+
+def _help(setting: Setting, taken: Taken) -> str:
+    choices = taken.choices.get(setting.key, setting.choices)
+    says = f"{setting.field.description}{': ' * bool(choices)}{list_words(choices)}."
+    says += f" Several: {setting.flag.several}." * (setting.key in taken.several)
+    default = taken.defaults.get(setting.key, setting.default)
+    says += f" [default: {default}]" * bool(default)
+    return says.replace("[", "\\[")
+
+
+def _parameter(name: str, kind: Any, info: Any) -> inspect.Parameter:
+    """Return a parameter that is None where nobody said anything."""
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
+    )

@@ -1,0 +1,29 @@
+"""Where a run finds its protocol and its settings, where it computes, and where its result goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from dpbench.records.setting import Flag
+from dpbench.support.validation import WrittenRecord
+
+
+class Place(WrittenRecord):
+    """What a user says of a run beside its spec; no number depends on it but through what it names."""
+
+    board: str | None = Field(
+        None,
+        description="Leaderboard board (name or file) whose protocol to use; you choose only the learner",
+    )
+    settings: Path | None = Field(
+        None,
+        description="Use the settings chosen in this tuning or result file, which may be about other data",
+    )
+    device: str = Field("auto", description="Device, such as auto, cpu, cuda or cuda:1")
+    threads: Annotated[int | None, Flag(default="1 for small heads, else all cores")] = Field(
+        None, ge=1, le=1024, description="Compute threads, per worker where there are several"
+    )
+    out: Path = Field(Path("dpbench-results"), description="Results folder")

@@ -1,0 +1,181 @@
+"""The settings of a run: fields of records that have a sentence, such as those of `Protocol`, `Search` and `Place`.
+
+Flags, keys of TOML files, checks, messages and printed commands follow from a field's name, type, range, default and
+description. `Flag` adds the little that only a shell needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+PLAIN = (bool, int, float, Path)
+"""Types that a parser of flags reads; all others are text, which the field's own validators read."""
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A flag without a value that says one value of a setting."""
+
+    key: str
+    value: str
+    says: str  # its sentence in the help
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What a shell says of a field beside its name, type and description."""
+
+    key: str = ""  # the name of the flag and of the key in a file, where another field has the field's own name
+    default: str = ""  # how the help tells the default, where that is no value
+    auto: str = ""  # the word by which a user leaves the value to the dataset, as by saying nothing
+    none: str = ""  # the word for None
+    several: str = ""  # an example of several values, for commands that run each of them
+    switch: Switch | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One field as a user meets it."""
+
+    name: str  # of the field
+    field: FieldInfo
+    flag: Flag
+
+    @property
+    def key(self) -> str:
+        """The key in a file, and the name of the parameter of a command."""
+        return self.flag.key or self.name
+
+    @property
+    def option(self) -> str:
+        """The flag.
+
+        >>> from dpbench.records.search import Search
+        >>> [setting.option for setting in settings(Search)][:2]
+        ['--selection', '--space']
+        """
+        return option(self.key)
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        """The types that the field takes, None left out."""
+        hint = self.field.annotation
+        members = (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
+        return tuple(member for member in members if member is not NoneType)
+
+    @property
+    def kind(self) -> type:
+        """The type that a parser of flags reads."""
+        plain = len(self.types) == 1 and self.types[0] in PLAIN and not self.flag.auto
+        return self.types[0] if plain else str
+
+    @property
+    def repeated(self) -> bool:
+        """Whether one value takes several flags: a table, whose keys each have one."""
+        return any(get_origin(hint) is dict for hint in self.types)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that the field takes, if it takes only some; that for None goes first."""
+        (hint, *others) = self.types
+        words = tuple(map(str, get_args(hint))) if get_origin(hint) is Literal and not others else ()
+        return (self.flag.none, *words) if words and self.flag.none else words
+
+    @property
+    def default(self) -> str:
+        """The default as the help tells it; empty where there is none to tell."""
+        value = self.field.default
+        if self.flag.default or self.flag.none or self.field.is_required() or value is None:
+            return self.flag.default or self.flag.none
+        return "" if isinstance(value, bool) else write_value(value)[0]
+
+    def words(self, record: BaseModel, *, defaults: bool = False) -> list[str]:
+        """Return the words by which a shell says the value of a record; none for what it need not say."""
+        value = getattr(record, self.name)
+        if self.flag.auto:
+            silent = self.name not in record.model_fields_set or value == self.flag.auto
+        elif defaults or self.flag.none:
+            silent = value is None or value is False
+        else:
+            silent = value == self.field.default
+        if silent:
+            return []
+        written = [self.flag.none] if value is None else write_value(value)
+        return [word for text in written for word in ([self.option] if value is True else [self.option, text])]
+
+
+def settings(record: type[BaseModel]) -> Iterator[Setting]:
+    """Yield the settings among the fields of a record: those that have a description, and first what must be said."""
+    for name, field in sorted(record.model_fields.items(), key=lambda item: not item[1].is_required()):
+        if field.description:
+            flags = [extra for extra in field.metadata if isinstance(extra, Flag)]
+            yield Setting(name, field, flags[0] if flags else Flag())
+
+
+def facts(record: BaseModel, kind: type[BaseModel], implied: Container[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the fields that a kind of record has, as a page tells them: each title with the value.
+
+    Args:
+        record: of that kind, or of one made from it.
+        kind: whose titles are told.
+        implied: names of fields whose value follows from others.
+    """
+    for name, field in kind.model_fields.items():
+        value = getattr(record, name)
+        flag = next((extra for extra in field.metadata if isinstance(extra, Flag)), Flag())
+        value = flag.none if value is None and flag.none else value
+        if value is not None and name not in implied:
+            yield field.title or name, _tell(value, words=get_origin(field.annotation) is Literal)
+
+
+def _tell(value: Any, *, words: bool) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return str(value).replace("_", " ") if words else write_value(value)[0]
+
+
+def list_words(words: Sequence[str]) -> str:
+    """Return words as a sentence lists them.
+
+    >>> list_words(["pld", "rdp", "prv"]), list_words(["pld"])
+    ('pld, rdp or prv', 'pld')
+    """
+    return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def option(key: str) -> str:
+    """Return the flag of a key.
+
+    >>> option("search_seed")
+    '--search-seed'
+    """
+    return f"--{key.replace('_', '-')}"
+
+
+def write_value(value: Any) -> list[str]:
+    """Return a value as flags say it: a table as one text for each of its keys.
+
+    >>> write_value(0.5), write_value(2.0), write_value((0, 1, 2)), write_value((7,)), write_value({"k": (3, 5)})
+    (['0.5'], ['2'], ['3'], ['7,'], ['k=3,5'])
+    """
+    if isinstance(value, Mapping):
+        return [f"{name}={','.join(map(str, values))}" for name, values in value.items()]
+    if isinstance(value, tuple):
+        return [_write_seeds(value)]
+    return [str(value).removesuffix(".0") if isinstance(value, float) else str(value)]
+
+
+def _write_seeds(seeds: Sequence[int]) -> str:
+    """Return how many first seeds there are, or all of them; a single other one ends with a comma, as in Python."""
+    if tuple(seeds) == tuple(range(len(seeds))):
+        return str(len(seeds))
+    return f"{','.join(map(str, seeds))}{',' * (len(seeds) == 1)}"

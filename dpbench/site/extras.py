@@ -1,0 +1,45 @@
+"""What another room adds to the program: pages of the site, parts of other pages, and pages of the manual."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from markupsafe import Markup
+
+from dpbench.site.context import Site
+from dpbench.site.layout import Section
+from dpbench.site.picture import Chart
+from dpbench.site.render import Renderer
+
+
+@dataclass(frozen=True)
+class Page:
+    """A section of the site and its files."""
+
+    section: Section
+    files: Callable[[Site, Renderer], Iterable[tuple[str, bytes]]]  # paths within the site, with their content
+    package: str  # where its templates lie
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Additions to the site and the manual. Without any, both are complete: every link leads to a page."""
+
+    pages: tuple[Page, ...] = ()
+    evidence: tuple[Callable[[], Markup], ...] = ()  # a sentence each, on the first page: why to trust the numbers
+    charts: tuple[Callable[[Site], Callable[[str], Iterable[Chart]]], ...] = ()  # of a learner by name, on its page
+    manual: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # path within the manual -> text
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """Where the header leads, besides the site's own pages."""
+        return tuple(page.section for page in self.pages)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Every package with templates."""
+        return tuple(page.package for page in self.pages)
+
+
+NOTHING = Extras()

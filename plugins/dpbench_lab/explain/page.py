@@ -1,0 +1,64 @@
+"""Charts on the page of a learner: what privacy costs it, part by part."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from dpbench.board.folder import content_of, validate_content
+from dpbench.errors import DataError, MalformedFile
+from dpbench.records.metrics import TITLES
+from dpbench.site import text
+from dpbench.site.context import Site
+from dpbench.site.picture import Chart, picture
+from dpbench_lab.explain.chart import figure, stairs
+from dpbench_lab.explain.explanation import Explanation
+
+EXPLANATIONS = "explanations"
+
+
+def learner_charts(site: Site) -> Callable[[str], Iterable[Chart]]:
+    """Read all explanations of a leaderboard; return what gives the charts of a learner.
+
+    Raises:
+        DataError: a file is no explanation.
+    """
+    return functools.partial(_charts, _explanations(site))
+
+
+def _explanations(site: Site) -> list[Explanation]:
+    """Return what `dpbench explain --out` wrote into the leaderboard's folder.
+
+    Raises:
+        DataError: a file there is no explanation.
+    """
+    found = []
+    for file in sorted((site.root / EXPLANATIONS).rglob("*.json")):
+        try:
+            found.append(validate_content(Explanation, content_of(file)))
+        except MalformedFile as error:
+            raise DataError(
+                f"Expected an explanation in {file}, at {error.field}: {error.said}. Make it again."
+            ) from None
+    return found
+
+
+def _charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
+    """Yield what privacy costs a learner, part by part, on each protocol that was explained."""
+    for number, one in enumerate(found):
+        mine = tuple(each for each in one.learners if each.learner.name == name)
+        if mine:
+            alone = one.model_copy(update={"learners": mine})
+            spec, key = one.specs[0], f"explain-{number}"
+            title = f"What each part of privacy costs: {spec.dataset.name}, {spec.extractor.names}"
+            rows = tuple(
+                (each.learner.name, text.budget(each.epsilon), stage, f"{after - before:+.2f}")
+                for each in mine
+                for stage, before, after in stairs(each)
+            )
+            drawn = picture(functools.partial(figure, alone, titled=False), key, f"{title}. The table has the numbers.")
+            note = (
+                f"{TITLES[one.metric]} gained when noise, clipping and other limits are removed one after another. "
+                "Only the private run has a guarantee."
+            )
+            yield Chart(key, title, note, drawn, ("Learner", "ε", "Removed", "points"), rows)

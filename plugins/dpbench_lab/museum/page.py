@@ -1,0 +1,139 @@
+"""The page of the museum, and the sentence on the first page of the site."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from dpbench.site import prose
+from dpbench.site.context import Site
+from dpbench.site.extras import Page
+from dpbench.site.layout import Section
+from dpbench.site.render import Renderer
+from dpbench_lab.museum.record import GUARDS, ExhibitRecord, Guard, read
+from dpbench_lab.museum.tour import EXHIBITS
+
+GUARDED: Mapping[Guard, tuple[str, str]] = {
+    "cannot be written": (
+        "The interface has no way to write it",
+        "The curator offers no call for these bugs: the code fails with an error before it reads a private row.",
+    ),
+    "changes nothing": (
+        "The harness makes it harmless",
+        "The code runs, but the harness clips and sums by itself, so the guarantee holds anyway.",
+    ),
+    "while running": (
+        "Stopped while the learner runs",
+        "The harness checks row functions at random moments and stops a run that breaks the rules.",
+    ),
+    "dpbench check": (
+        "Caught by dpbench check",
+        "These bugs show only when a learner runs several times; the command does that.",
+    ),
+    "audit: sensitivity": (
+        "Caught by the audit: sensitivity",
+        "The audit measures how far one row moves a sum and compares it with the clip.",
+    ),
+    "audit: noise": (
+        "Caught by the audit: noise",
+        "The audit measures the size and the independence of the noise.",
+    ),
+    "audit: attack": (
+        "Caught by the audit: attack",
+        "The audit plants examples and counts how often an attacker detects them.",
+    ),
+    "second accountant": (
+        "Caught by the second accountant",
+        "A second, independent accountant computes ε from the same plan and disagrees.",
+    ),
+    "board": (
+        "Refused by the board",
+        "The run works, but its result breaks a rule of the leaderboard.",
+    ),
+}
+"""What each guard of the museum is called as a heading, and how it works."""
+GUARD_NOUNS: Mapping[Guard, str] = {
+    "cannot be written": "the interface, which has no such call", "changes nothing": "the harness, which ignores it",
+    "while running": "the checks while a learner runs", "dpbench check": "`dpbench check`",
+    "audit: sensitivity": "the audit of sensitivity", "audit: noise": "the audit of noise",
+    "audit: attack": "the attack of the audit", "second accountant": "the second accountant",
+    "board": "the checks of the board",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Story:
+    """An exhibit as its page tells it."""
+
+    record: ExhibitRecord
+    summary: Markup
+    source: Markup
+    code: str
+
+    @property
+    def claimed(self) -> str:
+        """The epsilon that the bug claims."""
+        return self.record.epsilon.partition(" → ")[0]
+
+    @property
+    def true(self) -> str:
+        """The epsilon that holds."""
+        return self.record.epsilon.partition(" → ")[2]
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether no epsilon holds."""
+        return self.record.true is not None and math.isinf(self.record.true)
+
+    @property
+    def caught(self) -> str:
+        """The checks that catch it, as nouns."""
+        return _nouns(self.record.stopped)
+
+    @property
+    def missed(self) -> str:
+        """The checks that ran and missed it, as nouns."""
+        return _nouns(self.record.passed)
+
+
+def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+    """Yield the page of the museum: each exhibit's story with its code, by the guard that stops it."""
+    records = read()
+    guards = [guard for guard in GUARDS if any(guard in one.stopped + one.passed for one in records)]
+    code = {one.name: one.code for one in EXHIBITS}
+    stories = [Story(one, prose.mark(one.summary), _source(one), code.get(one.name, "")) for one in records]
+    groups: dict[Guard, list[Story]] = defaultdict(list)
+    for one in stories:
+        for guard in one.record.stopped[:1]:
+            groups[guard].append(one)
+    ordered = [(guard, groups[guard]) for guard in GUARDS if guard in groups]
+    values = {
+        "exhibits": stories, "groups": ordered, "guards": guards, "guarded": GUARDED,
+        "stopped": sum(bool(one.stopped) for one in records),
+    }  # fmt: skip
+    yield "museum.html", renderer.page("museum", "museum.html", "museum", values)
+
+
+def _source(record: ExhibitRecord) -> Markup:
+    """Return where an exhibit was found, as a sentence."""
+    said = record.source
+    return prose.mark(f"{said[:1].upper()}{said[1:]}")
+
+
+def _nouns(guards: Sequence[Guard]) -> str:
+    return ", ".join(GUARD_NOUNS[guard] for guard in guards)
+
+
+def evidence() -> Markup:
+    """Return what the first page says of the museum."""
+    records = read()
+    stopped = sum(bool(record.stopped) for record in records)
+    known = f"The harness stops {stopped} of the {len(records)} known privacy bugs"
+    return Markup('{} in the <a href="museum.html">museum</a>.').format(known)
+
+
+PAGE = Page(Section("museum", "Museum", "museum.html"), _files, "dpbench_lab.museum")

@@ -1,0 +1,44 @@
+"""What studies write: a record, and a plot of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from dpbench.cli.output import print_if_unwritable
+from dpbench.support.charts import check_file
+from dpbench.support.files import check_writable
+
+if TYPE_CHECKING:
+    from dpbench_lab.explain.explanation import Explanation
+    from dpbench_lab.inspect.report import Inspection
+
+Plotted = TypeVar("Plotted", "Explanation", "Inspection")
+
+
+def check_outputs(out: Path, plot: Path | None) -> None:
+    """Refuse a folder or a plot that cannot be written, before anything is computed.
+
+    Raises:
+        SpecError: the plot's name is that of no picture.
+        OutputError: a folder cannot be created or written.
+    """
+    check_writable(out)
+    if plot is not None:
+        check_file(plot, "--plot")
+        check_writable(plot.parent)
+
+
+def write_record(record: Plotted, out: Path, plot: Path | None, draw: Callable[[Plotted, Path], None]) -> list[Path]:
+    """Write a record into `out`, and its plot if it is asked for; return the files.
+
+    Raises:
+        OutputError: one cannot be written; the record is printed.
+    """
+    with print_if_unwritable(record):
+        files = [record.write(out)]
+        if plot is not None:
+            draw(record, plot)
+            files.append(plot)
+    return files

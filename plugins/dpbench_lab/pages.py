@@ -1,0 +1,22 @@
+"""What the studies add to the site and to the manual."""
+
+from __future__ import annotations
+
+from dpbench.site.extras import Extras
+from dpbench_lab.claims import page as claims
+from dpbench_lab.explain import page as explain
+from dpbench_lab.museum import matrix, record
+from dpbench_lab.museum import page as museum
+from dpbench_lab.reproduce import page as reproduce
+
+
+def _museum_page() -> str:
+    return matrix.page(record.read()).replace("\n### ", "\n## ")
+
+
+EXTRAS = Extras(
+    pages=(reproduce.PAGE, claims.PAGE, museum.PAGE),
+    evidence=(museum.evidence,),
+    charts=(explain.learner_charts,),
+    manual={"explanation/museum.md": _museum_page},
+)

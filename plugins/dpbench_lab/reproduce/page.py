@@ -1,0 +1,121 @@
+"""Pages of the papers' figures and theorems: each beside what runs here, drawn from its results, with a verdict."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dpbench.analysis.draw import draw
+from dpbench.analysis.figure_data import FigureData
+from dpbench.analysis.formats import percent
+from dpbench.analysis.formula import numbers
+from dpbench.analysis.plots import Plot, Position, axis_text, position
+from dpbench.records.packed import find_records
+from dpbench.records.protocol import Component
+from dpbench.records.result import Result
+from dpbench.site.context import Site
+from dpbench.site.extras import Page
+from dpbench.site.layout import Section
+from dpbench.site.picture import Chart, picture
+from dpbench.site.render import Renderer
+from dpbench.sweep import ready_made_sweeps
+from dpbench_lab.figures import literature
+from dpbench_lab.figures.collect import Place, assemble
+from dpbench_lab.reproduce.document import cells, count_compared, coverage, folder_of, remarks
+from dpbench_lab.reproduce.measurements import Measurement, axes
+from dpbench_lab.reproduce.verdict import Comparison, compare
+
+
+@dataclass(frozen=True)
+class FigureView:
+    """One table or figure of a paper, or of a theorem: the comparison, and the chart where results are kept."""
+
+    comparison: Comparison
+    chart: Chart | None
+    cells: list[tuple[str, str, str, str]]  # where, theirs or the theorem's rate, ours, the difference
+    remarks: list[str]
+    compared: str
+
+
+def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+    """Yield the list of all, and a page for each that has a chart."""
+    found = [_shown(site, comparison) for comparison in coverage(site.root, site.plugins)]
+    verdicts = Counter(one.comparison.verdict for one in found)
+    yield "figures.html", renderer.page("figures", "figures.html", "figures", {"figures": found, "verdicts": verdicts})
+    for one in found:
+        if one.chart:
+            path = f"figures/{one.comparison.study.name}.html"
+            yield path, renderer.page("figure", path, "figures", {"one": one})
+
+
+def _shown(site: Site, comparison: Comparison) -> FigureView:
+    study = comparison.study
+    folder = folder_of(site.root, study)
+    chart = None
+    if study.sweep in ready_made_sweeps.names() and folder.is_dir():
+        results = [Result.read(file) for file in find_records(folder)]
+        figure = figure_of(study.sweep, results)
+        chart = _chart(figure) if figure.measured else None
+        if not comparison.compared:  # of other defaults than those of today, or by the code before
+            comparison = compare(
+                study,
+                [Measurement(axes(one.spec), one.metrics["accuracy"], False, tested=one.task.test) for one in results],
+            )
+    rows = [row for row in cells(comparison) if row[2]]
+    return FigureView(comparison, chart, rows, remarks(comparison), count_compared(comparison))
+
+
+def figure_of(name: str, results: Sequence[Result]) -> FigureData:
+    """Return a ready-made figure with results, each where its own spec puts it, whatever the defaults of today are."""
+    plot = Plot.model_validate(tomllib.loads("\n".join(ready_made_sweeps.lines(name)))["plot"])
+    axes = (*plot.axes, *plot.through)
+    kept = [result for result in results if plot.metric in {"error", *result.metrics}]
+    places = [
+        Place({axis: _value(one, axis) for axis in axes}, numbers(one.spec.model_dump()), one) for one in kept
+    ]  # fmt: skip
+    places.sort(key=lambda one: _order(position(plot, one.values, one.numbers)))
+    return assemble(name, plot, places, literature.choose_series(plot, name))
+
+
+def _order(at: Position) -> tuple[object, ...]:
+    return [*map(_size, at.panel)], at.panel, _size(at.line), at.line, isinstance(at.x, str), _size(at.x)
+
+
+def _value(result: Result, axis: str) -> object:
+    """Return what a result has on an axis: a field of its spec, or an option of a component; None where it has none."""
+    field, _, option = axis.partition(".")
+    value = getattr(result.spec, field)
+    if isinstance(value, Component):
+        return value.options.get(option) if option else value.names
+    return value
+
+
+def _size(value: object) -> float:
+    try:
+        return float(str(value).replace("∞", "inf"))
+    except ValueError:
+        return math.inf
+
+
+def _chart(one: FigureData) -> Chart:
+    title = one.plot.title or one.name
+    head = (*one.plot.panels, *([one.plot.lines] if one.plot.lines else []), one.plot.x, f"{one.plot.metric} (%)")
+    rows = tuple(
+        (*at.panel, *([at.line] if one.plot.lines else []), one.plot.without or "" if at.x is None else axis_text(at.x),
+         percent(score))
+        for at, score in one.measured.items()
+    )  # fmt: skip
+    seeds = f"{min(one.seeds)} to {max(one.seeds)}" if min(one.seeds) < max(one.seeds) else str(one.seeds[0])
+    note = f"{len(one.measured)} results: mean over {seeds} seeds with its 95% interval."
+    if one.bound:
+        note += f" Dotted: {one.plot.rate}, times one constant that is fitted at the ringed point."
+    if one.series:
+        note += " Hollow and dashed: published numbers."
+    drawn = picture(lambda: draw(one, titled=False), one.name, f"{title}. The table lists the numbers.")
+    return Chart(one.name, title, note, drawn, head, rows)
+
+
+PAGE = Page(Section("figures", "Figures", "figures.html"), _files, "dpbench_lab.reproduce")

@@ -1,0 +1,1 @@
+"""Tests of `dpbench_lab`: the job that takes it away takes these too."""

@@ -106,7 +106,7 @@ def _code(found: Repetition) -> Iterator[ClaimCheck]:
 def _alike(found: Repetition) -> dict[str, Sameness]:
     from dpbench.harness.fingerprints.taking import taken_as_asked
 
-    return compare_code(found.result, found.session.plugins, taken_as_asked(found.plugins), same_data=True)
+    return compare_code(found.result, found.session.plugins, taken_as_asked(found.session.plugins), same_data=True)
 
 
 def provenance_here(prepared: PreparedRun) -> dict[str, Any]:

@@ -36,12 +36,18 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(interrupt.CODE) from None
 
 
+def is_lab_installed() -> bool:
+    """Return whether the lab is there; folders of data that an installation left behind are none."""
+    found = find_spec(LAB)
+    return found is not None and found.origin is not None
+
+
 def build() -> Typer:
     """Return the command line: commands of the harness, and of the lab where it is installed."""
     from dpbench.cli.commands import COMMANDS, GROUPS
     from dpbench.cli.program import build_program
 
-    if not find_spec(LAB):
+    if not is_lab_installed():
         return build_program(COMMANDS, GROUPS, {})
     from dpbench_lab.commands import COMMANDS as STUDIES
 
@@ -58,7 +64,7 @@ def root_command() -> Any:
 
 def load_extras() -> Extras:
     """Return what the lab adds to the site and to the manual; nothing where it is not installed."""
-    if not find_spec(LAB):
+    if not is_lab_installed():
         from dpbench.site.extras import NOTHING
 
         return NOTHING

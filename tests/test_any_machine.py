@@ -19,7 +19,7 @@ from dpbench import registry
 from dpbench.board.build import index_of
 from dpbench.board.index import Index
 from dpbench.records.packed import find_records, read_record
-from tests import boards, readme
+from tests.helpers import boards, readme
 
 GIVEN = {"spec", "space", "chosen", "setting", "repeats", "delta", "sample_rate", "relative_noise", "provenance"}
 """What somebody asked for, or planned, is text in another form: it comes out of no library."""

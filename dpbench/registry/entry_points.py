@@ -21,6 +21,7 @@ from dpbench import hooks
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
+from dpbench.registry.moved import describe_move
 from dpbench.support.messages import unknown_name
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.validation import misfit, refuse_boolean
@@ -255,7 +256,8 @@ def load() -> Registry:
         try:
             found = _components(manager, point, named(point.dist))
         except (Exception, SystemExit) as error:  # whatever a stranger's module raises
-            broken.append(BrokenPlugin(point.name, named(point.dist)[0], f"{type(error).__name__}: {error}"))
+            reason = describe_move(error) or f"{type(error).__name__}: {error}"
+            broken.append(BrokenPlugin(point.name, named(point.dist)[0], reason))
             continue
         for kind, item in found:
             claims[kind].setdefault(item.cls.name, []).append(item)

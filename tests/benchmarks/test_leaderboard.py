@@ -12,9 +12,9 @@ from typing import Any
 from dpbench import registry
 from dpbench.board.build import encode_index, index_of
 from dpbench.records.board import find_board
-from tests import boards
 from tests.benchmarks.conftest import Ratios
-from tests.readme import ROOT
+from tests.helpers import boards
+from tests.helpers.readme import ROOT
 
 BOARD = "digits-eps1"
 

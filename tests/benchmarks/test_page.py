@@ -13,9 +13,9 @@ from dpbench.board.index import Index
 from dpbench.records.board import find_board
 from dpbench.site import build_site
 from tests.benchmarks.conftest import Ratios
-from tests.boards import synthetic
-from tests.browser import address, browser, opened
-from tests.test_board_site import filed
+from tests.helpers.boards import synthetic
+from tests.helpers.browser import address, browser, opened
+from tests.site.test_site import filed
 
 pytestmark = pytest.mark.serial
 BOARDS = ("cifar10-lite0-eps0.1", "cifar10-lite0-eps0.7", "cifar10-lite0-eps1", "digits-eps1")

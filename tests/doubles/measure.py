@@ -21,7 +21,7 @@ from typing import Any
 
 from dpbench.support.messages import bytes_in_words
 from tests.doubles.catalogue import EXPECTED, NAMES, SHARES, build, write
-from tests.readme import DOCS, ROOT
+from tests.helpers.readme import DOCS, ROOT
 
 RECORD = Path(__file__).parent / "record.json"
 PAGE = DOCS / "explanation" / "scaling.md"

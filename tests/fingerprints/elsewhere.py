@@ -1,8 +1,8 @@
 """Take fingerprints in a checkout of an earlier version, which has no command for it.
 
 Run by that version's own interpreter, from any folder: `python tests/fingerprints/elsewhere.py RESULTS FOLDER`. The
-modules of this tree that take fingerprints are put beside those of that version. They import few names, and since
-b1ba9e77 only one of these is new. When one moves, take fingerprints by these files as they were.
+modules of this tree that take fingerprints are put beside those of that version. They import few names; those that have
+come or moved since b1ba9e77 are added here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parents[2]
 TAKEN = (
@@ -29,6 +30,7 @@ TAKEN = (
 def main(results: Path, folder: Path) -> None:
     """Take all fingerprints that results ask for, of the code that this interpreter has installed."""
     _add_record()
+    _add_fit_once()
     for name in TAKEN:
         importlib.import_module(name.rpartition(".")[0])
         place = HERE.joinpath(*name.split("."))
@@ -53,6 +55,38 @@ def _add_record() -> None:
     if "Record" not in vars(validation):
         rules = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
         vars(validation)["Record"] = type("Record", (BaseModel,), {"model_config": rules, "__module__": __name__})
+
+
+def _add_fit_once() -> None:
+    """Fit as versions before 0.3 did, under the names of today."""
+    fitting = importlib.import_module("dpbench.harness.fitting")
+    if "fit_once" in vars(fitting):
+        return
+    binding, curator = map(importlib.import_module, ("dpbench.privacy.binding", "dpbench.privacy.curator"))
+    fit_isolated, predict_isolated = fitting.fit_isolated, fitting.predict_isolated
+
+    class FitInput(NamedTuple):
+        learner: Any
+        who: Any
+        rows: Any
+        task: Any
+        public: Any
+        plan: Any
+        sigma: float
+        randomness: Any
+
+    def fit_once(given: FitInput) -> tuple[FitInput, Any]:
+        bound = binding.bind(given.rows, given.task, given.plan, given.sigma, given.randomness)
+        public = type(given.public)(given.public.x.clone(), None if given.public.y is None else given.public.y.clone())
+        handle, start = curator.handle_of(bound), given.randomness.initialisation
+        fit = lambda own: own.fit(handle, public, start)
+        return given, fit_isolated(given.learner, given.who("fit"), fit, bound.guard)
+
+    def predict_of(fitted: tuple[FitInput, Any], x: Any) -> Any:
+        given, predict = fitted
+        return predict_isolated(given.learner, given.who("predict"), predict, x, given.task)
+
+    vars(fitting).update(FitInput=FitInput, fit_once=fit_once, predict_isolated=predict_of)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What only a GPU can show, in one command of about ten minutes. It has never run on one.
 
-Not a part of the suite, but for a rehearsal on the processor (`tests/test_gpu_script.py`)::
+Not a part of the suite, but for a rehearsal on the processor (`tests/gpu/test_script.py`)::
 
     python -m tests.gpu                    # everything: sums, speed, pre-training, networks
     python -m tests.gpu sums speed         # these parts

@@ -20,8 +20,8 @@ from dpbench_plugins.networks.network_checkpoint import SHIPPED, Checkpoint
 
 from dpbench import DataMissing
 from tests.gpu.asked import Asked, Row, settle
-from tests.randp import Tiny
-from tests.randp import recipe as few_steps
+from tests.helpers.randp import Tiny
+from tests.helpers.randp import recipe as few_steps
 
 LARGEST = 8e6  # bytes of a checkpoint that comes with dpbench
 

@@ -19,8 +19,8 @@ from dpbench.site import build_site
 from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Lift, Stage
 from dpbench_lab.museum.tour import EXHIBITS
 from dpbench_lab.pages import EXTRAS
-from tests.boards import synthetic
-from tests.test_board_site import broken, filed, standing_of
+from tests.helpers.boards import synthetic
+from tests.site.test_site import broken, filed, standing_of
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
 )  # fmt: skip
 COPIED = ("dpbench", "plugins", "tests", "leaderboard/boards", "pyproject.toml", "README.md")
 CORES, LIMIT = 2, 300  # copies at once, and seconds for the tests of one mutant: what hangs was noticed too
-AUDIT = ("museum/test_museum.py::test_an_honest_core_passes_the_audit_that_broken_ones_fail",)
+AUDIT = ("lab/museum/test_museum.py::test_an_honest_core_passes_the_audit_that_broken_ones_fail",)
 PROCESSES = multiprocessing.get_context("fork")  # importing torch and its like takes longer than most tests
 LIBRARIES = (
     "torch", "torch.nn", "numpy", "scipy.stats", "scipy.optimize", "scipy.special", "hypothesis", "opacus.accountants",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, edit
 
-ACCOUNT, SELECT = "test_accountant.py::test_", "test_private_selection.py::test_"
+ACCOUNT, SELECT = "privacy/core/test_accountant.py::test_", "privacy/mechanisms/test_private_selection.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -129,7 +129,7 @@ MUTANTS = (
     Mutant(
         "no opinion of tiny numbers", "a statement of 0.0015 where 3 is true passes", "core/accounting/crosscheck.py",
         edit("if FAR * stated < upper < math.inf else None", "if False else None"),
-        ("test_accountant.py::test_a_statement_far_below_the_truth_is_refused_however_small",),
+        ("privacy/core/test_accountant.py::test_a_statement_far_below_the_truth_is_refused_however_small",),
     ),
     Mutant(
         "searches that contradict", "two accounts of a search differ, and nobody says so",
@@ -147,6 +147,6 @@ MUTANTS = (
         "core/accounting/calibration.py",
         edit("    sigma = accountant.calibrate(plan, budget, name, hint)\n",
              "    sigma = hint or accountant.calibrate(plan, budget, name, hint)\n"),
-        ("test_calibration.py::test_a_damaged_or_wrong_calibration_is_made_again",),
+        ("privacy/core/test_calibration.py::test_a_damaged_or_wrong_calibration_is_made_again",),
     ),
 )  # fmt: skip

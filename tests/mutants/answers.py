@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, edit
 
-CURATOR, PLAN, ROWS = "test_curator.py::test_", "test_plan.py::test_", "test_curator.py::test_"
-RANDOM, DISCRETE = "test_randomness.py::test_", "test_discrete.py::test_"
+CURATOR, PLAN, ROWS = (
+    "privacy/test_curator.py::test_",
+    "privacy/core/test_plan.py::test_",
+    "privacy/test_curator.py::test_",
+)
+RANDOM, DISCRETE = "privacy/core/test_randomness.py::test_", "privacy/core/test_discrete.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -16,7 +20,7 @@ MUTANTS = (
     Mutant(
         "relative noise ignored", "a release planned with more noise gets the base noise", "core/plan.py",
         edit("{release.name: sigma * release.relative_noise for", "{release.name: sigma for"),
-        ("test_binding.py::test_the_noise_is_that_of_the_plan_whatever_the_plan",),
+        ("privacy/test_binding.py::test_the_noise_is_that_of_the_plan_whatever_the_plan",),
     ),
     Mutant(
         "ledger not spent", "a release answers without end", "core/plan.py",
@@ -52,7 +56,7 @@ MUTANTS = (
         "sigma that is no number", "NaN > 0 is false: sums without noise for a run that states epsilon",
         "binding.py",
         edit("if not 0 <= sigma < math.inf:", "if sigma < 0 or sigma == math.inf:"),
-        ("test_binding.py::test_a_sigma_that_is_none_is_refused",),
+        ("privacy/test_binding.py::test_a_sigma_that_is_none_is_refused",),
     ),
     Mutant(
         "spent after the rows are read", "a question that crashes half way is not counted", "core/ledger_curator.py",
@@ -78,7 +82,7 @@ MUTANTS = (
         "core/sum.py",
         edit("[block.integers(clip, shares) for block, clip in",
              "[block.integers(self.clips[0], shares) for block, clip in"),
-        ("test_sums.py::test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks",),
+        ("privacy/core/test_sums.py::test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks",),
     ),
     Mutant(
         "noise of the smallest clip", "blocks with a larger clip get too little", "core/sum.py",
@@ -89,7 +93,7 @@ MUTANTS = (
         "all rows in every sample", "epsilon is stated for samples, without amplification it is far larger",
         "core/sum.py",
         edit("witness.members, step.sample_rate)", "witness.members, 1.0)"),
-        ("test_binding.py::test_each_release_is_sampled_at_its_own_rate",),
+        ("privacy/test_binding.py::test_each_release_is_sampled_at_its_own_rate",),
     ),
     Mutant(
         "no noise for a small sigma", "large budgets are still budgets", "core/noise.py",
@@ -109,40 +113,40 @@ MUTANTS = (
     Mutant(
         "shapes by private rows", "a class that one example has widens the answer: 73% against none", "core/sum.py",
         edit("sum_chunks(chunks, integers, nothing)", "sum_chunks(chunks, integers)"),
-        ("test_sums.py::test_no_private_row_has_a_part_in_the_shape_or_the_scale_of_an_answer",),
+        ("privacy/core/test_sums.py::test_no_private_row_has_a_part_in_the_shape_or_the_scale_of_an_answer",),
     ),
     Mutant(
         "arithmetic of whoever asks", "under autocast sums are in bfloat16: one row moved one by 128 clips",
         "core/ledger_curator.py",
         edit("with own_arithmetic(), self.guard.remember_refusals():", "with self.guard.remember_refusals():"),
-        ("test_sums.py::test_answers_do_not_depend_on_what_is_set_around_the_question",),
+        ("privacy/core/test_sums.py::test_answers_do_not_depend_on_what_is_set_around_the_question",),
     ),
     Mutant(
         "questions of anybody", "a plugin's own question reads rows, and spends nothing", "core/ledger_curator.py",
         edit("if not is_closed(type(question)):", "if False:"),
-        ("test_binding.py::test_a_question_or_a_plan_of_somebody_elses_is_refused",),
+        ("privacy/test_binding.py::test_a_question_or_a_plan_of_somebody_elses_is_refused",),
     ),
     Mutant(
         "row functions of anybody", "a plugin's own remembers, and is searched for no memory", "core/head.py",
         edit("isinstance(rows, OwnRowFunction) and is_closed(type(rows))", "isinstance(rows, OwnRowFunction)"),
-        ("test_head.py::test_a_strangers_subclass_is_held_to_purity_as_strangers_are",),
+        ("privacy/core/test_head.py::test_a_strangers_subclass_is_held_to_purity_as_strangers_are",),
     ),
     Mutant(
         "an exit is no failure", "a row function says a private value by how it ends, and the fit goes on",
         "purity/guard.py",
         edit("except BaseException as error:", "except Exception as error:"),
-        ("test_purity.py::TestFailures::test_what_ends_a_program_is_final_too_and_tells_nothing",),
+        ("privacy/purity/test_purity.py::TestFailures::test_what_ends_a_program_is_final_too_and_tells_nothing",),
     ),
     Mutant(
         "plans of anybody", "a plugin's own release says what it costs", "core/plan.py",
         edit("if not isinstance(release, Planned) or not is_closed(type(release)):",
              "if not isinstance(release, Planned):"),
-        ("test_binding.py::test_a_question_or_a_plan_of_somebody_elses_is_refused",),
+        ("privacy/test_binding.py::test_a_question_or_a_plan_of_somebody_elses_is_refused",),
     ),
     Mutant(
         "closed by name alone", "a class of another's that calls itself one of dpbench's is believed", "core/closed.py",
         edit(" and getattr(module, cls.__name__, None) is cls", ""),
-        ("test_binding.py::test_a_question_or_a_plan_of_somebody_elses_is_refused",),
+        ("privacy/test_binding.py::test_a_question_or_a_plan_of_somebody_elses_is_refused",),
     ),
     Mutant(
         "a clip that bounds nothing", "an infinite or missing clip passes", "core/sum.py",
@@ -176,7 +180,7 @@ MUTANTS = (
     Mutant(
         "questions inside questions", "a row function asks, and the rows it returns read other rows", "core/rows.py",
         edit("        if self._lent:", "        if False:"),
-        ("test_curator.py::TestRefusals::test_asking_the_curator_inside_a_row_function",),
+        ("privacy/test_curator.py::TestRefusals::test_asking_the_curator_inside_a_row_function",),
     ),
     Mutant(
         "one noise for all fits", "two learners' answers subtract to no noise", "core/randomness.py",
@@ -231,7 +235,10 @@ MUTANTS = (
         "a sample of fixed size", "shuffled batches accounted as Poisson samples", "core/randomness.py",
         edit("    expected = size * rate\n",
              "    expected = size * rate\n    return np.sort(generator.permutation(size)[: round(expected)])\n"),
-        ("test_mechanisms.py::test_batch_sizes_are_binomial", RANDOM + "a_sample_by_gaps_is_one_by_single_draws"),
+        (
+            "privacy/core/test_mechanisms.py::test_batch_sizes_are_binomial",
+            RANDOM + "a_sample_by_gaps_is_one_by_single_draws",
+        ),
     ),
     Mutant(
         "secure sample one too many", "a rate above the stated one", "core/randomness.py",
@@ -253,7 +260,7 @@ MUTANTS = (
     Mutant(
         "half the noise in a sum", "what is drawn is not what is added", "core/noise.py",
         edit("torch.from_numpy(noise).to(", "torch.from_numpy(noise // 2).to("),
-        ("test_mechanisms.py::test_noise_is_normal_with_the_stated_deviation",),
+        ("privacy/core/test_mechanisms.py::test_noise_is_normal_with_the_stated_deviation",),
     ),
     Mutant(
         "one noise for all classes", "the bug of DP-FC: differences of classes have no noise", "core/noise.py",
@@ -264,12 +271,12 @@ MUTANTS = (
     Mutant(
         "noise above 64 bits", "it wraps around, and is no noise", "core/noise.py",
         edit("if steps.size and not steps.max() <= MOST_STEPS:", "if False:"),
-        ("test_mechanisms.py::test_noise_that_64_bits_cannot_hold_is_refused",),
+        ("privacy/core/test_mechanisms.py::test_noise_that_64_bits_cannot_hold_is_refused",),
     ),
     Mutant(
         "answers off the grid", "low bits of a float tell of the sum (Mironov 2012)", "core/noise.py",
         edit(".mul(summed.grid).float()", ".mul(summed.grid).mul(1 + 1e-6).float()"),
-        ("test_mechanisms.py::test_answers_are_multiples_of_the_sums_own_grid",),
+        ("privacy/core/test_mechanisms.py::test_answers_are_multiples_of_the_sums_own_grid",),
     ),
     Mutant(
         "half the secure noise", "--secure-rng gives less than it states", "core/discrete.py",

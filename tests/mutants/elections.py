@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, edit
 
-CHOICE, VOTES = "test_choice.py::test_", "test_votes.py::test_"
-PARTS = "test_part_losses.py::test_"
+CHOICE, VOTES = "privacy/mechanisms/test_choice.py::test_", "privacy/mechanisms/test_votes.py::test_"
+PARTS = "privacy/mechanisms/test_part_losses.py::test_"
 LAW = CHOICE + "three_candidates_are_chosen_with_the_chances_of_the_law"
 PLANS = CHOICE + "epsilon_of_three_mixed_plans_is_that_by_hand_and_of_two_accountants"
 
@@ -124,7 +124,7 @@ MUTANTS = (
         "units torn apart by shards", "a patient's images teach several teachers, and move several votes",
         "mechanisms/votes.py",
         edit("[units.of]", "[np.arange(len(units.of)) % units.count]"),
-        ("test_units.py::test_votes_deal_a_units_rows_to_one_shard_whatever_the_others_are",),
+        ("privacy/test_units.py::test_votes_deal_a_units_rows_to_one_shard_whatever_the_others_are",),
     ),
     Mutant(
         "seeds by position", "taking an example away gives other teachers other seeds", "mechanisms/votes.py",

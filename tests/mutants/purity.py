@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, edit
 
-PURITY = "test_purity.py::test_"
-SPOT, FAIL = "test_purity.py::TestSpotChecks::test_", "test_purity.py::TestFailures::test_"
-QUIET = "test_quiet_room.py::test_"
+PURITY = "privacy/purity/test_purity.py::test_"
+SPOT, FAIL = (
+    "privacy/purity/test_purity.py::TestSpotChecks::test_",
+    "privacy/purity/test_purity.py::TestFailures::test_",
+)
+QUIET = "privacy/purity/test_quiet_room.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -99,7 +102,7 @@ MUTANTS = (
         "rows of any number", "two rows for one example: each is clipped, together they move twice the clip",
         "purity/guard.py",
         edit("            if len(block) != len(chunk):", "            if False:"),
-        ("test_curator.py::TestRefusals::test_returning_fewer_rows_than_examples",),
+        ("privacy/test_curator.py::TestRefusals::test_returning_fewer_rows_than_examples",),
     ),
     Mutant(
         "no spot checks", "rows read their neighbours", "purity/spotchecks.py",
@@ -153,16 +156,16 @@ MUTANTS = (
     Mutant(
         "a room that can be heard", "a private loss is printed", "purity/quiet_room.py",
         edit("        room.spoke = True\n        return True\n", "        room.spoke = True\n"),
-        ("test_quiet_room.py::TestOutput::test_nothing_of_it_is_seen_whatever_road_it_takes",),
+        ("privacy/purity/test_quiet_room.py::TestOutput::test_nothing_of_it_is_seen_whatever_road_it_takes",),
     ),
     Mutant(
         "the library's shelf", "a row function keeps private values on torch itself", "purity/reach.py",
         edit("(*kinds, self._names, data_lent(thing))", "(*kinds, _NAMED)"),
-        ("test_quiet_room.py::TestState::test_an_attribute_of_a_librarys_module",),
+        ("privacy/purity/test_quiet_room.py::TestState::test_an_attribute_of_a_librarys_module",),
     ),
     Mutant(
         "memory of C", "a buffer of ctypes holds a private norm", "purity/kinds.py",
         edit("    if issubclass(cls, _IN_C):\n        return None\n", ""),
-        ("test_quiet_room.py::TestState::test_what_ctypes_made_is_refused_unread",),
+        ("privacy/purity/test_quiet_room.py::TestState::test_what_ctypes_made_is_refused_unread",),
     ),
 )  # fmt: skip

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, edit
 
-SUMS, EXACT, BASES = "test_sums.py::test_", "test_exact.py::test_", "test_bases.py::test_"
-UNITS = "test_units.py::test_"
+SUMS, EXACT, BASES = (
+    "privacy/core/test_sums.py::test_",
+    "privacy/core/test_exact.py::test_",
+    "privacy/mechanisms/test_bases.py::test_",
+)
+UNITS = "privacy/test_units.py::test_"
 ONE_ROW = SUMS + "one_row_moves_the_integers_by_at_most_the_clip"
-FORMS = "test_contributions.py::test_"
+FORMS = "privacy/core/test_contributions.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -30,7 +34,7 @@ MUTANTS = (
         "rows that are not finite", "one NaN makes every weight NaN: who sees it knows that the row is there",
         "core/exact/sums.py",
         edit("return weights.masked_fill_((norms <= largest).logical_not_(), 0)", "return weights"),
-        ("test_mechanisms.py::test_a_row_that_is_not_finite_counts_as_zero", ONE_ROW),
+        ("privacy/core/test_mechanisms.py::test_a_row_that_is_not_finite_counts_as_zero", ONE_ROW),
     ),
     Mutant(
         "no room for rounding dense rows", "rounding to the grid lengthens a row beyond the clip", "core/exact/sums.py",
@@ -116,7 +120,7 @@ MUTANTS = (
     Mutant(
         "a basis that moves", "the norms of residuals are those of the basis as it was", "mechanisms/residual/bases.py",
         edit("if versions(*self.tensors) != self._versions:", "if False:"),
-        ("test_bases.py::test_a_basis_that_was_changed_in_place_is_refused",),
+        ("privacy/mechanisms/test_bases.py::test_a_basis_that_was_changed_in_place_is_refused",),
     ),
     Mutant(
         "sums beyond 64 bits", "half a million rows wrap around: one row moves the sum by a million clips",
@@ -146,7 +150,7 @@ MUTANTS = (
         "any form", "a plugin's own subclass says what its norms are", "core/forms/blocks.py",
         edit("elif isinstance(part, Contribution) and is_closed(type(part)):", "elif isinstance(part, Contribution):"),
         (SUMS + "a_form_that_lies_about_its_tensors_is_measured_as_what_it_is", BASES
-         + "a_subclass_which_could_give_any_norm_is_refused", "test_binding.py"),
+         + "a_subclass_which_could_give_any_norm_is_refused", "privacy/test_binding.py"),
     ),
     Mutant(
         "rows in any precision", "the bounds on rounding do not hold for float16", "core/forms/rounding.py",
@@ -173,7 +177,7 @@ MUTANTS = (
         "an embedding that can be changed", "what is taken off is not what the norm was measured for",
         "mechanisms/residual/form.py",
         edit("return self._embedding.clone()", "return self._embedding"),
-        ("test_residual_guards.py::test_changing_the_embedding_in_place_unclips_nothing",),
+        ("privacy/mechanisms/test_residual_guards.py::test_changing_the_embedding_in_place_unclips_nothing",),
     ),
     Mutant(
         "residuals of a skew basis", "what is not orthonormal lengthens them", "mechanisms/residual/form.py",

@@ -16,23 +16,21 @@ from typing import Any
 
 import torch
 
-from dpbench.api import Budget, Learner, Planned, PublicData, Task
+from dpbench.api import Budget, Learner, Planned, Task
 from dpbench.errors import DpbenchError
 from dpbench.harness.fingerprints.tasks import FixedTask, activations, tasks_for
-from dpbench.harness.fitting import fit_isolated, predict_isolated
+from dpbench.harness.fitting import FitInput, fit_once, predict_isolated
 from dpbench.harness.roles import select_public
-from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting.calibration import calibrate
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.curator import handle_of
 from dpbench.records.fingerprints import Behaviour, FitPrint
 from dpbench.registry import Registry
 
 EPSILONS = (2.0, math.inf)
 DELTA = 1e-5
 KEPT = 12  # test examples whose scores are kept; of all of them the labels are
-IDENTITY = "a fingerprint"  # what noise is derived from, beside the seed
+IDENTITY, SEED = "a fingerprint", 0  # what noise is derived from
 DIGITS = 4  # of sigma
 CHOICES: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
     "600 features": ((600,), 10, 1_500, 600),
@@ -89,21 +87,17 @@ def fit_fixed(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint:
     Raises:
         DpbenchError: the learner cannot plan for the task, fails, or asks for what it did not plan.
     """
-    budget, who = Budget(epsilon, DELTA), f"learner {learner.name!r}"
-    learner = learner.settle(fixed.task, budget)
-    plan = check_plan(learner.plan(fixed.task, budget), who)
-    randomness = Randomness.research(0, IDENTITY)
-    curator = bind(fixed.private, fixed.task, plan, _sigma(plan, budget), randomness)
-    public = select_public(fixed.public, learner)
-    predict = fit_isolated(
-        learner, who, lambda own: own.fit(handle_of(curator), _copy(public), randomness.initialisation), curator.guard
-    )
-    return FitPrint.of(predict_isolated(learner, who, predict, fixed.test, fixed.task), KEPT)
+    budget = Budget(epsilon, DELTA)
+
+    def who(doing: str) -> str:
+        return f"{doing} of learner {learner.name!r}"
+
+    settled = learner.settle(fixed.task, budget)
+    plan = check_plan(settled.plan(fixed.task, budget), who("plan"))
+    public, randomness = select_public(fixed.public, settled), Randomness.research(SEED, IDENTITY)
+    fitted = fit_once(FitInput(settled, who, fixed.private, fixed.task, public, plan, _sigma(plan, budget), randomness))
+    return FitPrint.of(predict_isolated(fitted, fixed.test), KEPT)
 
 
 def _sigma(plan: tuple[Planned, ...], budget: Budget) -> float:
     return float(f"{calibrate(plan, budget, 'rdp'):.{DIGITS}g}")  # rdp: the quickest
-
-
-def _copy(public: PublicData) -> PublicData:
-    return PublicData(public.x.clone(), None if public.y is None else public.y.clone())

@@ -2,6 +2,10 @@
 
 It serves searches alone: `public-validation`, where public rows stand in for the private ones and nothing private is
 read, and `private-unaccounted`, which is never ranked. No fit that a result states an epsilon for goes through it.
+
+Searches of `dp-sgd` and `pillar` on digits take 3.0 and 2.6 times less processor time than one setting after another,
+and one of `dp-sgd` on 1,280 features 2.0 times less, with equal accuracies. On digits, sharing mapped rows alone saves
+little.
 """
 
 from __future__ import annotations

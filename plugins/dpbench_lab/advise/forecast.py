@@ -7,7 +7,7 @@ public labels, the prediction is the mean accuracy on the boards with a similar 
 per class. Either way every dataset of the boards counts the same, however many boards it has.
 
 Half the width of an interval is the 90% quantile of the errors that these predictions make on the boards when the
-dataset that they predict is left out: `tests/advice.py` repeats all of it for each dataset, intervals included.
+dataset that they predict is left out: `tests/lab/advice.py` repeats all of it for each dataset, intervals included.
 
 Not covered: a test set that differs from the public images, which no public number shows.
 """

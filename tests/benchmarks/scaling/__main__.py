@@ -10,7 +10,7 @@ import sys
 
 from tests.benchmarks.scaling.measures import MEASURES
 from tests.benchmarks.scaling.tables import SMALL, TABLES, Sizes
-from tests.readme import DOCS
+from tests.helpers.readme import DOCS
 
 PAGE = DOCS / "explanation" / "scaling.md"
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.readme import ROOT
+from tests.helpers.readme import ROOT
 
 if TYPE_CHECKING:
     import torch
@@ -161,7 +161,7 @@ def results(root: str, count: int) -> Found:
     import shutil
 
     from dpbench.records.board import find_board
-    from tests import boards
+    from tests.helpers import boards
 
     (Path(root) / "boards").mkdir(parents=True)
     shutil.copy(ROOT / "leaderboard" / "boards" / f"{BOARD}.toml", Path(root) / "boards")

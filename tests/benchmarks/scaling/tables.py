@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tests.benchmarks.scaling.measures import Found
-from tests.readme import ROOT
+from tests.helpers.readme import ROOT
 
 MB, GIB = 2**20, 2**30
 STEPS = 8  # of learners that take steps

@@ -1,0 +1,50 @@
+"""Modules below the public names that moved: a plugin that imports one is told where it is now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+MOVED: Mapping[str, str] = {
+    "dpbench.claims": "dpbench_lab.claims",
+    "dpbench.cli.advise": "dpbench_lab.advise.command",
+    "dpbench.cli.claims": "dpbench_lab.claims.command",
+    "dpbench.cli.explain": "dpbench_lab.explain.command",
+    "dpbench.cli.inspect": "dpbench_lab.inspect.command",
+    "dpbench.cli.museum": "dpbench_lab.museum.command",
+    "dpbench.cli.plot": "dpbench_lab.figures.command",
+    "dpbench.cli.reproduce": "dpbench_lab.reproduce.command",
+    "dpbench.museum": "dpbench_lab.museum",
+    "dpbench.records.museum": "dpbench_lab.museum.record",
+    "dpbench.site.claims_page": "dpbench_lab.claims.page",
+    "dpbench.site.evidence_pages": "dpbench.site.audits_page and dpbench_lab.museum.page",
+    "dpbench.site.figure_page": "dpbench_lab.reproduce.page",
+    "dpbench.studies": "dpbench_lab",
+}
+"""Where modules of version 0.2 are in version 0.3."""
+
+
+def describe_move(error: BaseException) -> str | None:
+    """Return where a module that could not be imported is now; None if the error is another, or nothing moved."""
+    missing = _missing_module(error)
+    for old, new in MOVED.items():
+        if missing == old or missing.startswith(f"{old}."):
+            return (
+                f"it imports {old}, which moved to {new} in version 0.3. Import the names of dpbench.__all__ instead, "
+                "which stay where they are, or the new module."
+            )
+    return None
+
+
+def _missing_module(error: BaseException) -> str:
+    """Return the module that an import did not find, also of `from package import module`; empty for other errors.
+
+    >>> _missing_module(ModuleNotFoundError("No module named 'dpbench.museum'", name="dpbench.museum"))
+    'dpbench.museum'
+    >>> _missing_module(ImportError("cannot import name 'museum' from 'dpbench' (...)", name="dpbench"))
+    'dpbench.museum'
+    """
+    if not isinstance(error, ImportError) or error.name is None:
+        return ""
+    part = re.match(r"cannot import name '(\w+)'", str(error))
+    return f"{error.name}.{part[1]}" if part else error.name

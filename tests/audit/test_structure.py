@@ -1,0 +1,160 @@
+"""The audit sees structure: what is wrong with one column, class, step, distance or pair of rows."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from dpbench.audit.audit_fit import audit_of
+from dpbench.audit.extremes import Extreme
+from dpbench.audit.noise_log import LAST_BIT, NoiseLog, StandardNoise
+from dpbench.audit.samples import Samples
+from dpbench.audit.sensitivity import Replays
+from dpbench.audit.shape import TAIL, check_shape
+from dpbench.audit.spread import Spread
+from dpbench.harness.prepare import PreparedRun
+from dpbench.records.audit import Audit, Check
+from dpbench.records.spec import make_spec
+from tests.helpers.broken_cores import CANARIES, LEARNERS, MISSED, MORE, UNSEEN, Patch
+from tests.helpers.sessions import session
+
+OTHERS = ["pillar", "gep", "adadps"]
+
+
+@functools.cache
+def prepared(learner: str) -> PreparedRun:
+    values = {"learner": learner, "dataset": "digits", "public_labels": True, "seeds": 1}
+    return session().prepare(make_spec(values, "a test"))
+
+
+def audited(learner: str, patch: Patch, what: str = "", canaries: int | None = CANARIES) -> Audit:
+    """Audit noise, samples and canaries; sensitivity is other tests' and takes most of the time."""
+    prepared(learner)
+    for name in ("replay", "probe"):
+        patch.setattr(Replays, name, lambda *_: None)
+    if what:
+        (MISSED | MORE | UNSEEN)[what](patch)
+    return audit_of(prepared(learner), 0, canaries)
+
+
+@pytest.mark.parametrize("what", MISSED)
+def test_what_passed_before_is_caught(what: str, monkeypatch: Patch) -> None:
+    assert not audited(LEARNERS.get(what, "dp-sgd"), monkeypatch, what).passed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", [what for what in MISSED if what not in LEARNERS])
+@pytest.mark.parametrize("learner", OTHERS)
+def test_it_is_caught_whoever_learns(what: str, learner: str, monkeypatch: Patch) -> None:
+    if learner == "gep" and what == "no noise on the bias column":
+        pytest.skip("GEP's gradients have no bias column here")
+    assert not audited(learner, monkeypatch, what).passed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", ["no noise on the bias column", "one class with 90% of the noise"])
+def test_it_is_caught_beside_as_many_canaries_as_a_run_has_room_for(what: str, monkeypatch: Patch) -> None:
+    monkeypatch.setattr("tests.helpers.broken_cores.CANARIES", 100_000)
+    assert not audited("dp-sgd", monkeypatch, what, None).passed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", MORE)
+def test_what_was_made_up_afterwards_is_caught(what: str, monkeypatch: Patch) -> None:
+    assert not audited(LEARNERS.get(what, "dp-sgd"), monkeypatch, what).passed
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", UNSEEN)
+def test_what_no_audit_of_one_run_can_see_passes(what: str, monkeypatch: Patch) -> None:
+    """A test that turns red here tells that the page on audits says too little."""
+    assert audited(LEARNERS.get(what, "dp-sgd"), monkeypatch, what).passed
+
+
+def logged(noise: np.ndarray) -> list[Check]:
+    """Return the tests of noise (steps, classes, columns), with that of as many canaries."""
+    generator = np.random.default_rng(0)
+    log, nobody = NoiseLog(len(noise), np.ones(1_000, bool)), np.empty(0, np.int64)
+    for part in noise:
+        padding = generator.normal(size=1_000)
+        answer, canaries = (StandardNoise(one, np.abs(one) * LAST_BIT) for one in (part, padding))
+        log.add("gradient", [answer], [canaries], nobody)
+    return list(log.summarise().checks)
+
+
+def test_honest_noise_is_doubted_as_seldom_as_the_level_says() -> None:
+    doubted: Counter[bool] = Counter()
+    for seed in range(150):
+        checks = logged(np.random.default_rng(1 + seed).normal(size=(6, 10, 21)))
+        doubted[any(one.p < 0.05 / len(checks) for one in checks)] += 1
+    assert doubted[True] <= 16  # 7.5 at most are expected: more than 16 happens once in 300 times
+
+
+def test_each_test_says_how_many_statistics_it_is_the_most_surprising_of() -> None:
+    checks = {one.name: one for one in logged(np.random.default_rng(0).normal(size=(6, 10, 21)))}
+    columns = checks["size of the noise in answers, column by column"]
+    assert (columns.statistics, columns.numbers) == (21, 60)
+    assert checks["size of the noise in answers, class by class"].statistics == 10
+    assert checks["size of the noise in answers, coordinate by coordinate"].statistics == 210
+    assert checks["pairs of steps of answers"].statistics == 15
+    assert checks["steps of answers, by how far they are apart"].statistics == 5
+    assert checks["size of the noise at other coordinates, coordinate by coordinate"].statistics == 1_000
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "size"),
+    [(0.02, 40, 1_000), (0.3, 12, 1_500), (0.5, 3, 100), pytest.param(0.001, 200, 2_000, marks=pytest.mark.slow)],
+)
+def test_honest_samples_are_doubted_as_seldom_as_the_level_says(rate: float, steps: int, size: int) -> None:
+    doubted = 0
+    for seed in range(25):
+        generator = np.random.default_rng(seed)
+        samples = Samples(rate, size, np.ones(500, bool), steps, generator.integers(10, size=size))
+        for _ in range(steps):
+            samples.add(*(np.flatnonzero(generator.random(many) < rate) for many in (size, 500)))
+        checks = list(samples.checks("gradient"))
+        doubted += any(one.p < 0.05 / len(checks) for one in checks)
+    assert doubted <= 5  # 1.25 at most are expected: more than 5 happens once in 800 times
+
+
+def test_an_extreme_is_corrected_for_how_many_there_are() -> None:
+    one, many = Extreme(), Extreme()
+    one.add_squares(np.array([40.0]), 10)
+    many.add_squares(np.concatenate([np.full(999, 10.0), [40.0]]), 10)
+    (alone,), (among,) = one.test("alone"), many.test("among")
+    assert among.p == pytest.approx(1_000 * alone.p)
+    assert not list(Extreme().test("nothing"))
+
+
+def test_noise_that_floats_round_to_nothing_is_no_surprise_among_a_million_and_less_than_they_round_is() -> None:
+    """A canary's sum is 1: beside it, noise of less than half a float's last bit is 0, once in about 30 such fits."""
+    sigma = 0.6
+    exact = np.random.default_rng(0).normal(size=10**6)
+    exact[0] = 1e-9
+    answers = (1 + sigma * exact).astype(np.float32)
+    noise, coarse = (answers.astype(float) - 1) / sigma, np.abs(answers) * LAST_BIT / sigma
+
+    def least_p(part: np.ndarray, coarse: np.ndarray | float) -> float:
+        spread = Spread("", zeros=False)
+        spread.add("sum", 0, part, coarse)
+        return min(one.p for one in spread.checks() if "coordinate by coordinate" in one.name)
+
+    assert noise[0] == 0
+    assert least_p(noise, coarse) > 0.01
+    assert least_p(noise, 0.0) == 0  # of numbers that are not rounded
+    assert least_p(np.where(np.arange(10**6) < 10, 0.0, exact), coarse) < 1e-6  # ten coordinates without noise
+
+
+def test_normal_numbers_fail_the_test_of_their_tails_no_more_often_than_it_says() -> None:
+    from scipy.stats import normaltest
+
+    chance = np.random.default_rng(0)
+    raw = np.concatenate([normaltest(chance.normal(size=(5_000, 2_000)), axis=1).pvalue for _ in range(3)])
+    numbers = np.random.default_rng(0).normal(size=2_000)
+    (tails,) = [one for one in check_shape(numbers, "", 0.0) if one.name.startswith("tails")]
+    assert tails.p == pytest.approx(raw[0] ** TAIL)
+    assert (raw < 1e-3).sum() > 20  # chance has 15
+    assert (raw**TAIL < 1e-3).sum() < 15

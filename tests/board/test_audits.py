@@ -1,0 +1,192 @@
+"""Audits on a leaderboard: the command files them, entries show them, and verify holds each against its result."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpbench import registry
+from dpbench.board.build import index_of, verify_leaderboard
+from dpbench.board.verify.expectations import Expectations
+from dpbench.cli import main
+from dpbench.records.checksums import record_seal
+from dpbench.registry import Registry
+from dpbench.site import build_site
+from tests.helpers import boards
+from tests.helpers.boards import edited
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Registry:
+    return registry.load()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A leaderboard whose board `tiny` was audited."""
+    root = boards.world(tmp_path_factory.mktemp("world"))
+    main_(["audit", "tiny", "--root", str(root), "--canaries", "2000", "--device", "cpu"])
+    return root
+
+
+@pytest.fixture
+def root(world: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(world, tmp_path / "leaderboard"))
+
+
+def main_(arguments: list[str]) -> int:
+    try:
+        main(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def audit_of(root: Path, learner: str) -> Path:
+    (file,) = (root / "audits" / "tiny").glob(f"{learner}-digits-*.json")
+    return file
+
+
+def complaints(root: Path, plugins: Registry) -> list[str]:
+    return [f"{one.file} {one}" for one in verify_leaderboard(root, Expectations.read(root, plugins)).complaints]
+
+
+def change(file: Path, field: str, value: Any) -> None:
+    file.write_text(json.dumps(edited(json.loads(file.read_text(encoding="utf-8")), field, value)), encoding="utf-8")
+
+
+def forge(file: Path, field: str, value: Any) -> None:
+    """Change a field of an audit and seal it again."""
+    change(file, field, value)
+    change(file, "seal", record_seal(json.loads(file.read_text(encoding="utf-8"))))
+
+
+@pytest.mark.slow
+def test_a_board_is_audited_entry_by_entry_and_what_cannot_be_says_why(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert {file.name.partition("-digits")[0] for file in root.glob("audits/tiny/*")} == {"class-means", "pillar"}
+    shutil.rmtree(root / "audits")
+    assert main_(["audit", "tiny", "--root", str(root), "--canaries", "1000", "--device", "cpu"]) == 0
+    said, left_out = capsys.readouterr()
+    assert "not audited: Learner 'public-only' asks nothing of the private data" in left_out
+    assert "not audited: A run at epsilon = inf adds no noise" in left_out
+    assert said.count("attack       passed") == 2
+
+
+@pytest.mark.slow
+def test_entries_carry_the_figures_and_the_page_shows_them(root: Path, plugins: Registry, tmp_path: Path) -> None:
+    index = index_of(root, plugins)
+    (standing,) = (one for one in index.standings if one.board.name == "tiny")
+    found = {one.learner: one for one in standing.entries}
+    audit = json.loads(audit_of(root, "pillar").read_text(encoding="utf-8"))
+    shown = found["pillar"].audit
+    assert shown is not None and found["pillar"].trust == "audited"
+    assert (shown.noise_low, shown.noise_high) == (audit["figures"]["low"], audit["figures"]["high"])
+    assert found["public-only"].audit is None and found["public-only"].trust == "submitted"
+    build_site(index, root, tmp_path / "site")
+    page = (tmp_path / "site" / "entries" / "tiny" / f"{found['pillar'].id}.html").read_text(encoding="utf-8")
+    assert f"{shown.noise_low:.4f} to {shown.noise_high:.4f} of the stated σ" in page
+    assert "<strong>audited</strong>" in page
+
+
+def test_audits_of_a_leaderboard_pass_its_checks(root: Path, plugins: Registry) -> None:
+    assert complaints(root, plugins) == []
+
+
+Change = tuple[str, Any, str]
+SAMPLED = {
+    "release": "gradient", "steps": 9, "sizes": 9.0, "rows": 9.0, "counts": None, "rate": 5e-324, "members": 9,
+    "units": 9,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("epsilon", 0.5, "epsilon: expected what the result states"),
+        ("sigma", lambda sigma: sigma * 1.01, "sigma: expected what the result states"),
+        ("plan.0.sigma", lambda sigma: sigma * 1.01, "plan: expected what the result states"),
+        ("mechanism", "floats-0", "mechanism: expected what the result states"),
+        ("components.learner.version", "0.0", "components: expected what the result states"),
+        ("content", "0" * 64, "content: the audit is of another result"),
+        ("seed", 99, "seed: expected one of the result's"),
+        ("noise.squares", lambda squares: squares * 1.02, "figures: they do not follow"),
+        ("attack.correct", 60, "figures: they do not follow"),
+        ("attack.guesses", lambda guesses: guesses // 2, "attack.guesses: expected"),
+        ("attack.canaries", 10**12, "attack.canaries: expected at most 1,000,000"),
+        ("noise.samples", [SAMPLED], "noise.samples: expected the rate of the plan"),
+        ("repeats", False, "repeats: expected a fit that gave the result's predictions"),
+        ("sensitivity.rows", 0, "sensitivity: expected rows that were tried"),
+        ("attack.members", 10, "attack.members: expected each canary"),
+        ("attack.mu", None, "attack.mu: expected none where samples are drawn"),
+        ("attack", None, "attack: expected all three parts"),
+        ("figures.failed", ["noise: size of all noise (p 1e-9)"], "figures: they do not follow"),
+        ("sensitivity.largest", 1.5, "figures: they do not follow"),
+        ("figures", "nothing", "figures"),
+        ("attack.mean", "NaN", "attack.mean"),
+        ("noise.squares", "Infinity", "noise.squares"),
+        ("epsilon", "Infinity", "epsilon"),
+    ],
+)
+def test_an_audit_that_is_not_that_of_its_result_is_found(
+    root: Path, plugins: Registry, field: str, value: Callable[[Any], Any] | Any, said: str
+) -> None:
+    forge(audit_of(root, "pillar"), field, value)
+    found = complaints(root, plugins)
+    assert any(said in line for line in found), found
+    assert all(line.startswith("audits/tiny/pillar-digits-") for line in found)
+
+
+def test_of_an_audit_that_changed_nothing_else_is_said(root: Path, plugins: Registry) -> None:
+    change(audit_of(root, "pillar"), "epsilon", 0.5)
+    (said,) = complaints(root, plugins)
+    assert "seal: changed after it was written" in said
+
+
+def test_a_result_that_changed_after_its_audit_has_to_be_audited_again(root: Path, plugins: Registry) -> None:
+    file = boards.file_of(root, "pillar")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(boards.resealed(edited(content, "seconds.fit", 0.25))), encoding="utf-8")
+    assert any("audit it again" in line for line in complaints(root, plugins))
+
+
+def test_an_audit_that_failed_stands_in_the_way_until_the_result_is_disputed(
+    root: Path, plugins: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = boards.file_of(root, "pillar").stem
+    with monkeypatch.context() as patch:
+        from dpbench.privacy.core import randomness
+
+        plain = randomness._SeededDraws.noise
+        patch.setattr(randomness._SeededDraws, "noise", lambda self, shape, std: plain(self, shape, std * 0.9))
+        asked = ["audit", f"tiny/{entry}", "--root", str(root), "--canaries", "2000", "--device", "cpu"]
+        assert main_(asked) == 1
+    assert any("figures.failed: noise: size of" in line for line in complaints(root, plugins))
+    file = boards.file_of(root, "pillar")
+    change(file, "status", "disputed")
+    assert complaints(root, plugins) == []
+    (standing,) = (one for one in index_of(root, plugins).standings if one.board.name == "tiny")
+    assert all(one.trust != "audited" for one in standing.entries if one.learner == "pillar")
+
+
+def test_an_entry_is_audited_with_a_seed_of_its_own(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = boards.file_of(root, "pillar").stem
+    assert main_(["audit", f"tiny/{entry}", "--root", str(root), "--seed", "7"]) == 1
+    assert f"Expected --seed 7 to be a seed of tiny/{entry}: 0, 1." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["audits", "reruns"])
+def test_what_belongs_to_no_result_is_a_stray(root: Path, plugins: Registry, kind: str) -> None:
+    stray = root / kind / "tiny" / "nothing.json"
+    stray.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(audit_of(root, "pillar"), stray)
+    (line,) = complaints(root, plugins)
+    assert line.startswith(f"{kind}/tiny/nothing.json") and line.endswith(
+        "there is no such result on this board: remove it"
+    )

@@ -1,0 +1,575 @@
+"""A result that was changed: `verify` names the file and the field, also where the forger sealed it anew."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpbench import registry
+from dpbench.analysis.description import describe_result
+from dpbench.analysis.reader import StoredResult
+from dpbench.analysis.word import list_author_word
+from dpbench.api import Release
+from dpbench.board.build import verify_leaderboard
+from dpbench.board.folder import ResultFile, locate_result
+from dpbench.board.verify.declarations import check_selection
+from dpbench.board.verify.derive import EpsilonQuestion, derive
+from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.rerun_record import find_record, record_of, report, rerun, seen
+from dpbench.board.verify.review import MANY, review_of
+from dpbench.board.verify.verdict import SCORES, judge, reproduces
+from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
+from dpbench.harness.prepare import PreparedRun
+from dpbench.privacy.core.accounting import crosscheck
+from dpbench.privacy.mechanisms.private_selection import Repeats
+from dpbench.records.board import find_board
+from dpbench.records.checksums import record_seal
+from dpbench.records.metrics import Evidence, count_metrics, write_confusion
+from dpbench.records.rerun import Rerun, SeedRerun
+from dpbench.records.result import Result, SeedResult, summarise
+from tests.helpers import boards
+from tests.helpers.sessions import session
+
+Change = Callable[[Any], Any] | object
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return boards.world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def known(world: Path) -> Expectations:
+    return Expectations.read(world, registry.load())
+
+
+@pytest.fixture
+def root(world: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(world, tmp_path / "leaderboard"))
+
+
+def content(root: Path, learner: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(boards.file_of(root, learner).read_text(encoding="utf-8"))
+    return found
+
+
+def complaints(root: Path, known: Expectations) -> list[Complaint]:
+    return list(verify_leaderboard(root, known).complaints)
+
+
+def changed(root: Path, known: Expectations, learner: str, edits: Mapping[str, Change], sealed: bool) -> list[str]:
+    """Change a result and return the fields that are complained about."""
+    file, made = boards.file_of(root, learner), content(root, learner)
+    for field, value in edits.items():
+        made = boards.edited(made, field, value)
+    file.write_text(json.dumps(boards.resealed(made) if sealed else made), encoding="utf-8")
+    found = complaints(root, known)
+    assert {one.file for one in found} <= {f"results/tiny/{file.name}"}
+    return [one.field for one in found]
+
+
+def test_results_as_the_harness_wrote_them_pass(root: Path, known: Expectations) -> None:
+    assert complaints(root, known) == []
+    assert len(list(root.rglob("results/*/*.json"))) == len(boards.LEARNERS)
+
+
+def last_digit(value: float) -> float:
+    """Change the sixth significant digit."""
+    return float(f"{value:.6g}"[:-1] + str((int(f"{value:.6g}"[-1]) + 5) % 10))
+
+
+def first_letter(text: str) -> str:
+    return ("0" if text[0] != "0" else "1") + text[1:]
+
+
+SLIPS: dict[str, Change] = {
+    "digest": first_letter,
+    "spec.epsilon": 2.0,
+    "spec.seeds": [0, 1, 2],
+    "selection": "by-hand",
+    "task.test": 360,
+    "task.licence": "CC0",
+    "task.digests.private": first_letter,
+    "privacy.epsilon": last_digit,
+    "privacy.sigma": last_digit,
+    "privacy.delta": 1e-6,
+    "privacy.independent.lower": last_digit,
+    "privacy.plan.0.steps": 2,
+    "seeds.0.accuracy": last_digit,
+    "seeds.1.correct": lambda text: first_letter(text),
+    "seeds.1.predictions": first_letter,
+    "metrics.accuracy.mean": last_digit,
+    "components.learner.version": "0.1.1",
+    "provenance.commit": "1" * 40,
+    "seconds.fit": 1e-9,
+}
+
+
+def test_a_result_from_before_counts_were_kept_passes(root: Path, known: Expectations) -> None:
+    file, made = boards.file_of(root, "public-only"), content(root, "public-only")
+    new = {"class_gap", "ece", "nll", "brier"}
+    made["metrics"] = {name: one for name, one in made["metrics"].items() if name not in new}
+    for seed in made["seeds"]:
+        for name in (*new, "confusion", "calibration"):
+            seed.pop(name, None)
+    file.write_text(json.dumps(boards.resealed(made)), encoding="utf-8")
+    assert complaints(root, known) == []
+
+
+@pytest.mark.parametrize("field", SLIPS)
+def test_a_slip_is_found_by_the_seal_which_names_the_field(root: Path, known: Expectations, field: str) -> None:
+    found = changed(root, known, "class-means", {field: SLIPS[field]}, sealed=False)
+    named = ".".join(field.split(".")[:2])
+    assert any(one == named or one.startswith(f"{named}.") for one in found), found
+
+
+def one_more(row: str) -> str:
+    first, _, rest = row.partition(" ")
+    return f"{int(first) + 1} {rest}"
+
+
+COPIED: Any = {"exact": 5, "near": 5, "among": 359}  # above a hundredth
+REPEATED = {"images": 60, "most": 8, "among": 1294}
+FORGERIES: list[tuple[str, dict[str, Change], str]] = [
+    ("class-means", {"digest": first_letter}, "digest"),
+    ("class-means", {"spec.epsilon": 2.0}, "digest"),
+    ("class-means", {"privacy.epsilon": last_digit}, "privacy.epsilon"),
+    ("class-means", {"privacy.epsilon": 1.01}, "privacy.epsilon"),
+    ("class-means", {"privacy.epsilon": "NaN"}, "privacy.epsilon"),
+    ("class-means", {"privacy.sigma": last_digit}, "privacy.epsilon"),
+    ("class-means", {"privacy.sigma": last_digit}, "privacy.plan.0.sigma"),
+    ("class-means", {"privacy.sigma": "Infinity"}, "privacy.sigma"),
+    ("class-means", {"privacy.sigma": 1e-9, "privacy.plan.0.sigma": 1e-9}, "privacy.epsilon"),
+    ("class-means", {"privacy.sigma": 0.0, "privacy.plan.0.sigma": 0.0}, "privacy.epsilon"),
+    ("class-means", {"privacy.plan.0.relative_noise": 2.0}, "privacy.plan.0.sigma"),
+    ("class-means", {"privacy.plan.0.steps": 2, "seeds.0.spent": {"sums": 2}}, "privacy.epsilon"),
+    ("class-means", {"privacy.plan.0.steps": 10**9}, "privacy.plan"),
+    ("class-means", {"privacy.plan.0.sample_rate": 0.5}, "privacy.epsilon"),
+    ("class-means", {"privacy.plan": lambda plan: plan * 2}, "privacy.plan"),
+    ("class-means", {"privacy.plan": []}, "privacy.epsilon"),
+    (
+        "class-means",
+        {
+            "privacy.plan": [],
+            "privacy.epsilon": 0.0,
+            "seeds.0.spent": {},
+            "seeds.1.spent": {},
+            "privacy.independent": {"accountant": "none", "lower": 0.0, "upper": 0.0},
+        },
+        "privacy.plan",
+    ),
+    ("class-means", {"settled.k": 3}, "settled.k"),
+    ("class-means", {"privacy.independent.lower": last_digit}, "privacy.independent.lower"),
+    ("class-means", {"privacy.independent.upper": last_digit}, "privacy.independent.upper"),
+    ("class-means", {"privacy.independent.accountant": "rdp"}, "privacy.independent.accountant"),
+    ("class-means", {"privacy.accountant": "rdp"}, "privacy.accountant"),
+    ("class-means", {"privacy.delta": 1e-6}, "privacy.delta"),
+    ("class-means", {"privacy.rng": "secure"}, "privacy.rng"),
+    ("class-means", {"privacy.repeats": {"mean": 10.0, "shape": 1.0}}, "privacy.repeats"),
+    ("class-means", {"seeds.0.accuracy": last_digit}, "seeds.0.accuracy"),
+    ("class-means", {"seeds.1.correct": lambda text: "A" + text[1:]}, "seeds.1.accuracy"),
+    ("class-means", {"seeds.1.correct": lambda text: text[:-4]}, "seeds.1.correct"),
+    ("class-means", {"seeds.1.correct": lambda text: "<" + text[1:]}, "seeds.1.correct"),
+    ("class-means", {"seeds.1.correct": lambda text: text[:-1] + "/"}, "seeds.1.correct"),
+    ("class-means", {"seeds.1.correct": None}, "seeds.1.correct"),
+    ("class-means", {"seeds.1.predictions": "abc"}, "seeds.1.predictions"),
+    ("class-means", {"seeds.1.predictions": None}, "seeds.1.predictions"),
+    ("class-means", {"seeds.0.balanced_accuracy": last_digit}, "seeds.0.balanced_accuracy"),
+    ("class-means", {"seeds.0.worst_class_accuracy": last_digit}, "seeds.0.worst_class_accuracy"),
+    ("class-means", {"seeds.0.class_accuracy": [0.5]}, "seeds.0.class_accuracy"),
+    ("class-means", {"seeds.0.class_accuracy": [1.0] * 10}, "seeds.0.class_accuracy"),
+    ("class-means", {"seeds.0.auroc": 0.5}, "seeds.0.auroc"),
+    ("class-means", {"seeds.0.macro_f1": last_digit}, "seeds.0.macro_f1"),
+    ("class-means", {"seeds.0.class_gap": last_digit}, "seeds.0.class_gap"),
+    ("class-means", {"seeds.0.confusion.0": one_more}, "seeds.0.confusion"),
+    ("class-means", {"seeds.0.confusion": None, "seeds.0.calibration": None}, "seeds.0.class_gap"),
+    ("class-means", {"seeds.0.confusion": lambda rows: rows[:-1]}, "seeds.0"),
+    ("class-means", {"seeds.1.confusion": lambda rows: [*rows[1:], rows[0]]}, "seeds.1.confusion"),
+    ("public-only", {"seeds.0.ece": last_digit}, "seeds.0.ece"),
+    ("public-only", {"seeds.0.nll": 0.01, "seeds.0.calibration.log_loss": 3.59}, "seeds.0.calibration.log_loss"),
+    ("public-only", {"seeds.0.brier": 0.0, "seeds.0.calibration.brier": 0.0}, "seeds.0.calibration.brier"),
+    ("public-only", {"seeds.0.calibration.right.14": lambda count: count + 1}, "seeds.0.calibration.count"),
+    ("public-only", {"seeds.0.calibration.confidence.14": 1.0}, "seeds.0.calibration.confidence.14"),
+    ("public-only", {"seeds.0.calibration.count": [0] * 14}, "seeds.0.calibration.count"),
+    ("class-means", {"privacy.not_covered": ["nothing: audited"]}, "privacy.not_covered"),
+    ("class-means", {"task.public_labels_seen": True}, "task.public_labels_seen"),
+    ("public-only", {"task.public_labels_seen": False}, "task.public_labels_seen"),
+    ("class-means", {"task.public": 3}, "task.public"),
+    ("class-means", {"seeds.0.spent": {}}, "seeds.0.spent"),
+    ("class-means", {"seeds.0.spent": {"class-sums": 2}}, "seeds.0.spent"),
+    ("class-means", {"seeds.0.spent": {"class-sums": -1}}, "seeds.0.spent"),
+    ("class-means", {"seeds.1.spent": {"class-sums": 0}}, "seeds.1.spent"),
+    ("class-means", {"seeds.0.seed": 7}, "seeds"),
+    ("class-means", {"seeds.0.setting": {}}, "seeds.0.setting"),
+    ("class-means", {"seeds": []}, "seeds"),
+    ("class-means", {"metrics.accuracy.mean": last_digit}, "metrics.accuracy.mean"),
+    ("class-means", {"metrics.macro_f1.high": last_digit}, "metrics.macro_f1.high"),
+    ("class-means", {"metrics": {}}, "metrics"),
+    ("class-means", {"task.test": 0}, "task.test"),
+    ("class-means", {"task.private": 10**6}, "task.private"),
+    ("class-means", {"task.overlap": None}, "task.overlap"),
+    ("class-means", {"spec.allow_overlap": True}, "spec.allow_overlap"),
+    ("class-means", {"task.processing.private": ""}, "task.processing.private"),
+    ("class-means", {"task.copies": REPEATED}, "task.copies"),
+    ("class-means", {"task.copies.most": 9}, "task.copies"),
+    ("class-means", {"copies_epsilon": 1.5}, "copies_epsilon"),
+    ("class-means", {"task.overlap.test in public.among": 5}, "task.overlap.test in public"),
+    ("class-means", {"task.overlap.test in private.exact": 359}, "task.overlap.test in private"),
+    ("class-means", {"task.overlap.test in private": COPIED}, "task.overlap.test in private"),
+    ("class-means", {"task.classes": list("abcdefghij")}, "task.classes"),
+    ("class-means", {"task.classes.7": ""}, "task.classes"),
+    ("class-means", {"task.classes.7": "8"}, "task.classes"),
+    ("class-means", {"task.public": 7}, "task.public"),
+    ("class-means", {"cpu_seconds.fit": "NaN"}, "cpu_seconds.fit"),
+    ("class-means", {"provenance.packages": {"numpy": 2}}, "provenance.packages"),
+    ("class-means", {"task.digests.private": first_letter}, "task.digests"),
+    ("class-means", {"task.sketch": lambda text: text[::-1]}, "task.sketch"),
+    ("class-means", {"task.looks": lambda text: text[::-1]}, "task.looks"),
+    ("class-means", {"task.processing.private": "cropped"}, "task.processing"),
+    ("class-means", {"selection": "by-hand"}, "selection"),
+    ("class-means", {"selection": "public-validation"}, "selection"),
+    ("pillar", {"selection": "default"}, "selection"),
+    ("class-means", {"components.learner.version": "0.1.1"}, "components.learner.version"),
+    ("class-means", {"components.learner.plugin": "pillar"}, "components.learner.plugin"),
+    ("class-means", {"components": {}}, "components"),
+    ("class-means", {"provenance.commit": None}, "provenance.commit"),
+    ("class-means", {"provenance.commit": "abc"}, "provenance.commit"),
+    ("class-means", {"provenance.dirty": True}, "provenance.dirty"),
+    ("class-means", {"provenance.dpbench": "0.1.1"}, "components.learner.version"),
+    ("class-means", {"provenance": {}}, "provenance.commit"),
+    ("non-private", {"privacy.sigma": 1.0}, "privacy.sigma"),
+    ("public-only", {"privacy.epsilon": 0.5}, "privacy.epsilon"),
+]
+
+
+@pytest.mark.parametrize(
+    ("learner", "edits", "field"), FORGERIES, ids=lambda value: value if isinstance(value, str) else "+".join(value)
+)
+def test_a_forgery_that_was_sealed_anew_is_found_by_what_contradicts_it(
+    root: Path, known: Expectations, learner: str, edits: Mapping[str, Change], field: str
+) -> None:
+    assert field in changed(root, known, learner, edits, sealed=True)
+
+
+def test_test_images_by_class_are_those_of_the_other_results(root: Path, known: Expectations) -> None:
+    """Balanced accuracy is what it is among so many images of each class: with others in hits, it is nearly 1."""
+    file, made = boards.file_of(root, "class-means"), content(root, "class-means")
+    count = len(made["task"]["classes"])
+    for seed in made["seeds"]:
+        kept = SeedResult.model_validate(seed).evidence
+        assert kept is not None
+        matrix = np.diag([sum(kept.right) - count + 1, *[1] * (count - 1)])
+        matrix[0, 1] = kept.size - sum(kept.right)
+        forged = Evidence(tuple(map(tuple, matrix.tolist())), kept.calibration)
+        seed.update(
+            {"confusion": list(write_confusion(forged.confusion)), "class_accuracy": list(forged.class_accuracy)}
+        )
+        seed.update({name: value for name, value in count_metrics(forged).items() if name in seed})
+    made["task"]["largest"] = max(forged.there) / forged.size
+    made["metrics"] = summarise([SeedResult.model_validate(seed) for seed in made["seeds"]])
+    made["metrics"] = {name: value.model_dump(mode="json") for name, value in made["metrics"].items()}
+    assert made["metrics"]["balanced_accuracy"]["mean"] > 0.9
+    file.write_text(json.dumps(boards.resealed(made)), encoding="utf-8")
+    assert {one.field for one in complaints(root, known)} == {"task.largest", "seeds.confusion"}
+
+
+SEARCH = {
+    "rule": "public-validation", "space": {"k": [5, 9]}, "possible": 2, "tried": 2, "draw": "grid", "seed": 0,
+    "private_touched": False, "public_labels": 144, "chosen": {"k": 9}, "source": None,
+    "trials": [{"setting": {"k": 5}, "accuracy": 0.5}, {"setting": {"k": 9}, "accuracy": 0.6}],
+}  # fmt: skip
+ASKED = {"rule": "public-validation", "space": {"k": [5, 9]}}
+
+
+@pytest.mark.parametrize(
+    ("edits", "field"),
+    [
+        ({}, None),
+        ({"search": None}, "search"),
+        ({"search.private_touched": True}, "search.private_touched"),
+        ({"search.chosen": {"k": 5}}, "search.chosen"),
+        ({"search.tried": 1}, "search.tried"),
+        ({"search.space": {"k": [9]}}, "search.space"),
+        ({"search.rule": "transfer"}, "selection"),
+        ({"selection": "default"}, "selection"),
+    ],
+)
+def test_a_search_is_on_record_as_it_was_asked_for(
+    root: Path, known: Expectations, edits: Mapping[str, Change], field: str | None
+) -> None:
+    searched = {"settled": {}, "spec.search": ASKED, "search": SEARCH, "selection": "public-validation", **edits}
+    made = content(root, "class-means")
+    for name, value in searched.items():
+        made = boards.edited(made, name, value)
+    digest = Result.model_validate(made).spec.digest
+    place = boards.file_of(root, "class-means")
+    place.unlink()
+    file = place.with_name(f"class-means-digits-{digest[:16]}.json")
+    file.write_text(json.dumps(boards.resealed({**made, "digest": digest})), encoding="utf-8")
+    found = [one.field for one in complaints(root, known)]
+    assert found == [] if field is None else field in found
+
+
+SOURCE = {"digest": "0" * 64, "dataset": "digits", "extractor": "pixels", "epsilon": 1.0, "selection": "default"}
+
+
+@pytest.mark.parametrize(
+    ("source", "chosen", "field"),
+    [
+        ({"dataset": "mnist"}, {}, None),
+        ({"selection": "transfer"}, {}, None),
+        ({"dataset": "mnist", "selection": "public-validation"}, {}, None),
+        ({"dataset": "mnist", "selection": "by-hand"}, {}, "search.source"),
+        ({"dataset": "mnist", "selection": "private-unaccounted"}, {}, "search.source"),
+        ({"dataset": "mnist", "selection": "oracle"}, {}, "search.source"),
+        ({}, {}, None),  # its defaults, in an earlier version
+        ({"selection": "public-validation"}, {}, "search.source"),
+        ({"dataset": "mnist"}, {"clip": 77.0}, "search.chosen"),
+    ],
+)
+def test_settings_from_elsewhere_come_from_elsewhere_and_are_those_that_ran(
+    root: Path, known: Expectations, source: Mapping[str, Any], chosen: Mapping[str, Any], field: str | None
+) -> None:
+    taken = {"rule": "transfer", "trials": [], "chosen": dict(chosen), "source": {**SOURCE, **source}}
+    edits = {"selection": "transfer", "search": {**SEARCH, **taken}}
+    found = changed(root, known, "class-means", edits, sealed=True)
+    assert found == [] if field is None else field in found
+
+
+@pytest.mark.parametrize(
+    "field", ["privacy.epsilon", "privacy.independent.upper", "privacy.plan.0.sigma", "seeds.0.accuracy"]
+)
+def test_a_computed_number_may_differ_by_less_than_a_millionth(root: Path, known: Expectations, field: str) -> None:
+    assert changed(root, known, "class-means", {field: lambda value: value * (1 - 1e-8)}, sealed=True) == []
+    assert field in changed(root, known, "class-means", {field: lambda value: value * (1 - 3e-6)}, sealed=True)
+
+
+def test_epsilon_above_its_target_is_refused_however_little_it_is(root: Path, known: Expectations) -> None:
+    just_above = math.nextafter(1.0, 2.0)
+    assert "privacy.epsilon" in changed(root, known, "class-means", {"privacy.epsilon": just_above}, sealed=True)
+
+
+def test_of_trials_that_scored_the_same_either_may_be_chosen(root: Path, known: Expectations) -> None:
+    tied = [{"setting": {"k": k}, "accuracy": accuracy} for k, accuracy in ((5, 0.3), (9, 0.1 + 0.2))]
+    result = Result.read(boards.file_of(root, "class-means"))
+    for k in (5, 9):
+        record = {**SEARCH, "trials": tied, "chosen": {"k": k}}
+        edits = {"settled": {}, "spec.search": ASKED, "selection": "public-validation", "search": record}
+        made = json.loads(result.model_dump_json())
+        for name, value in edits.items():
+            made = boards.edited(made, name, value)
+        assert [field for field, _ in check_selection(Result.model_validate(made))] == []
+
+
+def test_a_strangers_learner_needs_no_commit_but_a_clean_tree(root: Path, known: Expectations) -> None:
+    stranger = {"plugin": "mine", "distribution": "dpbench-mine", "version": "9"}
+    edits = {"components.learner": stranger, "provenance.commit": None, "provenance.dirty": None}
+    assert changed(root, known, "class-means", edits, sealed=True) == []
+    assert changed(root, known, "class-means", {"provenance.dirty": True, "provenance.commit": "0" * 40}, sealed=True)
+
+
+def test_epsilon_of_a_private_search_is_that_of_the_whole_search() -> None:
+    plan = (Release("gradient", 10),)
+    one = derive(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", None, 1.0))
+    searched = derive(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", Repeats(10.0), 1.0))
+    assert searched.error == "" and searched.accountant == "opacus-rdp"
+    assert searched.lower <= searched.epsilon <= searched.upper
+    assert searched.epsilon > 1.5 * one.epsilon
+
+
+def test_a_plan_that_would_cost_gigabytes_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crosscheck, "cross_check", lambda *_: pytest.fail("it was accounted for"))
+    answer = derive(EpsilonQuestion((Release("gradient", 1000, 0.5),), 1e-3, 1e-5, "pld", None, 1.0))
+    assert "by Renyi divergences" in answer.error
+
+
+def test_accountants_that_contradict_each_other_are_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AccountantsDisagree("They do.")
+
+    monkeypatch.setattr(crosscheck, "cross_check", refuse)
+    answer = derive(EpsilonQuestion((Release("gradient", 10),), 30.0, 1e-5, "pld", None, 1.0))
+    assert answer.error == "it cannot be derived: They do."
+
+
+@pytest.mark.slow
+def test_many_files_on_processes_give_the_complaints_of_one(root: Path, known: Expectations) -> None:
+    changed(root, known, "class-means", {"privacy.epsilon": last_digit}, sealed=False)
+    stored = [one.stored for one in verify_leaderboard(root, known).results]
+    many = stored * (MANY // len(stored) + 1)
+    one, spread = review_of(stored, known), review_of(many, known)
+    assert spread.results[: len(stored)] == one.results
+    assert not one.ok
+
+
+def test_a_seed_that_is_run_again_gives_the_same_predictions(root: Path) -> None:
+    result = Result.read(boards.file_of(root, "class-means"))
+    record = rerun(result, [1], session(registry.load()))
+    (seed,) = record.seeds
+    assert (record.outcome, seed.seed, seed.agreement) == ("same predictions", 1, 1.0)
+    assert seed.predictions == result.seeds[1].predictions
+    assert record.claims == ()
+
+
+def test_settings_that_a_search_chose_are_run_again_and_not_searched_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dpbench.harness.tuning import trials
+
+    result = Result.read(boards.file_of(root, "pillar"))
+    options = {**result.spec.learner.options, "k": 9}
+    asked = boards.edited(content(root, "pillar"), "spec.learner.options", options)
+    searched = Result.model_validate({**asked, "search": {**SEARCH, "chosen": {"k": 5}}})
+    searched = searched.model_copy(
+        update={"spec": Result.model_validate(boards.edited(asked, "spec.search", ASKED)).spec}
+    )
+    monkeypatch.setattr(trials.Bench, "choose", lambda *_: pytest.fail("it searched again"))
+    assert rerun(searched, [1], session(registry.load())).outcome == "same predictions"
+
+
+def test_what_is_not_on_this_machine_is_not_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpbench.errors import NotReproducible
+    from dpbench.harness import memo
+
+    result = Result.read(boards.file_of(root, "class-means"))
+    other = result.components | {"learner": result.components["learner"].model_copy(update={"version": "7"})}
+    with pytest.raises(
+        NotReproducible, match=r"dpbench-vision 7 brings learner 'class-means'; here dpbench-vision .* does"
+    ):
+        rerun(result.model_copy(update={"components": other}), None, session(registry.load()))
+
+    def missing(*_: object) -> None:
+        raise DataMissing("Not here.")
+
+    monkeypatch.setattr(memo, "deal_images", missing)
+    with pytest.raises(NotReproducible, match=r"Not here"):
+        rerun(result, None, session(registry.load()))
+    with pytest.raises(SpecError, match=r"Expected a seed of .*, 0, 1, got 5"):
+        rerun(result, [5], session(registry.load()))
+
+
+def test_secure_noise_is_compared_within_noise(root: Path) -> None:
+    result = Result.read(boards.file_of(root, "class-means"))
+    secure = result.model_copy(
+        update={
+            "spec": result.spec.model_copy(update={"secure_rng": True}),
+            "privacy": result.privacy.model_copy(update={"rng": "secure"}),
+        }
+    )
+    record = rerun(secure, None, session(registry.load()))
+    assert {(one.outcome, one.agreement) for one in record.seeds} == {("same within tolerance", None)}
+    assert record.seeds[0].predictions != result.seeds[0].predictions
+    assert "99 times in 100" in record.tolerance
+
+
+@pytest.mark.parametrize(("raised", "outcome"), [(10, "same within tolerance"), (11, "differs")])
+def test_on_another_processor_few_images_may_tip_in_favour_of_a_result(raised: int, outcome: str) -> None:
+    test, right = 10_000, np.arange(10_000) < 5_000
+    *_, result = boards.synthetic(find_board("digits-eps1"), 2, seed=0)
+    stated = tuple(
+        one.model_copy(update={"correct": packed(np.arange(test) < 5_000 + raised), "accuracy": 0.5 + raised / test})
+        for one in result.seeds
+    )
+    result = result.model_copy(
+        update={"seeds": stated, "task": result.task.model_copy(update={"test": test, "largest": 0.1})}
+    )
+    found = tuple(
+        SeedRerun(
+            seed=one.seed, outcome="differs", accuracy=0.5, predictions="0" * 64, correct=packed(right),
+            agreement=1 - raised / test, scores={name: getattr(one, name) for name in SCORES},
+        )
+        for one in stated
+    )  # fmt: skip
+    record = Rerun(digest="", content="", seeds=found, tolerance="", provenance={})
+    assert judge(record, result).outcome == outcome
+
+
+def packed(bits: np.ndarray) -> str:
+    return base64.b64encode(np.packbits(bits).tobytes()).decode()
+
+
+def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, known: Expectations) -> None:
+    from dpbench.board.verify.rerun_record import keep
+
+    (stored,) = [
+        one.stored for one in verify_leaderboard(root, known).results if one.stored.path.name.startswith("class-means")
+    ]
+    result = Result.read(stored.path)
+    record = rerun(result, None, session(registry.load()))
+    keep(record, stored, root)
+    assert complaints(root, known) == []
+    for update in ({"predictions": "0" * 64}, {"outcome": "differs"}, {"accuracy": 0.1, "predictions": "0" * 64}):
+        changed_seed = record.seeds[0].model_copy(update=update)
+        keep(record.model_copy(update={"seeds": (changed_seed, *record.seeds[1:])}), stored, root)
+        (found,) = complaints(root, known)
+        assert (found.file, found.field) == (f"reruns/tiny/{stored.path.name}", "outcome")
+    record_of(stored, root).write_text("{", encoding="utf-8")
+    assert [one.field for one in complaints(root, known)] == ["file"]
+
+
+def stored_of(root: Path, learner: str) -> ResultFile:
+    return locate_result(boards.file_of(root, learner), root)
+
+
+def test_a_record_from_before_is_of_one_seed_and_nothing_calls_it_reproduced(root: Path, known: Expectations) -> None:
+    result, stored = Result.read(boards.file_of(root, "class-means")), stored_of(root, "class-means")
+    seed = result.seeds[1]
+    before: dict[str, Any] = {
+        "schema_version": 1, "digest": result.digest, "content": seen(result), "seed": 1, "outcome": "same predictions",
+        "accuracy": seed.accuracy, "predictions": seed.predictions, "agreement": 1.0, "tolerance": "as it was",
+        "scores": {name: getattr(seed, name) for name in SCORES}, "provenance": {"date": "2026-11-22"},
+    }  # fmt: skip
+    file = record_of(stored, root)
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({**before, "seal": record_seal(before)}), encoding="utf-8")
+    assert complaints(root, known) == []
+    record = find_record(stored, result, root)
+    assert record is not None and record.agrees and not reproduces(record, result)
+    assert [one.seed for one in record.seeds] == [1]
+    file.write_text(json.dumps(before), encoding="utf-8")  # without a seal it is no evidence
+    assert find_record(stored, result, root) is None
+
+
+def test_other_code_reproduces_nothing_and_is_said(root: Path) -> None:
+    result = Result.read(boards.file_of(root, "class-means"))
+    code = {**result.provenance["code"], "learner": "0" * 16}
+    other = result.model_copy(update={"provenance": {**result.provenance, "code": code, "commit": "1" * 40}})
+    task = other.task.model_copy(update={"largest": 0.9})
+    other = other.model_copy(update={"task": task})
+    record = rerun(other, None, session(registry.load()))
+    assert record.agrees and not reproduces(record, other)
+    claim, counted = [one for one in record.claims if one.verdict == "not checked"]
+    assert (claim.claim, claim.said.endswith("at another commit")) == ("provenance.code.learner", True)
+    assert (counted.claim, counted.said.endswith("by other code")) == ("task.largest", True)
+    assert f"the code (learner), which is not that of {'1' * 40}" in report(record, other)
+
+
+def test_seeds_are_run_again_in_another_order_than_they_had(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpbench.harness import fit
+
+    order: list[int] = []
+    plain = fit.fit
+
+    def noted(prepared: PreparedRun, seed: int) -> SeedResult:
+        order.append(seed)
+        return plain(prepared, seed)
+
+    monkeypatch.setattr(fit, "fit", noted)
+    rerun(Result.read(boards.file_of(root, "class-means")), None, session(registry.load()))
+    assert order == [1, 0]  # the run had 0 first
+
+
+def test_what_nobody_looked_up_is_the_authors_word(root: Path) -> None:
+    result = Result.read(boards.file_of(root, "class-means"))
+    shown = dict(describe_result(StoredResult(boards.file_of(root, "class-means"), result)))
+    assert shown["author's word"].startswith("scores; how many images the splits share; which code made it; ")
+    looked_up = {"seeds", "task.overlap", "provenance.code.learner"}
+    assert list_author_word(result, looked_up) == ("time, memory, machine and date",)

@@ -1,0 +1,77 @@
+"""What the cache holds, and clearing it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from dpbench import cli
+from dpbench.data.holdings import clear, holdings
+from dpbench.errors import OutputError, SpecError
+from dpbench.records.spec import make_spec
+from tests.helpers.sessions import session
+
+
+@pytest.fixture
+def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a cache that one run has filled, beside an extraction that did not end."""
+    monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path))
+    session().run(make_spec({"learner": "class-means:k=5", "seeds": 1, "extractor": "pixels:size=4"}, "the test"))
+    partial = tmp_path / "features" / ("f" * 32 + ".partial")
+    partial.mkdir()
+    (partial / "shard").write_bytes(bytes(10_000_000))
+    return tmp_path
+
+
+def test_entries_say_what_they_are_the_largest_first(filled: Path) -> None:
+    held = holdings()
+    assert held[0].what == "an extraction that did not end" and held[0].size == 10_000_000
+    assert {one.what for one in held} >= {
+        "1,438 train examples by pixels:size=4",
+        "359 test examples by pixels:size=4",
+        "hashes of images, to find copies",
+        "noise multipliers that were found",
+    }
+
+
+def test_only_what_is_named_is_cleared(filled: Path) -> None:
+    gone = holdings()[0]
+    assert clear([gone.name]) == [gone]
+    assert not gone.folder.exists()
+    assert len(holdings()) == 4
+
+
+def test_all_is_cleared_and_a_run_makes_it_again(filled: Path) -> None:
+    clear([])
+    assert holdings() == []
+    session().run(make_spec({"learner": "class-means:k=5", "seeds": 1, "extractor": "pixels:size=4"}, "the test"))
+    assert len(holdings()) == 4
+
+
+def test_what_another_process_is_extracting_stays(filled: Path) -> None:
+    one = holdings()[0]
+    with FileLock(one.folder.with_suffix(".lock")), pytest.raises(OutputError, match="being used by another process"):
+        clear([one.name])
+    assert one.folder.exists()
+
+
+def test_an_unknown_name_is_refused_and_nothing_deleted(filled: Path) -> None:
+    with pytest.raises(SpecError, match=r"Unknown cache entry 'hash'\. Did you mean 'hashes'"):
+        clear([holdings()[0].name, "hash"])
+    assert len(holdings()) == 5
+
+
+def test_the_command_lists_and_clears(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, code, said in (
+        (["list"], 0, "hashes of images"),
+        (["clear"], 1, "Expected names of cache entries, or --all"),
+        (["clear", "--all"], 0, "Cleared 5 entries, 1"),
+        (["list"], 0, "nothing in"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["cache", *arguments])
+        assert (ended.value.code or 0) == code
+        told = capsys.readouterr()
+        assert said.replace(" ", "") in (told.out + told.err).replace("\n", "").replace(" ", "")

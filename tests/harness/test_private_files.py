@@ -1,0 +1,78 @@
+"""A learner that opens the files of the private dataset while it fits is refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from dpbench_plugins.learners.class_means import ClassMeans
+from sklearn.datasets import load_digits, load_wine
+
+from dpbench import Curator, Predict, PublicData
+from dpbench.errors import PrivacyError
+from dpbench.harness.private_files import FilesRead, PrivateFiles
+from dpbench.privacy.purity.audit_events import judged_by
+from dpbench.support.paths import cache_folder
+from tests.helpers.strangers import run_learner
+
+REFUSED = "opened a file of the private dataset during the fit"
+
+
+def reads(does: Callable[[], object]) -> type[ClassMeans]:
+    """Return a learner that does something else before it fits, and swallows what is raised."""
+
+    @dataclass(frozen=True)
+    class Reads(ClassMeans):
+        def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+            with suppress(Exception):
+                does()
+            return super().fit(curator, public, generator)
+
+    return Reads
+
+
+def test_what_a_dataset_reads_as_it_loads_no_fit_may_read() -> None:
+    with pytest.raises(PrivacyError, match=REFUSED):
+        run_learner(reads(load_digits))
+
+
+def test_other_data_may_be_read() -> None:
+    assert run_learner(reads(load_wine)).metrics["accuracy"].mean > 0.5
+
+
+def test_cached_features_are_refused(fresh_cache: Path) -> None:
+    def features() -> bytes:
+        return next((cache_folder() / "features").rglob("features.npy")).read_bytes()
+
+    run_learner(ClassMeans)
+    assert features()
+    with pytest.raises(PrivacyError, match=REFUSED):
+        run_learner(reads(features))
+
+
+def test_files_below_a_datasets_folder_are_refused_by_any_name_of_it(tmp_path: Path) -> None:
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    (tmp_path / "data" / "train" / "1.png").write_bytes(b"")
+    (tmp_path / "database").write_bytes(b"")
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    files = PrivateFiles(below=(f"{(tmp_path / 'data').resolve()}{os.sep}",))
+    for name in ("data/train/1.png", "data/../data/train/1.png", "link/train/1.png"):
+        with pytest.raises(PrivacyError, match=REFUSED), files.refused():
+            (tmp_path / name).read_bytes()
+    with files.refused():
+        assert (tmp_path / "database").read_bytes() == b""
+
+
+def test_modules_are_nobodys_data(tmp_path: Path) -> None:
+    read = FilesRead()
+    (tmp_path / "images.npy").write_bytes(b"")
+    (tmp_path / "plugin.py").write_bytes(b"")
+    with judged_by(read):
+        for name in ("images.npy", "plugin.py"):
+            (tmp_path / name).read_bytes()
+    assert read.found == {str((tmp_path / "images.npy").resolve())}

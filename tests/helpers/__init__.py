@@ -1,0 +1,1 @@
+"""What tests share: oracles, stand-ins, small worlds, and generators of pages."""

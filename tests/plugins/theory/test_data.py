@@ -1,0 +1,173 @@
+"""Drawn datasets: what they claim of themselves, and how a run takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dpbench_plugins.theory.datasets.graphs import Blocks, Disjunction
+from dpbench_plugins.theory.datasets.halfspaces import GaussianMixture, LowRank
+from dpbench_plugins.theory.datasets.plane import HalfPlane, Rectangles, Thresholds
+from dpbench_plugins.theory.datasets.synthetic import Synthetic
+from sklearn.linear_model import LogisticRegression
+
+from dpbench import Features, SpecError, Split, registry
+from dpbench.harness.prepare import prepare_seed
+from dpbench.harness.source import draw_data
+from dpbench.records.spec import Spec, make_spec
+from dpbench.registry.components import resolve
+from tests.helpers.sessions import session
+
+pytestmark = pytest.mark.usefixtures("fresh_cache")
+
+ALL = (GaussianMixture, LowRank, Thresholds, HalfPlane, Rectangles, Disjunction, Blocks)
+
+
+def _arrays(split: Split | None) -> tuple[np.ndarray, np.ndarray]:
+    assert split is not None
+    assert isinstance(split.images, Features)
+    return split.images.x, split.labels
+
+
+def _spec(dataset: str, **values: Any) -> Spec:
+    return make_spec({"learner": "class-means:k=2", "dataset": dataset, "seeds": 2, **values}, "a test")
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_another_seed_draws_other_examples_of_the_same_sizes(kind: type[Synthetic]) -> None:
+    one, other = kind(n=50, m=20, test=30).drawn(1).load(), kind(n=50, m=20, test=30).drawn(2).load()
+    for mine, its in zip((one.train, one.public, one.test), (other.train, other.public, other.test), strict=True):
+        assert _arrays(mine)[0].shape == _arrays(its)[0].shape
+    assert not np.array_equal(np.column_stack(_arrays(one.train)), np.column_stack(_arrays(other.train)))
+
+
+def test_a_seed_that_is_given_is_that_of_every_fit() -> None:
+    assert Blocks(seed=3).drawn(8) == Blocks(seed=3)
+    assert Blocks().drawn(8).seed == 8
+
+
+def test_train_public_and_test_are_draws_of_their_own() -> None:
+    splits = LowRank(n=40, m=40, test=40).load()
+    train, public, test = (_arrays(split)[0] for split in (splits.train, splits.public, splits.test))
+    assert len(np.unique(np.concatenate([train, public, test]), axis=0)) == 120
+
+
+def test_the_separator_of_the_mixture_is_its_mean() -> None:
+    x, y = _arrays(GaussianMixture(n=4000, d=40, sigma=0.5).load().train)
+    mean = ((2 * y - 1)[:, None] * x).mean(0)
+    assert np.linalg.norm(mean) == pytest.approx(1, abs=0.06)
+    wrong = ((x @ mean > 0) != y).mean()
+    assert wrong == pytest.approx(0.0228, abs=0.015)  # Phi(-1 / sigma)
+
+
+@pytest.mark.parametrize(("tau", "s"), [(0.5, 0.0), (0.9, 0.0), (0.2, 1.0)])
+def test_low_rank_data_has_the_xi_that_it_states(tau: float, s: float) -> None:
+    data = LowRank(n=20_000, d=50, k=5, tau=tau, s=s)
+    x, y = _arrays(data.load().train)
+    values, vectors = np.linalg.eigh(x.T @ x / len(x))
+    target = LogisticRegression(C=1e6, fit_intercept=False, max_iter=3000).fit(x, y).coef_[0]
+    xi = 1 - np.linalg.norm(vectors[:, -5:].T @ target) / np.linalg.norm(target)
+    assert values[-5:].sum() == pytest.approx(1 - tau, abs=0.05 + 0.1 * tau)
+    assert xi == pytest.approx(1 - (1 - s**2) ** 0.5, abs=0.05)
+
+
+def test_low_rank_data_keeps_its_margin_before_it_is_brought_to_unit_norm() -> None:
+    x, y = _arrays(LowRank(n=3000, d=30, k=3, tau=0.3, margin=0.5).load().train)
+    direction = ((2 * y - 1)[:, None] * x).mean(0)
+    direction /= np.linalg.norm(direction)
+    assert np.quantile((2 * y - 1) * (x @ direction), 0.02) > 0.1
+
+
+def test_the_window_of_thresholds_is_resolved_and_unknown() -> None:
+    starts = []
+    for seed in range(20):
+        x, y = _arrays(Thresholds(n=500, seed=seed).load().train)
+        assert len(np.unique(x)) > 490
+        assert x.max() <= 2 * x.min() * (1 + 0.02)
+        assert x[y == 1].min() > x[y == 0].max()
+        starts.append(x.min())
+    assert max(starts) / min(starts) > 1e6
+
+
+def test_noise_turns_training_labels_alone() -> None:
+    splits = Thresholds(n=4000, test=4000, noise=0.1).load()
+    (x, y), (clean_x, clean_y) = _arrays(splits.train), _arrays(splits.test)
+    threshold = clean_x[clean_y == 1].min()
+    assert clean_x[clean_y == 0].max() < threshold
+    assert ((x[:, 0] >= threshold) != y).mean() == pytest.approx(0.1, abs=0.02)
+
+
+@pytest.mark.parametrize("kind", [HalfPlane, Rectangles, Disjunction])
+def test_both_classes_are_even(kind: type[Synthetic]) -> None:
+    _, y = _arrays(kind(n=4000).load().train)
+    assert y.mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_no_disjunction_mixes_literals_with_other_variables() -> None:
+    x, y = _arrays(Disjunction(n=2000, d=30, k=8, p=0.05).load().train)
+    literals, others = x[y == 1].any(0), x[y == 0].any(0)
+    assert not (literals & others).any()
+    assert literals.sum() == 8
+    assert x.sum(1).min() >= 2
+
+
+def test_blocks_have_their_weights() -> None:
+    x, _ = _arrays(Blocks(n=20_000, blocks=5, alpha=0.1).load().train)
+    assert x.mean(0) == pytest.approx([0.8, *[0.05] * 4], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        (LowRank, {"k": 100}, r"k=100 in \[1, 99\]"),
+        (Thresholds, {"noise": 0.6}, r"noise=0.6 in \[0, 0.5\]"),
+        (Disjunction, {"p": 0.0}, "p=0 in"),
+        (Blocks, {"blocks": 1}, "blocks=1 in"),
+        (HalfPlane, {"n": 0}, "n=0 >= 1"),
+    ],
+)
+def test_options_that_describe_no_distribution_are_refused(kind: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        kind(**options)
+
+
+def test_a_run_takes_features_as_they_are_with_public_ones_beside() -> None:
+    prepared = session().prepare(_spec("theory-lowrank:n=100,m=30,d=8,k=2,test=20", public_fraction=0.2))
+    assert prepared.roles.task.example_shape == (8,)
+    assert (prepared.roles.task.size, len(prepared.public.x), len(prepared.test.y)) == (80, 50, 20)
+    whole = LowRank(n=100, m=30, d=8, k=2, test=20, seed=0).load()
+    assert torch.equal(prepared.public.x[-30:], torch.from_numpy(_arrays(whole.public)[0]))
+
+
+def test_every_seed_of_a_run_draws_data_of_its_own_under_one_digest() -> None:
+    spec = _spec("theory-lowrank:n=100,m=30,d=8,k=2,test=200")
+    prepared, alone = session().prepare(spec), session().prepare(spec.model_copy(update={"seeds": (1,)}))
+    second = prepare_seed(prepared, 1)
+    assert not torch.equal(second.public.x, prepared.public.x)
+    assert torch.equal(second.public.x, alone.public.x)
+    assert prepared.images.digests == second.images.digests == alone.images.digests
+    assert prepared.identity == second.identity == alone.identity
+    both, one = session().run(spec), session().run(spec.model_copy(update={"seeds": (1,)}))
+    assert both.seeds[1].predictions == one.seeds[0].predictions
+
+
+def test_a_seed_that_is_given_makes_one_draw_for_all() -> None:
+    prepared = session().prepare(_spec("theory-lowrank:n=100,m=30,d=8,k=2,test=20,seed=5"))
+    assert prepare_seed(prepared, 1) is prepared
+
+
+def test_images_that_are_not_drawn_are_those_of_every_seed() -> None:
+    parts = resolve(_spec("digits"), registry.load()).parts
+    assert draw_data(parts, 3) == parts
+
+
+def test_features_need_no_other_extractor() -> None:
+    with pytest.raises(SpecError, match="holds features, not images: expected the extractor pixels"):
+        session().prepare(_spec("theory-blocks", extractor="pixels:size=8"))
+
+
+def test_public_examples_of_the_dataset_and_a_public_dataset_exclude_each_other() -> None:
+    with pytest.raises(SpecError, match="public examples of its own"):
+        session().prepare(_spec("theory-blocks:m=10", public_dataset="theory-blocks:seed=9"))

@@ -1,0 +1,775 @@
+"""The leaderboard's site as files: whole or absent, the same bytes each time, and nothing of a stranger's escapes."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import itertools
+import math
+import re
+from collections.abc import Mapping
+from email.message import Message
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from dpbench.analysis.formats import percent_at_most
+from dpbench.analysis.risk import membership_risk
+from dpbench.board.distance import distances
+from dpbench.board.index import Entry, Index, Origin, Role, Standing
+from dpbench.errors import DataError, OutputError, SpecError
+from dpbench.privacy import MECHANISM
+from dpbench.records.board import Board, find_board
+from dpbench.records.result import Interval, Result
+from dpbench.records.stated_plan import Privacy
+from dpbench.registry import KINDS, load
+from dpbench.site import build_site, layout, prose, text, view
+from dpbench.site.citations import catalogue, citations
+from dpbench.site.entry_pages import RAW
+from dpbench.site.home_page import Column
+from dpbench.site.lines import epsilon_charts, k_chart
+from dpbench.site.looks import DARK, LIGHT, SHAPES, looks
+from dpbench.site.picture import Chart
+from dpbench.site.preview import _heads, map_preview
+from dpbench.site.words import describe_model
+from tests.helpers.boards import synthetic, write
+
+HOSTILE = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u202egnp.exe javascript:alert(1) {{ 7*7 }} "
+    "' \" &amp; & \u2028 <!-- 😀"
+)
+
+
+def entry_of(result: Result, board: str, rank: int | None = None) -> Entry:
+    """Return a result as an entry, trusted as it stands."""
+    role: Role = "ceiling" if math.isinf(result.spec.epsilon) else "entry" if rank else "unranked"
+    classes = zip(*(seed.class_accuracy for seed in result.seeds), strict=True)
+    name = result.file_name.removesuffix(".json")
+    return Entry(
+        id=name, file=f"results/{board}/{name}.json", role=role, rank=rank if role == "entry" else None,
+        why="its search is outside ε" if role == "unranked" else "", learner=result.spec.learner.name,
+        settings={key: str(value) for key, value in result.spec.learner.options.items()},
+        command=f"dpbench run --board {board} --learner {result.spec.learner}", selection=result.selection, tried=None,
+        reads="features", reads_private=True, status=result.status, trust="submitted", rng="research",
+        mechanism=MECHANISM, made=Origin(date=None, version="0.1.0", commit="0" * 40, dirty=False),
+        metrics=result.metrics, class_accuracy=tuple(one[0] for one in classes), seeds=len(result.seeds),
+        epsilon=result.privacy.epsilon, independent=result.privacy.independent, sigma=result.privacy.sigma,
+        steps=sum(release.steps for release in result.privacy.plan), seconds=result.seconds["fit"],
+        cpu_seconds=result.cpu_seconds["fit"], peak_bytes=max(result.peak_bytes.values()),
+        plugin=result.components["learner"],
+    )  # fmt: skip
+
+
+def standing_of(board: Board, results: list[Result]) -> Standing:
+    """Return a board with its results ranked by their place."""
+    entries = tuple(entry_of(result, board.name, rank) for rank, result in enumerate(results))
+    if not results:
+        return Standing(board=board, digest=board.digest, classes=(), private=0, public=0, test=0, licence="",
+                        chance=0.0, entries=())  # fmt: skip
+    task = results[0].task
+    return Standing(board=board, digest=board.digest, classes=task.classes, private=task.private, public=task.public,
+                    test=task.test, licence=task.licence, overlap=task.overlap, chance=1 / len(task.classes),
+                    entries=entries)  # fmt: skip
+
+
+def hostile(result: Result) -> Result:
+    """Return a result in which every word of the submitter's is an attack."""
+    component = result.spec.learner.model_copy(update={"name": HOSTILE, "options": {HOSTILE: HOSTILE}})
+    brought = {role: one.model_copy(update={"plugin": HOSTILE}) for role, one in result.components.items()}
+    return result.model_copy(update={
+        "spec": result.spec.model_copy(update={"learner": component}), "components": brought,
+        "task": result.task.model_copy(update={"classes": (HOSTILE,) * len(result.task.classes), "licence": HOSTILE}),
+        "provenance": {HOSTILE: HOSTILE, "commit": HOSTILE},
+        "privacy": result.privacy.model_copy(update={"not_covered": (HOSTILE,)}),
+    })  # fmt: skip
+
+
+def filed(root: Path, board: Board, results: list[Result]) -> Standing:
+    """Write results where a leaderboard keeps them; return their board."""
+    write(results, root / "results" / board.name)
+    return standing_of(board, results)
+
+
+@pytest.fixture(scope="module")
+def results() -> list[Result]:
+    return synthetic(find_board("digits-eps1"), 6, seed=0)
+
+
+@pytest.fixture
+def index(results: list[Result], tmp_path: Path) -> Index:
+    filled = filed(tmp_path, find_board("digits-eps1"), results)
+    standings = (filled, standing_of(find_board("pcam-resnet50-eps0.1"), []))
+    return Index(ranking="By the mean.", distances=distances(standings), standings=standings)
+
+
+def _bytes(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def test_the_same_index_gives_the_same_bytes(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "one")
+    build_site(index, tmp_path, tmp_path / "two")
+    assert _bytes(tmp_path / "one") == _bytes(tmp_path / "two")
+
+
+WAYS = re.compile(r'(?:href|src)="([^"]+)"')
+ADDRESS = re.compile(r"https://[a-z0-9.-]+(/[A-Za-z0-9._~%/-]*)?")
+
+
+def broken(site: Path) -> list[tuple[str, str]]:
+    """Return the links of all pages that lead nowhere: to no file, to no place of a page, or to no address."""
+    files = [file.resolve() for file in site.rglob("*.html")]
+    pages = {file: file.read_text(encoding="utf-8") for file in files}
+    marks = {file: set(re.findall(r'\sid="([^"]+)"', page)) for file, page in pages.items()}
+    found = []
+    for file, page in pages.items():
+        for link in map(html.unescape, set(WAYS.findall(page)) - {"data:,"}):
+            path, _, mark = link.partition("#")
+            target = (file.parent / path).resolve() if path else file
+            outside = link.startswith("http") and ADDRESS.fullmatch(link)
+            inside = target.is_file() and (not mark or "=" in mark or mark in marks.get(target, ()))  # k=v: a choice
+            found += [] if outside or inside else [(file.name, link)]
+    return found
+
+
+def test_every_board_and_every_entry_has_a_page_and_every_link_leads_somewhere(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    assert len(list((tmp_path / "site" / "boards").glob("*.html"))) == 2
+    assert len(list((tmp_path / "site" / "entries").rglob("*.html"))) == 6
+    assert len(list((tmp_path / "site" / "learners").glob("*.html"))) == 6
+    assert broken(tmp_path / "site") == []
+
+
+def test_raw_files_are_copied_to_the_byte_and_the_index_can_be_read_back(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    for entry in index.standings[0].entries:
+        assert (tmp_path / "site" / entry.file).read_bytes() == (tmp_path / entry.file).read_bytes()
+    assert Index.model_validate_json((tmp_path / "site" / "leaderboard.json").read_bytes()) == index
+
+
+def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    page = html.unescape((tmp_path / "site" / "boards" / "digits-eps1.html").read_text(encoding="utf-8"))
+    for entry in index.standings[0].entries[1:]:
+        if entry.role == "entry":
+            assert text.spread(entry.metrics["accuracy"]) in page
+            assert text.round_up(entry.epsilon) in page
+            assert f"{text.round_down(entry.independent.lower)}–{text.round_up(entry.independent.upper, 3)}" in page
+
+
+def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: list[Result], tmp_path: Path) -> None:
+    board, (noiseless, noisy, *_) = find_board("digits-eps1"), results
+    ward = noisy.model_copy(update={"spec": noisy.spec.model_copy(update={"unit": "patient"}), "digest": "f" * 64})
+    standing = filed(tmp_path, board, [noiseless, noisy, ward])
+    build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
+    odds = [percent_at_most(most) for most in membership_risk(noisy.privacy).values()]
+    pages = [(tmp_path / "site" / layout.page(standing, entry)).read_text("utf-8") for entry in standing.entries]
+    for page, whose in zip(pages[1:], ("image", "patient"), strict=True):
+        assert f"at most {odds[0]} true positives at 0.1% false positives and at most {odds[1]}" in page
+        assert f"for one private {whose} and an attacker who knows all the others" in page
+    assert "Membership tests" not in pages[0]
+
+
+def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], tmp_path: Path) -> None:
+    lesions, images = (
+        find_board(f"ham10000-{unit}-lite0-128-eps1").model_copy(update={"seeds": find_board("digits-eps1").seeds})
+        for unit in ("lesion", "image")
+    )
+    standings = tuple(filed(tmp_path, board, results) for board in (lesions, images))
+    build_site(Index(ranking="By the mean.", standings=standings), tmp_path, tmp_path / "site")
+    assert [view.title(one).rpartition(", ")[2] for one in standings] == ["ε for a lesion", "ε for an image"]
+    home = html.unescape((tmp_path / "site" / "index.html").read_text(encoding="utf-8"))
+    assert home.count("ε for a lesion") == home.count("ε for an image") > 0
+    count = f"{results[0].task.private:,} private"
+    for standing, whose in zip(standings, ("lesion", "image"), strict=True):
+        page = (tmp_path / "site" / f"boards/{standing.board.name}.html").read_text(encoding="utf-8")
+        assert f"{count} {whose}s, " in page
+        assert re.search(rf"Unit of the guarantee</dt>\s*<dd>{whose}<", page)
+    columns = [Column("Skin lesions (HAM10000)", "", one) for one in standings]
+    assert _heads(columns) == ["Skin lesions, lesion", "Skin lesions, image"]
+
+
+def test_odds_are_computed_once_for_entries_of_one_plan(
+    results: list[Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Privacy] = []
+
+    def counted(privacy: Privacy) -> Mapping[float, float]:
+        asked.append(privacy)
+        return membership_risk(privacy)
+
+    monkeypatch.setattr("dpbench.site.entry_pages.membership_risk", counted)
+    alike = [one.model_copy(update={"privacy": results[1].privacy}) for one in results]
+    standing = filed(tmp_path, find_board("digits-eps1"), alike)
+    build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
+    assert asked == [results[1].privacy]
+
+
+def test_an_open_board_says_what_would_fill_it(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    command = "dpbench run --board pcam-resnet50-eps0.1 --learner pillar"
+    home = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert home.index('id="open"') < home.index('href="boards/pcam-resnet50-eps0.1.html"')
+    assert command in (tmp_path / "site" / "boards" / "pcam-resnet50-eps0.1.html").read_text(encoding="utf-8")
+
+
+def test_a_cost_that_is_not_known_is_an_empty_cell_that_says_why_and_no_mark_in_the_chart(
+    results: list[Result], tmp_path: Path
+) -> None:
+    standing = filed(tmp_path, find_board("digits-eps1"), results)
+    unknown = standing.entries[1].model_copy(update={"cpu_seconds": None, "unmeasured": "the fit ran on a GPU"})
+    entries = tuple(unknown if one.id == unknown.id else one for one in standing.entries)
+    build_site(
+        Index(ranking="", standings=(standing.model_copy(update={"entries": entries}),)), tmp_path, tmp_path / "site"
+    )
+    page = (tmp_path / "site" / "boards" / "digits-eps1.html").read_text(encoding="utf-8")
+    (row,) = [part for part in page.split("<tbody")[1:] if f">{unknown.learner}</a>" in part and "number cost" in part]
+    cells = re.findall(r'<td class="number cost"[^>]* title="([^"]*)">(.*?)</td>', row)
+    assert [title for title, _ in cells] == [unknown.unmeasured] * 2
+    assert [re.sub(r"<span.*?</span>", "", cell) for _, cell in cells] == ["", ""]
+    chart = page[page.index('id="cost"') :]
+    shown = re.findall(r'<th scope="row">(.*?)</th><td class="number">', chart[: chart.index("</figure>")])
+    assert shown == [view.name(one) for one in entries if one.role == "entry" and one.id != unknown.id]
+    known = sum(one.role == "entry" for one in entries)
+    assert f"{known - 1} of {known} entries." in chart
+
+
+def test_published_figures_are_labelled_with_their_source_and_are_in_no_table_of_entries(
+    results: list[Result], tmp_path: Path
+) -> None:
+    board = find_board("cifar10-lite0-eps0.7")
+    build_site(Index(ranking="", standings=(filed(tmp_path, board, results),)), tmp_path, tmp_path / "site")
+    page = (tmp_path / "site" / "boards" / f"{board.name}.html").read_text(encoding="utf-8")
+    standings, published = page.split('id="published"')
+    assert "Pinto et al. 2023 (PILLAR), Table 1" in html.unescape(published)
+    assert "84.89" in published
+    assert "84.89" not in standings
+
+
+class Elements(HTMLParser):
+    """Collects the elements of a page with their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+@pytest.fixture
+def attacked(results: list[Result], tmp_path: Path) -> Path:
+    """The site of a board all whose entries are hostile."""
+    board = find_board("digits-eps1")
+    standing = filed(tmp_path, board, results)
+    attacks = [hostile(result) for result in results]
+    entries = []
+    for entry, attack in zip(standing.entries, attacks, strict=True):
+        (tmp_path / entry.file).write_text(attack.model_dump_json(), encoding="utf-8")
+        bad = {"learner": HOSTILE, "settings": {HOSTILE: HOSTILE}, "command": HOSTILE, "why": HOSTILE}
+        entries.append(entry.model_copy(update=bad))
+    update = {"entries": tuple(entries), "licence": HOSTILE, "classes": (HOSTILE,) * 10}
+    whole = (standing.model_copy(update=update),)
+    index = Index(ranking="", distances=distances(whole), standings=whole)
+    build_site(index, tmp_path, tmp_path / "site")
+    return tmp_path / "site"
+
+
+def test_words_of_strangers_make_no_element_no_handler_and_no_address(attacked: Path) -> None:
+    pages = sorted(attacked.rglob("*.html"))
+    assert len(pages) > 6 + 1 + 1 + 5
+    for page in pages:
+        elements = Elements(page.read_text(encoding="utf-8")).found
+        assert not [tag for tag, _ in elements if tag in {"iframe", "object", "embed", "base", "foreignobject"}]
+        for tag, attributes in elements:
+            assert not [name for name in attributes if name.startswith("on") or name == "style"], page
+            assert not re.match(r"\s*(javascript|data):", attributes.get("href") or "") or page.name == "404.html"
+            assert tag != "img" or str(attributes["src"]).endswith(".svg")
+            assert tag != "script" or str(attributes["src"]).endswith("assets/site.js")
+
+
+def test_no_page_has_characters_that_reorder_or_hide_others(attacked: Path) -> None:
+    for page in attacked.rglob("*.html"):
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\u200b-\u200f\u2028]", page.read_text(encoding="utf-8")), page
+
+
+def test_a_policy_forbids_all_scripts_but_the_sites_own_files(attacked: Path) -> None:
+    for page in attacked.rglob("*.html"):
+        metas = [attributes for tag, attributes in Elements(page.read_text(encoding="utf-8")).found if tag == "meta"]
+        (policy,) = [meta["content"] for meta in metas if meta.get("http-equiv") == "Content-Security-Policy"]
+        assert policy is not None
+        assert policy.startswith("default-src 'none'")
+        assert "unsafe" not in policy
+
+
+def test_strings_without_end_are_cut(results: list[Result], tmp_path: Path) -> None:
+    board = find_board("digits-eps1")
+    standing = filed(tmp_path, board, results[:2])
+    long = "x" * 1_000_000
+    entry = standing.entries[1].model_copy(
+        update={"learner": long, "command": long, "settings": {long: long, "k": long}}
+    )
+    index = Index(ranking="", standings=(standing.model_copy(update={"entries": (standing.entries[0], entry)}),))
+    build_site(index, tmp_path, tmp_path / "site")
+    assert all(file.stat().st_size < 300_000 for file in (tmp_path / "site").rglob("*.html"))
+
+
+def test_a_raw_file_is_shown_in_part_and_refused_when_enormous(results: list[Result], tmp_path: Path) -> None:
+    standing = filed(tmp_path, find_board("digits-eps1"), results[:2])
+    entry = standing.entries[1]
+    index = Index(ranking="", standings=(standing,))
+    raw = (tmp_path / entry.file).read_bytes() + b" " * 1_000_000
+    (tmp_path / entry.file).write_bytes(raw)
+    build_site(index, tmp_path, tmp_path / "site")
+    assert (tmp_path / "site" / layout.page(standing, entry)).stat().st_size < 2 * RAW + 60_000
+    (tmp_path / entry.file).write_bytes(raw + b" " * 8_000_000)
+    with pytest.raises(DataError, match="Expected at most 2,000,000 bytes"):
+        build_site(index, tmp_path, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("name", ["../x", "..", ".hidden", "a/b", "a\\b", "", "a b", "ö", "x" * 201, "a\n"])
+def test_names_that_are_paths_to_elsewhere_are_refused(index: Index, tmp_path: Path, name: str) -> None:
+    standing = index.standings[0]
+    bad = standing.entries[1].model_copy(update={"id": name, "file": f"results/digits-eps1/{name}.json"})
+    broken = index.model_copy(update={"standings": (standing.model_copy(update={"entries": (bad,)}),)})
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DataError, match="Expected the name of an entry of board 'digits-eps1'"):
+        build_site(broken, tmp_path, tmp_path / "site")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_elsewhere_is_refused_named_or_linked(index: Index, tmp_path: Path) -> None:
+    standing = index.standings[0]
+    entry = standing.entries[1]
+    secret = tmp_path.parent / f"{tmp_path.name}-secret.json"
+    secret.write_text((tmp_path / entry.file).read_text(encoding="utf-8"), encoding="utf-8")
+    named = entry.model_copy(update={"file": f"../{secret.name}"})
+    with pytest.raises(DataError, match=r"to be the file results/digits-eps1/"):
+        layout.check_names(index.model_copy(update={"standings": (standing.model_copy(update={"entries": (named,)}),)}))
+    (tmp_path / entry.file).unlink()
+    (tmp_path / entry.file).symlink_to(secret)
+    with pytest.raises(DataError, match="got a link to"):
+        build_site(index, tmp_path, tmp_path / "site")
+
+
+def test_two_names_that_some_disks_take_for_one_are_refused(index: Index, tmp_path: Path) -> None:
+    standing = index.standings[0]
+    twins = [
+        standing.entries[1].model_copy(update={"id": n, "file": f"results/digits-eps1/{n}.json"}) for n in ("A", "a")
+    ]
+    broken = index.model_copy(update={"standings": (standing.model_copy(update={"entries": tuple(twins)}),)})
+    with pytest.raises(DataError, match="got 'a' twice"):
+        build_site(broken, tmp_path, tmp_path / "site")
+
+
+def test_a_result_that_is_no_result_is_named(index: Index, tmp_path: Path) -> None:
+    file = tmp_path / index.standings[0].entries[2].file
+    file.write_text('{"schema_version": 1}', encoding="utf-8")
+    with pytest.raises(DataError, match=rf"Result results/digits-eps1/{file.name} does not fit the schema at digest"):
+        build_site(index, tmp_path, tmp_path / "site")
+
+
+def test_a_site_replaces_the_one_before_it_as_a_whole(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    (tmp_path / "site" / "stale.html").write_text("old", encoding="utf-8")
+    build_site(index, tmp_path, tmp_path / "site")
+    assert not (tmp_path / "site" / "stale.html").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "site"]
+
+
+def test_a_folder_that_no_build_made_is_left_alone(index: Index, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "thesis.tex").write_text("years of work", encoding="utf-8")
+    with pytest.raises(OutputError, match="absent, empty or a site that dpbench built"):
+        build_site(index, tmp_path, tmp_path / "site")
+    assert [path.name for path in (tmp_path / "site").iterdir()] == ["thesis.tex"]
+
+
+def test_a_build_that_fails_leaves_the_site_before_it(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    before = _bytes(tmp_path / "site")
+    (tmp_path / index.standings[0].entries[0].file).unlink()
+    with pytest.raises(DataError, match="Cannot read result"):
+        build_site(index, tmp_path, tmp_path / "site")
+    assert _bytes(tmp_path / "site") == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "site"]
+
+
+def _with(standing: Standing, **update: Any) -> Standing:
+    entries = tuple(entry.model_copy(update=update) for entry in standing.entries)
+    return standing.model_copy(update={"entries": entries})
+
+
+def _against(*family: Standing) -> list[Chart]:
+    return epsilon_charts(family, looks({entry.learner for one in family for entry in one.entries}))
+
+
+def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_in_epsilon_alone(
+    results: list[Result],
+) -> None:
+    boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7", "1")]
+    one, two, three = (standing_of(board, results) for board in boards)
+    other = standing_of(find_board("cifar10-resnet50-eps0.7"), results)
+    index = Index(ranking="", standings=(two, other, one, three))
+    assert [[akin.board.epsilon for akin in found] for found in view.families(index)] == [[0.1, 0.7, 1.0], [0.7]]
+    (chart,) = _against(one, two, three)  # all by default settings
+    assert {row[1] for row in chart.rows} == {"0.1", "0.7", "1"}
+    assert "no privacy" in {row[0] for row in chart.rows}
+    assert "84.89" not in chart.picture  # what papers report stretches no axis
+    assert _against(one) == []
+    assert _against(standing_of(boards[0], [])) == []
+
+
+def test_accuracy_against_k_takes_runs_that_differ_in_k_alone(results: list[Result]) -> None:
+    standing = standing_of(find_board("digits-eps1"), results)
+    alike = _with(standing, learner="pillar", selection="default")
+    every = looks(["pillar", *(entry.learner for entry in standing.entries)])
+    assert k_chart(standing, every) is None  # each learner has one entry
+    assert k_chart(alike, every) is None  # they differ in steps too
+    only_k = tuple(entry.model_copy(update={"settings": {**entry.settings, "steps": "9"}}) for entry in alike.entries)
+    chart = k_chart(alike.model_copy(update={"entries": only_k}), every)
+    assert chart is not None
+    assert len({row[1] for row in chart.rows}) == 5
+
+
+def test_a_picture_has_no_style_of_its_own_follows_the_theme_and_runs_nothing(results: list[Result]) -> None:
+    boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7")]
+    one, two = (_with(standing_of(board, results), learner=HOSTILE, selection="default") for board in boards)
+    (chart,) = _against(one, two)
+    elements = Elements(chart.picture).found
+    assert {tag for tag, _ in elements} <= {"svg", "g", "path", "defs", "use", "text", "clippath", "rect"}
+    assert not [attributes for _, attributes in elements if "style" in attributes or "onerror" in attributes]
+    assert "var(--c0)" in chart.picture and "var(--ink)" in chart.picture
+    assert "&lt;/script&gt;" in chart.picture  # as words
+
+
+def test_names_within_pictures_of_one_page_differ(results: list[Result]) -> None:
+    boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7")]
+    found = []
+    for rule in ("default", "public-validation"):
+        found += _against(*(_with(standing_of(board, results), selection=rule) for board in boards))
+    names = [re.findall(r'\sid="([^"]+)"', chart.picture) for chart in found]
+    assert len(names) == 2
+    assert not set(names[0]) & set(names[1])
+    for chart, own in zip(found, names, strict=True):
+        assert set(re.findall(r'(?:href="|url\()#([^")]+)', chart.picture)) <= set(own)
+
+
+def test_a_thousand_entries_are_limited_and_the_table_says_so(results: list[Result]) -> None:
+    standing = standing_of(find_board("digits-eps1"), results)
+    many = tuple(
+        standing.entries[1].model_copy(update={"id": f"e{n}", "learner": f"learner-{n}", "rank": n + 1})
+        for n in range(1000)
+    )
+    crowded = standing.model_copy(update={"entries": many})
+    shown = view.table(crowded)
+    assert (len(shown.rows), shown.entries, shown.left_out) == (500, 1000, 500)
+
+
+def test_an_axis_cuts_off_what_is_far_below_the_others() -> None:
+    scores = [Interval(mean=mean, low=mean - 0.01, high=mean + 0.01) for mean in (0.80, 0.79, 0.78, 0.77, 0.3)]
+    axis = view.Axis.of(scores)
+    assert axis.cut(0.3)
+    assert not any(axis.cut(one.mean) for one in scores[:4])
+    places = [float(axis.at(one.mean)) for one in scores]
+    assert places == sorted(places, reverse=True)
+    assert 3 <= len(axis.ticks) <= 6
+    assert view.Axis.of([]).ticks
+
+
+# What everything looks like.
+
+
+def _linear(colour: str) -> list[float]:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted(0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in map(_linear, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _times(matrix: list[list[float]], vector: list[float]) -> list[float]:
+    return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
+
+
+def _perceived(colour: str, sight: list[list[float]]) -> list[float]:
+    """Return a colour in OKLab (Ottosson 2020), as seen by `sight`."""
+    seen = [min(max(part, 0.0), 1.0) for part in _times(sight, _linear(colour))]
+    cones = [math.cbrt(part) for part in _times(CONES, seen)]
+    return _times(LAB, cones)
+
+
+CONES = [
+    [0.4122214708, 0.5363325363, 0.0514459929],
+    [0.2119034982, 0.6806995451, 0.1073969566],
+    [0.0883024619, 0.2817188376, 0.6299787005],
+]
+LAB = [
+    [0.2104542553, 0.7936177850, -0.0040720468],
+    [1.9779984951, -2.4285922050, 0.4505937099],
+    [0.0259040371, 0.7827717662, -0.8086757660],
+]
+SIGHTS = {  # Machado, Oliveira and Fernandes 2009, severity 1
+    "all": [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "no blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+
+
+@pytest.mark.parametrize(("colours", "paper"), [(LIGHT, "#ffffff"), (DARK, "#15171a")])
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_colours_are_told_apart_by_every_reader_and_stand_out_from_the_paper(
+    colours: tuple[str, ...], paper: str, sight: str
+) -> None:
+    assert min(_contrast(colour, paper) for colour in colours) >= 2.9
+    seen = [_perceived(colour, SIGHTS[sight]) for colour in colours]
+    assert min(math.dist(*pair) for pair in itertools.combinations(seen, 2)) > 0.08
+
+
+def test_seventy_learners_look_different_and_none_changes_from_page_to_page() -> None:
+    found = looks([f"learner-{place:02}" for place in range(72)], ["public-only", "non-private"])
+    ranked = [found[name] for name in sorted(found) if name.startswith("learner")]
+    assert len({(one.colour, one.shape) for one in ranked}) == 72 == len(LIGHT) * len(SHAPES)
+    assert found["public-only"] == found["non-private"]
+    assert found["public-only"].colour is None
+
+
+# It travels.
+
+
+def test_a_page_says_what_it_is_and_links_are_canonical_where_an_address_is_known(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_site(index, tmp_path, tmp_path / "plain")
+    monkeypatch.setenv("DPBENCH_ADDRESS", "https://example.org/board/")
+    monkeypatch.setenv("DPBENCH_REPOSITORY", "https://example.org/code")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    build_site(index, tmp_path, tmp_path / "placed")
+    assert broken(tmp_path / "placed") == []
+    seen = set()
+    for file in (tmp_path / "placed").rglob("*.html"):
+        page, path = file.read_text(encoding="utf-8"), file.relative_to(tmp_path / "placed").as_posix()
+        if path == "404.html":
+            continue
+        address = "https://example.org/board/" + ("" if path == "index.html" else path)
+        assert f'<link rel="canonical" href="{address}">' in page
+        assert '<a href="https://example.org/code" rel="noreferrer">Code</a>' in page
+        assert "1970-01-02" in page
+        head = page.split("<body")[0]
+        (title,), (described,), (preview,) = (
+            re.findall(pattern, head)
+            for pattern in (r"<title>([^<]+)<", r'name="description" content="([^"]+)"', r'og:image" content="([^"]+)"')
+        )
+        assert title not in seen, path
+        seen.add(title)
+        assert 20 < len(described) < 400
+        assert (tmp_path / "placed" / preview.removeprefix("https://example.org/board/")).is_file()
+        plain = (tmp_path / "plain" / path).read_text(encoding="utf-8")
+        assert "canonical" not in plain and "https://" not in plain.split("<main")[0]
+
+
+@pytest.mark.parametrize(
+    "address", ["ftp://x", "https://", 'https://x/"onload="', "javascript:alert(1)", "https://x y"]
+)
+def test_an_address_that_is_none_is_refused(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("DPBENCH_ADDRESS", address)
+    with pytest.raises(SpecError, match="Expected DPBENCH_ADDRESS to be an address like"):
+        build_site(index, tmp_path, tmp_path / "site")
+
+
+def test_a_site_is_of_the_day_of_its_newest_result(index: Index, tmp_path: Path) -> None:
+    standing = index.standings[0]
+    days = {entry.id: f"2026-0{place + 1}-01" for place, entry in enumerate(standing.entries)}
+    entries = tuple(
+        one.model_copy(update={"made": one.made.model_copy(update={"date": days[one.id]})}) for one in standing.entries
+    )
+    dated = index.model_copy(update={"standings": (standing.model_copy(update={"entries": entries}),)})
+    build_site(dated, tmp_path, tmp_path / "site")
+    assert f'<time datetime="{max(days.values())}">' in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+
+
+def test_tables_can_be_downloaded_and_hold_what_the_index_holds(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    for path in ("entries.csv", "boards/digits-eps1.csv"):
+        rows = list(csv.DictReader(io.StringIO((tmp_path / "site" / path).read_text(encoding="utf-8"))))
+        assert [row["file"] for row in rows] == [entry.file for entry in index.standings[0].entries]
+
+
+def test_the_documentation_stands_beside_the_board_where_it_is_built_along(index: Index, tmp_path: Path) -> None:
+    def docs(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "index.html").write_text("<!doctype html>", encoding="utf-8")
+
+    build_site(index, tmp_path, tmp_path / "site", docs=docs)
+    assert 'href="docs/index.html"' in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert broken(tmp_path / "site") == []
+    build_site(index, tmp_path, tmp_path / "site")
+    assert "docs/" not in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+
+
+def test_an_interval_says_what_is_known() -> None:
+    assert text.spread(Interval(mean=0.5, low=None, high=None)) == "50.00"
+    assert text.spread(None) == "–"
+    assert text.round_up(0.69999) == "0.7000"
+    assert text.round_up(math.inf) == "∞"
+
+
+@pytest.mark.slow
+def test_many_entries_are_written_by_several_processes_as_by_one(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_site(index, tmp_path, tmp_path / "one")
+    monkeypatch.setattr("dpbench.site.entry_pages.ENOUGH", 3)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    build_site(index, tmp_path, tmp_path / "two")
+    assert _bytes(tmp_path / "one") == _bytes(tmp_path / "two")
+
+
+def test_charts_of_a_board_draw_untuned_learners_beside_tuned_ones_and_begin_with_defaults(
+    results: list[Result],
+) -> None:
+    def rule(one: Entry) -> Entry:
+        return one.model_copy(update={"selection": "public-validation" if one.rank == 2 else "default"})
+
+    found = [standing_of(find_board(f"cifar10-lite0-eps{epsilon}"), results) for epsilon in ("0.1", "0.7")]
+    family = [one.model_copy(update={"entries": tuple(map(rule, one.entries))}) for one in found]
+    first, second = _against(*family)
+    assert (first.key, second.key) == ("epsilon-default", "epsilon-tuned")
+    untuned = {one.learner for one in family[0].entries if one.role == "entry" and one.selection == "default"}
+    (tuned,) = {one.learner for one in family[0].entries if one.selection == "public-validation"}
+    assert untuned == {row[0] for row in first.rows} - set(view.LINES.values())
+    assert untuned | {tuned} == {row[0] for row in second.rows} - set(view.LINES.values())
+
+
+def test_every_epsilon_has_a_map_and_each_leads_to_the_others(results: list[Result], tmp_path: Path) -> None:
+    boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7", "1")]
+    standings = tuple(filed(tmp_path, board, results) for board in boards)
+    build_site(Index(ranking="", distances=distances(standings), standings=standings), tmp_path, tmp_path / "site")
+    paths = {1.0: "index.html", 0.1: "epsilon-0.1.html", 0.7: "epsilon-0.7.html"}
+    for epsilon, path in paths.items():
+        page = (tmp_path / "site" / path).read_text(encoding="utf-8")
+        (table,) = re.findall(r'<table class="heat.*?</table>', page, re.DOTALL)
+        assert set(re.findall(r'href="boards/([^"]+).html"', table)) == {f"cifar10-lite0-eps{epsilon:g}"}
+        assert all(f'<a href="{other}"' in page for other in paths.values())
+    assert broken(tmp_path / "site") == []
+
+
+def test_an_empty_cell_of_the_map_says_why_and_so_does_its_caption(results: list[Result], tmp_path: Path) -> None:
+    boards = [(find_board("cifar10-lite0-eps1"), results), (find_board("digits-eps1"), results[:-1])]
+    standings = tuple(filed(tmp_path, board, some) for board, some in boards)
+    build_site(Index(ranking="", distances=distances(standings), standings=standings), tmp_path, tmp_path / "site")
+    (table,) = re.findall(r'<table class="heat.*?</table>', (tmp_path / "site" / "index.html").read_text(), re.DOTALL)
+    assert "Empty: nobody has entered that learner on that board yet." in table
+    missing = {entry.learner for entry in standings[0].entries} - {entry.learner for entry in standings[1].entries}
+    rows = [
+        row for row in table.split("<tr>") if '<td class="none"><span class="hidden">no entry yet</span></td>' in row
+    ]
+    assert [name for name in missing if any(f">{name}</a>" in row for row in rows)] == [*missing]
+
+
+def test_the_home_pages_preview_shows_its_map(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    home = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    (place,) = re.findall(r'og:image" content="([^"]+)"', home)
+    card = (tmp_path / "site" / place).read_bytes()
+    assert card != map_preview(None)
+    assert Image.open(io.BytesIO(card)).size == (1200, 630)
+
+
+def test_an_entry_says_whether_its_model_may_be_published(results: list[Result]) -> None:
+    standing = standing_of(find_board("digits-eps1"), results)
+    private = next(one for one in standing.entries if one.reads_private)
+    said = {rng: describe_model(private.model_copy(update={"rng": rng})) for rng in ("research", "secure")}
+    assert said["research"].startswith("None to download: the noise comes from published seeds")
+    assert said["secure"].startswith("If you ran this with --models, you may publish the model")
+    without = private.model_copy(update={"reads_private": False})
+    assert describe_model(without).startswith("You may publish a model from this run")
+
+
+def test_all_entries_begin_with_the_boards_of_the_home_page(results: list[Result], tmp_path: Path) -> None:
+    boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "1", "0.7")]
+    standings = tuple(filed(tmp_path, board, results) for board in boards)
+    build_site(Index(ranking="", standings=standings), tmp_path, tmp_path / "site")
+    page = (tmp_path / "site" / "entries.html").read_text(encoding="utf-8")
+    shown = list(dict.fromkeys(re.findall(r'<td><a href="boards/([^"]+).html"', page)))
+    assert shown == ["cifar10-lite0-eps1", "cifar10-lite0-eps0.1", "cifar10-lite0-eps0.7"]
+
+
+def test_a_page_that_is_not_found_leads_to_the_address_and_never_above_the_root(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    assert re.findall(r'href="([^"]+)"', (tmp_path / "site" / "404.html").read_text("utf-8")) == [
+        "data:,",
+        "index.html",
+    ]
+    monkeypatch.setenv("DPBENCH_ADDRESS", "https://example.org/board")
+    build_site(index, tmp_path, tmp_path / "site")
+    assert 'href="https://example.org/board/"' in (tmp_path / "site" / "404.html").read_text(encoding="utf-8")
+
+
+def test_a_repository_is_that_of_the_environment_or_of_the_metadata_else_pages_say_clone(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def home() -> str:
+        build_site(index, tmp_path, tmp_path / "site")
+        return (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+
+    said = Message()
+    monkeypatch.setattr("dpbench.site.settings.metadata", lambda name: said)
+    assert "from a clone of this repository" in home()
+    said["Project-URL"] = "Documentation, https://example.org/docs"
+    said["Project-URL"] = "Repository, https://example.org/metadata/"
+    assert "from a clone of https://example.org/metadata\n" in home()
+    monkeypatch.setenv("DPBENCH_REPOSITORY", "https://example.org/environment")
+    assert "from a clone of https://example.org/environment\n" in home()
+
+
+def test_every_installed_component_has_what_to_cite(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    page = (tmp_path / "site" / "cite.html").read_text(encoding="utf-8")
+    plugins = load()
+    for one in citations(plugins):
+        assert f'id="{one.kind}-{text.anchor(one.name)}"' in page
+    known = {f"{kind}/{name}" for kind in KINDS for name in plugins.components[kind]}
+    assert [name for one in catalogue() for name in one.components if name not in known] == []
+    without = {f"{one.kind}/{one.name}" for one in citations(plugins) if not one.references and not one.said}
+    assert without <= OUR_OWN | {f"extractor/{name}" for name in ("pixels",)}
+
+
+OUR_OWN = {f"learner/{name}" for name in (
+    "class-means", "dp-finetune", "non-private", "public-only", "thrift", "whitened",
+)}  # fmt: skip
+"""Learners that come from no paper: one cites dpbench."""
+
+
+def test_entries_of_bibtex_are_whole_and_have_distinct_keys() -> None:
+    keys = [re.match(r"@\w+\{([\w-]+),\n", one.bibtex) for one in catalogue()]
+    assert len({key[1] for key in keys if key}) == len(catalogue()) == 42
+    for one in catalogue():
+        assert one.bibtex.count("{") == one.bibtex.count("}")
+        assert all(f"  {field} " in one.bibtex for field in ("author", "title", "year"))
+        assert one.components and "keywords" not in one.bibtex
+
+
+def test_a_numbered_list_of_a_docstring_is_a_paragraph_a_point() -> None:
+    class Documented:
+        """What it does.
+
+        1. The first
+           point.
+        2. The `second`.
+        """
+
+    assert prose.paragraphs(Documented) == ["What it does.", "1. The first point.", "2. The <code>second</code>."]

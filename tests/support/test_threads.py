@@ -1,0 +1,108 @@
+"""Threads: as many as the work is worth or as were asked for, the same answers from any number, and none that spins."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from threadpoolctl import threadpool_info
+
+from dpbench.api import Task
+from dpbench.cli import main
+from dpbench.errors import SpecError
+from dpbench.harness import scoring
+from dpbench.records.result import Result
+from dpbench.records.spec import make_spec
+from dpbench.support.threads import LARGE, computing
+from tests.cli.test_cli import called
+from tests.helpers.sessions import session
+
+LEARNERS = ("class-means", "dp-raft", "dp-sgd", "gep", "jl", "pillar", "thrift", "whitened")
+
+
+@pytest.fixture(autouse=True)
+def three() -> Iterator[None]:
+    """Let torch use three threads, whatever the machine has, and put back what it had."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def fitted(learner: str, threads: int | None) -> Result:
+    spec = make_spec({"learner": learner, "dataset": "digits", "seeds": 1}, "a test")
+    return session(threads=threads).run(spec)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(LARGE // 50 - 1, 1), (LARGE // 50, 3)])
+def test_a_small_head_has_one_thread_and_a_large_one_all(size: int, expected: int) -> None:
+    task = Task((5, 10), 3, size, torch.device("cpu"))
+    assert session().memo.threads_for(task) == expected
+    assert session(threads=2).memo.threads_for(task) == 2
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(None, 1), (2, 2)])
+def test_a_fit_and_its_scores_are_computed_by_as_many_threads_as_its_result_says(
+    asked: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, honest = set(), scoring.predict_all
+
+    def watched(*arguments: object) -> object:
+        seen.add(torch.get_num_threads())
+        seen.update(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return honest(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("dpbench.harness.fitting.predict_all", watched)
+    assert fitted("jl", asked).provenance["threads"] == expected
+    assert seen == {expected}
+
+
+def test_after_a_block_every_library_has_the_threads_that_it_had() -> None:
+    before = threadpool_info()
+    with pytest.raises(ZeroDivisionError), computing(1):
+        assert {pool["num_threads"] for pool in threadpool_info()} == {1}
+        1 / 0  # noqa: B018
+    assert torch.get_num_threads() == 3
+    assert threadpool_info() == before
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_a_private_learner_predicts_the_same_with_any_number_of_threads(learner: str) -> None:
+    assert len({fitted(learner, threads).seeds[0].predictions for threads in (1, 3)}) == 1
+
+
+@pytest.mark.parametrize(("flags", "expected"), [((), 1), (("--threads", "2"), 2)])
+def test_run_takes_a_number_of_threads(
+    flags: tuple[str, ...], expected: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fast = ("--learner", "class-means", "--seeds", "1", "--device", "cpu", "--out", str(tmp_path))
+    assert called("run", *fast, "--json", *flags) == 0
+    assert json.loads(capsys.readouterr().out)["provenance"]["threads"] == expected
+
+
+@pytest.mark.slow
+def test_a_spec_file_may_give_the_threads_and_several_runs_share_them(tmp_path: Path) -> None:
+    (tmp_path / "spec.toml").write_text('learner = ["class-means", "jl"]\nseeds = 1\nthreads = 2\n')
+    assert called("run", "--spec", str(tmp_path / "spec.toml"), "--device", "cpu", "--out", str(tmp_path)) == 0
+    assert [Result.read(file).provenance["threads"] for file in tmp_path.glob("*.json")] == [2, 2]
+
+
+def test_no_threads_are_refused() -> None:
+    with pytest.raises(SpecError, match="threads=0 to be at least 1"):
+        session(threads=0)
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "passive"), ("active", "active")])
+def test_the_command_line_lets_idle_threads_sleep_unless_the_environment_says_otherwise(
+    before: str | None, after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", before or "")  # so that what the command sets is put back
+    if before is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert os.environ["OMP_WAIT_POLICY"] == after

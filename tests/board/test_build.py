@@ -233,7 +233,7 @@ def test_the_command_of_a_search_names_what_was_searched(synthetic: Path, plugin
     public = next(one for one in entries if one.selection == "public-validation")
     assert "--selection public-validation --space k=10,20" in public.command
     unranked = next(one for one in entries if one.selection == "private-unaccounted")
-    assert "--board" not in unranked.command and "--epsilon 1.0" in unranked.command
+    assert "--board" not in unranked.command and "--epsilon 1 " in unranked.command
     assert public.tried == 2
 
 

@@ -24,9 +24,9 @@ from dpbench.registry import Registry, load
 from dpbench.registry.same_code import Fingerprints, compare_code
 from dpbench.support.code import code_of, core
 
-ROOT = Path(__file__).parents[1] / "leaderboard"
+ROOT = Path(__file__).parents[2] / "leaderboard"
 COMMITTED = ROOT / "results" / "digits-eps1"
-IDENTITIES = json.loads((Path(__file__).parent / "identities.json").read_text(encoding="utf-8"))
+IDENTITIES = json.loads((Path(__file__).parents[1] / "records" / "identities.json").read_text(encoding="utf-8"))
 CELLS = """
 name = "cells"
 [fixed]

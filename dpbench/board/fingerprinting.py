@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpbench.errors import DataError
 from dpbench.records.fingerprints import Code, ComponentFingerprints, Fingerprinted, key_of, read_fingerprints
 from dpbench.records.packed import find_records, read_record
 from dpbench.records.protocol import CONCAT
@@ -31,7 +32,7 @@ def wanted(results: Path) -> dict[tuple[Fingerprinted, str], Wanted]:
     """Return the settings of every learner and extractor that the results in a folder have, each once.
 
     Raises:
-        DataError: a record cannot be read.
+        DataError: a record cannot be read, or there is none.
     """
     found: dict[tuple[Fingerprinted, str], Wanted] = {("core", "core"): Wanted({"": {}})}
     for file in find_records(results):
@@ -46,6 +47,8 @@ def wanted(results: Path) -> dict[tuple[Fingerprinted, str], Wanted]:
         for part in extractor["options"]["of"] if extractor["name"] == CONCAT else [extractor]:
             parts = found.setdefault(("extractor", part["name"]), Wanted())
             parts.settings.setdefault(key_of(part["options"]), part["options"])
+    if len(found) == 1:
+        raise DataError(f"Expected results in {results}, found none. Name a leaderboard's folder with --root.")
     return dict(sorted(found.items()))
 
 

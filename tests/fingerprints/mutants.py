@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 SMALL = {"network": "tiny", "sample_rate": 0.2, "momentum": 0.5, "padding": 1, "ema": 0.8, "chunk_size": 150}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "adadps": {"steps": 12},
+    "adadps": {"steps": 24, "refresh": 4},
     "class-means": {"k": 12},
     "dp-raft": {"steps": 20, "private_mean": True, "mean_share": 0.1},
     "dp-sgd": {},
@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant("dp-sgd", SGD, "way = travel(task, budget)", "way = 1.1 * travel(task, budget)"),
     Mutant("dp-sgd", SGD, '{"norm": unit_norm,', '{"norm": lambda x: x.flatten(1),', {"scaling": "norm"}),
     Mutant("dp-sgd", SGD, '"none": lambda x: x.flatten(1)', '"none": unit_norm', UNSCALED),
-    Mutant("gep", GEP, "values > 1e-6 * values[-1]", "values > 1e-1 * values[-1]"),
+    Mutant("gep", GEP, "values > 1e-6 * values[-1]", "values > 0.9 * values[-1]"),
     Mutant("gep", GEP, "start, iterations)", "start, iterations + 1)"),
     Mutant("gep", GEP, "self.residual_ratio * self.clip)", "0.9 * self.residual_ratio * self.clip)"),
     Mutant("gep", GEP, "torch.randint(len(head)", "torch.randint(len(head) - 1"),

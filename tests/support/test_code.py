@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from dpbench import cli
 from dpbench.data.concat import Concat
 from dpbench.records.result import Result
+from dpbench.registry import load
 from dpbench.support import code
 from dpbench.support.code import code_of
 
@@ -61,6 +64,73 @@ def test_a_digest_follows_the_component_that_another_inherits_from(
     module(tmp_path, "a_base", monkeypatch)
     changed = code_of(module(tmp_path, "a_plugin", monkeypatch))
     assert first is not None and changed is not None and first != changed
+
+
+def write_package(folder: Path, files: dict[str, str]) -> Path:
+    """Write modules of a package `a_package` with a plugin `a_package.plugin`, and return the plugin's file."""
+    package = folder / "a_package"
+    for name, text in {"__init__.py": "", **files}.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text, encoding="utf-8")
+    return package / "plugin.py"
+
+
+IMPORTS = {
+    "at the top": "import a_package.shared\n",
+    "by name": "from a_package import shared\n",
+    "of what is in it": "from a_package.shared import x\n",
+    "relative": "from .shared import x\n",
+    "in a function": "def late():\n    from a_package.shared import x\n",
+    "by its text": "from importlib import import_module\nimport_module('a_package.shared')\n",
+    "by another module": "from a_package import between\n",
+}
+
+
+@pytest.mark.parametrize("way", IMPORTS)
+def test_an_import_of_its_own_distribution_counts(way: str, tmp_path: Path) -> None:
+    files = {"plugin.py": IMPORTS[way], "shared.py": "x = 1\n", "between.py": "import a_package.shared\n"}
+    found = code.own_imports("a_package.plugin", write_package(tmp_path, files))
+    assert "a_package.shared" in found
+    assert ("a_package.between" in found) == (way == "by another module")
+
+
+def test_an_import_of_dpbench_or_of_another_distribution_does_not_count(tmp_path: Path) -> None:
+    site = tmp_path / "site-packages"
+    (site / "other").mkdir(parents=True)
+    (site / "other" / "__init__.py").write_text("x = 1\n", encoding="utf-8")
+    plugin = write_package(site, {"plugin.py": "import numpy\nimport dpbench.api\nimport other\n"})
+    assert code.own_imports("a_package.plugin", plugin) == {}
+
+
+def test_what_a_plugin_imports_changes_its_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = []
+    for text in ("x = 1\n", "x = 1\n", "x = 2\n"):
+        write_package(tmp_path, {"plugin.py": "import a_package.shared\nclass Plugin: ...\n", "shared.py": text})
+        for cached in (code._digest, code._shared_digest, code._imports):
+            cached.cache_clear()
+        for name in ("a_package", "a_package.plugin", "a_package.shared"):
+            sys.modules.pop(name, None)
+        digests.append(code_of(import_module("a_package.plugin").Plugin))
+    assert digests[0] == digests[1] != digests[2] and None not in digests
+
+
+USERS = ("least-squares", "prototypes", "public-prior", "thrift", "dp-finetune")
+
+
+@pytest.mark.parametrize("learner", USERS)
+def test_the_digest_of_a_learner_covers_the_spectrum_that_it_shares(learner: str) -> None:
+    module = code.plugin_of(load().find("learner", learner).cls.__module__)
+    assert "dpbench_plugins.learners.spectrum" in code.own_imports(module, Path(str(sys.modules[module].__file__)))
+
+
+def test_digests_of_all_plugins_need_no_torch() -> None:
+    program = (
+        "import sys; from dpbench.registry import load; from dpbench.support.code import code_of\n"
+        "found = [code_of(item.cls) for items in load().components.values() for item in items.values()]\n"
+        "sys.exit(None in found or 'torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_a_class_without_files_and_dpbench_itself_have_none() -> None:

@@ -1,0 +1,222 @@
+"""A later version re-runs, checks and skips what an earlier one made, if it computes the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpbench import cli
+from dpbench.api import Learner
+from dpbench.board.verify.rerun_record import rerun
+from dpbench.errors import NotReproducible
+from dpbench.harness.fingerprints import learners, taking
+from dpbench.harness.fingerprints.taking import take_fingerprint
+from dpbench.harness.rerun import prepare_rerun
+from dpbench.records.fingerprints import Behaviour, Code, read_fingerprints
+from dpbench.records.packed import read_record
+from dpbench.records.result import Result
+from dpbench.registry import Registry, load
+from dpbench.registry.same_code import Fingerprints, compare_code
+from dpbench.support.code import code_of, core
+
+ROOT = Path(__file__).parents[1] / "leaderboard"
+COMMITTED = ROOT / "results" / "digits-eps1"
+IDENTITIES = json.loads((Path(__file__).parent / "identities.json").read_text(encoding="utf-8"))
+CELLS = """
+name = "cells"
+[fixed]
+dataset = "digits"
+seeds = 1
+epsilon = 1.0
+[grid]
+learner = ["class-means:k=5", "class-means:k=6"]
+"""
+
+
+def committed(learner: str) -> Result:
+    """Return the first committed result of a learner on the digits."""
+    from dpbench.records.packed import names_in
+
+    name = next(name for name in names_in(COMMITTED) if name.startswith(f"{learner}-digits"))
+    return Result.model_validate_json(read_record(COMMITTED / name))
+
+
+def at_version(version: str) -> Registry:
+    """Return what is installed, as if it were of another version."""
+    plugins = load()
+    raised = {
+        kind: {name: dataclasses.replace(item, version=version) for name, item in items.items()}
+        for kind, items in plugins.components.items()
+    }
+    return dataclasses.replace(plugins, components=raised)
+
+
+def with_code(result: Result, **digests: str) -> Result:
+    made = {**result.provenance, "code": {**result.provenance["code"], **digests}}
+    return result.model_copy(update={"provenance": made}).seal_result()
+
+
+@pytest.mark.parametrize("learner", ["class-means", "dp-sgd"])
+def test_a_committed_result_is_run_again_to_equal_numbers_by_a_later_version(learner: str) -> None:
+    result = committed(learner)
+    record = rerun(result, None, at_version("0.3.0"))
+    assert record.agrees, record
+    assert [seed.accuracy for seed in record.seeds] == pytest.approx([seed.accuracy for seed in result.seeds], abs=0.01)
+    verdicts = {claim.claim: claim.verdict for claim in record.claims if claim.claim.startswith("provenance.code")}
+    assert {*verdicts.values()} == {"same"}, record.claims
+
+
+def test_a_later_version_draws_the_noise_of_the_version_that_a_result_states() -> None:
+    kept = IDENTITIES["digits-eps1"]
+    result = Result.model_validate_json(read_record(COMMITTED / kept["result"]))
+    assert prepare_rerun(result, None, at_version("0.3.0")).identity == kept["identity"]
+
+
+def test_a_later_version_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learners, "SEED", 1)  # as a change of what is computed would
+    with pytest.raises(NotReproducible, match=r"0\.2\.0; here is dpbench-vision 0\.3\.0.*dpbench computes something"):
+        prepare_rerun(committed("class-means"), None, at_version("0.3.0"))
+
+
+def test_a_later_version_of_code_that_nobody_knows_is_refused() -> None:
+    unknown = with_code(committed("class-means"), learner="0" * 16)
+    with pytest.raises(NotReproducible, match="the learner is other code without a fingerprint"):
+        prepare_rerun(unknown, None, at_version("0.3.0"))
+
+
+def test_a_later_version_is_refused_where_a_result_states_no_code() -> None:
+    result = committed("class-means")
+    silent = result.model_copy(update={"provenance": {**result.provenance, "code": {}}})
+    with pytest.raises(NotReproducible, match="states no digests of its code"):
+        prepare_rerun(silent, None, at_version("0.3.0"))
+
+
+def test_another_distribution_is_refused_whatever_it_computes() -> None:
+    result = committed("class-means")
+    origins = {
+        role: origin.model_copy(update={"distribution": "another-package"})
+        for role, origin in result.components.items()
+    }
+    with pytest.raises(NotReproducible, match="here dpbench-vision"):
+        prepare_rerun(result.model_copy(update={"components": origins}), None, load())
+
+
+def called(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> list[str]:
+    """Return the arguments of a sweep whose results say that another plugin's code made them."""
+    file = tmp_path / "cells.toml"
+    file.write_text(CELLS, encoding="utf-8")
+    arguments = ["sweep", str(file), "--out", str(tmp_path / "out"), "--workers", "1"]
+    assert called(*arguments) == 0
+    for result in map(Result.read, (tmp_path / "out").glob("*.json")):
+        with_code(result, learner="0" * 16).write(tmp_path / "out")
+    return arguments
+
+
+def here(learner: str) -> Code:
+    return Code(dpbench=str(core()), plugin=str(code_of(load().find("learner", learner).cls)))
+
+
+def write_fingerprint(folder: Path, learner: str, k: int, change: Callable[[Behaviour], Behaviour]) -> None:
+    """Keep what a learner does here, and what the other code did."""
+    kept, now = read_fingerprints(folder, "learner", learner), here(learner)
+    found = take_fingerprint("learner", learner, {"k": k}, load())
+    other = now.model_copy(update={"plugin": "0" * 16})
+    kept.with_behaviour({"k": k}, change(found), other).with_behaviour({"k": k}, found, now).write(folder)
+
+
+def test_a_dry_run_of_a_sweep_compares_fingerprints_and_fits_nothing(
+    swept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, fits = tmp_path / "fingerprints", list[str]()
+    write_fingerprint(folder, "class-means", 5, lambda found: found)
+    write_fingerprint(folder, "class-means", 6, lambda found: found.model_copy(update={"task": "another"}))
+    monkeypatch.setattr("dpbench.sweep.conduct.Fingerprints", lambda: Fingerprints(folder))
+    cls: type[Learner] = load().find("learner", "class-means").cls
+    fit: Any = vars(cls)["fit"]
+    monkeypatch.setattr(cls, "fit", lambda *given: fits.append("fit") or fit(*given))
+    capsys.readouterr()
+    assert called(*swept, "--dry-run") == 0
+    assert "1 done, 1 other code" in capsys.readouterr().out
+    assert fits == []
+
+
+def test_without_fingerprints_other_code_is_other_code(swept: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert called(*swept, "--dry-run") == 0
+    assert "2 other code" in capsys.readouterr().out
+
+
+def test_a_missing_fingerprint_of_the_installed_code_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[str, str]]()
+    take = taking.take_fingerprint
+    monkeypatch.setattr(
+        taking, "take_fingerprint", lambda kind, *given: asked.append((kind, given[0])) or take(kind, *given)
+    )
+    plugins, result = load(), committed("class-means")
+    known = taking.taken_as_asked(plugins)
+    known._of("learner", "class-means")
+    known._read["learner", "class-means"] = without(known._read["learner", "class-means"], here("class-means"))
+    for _ in range(2):
+        found = compare_code(result, plugins, known, same_data=True)
+    assert found["learner"] in {"fingerprint", "digest"} and asked.count(("learner", "class-means")) == 1
+
+
+def without(kept: Any, code: Code) -> Any:
+    """Return fingerprints without those of one code."""
+    place = kept.codes.index(code) if code in kept.codes else -1
+    prints = tuple(
+        one.model_copy(update={"codes": tuple(number for number in one.codes if number != place)})
+        for one in kept.prints
+    )
+    return kept.model_copy(update={"prints": prints})
+
+
+def test_every_committed_result_has_a_fingerprint_of_the_code_that_made_it() -> None:
+    """Or its settings do not fit a fixed task: of these a later version is not known to compute the same."""
+    from dpbench.records.packed import find_records
+
+    known, missing, results = Fingerprints(ROOT / "fingerprints"), list[str](), 0
+    for file in find_records(ROOT / "results"):
+        result = Result.model_validate_json(read_record(file))
+        results += 1
+        stated = Code.stated(result.provenance["code"], "learner")
+        assert stated is not None
+        kept = known._of("learner", result.spec.learner.name)
+        if kept.behaviour(result.settings, stated) is None:
+            missing.append(file.name)
+    assert results > 1000 and missing == []
+
+
+def test_a_maintainer_takes_missing_fingerprints_and_keeps_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results" / "digits-eps1").mkdir(parents=True)
+    committed("class-means").write(tmp_path / "results" / "digits-eps1")
+    assert called("leaderboard", "fingerprint", "--root", str(tmp_path)) == 0
+    assert "learner class-means: 1 fingerprint, 1 code" in capsys.readouterr().out
+    written = {file: file.read_bytes() for file in (tmp_path / "fingerprints").rglob("*.json")}
+    assert {file.stem for file in written} == {"class-means", "pixels", "core"}
+
+    def refuse(*_: object) -> Behaviour:
+        raise AssertionError("it is there already")
+
+    monkeypatch.setattr(taking, "take_fingerprint", refuse)
+    assert called("leaderboard", "fingerprint", "--root", str(tmp_path)) == 0
+    assert {file: file.read_bytes() for file in written} == written
+
+
+def test_fingerprints_of_no_results_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("leaderboard", "fingerprint", "--root", str(tmp_path)) == 1
+    assert "Expected results in" in capsys.readouterr().err

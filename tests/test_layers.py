@@ -167,10 +167,9 @@ LIGHT = (
     "dpbench.board.index",
     "dpbench.board.build",
     "dpbench.board.add",
-    "dpbench_lab.inspect.report",
     "dpbench.cli.commands",
-    "dpbench_lab.commands",
 )
+LIGHT_STUDIES = ("dpbench_lab.inspect.report", "dpbench_lab.commands")
 
 
 IMPORTS = """
@@ -189,6 +188,9 @@ def test_importing_dpbench_brings_nothing_that_takes_time() -> None:
     assert (done.stdout.strip(), done.stderr) == ("none", "")
 
 
-def test_what_every_command_imports_brings_neither_torch_nor_matplotlib() -> None:
-    done = subprocess.run([sys.executable, "-c", IMPORTS, *LIGHT], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    "modules", [pytest.param(LIGHT, id="harness"), pytest.param(LIGHT_STUDIES, id="lab", marks=pytest.mark.lab)]
+)
+def test_what_every_command_imports_brings_neither_torch_nor_matplotlib(modules: tuple[str, ...]) -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS, *modules], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -10,7 +10,6 @@ import time
 
 import numpy as np
 
-from dpbench import registry
 from dpbench.api import Learner
 from dpbench.audit.attack import count_canaries, draw_members
 from dpbench.audit.auditing_curator import FitEvidence, listen
@@ -19,9 +18,10 @@ from dpbench.audit.sensitivity import Replays
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.fitting import Fitted, fit_once, predict_isolated
+from dpbench.harness.loaded import origins_of
 from dpbench.harness.plans import settle
-from dpbench.harness.prepare import PreparedRun, origins_of, prepare, prepare_seed
-from dpbench.harness.rerun import prepare_rerun
+from dpbench.harness.prepare import PreparedRun, prepare_seed
+from dpbench.harness.session import Session
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.harness.tuning.private import MOST_SETTINGS
@@ -35,7 +35,6 @@ from dpbench.records.provenance import current_day
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy
-from dpbench.registry import Registry
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
 
@@ -55,14 +54,7 @@ SECURE = (
 SAMPLED = "the Gaussian mechanism's own trade-off: samples are drawn, and scores of canaries are not normal"
 
 
-def audit(
-    what: Spec | Result,
-    *,
-    seed: int | None = None,
-    canaries: int | None = None,
-    device: str = "auto",
-    plugins: Registry | None = None,
-) -> Audit:
+def audit(what: Spec | Result, session: Session, *, seed: int | None = None, canaries: int | None = None) -> Audit:
     """Fit once more through the one constructor, with a witness and canaries, and hold what is stated against it.
 
     A result is audited with its own plan, sigma and first seed, so that the fit is the one whose scores it states: the
@@ -70,10 +62,9 @@ def audit(
 
     Args:
         what: a result, or what to run.
+        session: what is installed, and where the fit computes.
         seed: of the fit; the first of the result or spec unless it is given.
         canaries: examples to plant; as many as the time of a run has room for unless it is given.
-        device: see `find_device`.
-        plugins: what is installed, if it is loaded already.
 
     Raises:
         NotReproducible: the result is of other code, data or plugins than are here.
@@ -84,10 +75,10 @@ def audit(
     seed = spec.seeds[0] if seed is None else seed
     if isinstance(what, Result):
         _check_auditable(what.privacy, spec.learner.name)
-        prepared = prepare_rerun(what, seed, plugins or registry.load(), device)
+        prepared = session.rerun(what, seed)
     else:
         _check_randomness(spec)
-        prepared = prepare(spec, device=device, plugins=plugins)
+        prepared = session.prepare(spec)
         _check_auditable(prepared.privacy, spec.learner.name)
     return audit_of(prepared, seed, canaries, what if isinstance(what, Result) else None)
 
@@ -110,14 +101,14 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
     other = lambda number: Randomness.research(seed + (1 + number) * FAR, prepared.identity)
     noise = {one.name: privacy.sigma * one.relative_noise for one in plan}  # as epsilon has it, whoever else says what
     ears = FitEvidence(plan, noise, member, replays, generator, other)
-    with progress.status(f"Auditing {prepared.parts.learner.name}"):
+    with progress.status(f"Auditing {prepared.learner.name}"):
         fitted = _fit(prepared, seed, ears, Canaries(member))
         replays.probe()
         for probe in {own.probe: None for one in plan for own in audits_of(type(one)) if own.probe}:
             replays.put(probe, Neighbours(replays.made(), replays.task, plan[0], 1.0, generator))
     if not any(ears.asked.values()):
         raise SpecError(
-            f"Learner {prepared.parts.learner.name!r} planned questions but asked none, so there is nothing to audit."
+            f"Learner {prepared.learner.name!r} planned questions but asked none, so there is nothing to audit."
         )
     found = replays.summarise(), ears.noise.summarise(), ears.scores.summarise() if ears.scores.any else None
     own = ears.own.summarise() if ears.own is not None else None
@@ -131,9 +122,9 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
         delta=privacy.delta, sigma=privacy.sigma, plan=privacy.plan, mechanism=privacy.mechanism,
         sensitivity=found[0], noise=found[1], attack=found[2],
         own=own, figures=compute_figures(epsilon, privacy.delta, *found, own), left_out=tuple(left_out),
-        seconds={**prepared.phases.seconds, "audit": time.perf_counter() - begin},
+        seconds={**prepared.loaded.phases.seconds, "audit": time.perf_counter() - begin},
         components=origins_of(prepared.parts),
-        provenance={**prepared.provenance, "date": current_day()},
+        provenance={**prepared.loaded.provenance, "date": current_day()},
     )  # fmt: skip
 
 
@@ -147,13 +138,14 @@ def _fit(prepared: PreparedRun, seed: int, ears: FitEvidence, canaries: Canaries
 
 
 def _one_of_many(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
-    search, learner = prepared.search, prepared.parts.learner
+    loaded, learner = prepared.loaded, prepared.learner
+    search = loaded.resolved.search
     if search is None:
         raise ValueError("The guarantee covers a search, but the run has none.")
     wanted, _ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
     setting = wanted[random.Random(f"{prepared.identity} {seed}").randrange(len(wanted))]
     fold = folds_of(prepared.roles, learner, search)[0]
-    return fold, settle(spaces.candidate(learner, setting), prepared.who, prepared.roles.task, prepared.source.budget)
+    return fold, settle(spaces.candidate(learner, setting), loaded.who, prepared.roles.task, loaded.budget)
 
 
 def _repeats(prepared: PreparedRun, result: Result, seed: int, fitted: Fitted) -> bool | None:

@@ -15,10 +15,10 @@ from dpbench.board.folder import boards_of
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.fit import fit
-from dpbench.harness.prepare import PreparedRun, origins_of, prepare
-from dpbench.harness.shared import SharedWork
+from dpbench.harness.loaded import origins_of
+from dpbench.harness.prepare import PreparedRun
+from dpbench.harness.session import Session
 from dpbench.records.board import Board
-from dpbench.registry import Registry
 from dpbench.registry.boards import entry_spec
 from dpbench.registry.components import write_component
 from dpbench.support import progress
@@ -28,7 +28,7 @@ LEARNER = "public-only"
 DRAWS, FIRST = 5, 10
 
 
-def write_curves(names: Sequence[str], root: Path, device: str, plugins: Registry) -> Iterator[Path]:
+def write_curves(names: Sequence[str], root: Path, session: Session) -> Iterator[Path]:
     """Write the learning curves of boards, by default of all that have public labels and results; yield the files.
 
     Boards that differ in what a fit without private data cannot tell (epsilon above all) share one set of fits.
@@ -37,7 +37,7 @@ def write_curves(names: Sequence[str], root: Path, device: str, plugins: Registr
         SpecError: there is no board of that name, or none with labels and results.
         DpbenchError: as `learning_curve` does.
     """
-    known, shared, made = boards_of(root), SharedWork(), dict[str, Curve]()
+    known, made = boards_of(root), dict[str, Curve]()
     for name in names:
         if name not in known:
             raise SpecError(unknown_name("board", name, known))
@@ -46,13 +46,13 @@ def write_curves(names: Sequence[str], root: Path, device: str, plugins: Registr
         raise SpecError(f"Expected a board with public labels and results in {root}, found none. Name boards.")
     for name in names or filled:
         board = known[name]
-        same = entry_spec(board, {"learner": LEARNER}, plugins, name).data_key + board.metric
+        same = entry_spec(board, {"learner": LEARNER}, session.plugins, name).data_key + board.metric
         if same not in made:
-            made[same] = learning_curve(board, device=device, plugins=plugins, shared=shared)
+            made[same] = learning_curve(board, session)
         yield made[same].model_copy(update={"board": name, "digest": board.digest}).write(root)
 
 
-def learning_curve(board: Board, *, device: str, plugins: Registry, shared: SharedWork) -> Curve:
+def learning_curve(board: Board, session: Session) -> Curve:
     """Return the scores of `public-only` on a board's test split for ten public labels, twenty, fifty ... and all.
 
     No private row is read, and nothing is chosen: the curve costs no privacy.
@@ -63,10 +63,7 @@ def learning_curve(board: Board, *, device: str, plugins: Registry, shared: Shar
     """
     if not board.public_labels:
         raise SpecError(f"Expected labelled public data on board {board.name!r}: without labels there is no exchange.")
-    prepared = prepare(
-        entry_spec(board, {"learner": LEARNER}, plugins, "a learning curve"),
-        device=device, plugins=plugins, shared=shared,
-    )  # fmt: skip
+    prepared = session.prepare(entry_spec(board, {"learner": LEARNER}, session.plugins, "a learning curve"))
     sizes = sizes_up_to(len(prepared.public.x))
     with progress.meter(f"Learning curve of {board.name}", DRAWS * len(sizes)) as advance:
         rows = []
@@ -78,9 +75,9 @@ def learning_curve(board: Board, *, device: str, plugins: Registry, shared: Shar
                 advance(1)
             rows.append(tuple(row))
     return Curve(
-        board=board.name, digest=board.digest, metric=board.metric, learner=write_component(prepared.parts.learner),
-        labels=sizes, scores=tuple(rows), split_digests=prepared.roles.digests, components=origins_of(prepared.parts),
-        provenance=prepared.provenance,
+        board=board.name, digest=board.digest, metric=board.metric, learner=write_component(prepared.learner),
+        labels=sizes, scores=tuple(rows), split_digests=prepared.images.digests, components=origins_of(prepared.parts),
+        provenance=prepared.loaded.provenance,
     )  # fmt: skip
 
 
@@ -115,4 +112,5 @@ def _score(prepared: PreparedRun, rows: torch.Tensor, metric: str) -> float:
         guesses[:, int(y[0])] = 1
         return float(scoring.score(guesses, prepared.test.y)[metric])
     roles = dataclasses.replace(prepared.roles, public=PublicData(public.x[rows], y))
-    return float(getattr(fit(dataclasses.replace(prepared, roles=roles), prepared.spec.seeds[0]), metric))
+    part = dataclasses.replace(prepared, loaded=dataclasses.replace(prepared.loaded, roles=roles))
+    return float(getattr(fit(part, prepared.spec.seeds[0]), metric))

@@ -24,8 +24,8 @@ from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
 
 if TYPE_CHECKING:
+    from dpbench.harness.session import Session
     from dpbench.records.result import Result
-    from dpbench.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,15 @@ def audit(
     fails or none ran.
     """
     wanted = [found for target in targets for found in _targets(target, root)]
-    from dpbench.registry import load
+    from dpbench.harness.session import open_session
 
-    plugins, failed = load(), False
+    session, failed = open_session(given.place.device), False
     done: list[Audit] = []
-    plugins.report_broken()
+    session.plugins.report_broken()
     for target in wanted:
         try:
             with report_interrupt("Finished audits are kept."):
-                found = _audited(target, seed, canaries, given.place.device, plugins)
+                found = _audited(target, seed, canaries, session)
         except DpbenchError as error:
             if len(wanted) == 1:
                 said = str(error)
@@ -105,14 +105,14 @@ def audit(
         raise typer.Exit(1)
 
 
-def _audited(target: Target, seed: int | None, canaries: int | None, device: str, plugins: Registry) -> Audit:
+def _audited(target: Target, seed: int | None, canaries: int | None, session: Session) -> Audit:
     what = target.read()
     seeds = (what if isinstance(what, Spec) else what.spec).seeds
     if target.filed and seed is not None and seed not in seeds:
         raise SpecError(f"Expected --seed {seed} to be a seed of {target.name}: {', '.join(map(str, seeds))}.")
     from dpbench.audit.audit_fit import audit as audited
 
-    return audited(what, seed=seed, canaries=canaries, device=device, plugins=plugins)
+    return audited(what, session, seed=seed, canaries=canaries)
 
 
 def _targets(name: str, root: Path) -> Iterator[Target]:

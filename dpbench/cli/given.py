@@ -158,10 +158,12 @@ class Given:
         flags = f"the flags of dpbench {self.command}"
         if self.file is None:
             return flags
-        said = [*self._keys_in(self.flags, *keys)], [*self._keys_in(self.written, *keys)]
-        if keys and not all(said):
-            return flags if said[0] else str(self.file)
-        return f"{self.file} and flags"
+        searched = {"search", *(setting.key for setting in settings(Search))}
+        said = {part for key in keys for part in (searched if key == "search" else {key})}
+        by_flags, by_file = said & self.flags.keys(), said & (self.written.keys() - self.flags.keys())
+        if by_file and not by_flags:
+            return str(self.file)
+        return flags if keys and not by_file else f"{self.file} and flags"
 
     def refuse(self, keys: Sequence[str], why: str) -> None:
         """Refuse keys that a file may have for other commands.
@@ -172,12 +174,6 @@ class Given:
         for key in keys:
             if key in self.written:
                 raise SpecError(f"Expected no {key} in {self.file}: {why}.")
-
-    def _keys_in(self, said: Mapping[str, Any], *keys: str) -> Iterator[str]:
-        """Yield which keys of a spec somebody said, those of its search by any of them."""
-        searched = {"search", *(setting.key for setting in settings(Search))}
-        for key in keys:
-            yield from said.keys() & (searched if key == "search" else {key})
 
     def _read(self, file: Path) -> dict[str, Any]:
         values = read_toml(file, "spec")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dpbench.board.verify.checks import CheckedFile
     from dpbench.board.verify.expectations import Expectations
     from dpbench.board.verify.review import Review
+    from dpbench.harness.session import Session
     from dpbench.records.result import Result
     from dpbench.registry import Registry
 
@@ -72,10 +73,10 @@ def verify(
     plugins = _plugins()
     known = Expectations.read(root, plugins)
     found = _found(files, root, known)
-    again_by = _rerunner(found, seed, by) if rerun else None
+    again_by = _rerunner(found, seed, by, plugins, given.place.device) if rerun else None
     failed = 0
     for one in found.results:
-        again = _again(one, again_by, plugins, given.place.device, root) if again_by and one.ok else ""
+        again = _again(one, again_by, root) if again_by and one.ok else ""
         bad = not one.ok or again.startswith("FAILED")
         failed += bad
         print(again or _line(one))
@@ -202,8 +203,9 @@ def exchange(
 ) -> None:
     """Train on 10, 20, ... all public labels to get the board's learning curve, which converts accuracy into labels."""
     from dpbench.board.curve import write_curves
+    from dpbench.harness.session import open_session
 
-    for file in write_curves(boards or [], root, given.place.device, _plugins()):
+    for file in write_curves(boards or [], root, open_session(given.place.device, plugins=_plugins())):
         print(f"Wrote {file}")
     print("Run dpbench leaderboard build to convert each entry into a number of labels.")
 
@@ -302,22 +304,25 @@ def _line(one: CheckedFile) -> str:
 
 @dataclass(frozen=True)
 class _Rerunner:
-    """Which seeds are run again, and by whom."""
+    """Which seeds are run again, where, and by whom."""
 
+    session: Session
     seed: int | None
     by: str | None
 
 
-def _rerunner(found: Review, seed: int | None, by: str | None) -> _Rerunner:
+def _rerunner(found: Review, seed: int | None, by: str | None, plugins: Registry, device: str) -> _Rerunner:
     """Say what running again costs, before it starts."""
     from dpbench.board.verify.cost import describe_cost
     from dpbench.records.provenance import name_of_user
 
     print(describe_cost([one.result for one in found.results if one.ok and one.result], seed), flush=True)
-    return _Rerunner(seed, by or name_of_user())
+    from dpbench.harness.session import open_session
+
+    return _Rerunner(open_session(device, plugins=plugins), seed, by or name_of_user())
 
 
-def _again(one: CheckedFile, asked: _Rerunner, plugins: Registry, device: str, root: Path) -> str:
+def _again(one: CheckedFile, asked: _Rerunner, root: Path) -> str:
     """Re-run seeds, keep the record, and report whether they reproduce; only a difference is a failure."""
     from dpbench.board.verify import rerun_record
     from dpbench.errors import NotReproducible
@@ -325,7 +330,7 @@ def _again(one: CheckedFile, asked: _Rerunner, plugins: Registry, device: str, r
     assert one.result is not None
     try:
         seeds = None if asked.seed is None else (asked.seed,)
-        record = rerun_record.rerun(one.result, seeds, plugins, device, asked.by)
+        record = rerun_record.rerun(one.result, seeds, asked.session, asked.by)
     except NotReproducible as error:
         return f"ok {one.stored.file}; not run: {error}"
     except DpbenchError as error:

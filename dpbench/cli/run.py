@@ -106,9 +106,10 @@ def _run_many(given: Given, of_one: Mapping[str, Any]) -> None:
         plugins.report_broken()
         cells, resources = given.sweep(plugins), sweeps.Resources(threads=place.threads, device=place.device)
         if place.board is not None:  # or a board would refuse the results once all runs had ended
-            from dpbench.sweep.worker import Memory
+            from dpbench.harness.session import open_session
 
-            Memory(plugins).prepare(sweeps.read_grid(cells, plugins).cells[0].spec, place.device, "board")
+            spec = sweeps.read_grid(cells, plugins).cells[0].spec
+            open_session(place.device, plugins=plugins).extract(spec, "board")
         summary = sweeps.sweep(cells, place.out, resources=resources, retry_failed=True, refresh=True, plugins=plugins)
         show_summary(summary, Console(), "the same command runs them again")
 
@@ -127,18 +128,17 @@ def _run(given: Given, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
         check_writable(keeper.folder)
 
     from dpbench.analysis import description
-    from dpbench.harness.run import run
-    from dpbench.harness.shared import SharedWork
+    from dpbench.harness.session import open_session
 
     journal, search = Journal(place.out), resolved.spec.search
     kept = "Extracted features and finished models are kept." if keeper else KEPT
     if search is not None and search.rule == "private-accounted":  # when a seed ended tells how many runs it had
         kept = "Extracted features are kept; if you repeat the command, all fits start again."
     with report_interrupt(kept):
-        result = run(
-            resolved, device=place.device, settings=place.settings, shared=SharedWork(place.threads),
-            sharing="board" if place.board else "none",
-            keep=keeper, journal=None if keeper else journal,
+        session = open_session(place.device, plugins=plugins, threads=place.threads)
+        result = session.run(
+            resolved, settings=place.settings, sharing="board" if place.board else "none", keep=keeper,
+            journal=None if keeper else journal,
         )  # fmt: skip
     replaced = description.describe_replacement(result, place.out / result.file_name)
     with print_if_unwritable(result):

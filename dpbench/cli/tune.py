@@ -51,9 +51,9 @@ def tune(given: Given, as_json: Json = False) -> None:
     resolved.check_data()
     check_writable(place.out)
 
-    from dpbench.harness import run
+    from dpbench.harness.session import open_session
 
-    tuning = run.tune(resolved, device=place.device)
+    tuning = open_session(place.device, plugins=plugins).tune(resolved)
     with print_if_unwritable(tuning):
         written = tuning.write(place.out)
     if as_json:

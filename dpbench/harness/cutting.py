@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from dpbench.api import Splits
@@ -9,6 +11,16 @@ from dpbench.data.units import deal_units
 from dpbench.errors import SpecError
 from dpbench.harness.imbalance import subsample
 from dpbench.records.protocol import SplitRule
+
+
+def kept_rows(splits: Splits, name: Literal["train", "test"], classes: int, rule: SplitRule) -> np.ndarray:
+    """Return which examples of a split are kept, ascending: all of them, unless the rule makes classes unequal.
+
+    Raises:
+        SpecError: a class that has examples would be left without.
+    """
+    labels = (splits.train if name == "train" else splits.test).labels
+    return subsample(labels, classes, rule.imbalance, rule.seed, 1 if name == "train" else 2)
 
 
 def cut_rows(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -28,8 +40,8 @@ def count_private_units(splits: Splits, classes: int, rule: SplitRule) -> int:
     Raises:
         SpecError: nothing private is left.
     """
-    labels, units = splits.train.labels, splits.train.units
-    _, private = cut_rows(subsample(labels, classes, rule.imbalance, rule.seed, 1), rule, units)
+    units = splits.train.units
+    _, private = cut_rows(kept_rows(splits, "train", classes, rule), rule, units)
     return len(private) if units is None or rule.unit is None else len(np.unique(units[private]))
 
 

@@ -40,16 +40,16 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     Raises:
         DpbenchError: the learner fails, asks for what it did not plan, or its scores do not fit.
     """
-    with prepared.phases("load"):
+    with prepared.loaded.phases("load"):
         prepared = prepare_seed(prepared, seed)
-    with prepared.phases("fit"), computing(prepared.threads), prepared.roles.files.refused():
+    with prepared.loaded.phases("fit"), computing(prepared.loaded.threads), prepared.images.files.refused():
         if prepared.privacy.repeats:
             fitted, setting = _fit_best(prepared, seed)
         else:
             fitted, setting = fit_once(prepared.fit_input(seed)), None
-    with prepared.phases("score"), computing(prepared.threads):
+    with prepared.loaded.phases("score"), computing(prepared.loaded.threads):
         scores = predict_isolated(fitted, prepared.test.x)
-        found = scoring.score(scores, prepared.test.y, prepared.parts.learner.logits)
+        found = scoring.score(scores, prepared.test.y, prepared.learner.logits)
         groups, spent = _correct_by_group(prepared, scores), dict(fitted.spent)
         about = SeedResult(seed=seed, group_correct=groups, spent=spent, setting=setting, **found)
         return SeedFit(fitted.predict, about)
@@ -65,10 +65,11 @@ def _correct_by_group(prepared: PreparedRun, scores: np.ndarray) -> dict[str, di
 
 def _fit_best(prepared: PreparedRun, seed: int) -> tuple[Fitted, spaces.Setting]:
     """Fit a random number of times and keep the best by public labels; return also its setting."""
-    if prepared.search is None:
+    loaded, search = prepared.loaded, prepared.loaded.resolved.search
+    if search is None:
         raise ValueError("Expected a search in the run, because its guarantee covers one; got none.")
     won = private.best_of(
-        prepared.parts.learner, prepared.who, prepared.roles, prepared.source.budget, prepared.search, prepared.privacy,
-        seed, prepared.identity,
+        prepared.learner, loaded.who, prepared.roles, loaded.budget, search, prepared.privacy, seed,
+        prepared.identity,
     )  # fmt: skip
     return won.fitted, won.setting

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError, SpecError
 from dpbench.harness.guarantee import unit_facts
+from dpbench.harness.loaded import load_run
+from dpbench.harness.memo import Memo
 from dpbench.harness.plans import settle
+from dpbench.harness.prepare import PreparedRun, prepare_run
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.registry.components import kind_of
+from dpbench.registry.components import kind_of, resolve
 from dpbench.registry.same_code import compare_code, describe
 from dpbench.support.fields import filled_fields
 from dpbench.support.threads import computing
 
-if TYPE_CHECKING:
-    from dpbench.harness.prepare import PreparedRun
-    from dpbench.harness.shared import SharedWork
 
-
-def prepare_rerun(
-    result: Result, seed: int | None, plugins: Registry, device: str = "auto", shared: SharedWork | None = None
-) -> PreparedRun:
+def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Memo) -> PreparedRun:
     """Return all that the fit of one seed needs, or of all seeds (None), with the plan and sigma of the result.
 
     Another version of a plugin's distribution is taken if its code is known to compute the same, by digests or by
@@ -38,8 +35,6 @@ def prepare_rerun(
         NotReproducible: the code, the data or a plugin is not on this machine.
         DpbenchError: the run cannot be prepared, or its plan or data are not those of the result.
     """
-    from dpbench.harness.prepare import prepare
-
     if not result.privacy.repeatable:
         raise NotReproducible(
             f"It was made by the code before {MECHANISM} ({result.privacy.mechanism}): its samples, "
@@ -48,7 +43,7 @@ def prepare_rerun(
     _check_installed(result, plugins)
     try:
         spec = _spec(result, result.spec.seeds if seed is None else (seed,))
-        prepared = prepare(spec, device=device, plugins=_as_stated(result, plugins), sharing="any", shared=shared)
+        prepared = prepare_run(load_run(resolve(spec, _as_stated(result, plugins)), memo, sharing="any"))
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
     except ImportError as error:
@@ -57,21 +52,18 @@ def prepare_rerun(
     return dataclasses.replace(prepared, privacy=result.privacy)
 
 
-def search_again(result: Result, plugins: Registry, device: str, shared: SharedWork) -> Selection:
+def search_again(result: Result, plugins: Registry, memo: Memo) -> Selection:
     """Search for the settings of a result once more, on public data as it did.
 
     Raises:
         DpbenchError: the search fails here, or the result had none.
     """
-    from dpbench.harness.prepare import load_run
-
-    stated = _as_stated(result, plugins)
-    opened = load_run(result.spec, device=device, plugins=stated, shared=shared, sharing="any")
-    search = opened.resolved.search
+    loaded = load_run(resolve(result.spec, _as_stated(result, plugins)), memo, sharing="any")
+    search = loaded.resolved.search
     if search is None:
         raise SpecError(f"Expected a search in the spec of {result.file_name}, found none.")
-    with computing(opened.threads):
-        return opened.bench(search).choose()
+    with computing(loaded.threads):
+        return loaded.bench(search).choose()
 
 
 def _check_installed(result: Result, plugins: Registry) -> None:
@@ -135,12 +127,12 @@ def _spec(result: Result, seeds: tuple[int, ...]) -> Spec:
 def _check_same(prepared: PreparedRun, result: Result) -> None:
     """Refuse data and plans that are not those of the result: its plan and sigma would be of something else."""
     task, name = prepared.roles.task, result.file_name
-    if prepared.roles.digests != result.task.digests:
+    if prepared.images.digests != result.task.digests:
         raise DataError(f"The data differ from those of {name}: expected the digests {result.task.digests}.")
     if task.size != result.task.private:
         raise DataError(f"Expected {result.task.private} private examples, got {task.size}.")
     if (units := result.task.units) is not None:
-        here = unit_facts(prepared.roles.private_units, prepared.roles.unit, None)
+        here = unit_facts(prepared.images.private_units, prepared.images.unit, None)
         if here != units.model_copy(update={"largest_epsilon": None, "median_epsilon": None}):
             raise DataError(f"The units differ from those of {name}: expected {units.count:,} {units.word}s.")
     now, then = ([one.model_dump(exclude={"sigma"}) for one in it.plan] for it in (prepared.privacy, result.privacy))
@@ -151,9 +143,9 @@ def _check_same(prepared: PreparedRun, result: Result) -> None:
 
 def _check_settled(prepared: PreparedRun, result: Result) -> None:
     """Refuse numbers that are said to follow from the budget and do not, by the same version of the learner."""
-    spec, learner = result.spec, prepared.parts.learner
+    spec, learner = result.spec, prepared.learner
     asked = spaces.candidate(learner, dict.fromkeys(result.settled))
-    settled = settle(asked, prepared.who, prepared.roles.task, spec.budget)
+    settled = settle(asked, prepared.loaded.who, prepared.roles.task, spec.budget)
     now = {name: filled_fields(asked, settled).get(name) for name in result.settled}
     if now != result.settled:
         raise DataError(

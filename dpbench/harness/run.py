@@ -1,62 +1,46 @@
-"""One run, from spec to result, in a straight line; and a search for settings on its own."""
+"""A run that is prepared, from its fits to its result; and a search for settings on its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from dpbench import registry
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.guarantee import epsilon_of_copies, unit_facts
-from dpbench.harness.prepare import PreparedRun, code, load_run, origins_of, prepare
-from dpbench.harness.roles import Sharing, SplitComparison
-from dpbench.harness.shared import SharedWork
+from dpbench.harness.loaded import Loaded, code, origins_of
+from dpbench.harness.prepare import PreparedRun
+from dpbench.harness.split_images import SplitComparison
 from dpbench.records.group_counts import find_excess_correct
 from dpbench.records.journal import Journal
 from dpbench.records.provenance import current_day, source_of
 from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, result_name, summarise
-from dpbench.records.spec import Spec
+from dpbench.records.search import ResolvedSearch
 from dpbench.records.stated_plan import Privacy
-from dpbench.registry import OWN, Registry
-from dpbench.registry.components import Parts, ResolvedSpec, resolve
+from dpbench.registry import OWN
+from dpbench.registry.components import Parts
 from dpbench.support import progress
 from dpbench.support.threads import computing
 
 T = TypeVar("T", int, float)
 
 
-def run(
-    spec: Spec | ResolvedSpec,
-    *,
-    device: str = "auto",
-    plugins: Registry | None = None,
-    settings: Path | None = None,
-    shared: SharedWork | None = None,
-    sharing: Sharing = "none",
+def run_prepared(
+    prepared: PreparedRun,
     keep: Callable[[PreparedRun, SeedFit], None] | None = None,
     journal: Journal | None = None,
 ) -> Result:
-    """Run one spec: choose settings if it asks for a search, fit once a seed, score each fit on the test split.
-
-    `settings` names an earlier tuning or result to take the learner's settings from, instead of a search. `shared`
-    spares what earlier runs have made already; no number tells. `sharing` says which splits are taken: by default those
-    whose public images are not private ones. `keep`, if given, meets each fit as it ends, with its predictor.
-    `journal` keeps seeds as they end, and has those of an earlier call that was interrupted.
-
-    Covered: each seed's fit has the epsilon that the result states; see `fit`.
+    """Fit once a seed and score each fit on the test split; see `Session.run`.
 
     Raises:
-        DpbenchError: one sentence; nothing is run when names, options, data or budget do not fit.
+        DpbenchError: a fit or a prediction fails.
     """
-    prepared = prepare(spec, device=device, plugins=plugins, settings=settings, shared=shared, sharing=sharing)
     seeds, kept = _seeds(prepared, keep, journal)
-    with prepared.phases("compare"):
-        compared = prepared.roles.compared()
+    with prepared.loaded.phases("compare"):
+        compared = prepared.images.compare()
     return _result(prepared, seeds, compared, {"seeds_of_an_earlier_call": kept} if kept else {})
 
 
@@ -93,37 +77,44 @@ def _fits_groups(seed: SeedResult, images: dict[str, dict[str, str]] | None) -> 
     return find_excess_correct(images, seed.group_correct) is None
 
 
-def tune(spec: Spec | ResolvedSpec, *, device: str = "auto", plugins: Registry | None = None) -> Tuning:
-    """Search for settings and stop there: the test split is not read.
+def check_search(search: ResolvedSearch | None) -> ResolvedSearch:
+    """Return the search of a tuning.
 
     Raises:
-        DpbenchError: as `run` does; or the search is a private one, which is part of a run.
+        SpecError: it is a private one, which is part of a run; or there is none.
     """
-    resolved = spec if isinstance(spec, ResolvedSpec) else resolve(spec, plugins or registry.load())
-    search = resolved.search
     if search is None or search.rule == "private-accounted":
         raise SpecError(
             "Private selection returns a model, not a setting. Use it in a run instead: dpbench run --selection "
             "private-accounted."
         )
-    opened = load_run(resolved, device=device)
-    asked, parts, roles, phases = resolved.spec, resolved.parts, opened.roles, opened.phases
-    with phases("tune"), computing(opened.threads):
-        bench = opened.bench(search)
+    return search
+
+
+def tune_loaded(loaded: Loaded) -> Tuning:
+    """Search for settings and stop there: the test split is not read.
+
+    Raises:
+        DpbenchError: as `Bench.choose` does.
+    """
+    images, phases = loaded.images, loaded.phases
+    with phases("tune"), computing(loaded.threads):
+        bench = loaded.bench(check_search(loaded.resolved.search))
         chosen = bench.choose()
         default = None if chosen.private_touched else bench.score_defaults()
+    public = images.hashes("public")
     return Tuning(
-        digest=asked.digest, spec=asked, selection=chosen, default=default, digests=roles.digests,
-        sketch=roles.images("public").sketch, looks=roles.images("public").looks,
-        seconds=phases.seconds, components=origins_of(parts),
-        provenance=_made(parts, opened.provenance),
+        digest=loaded.spec.digest, spec=loaded.spec, selection=chosen, default=default, digests=images.digests,
+        sketch=public.sketch, looks=public.looks,
+        seconds=phases.seconds, components=origins_of(loaded.parts),
+        provenance=_made(loaded.parts, loaded.provenance),
     )  # fmt: skip
 
 
 def _result(
     prepared: PreparedRun, seeds: Sequence[SeedResult], compared: SplitComparison, noted: Mapping[str, Any]
 ) -> Result:
-    spec, parts, phases = prepared.spec, prepared.parts, prepared.phases
+    spec, parts, phases = prepared.spec, prepared.parts, prepared.loaded.phases
     return Result(
         digest=spec.digest, spec=spec, selection=prepared.rule, search=prepared.selection,
         settled=prepared.settled, task=task_facts(prepared, compared), privacy=prepared.privacy,
@@ -131,7 +122,7 @@ def _result(
         cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy),
         peak_bytes=_publishable(phases.peak_bytes, prepared.privacy),
         components=origins_of(parts),
-        provenance={**_made(parts, prepared.provenance), **noted},
+        provenance={**_made(parts, prepared.loaded.provenance), **noted},
         seeds=tuple(seeds), metrics=summarise(seeds),
         copies_epsilon=epsilon_of_copies(prepared.privacy, compared.copies.most),
     ).seal_result()  # fmt: skip
@@ -146,24 +137,24 @@ def _made(parts: Parts, process: Mapping[str, Any]) -> dict[str, Any]:
 
 def task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
     """Return what a run was about, as its result states it."""
-    dataset, roles, public, test = prepared.parts.dataset, prepared.roles, prepared.public, prepared.test
-    own = None if prepared.spec.unit else prepared.privacy
-    units = unit_facts(roles.private_units, roles.unit, own)
+    dataset, images, public, test = prepared.parts.dataset, prepared.images, prepared.public, prepared.test
+    task, own = prepared.roles.task, None if prepared.spec.unit else prepared.privacy
+    units = unit_facts(images.private_units, images.unit, own)
     return TaskFacts(
-        example_shape=roles.task.example_shape, classes=dataset.classes, private=roles.task.size,
+        example_shape=task.example_shape, classes=dataset.classes, private=task.size,
         public=len(public.x), test=len(test.y), public_labels_seen=public.y is not None,
-        digests=roles.digests, licence=dataset.licence, overlap=compared.overlap,
+        digests=images.digests, licence=dataset.licence, overlap=compared.overlap,
         largest=float(np.bincount(test.y).max() / len(test.y)), sketch=compared.sketch,
-        looks=compared.looks, copies=compared.copies, processing=roles.processing, units=units,
-        left_out=roles.left_out, groups=prepared.test_groups,
-        editions=dict(roles.editions) or None,
+        looks=compared.looks, copies=compared.copies, processing=images.processing, units=units,
+        left_out=images.left_out, groups=prepared.test_groups,
+        editions=images.editions or None,
     )  # fmt: skip
 
 
 @contextmanager
 def _shown(prepared: PreparedRun) -> Iterator[Callable[[int], None]]:
     """Show how far the fits are; of a private search only that it goes on: its pace tells how many runs there are."""
-    doing, seeds = f"Fitting {prepared.parts.learner.name}", len(prepared.spec.seeds)
+    doing, seeds = f"Fitting {prepared.learner.name}", len(prepared.spec.seeds)
     if not prepared.privacy.repeats:
         with progress.meter(doing, seeds) as advance:
             yield advance

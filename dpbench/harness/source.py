@@ -1,15 +1,14 @@
-"""Where the examples of a run come from: the same for every seed, or drawn anew by a dataset that draws them."""
+"""Where the examples of a fit come from: the same for every seed, or drawn anew by a dataset that draws them."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 
-from dpbench.api import Budget
-from dpbench.harness.roles import Roles, select_public
-from dpbench.harness.shared import SharedWork
 from dpbench.records.protocol import SplitRule
 from dpbench.registry.components import Parts, write_component
 from dpbench.support.files import canonical_digest
@@ -17,33 +16,30 @@ from dpbench.support.files import canonical_digest
 
 @dataclass(frozen=True)
 class DataSource:
-    """The data of a run, split and extracted for each seed; `shared` keeps what several seeds have in common."""
+    """Datasets and an extractor, and how the examples are split."""
 
-    parts: Parts
+    parts: Parts  # the datasets as they are drawn for a seed; the learner plays no part
     rule: SplitRule
-    budget: Budget  # whose delta has to be below 1/n
-    device: torch.device
-    shared: SharedWork
-    metric: str = "accuracy"  # what learners are told to aim for
+    device: torch.device  # of an extractor, and of public features
+    distribution: str = ""  # digest that names the data where they are drawn; empty where they are the same for all
 
-    def roles(self, seed: int) -> Roles:
-        """Return the examples that a fit with this seed has, each in its role.
+    @classmethod
+    def of(cls, parts: Parts, seed: int, rule: SplitRule, device: torch.device) -> Self:
+        """Return the source of a fit with this seed."""
+        drawn = draw_data(parts, seed)
+        if drawn == parts:
+            return cls(parts, rule, device)
+        datasets = parts.dataset, parts.public_dataset
+        named = canonical_digest([part and write_component(part).model_dump(mode="json") for part in datasets])
+        return cls(drawn, rule, device, named)
 
-        Raises:
-            DpbenchError: as `roles.assign` does.
-        """
-        parts = draw_data(self.parts, seed)
-        roles = self.shared.roles(parts, self.rule, self.budget, self.device)
-        if parts != self.parts:  # a digest names the distribution, whichever the draw
-            datasets = self.parts.dataset, self.parts.public_dataset
-            named = canonical_digest([part and write_component(part).model_dump(mode="json") for part in datasets])
-            roles = dataclasses.replace(roles, digests=dict.fromkeys(roles.digests, named))
-        count = len(select_public(roles.public, self.parts.learner).x)
-        return dataclasses.replace(roles, task=dataclasses.replace(roles.task, public=count, metric=self.metric))
-
-    def alike(self, seed: int, other: int) -> bool:
-        """Return whether fits with these seeds have the same data."""
-        return draw_data(self.parts, seed) == draw_data(self.parts, other)
+    @property
+    def key(self) -> Hashable:
+        """What sources of the same examples have in common."""
+        datasets = self.parts.dataset, self.parts.public_dataset
+        named = [part and write_component(part).model_dump_json() for part in datasets]
+        extractor = write_component(self.parts.extractor).model_dump_json()
+        return (*named, extractor, self.rule, str(self.device), self.distribution)
 
 
 def draw_data(parts: Parts, seed: int) -> Parts:

@@ -20,7 +20,8 @@ from dpbench.data.decoding import DICOM, decode_image
 from dpbench.errors import DataError, DpbenchError, SpecError
 from dpbench.harness.fit import SeedFit
 from dpbench.harness.guarantee import unit_facts
-from dpbench.harness.prepare import PreparedRun, origins_of, prepare_seed
+from dpbench.harness.loaded import origins_of
+from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.scoring import predict_all
 from dpbench.models import model_file as files
 from dpbench.models.card import Card, ExtractorFacts, TestScore
@@ -150,7 +151,7 @@ class Model:
             SpecError: the predictor cannot be recorded; says why.
         """
         prepared = prepare_seed(prepared, fitted.result.seed)
-        name, task = prepared.parts.learner.name, prepared.roles.task
+        name, task = prepared.learner.name, prepared.roles.task
         try:
             program = record(fitted.predict, task.example_shape, task.device)
             _check_same(program, fitted, prepared)
@@ -306,14 +307,14 @@ def _card(prepared: PreparedRun, fitted: SeedFit) -> Card:
     chosen = fitted.result.setting or {}
     settings = {**write_component(parts.learner).options, **chosen}
     of = parts.extractor.parts if isinstance(parts.extractor, Concat) else (parts.extractor,)
-    made = prepared.provenance
+    made = prepared.loaded.provenance
     return Card(
         spec=spec, settings=settings, selection=prepared.rule,
         seed=fitted.result.seed, privacy=prepared.privacy, private_size=prepared.roles.task.size,
         units=unit_facts(
-            prepared.roles.private_units, prepared.roles.unit, None if spec.unit else prepared.privacy
+            prepared.images.private_units, prepared.images.unit, None if spec.unit else prepared.privacy
         ),
-        classes=parts.dataset.classes, mode=prepared.roles.mode(),
+        classes=parts.dataset.classes, mode=prepared.images.mode,
         example_shape=prepared.roles.task.example_shape, extractors=tuple(map(_facts, of)), logits=parts.learner.logits,
         test=TestScore(
             examples=len(prepared.test.y), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions,

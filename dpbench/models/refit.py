@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dpbench.errors import DataError, NotReproducible, SpecError
 from dpbench.harness.fit import fit_seed
-from dpbench.harness.rerun import prepare_rerun
+from dpbench.harness.session import Session
 from dpbench.models.model import Model
 from dpbench.records.result import Result
-from dpbench.registry import Registry, load
 
 
-def model_of(result: Result, seed: int, plugins: Registry | None = None, device: str = "auto") -> Model:
+def model_of(result: Result, seed: int, session: Session) -> Model:
     """Fit a seed of a result once more and return its model.
 
     Covered: the fit answers with the noise of the first one, so that nothing new is learned about the private data.
@@ -28,13 +27,12 @@ def model_of(result: Result, seed: int, plugins: Registry | None = None, device:
             "The noise of a run with --secure-rng is drawn once, and another fit would spend ε again. Keep the models "
             "of such a run as it ends: keep_models=True, or dpbench run --models."
         )
-    registry = plugins or load()
-    prepared = prepare_rerun(result, seed, registry, device)
+    prepared = session.rerun(result, seed)
     refit = fit_seed(prepared, seed)
     if refit.result.predictions != stated.predictions:
         raise DataError(
             f"Seed {seed} of {result.file_name} gives other labels here than the result states: the processor or "
             "the package versions differ. Run its spec again to get a model made on this machine."
         )
-    model = Model.of(prepared, refit, registry)
-    return Model(model.card.comes_from(result), model.program, registry, model.device)
+    model = Model.of(prepared, refit, session.plugins)
+    return Model(model.card.comes_from(result), model.program, session.plugins, model.device)

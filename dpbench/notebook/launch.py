@@ -161,12 +161,11 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
 
 
 def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, keep: bool) -> Results:
-    from dpbench.harness.run import run as run_one
-    from dpbench.harness.shared import SharedWork
+    from dpbench.harness.session import open_session
 
     before = overview(asked, out, plugins, data=True)
     check_writable(out)
-    cells, shared = before.grid.cells, SharedWork()
+    cells, session = before.grid.cells, open_session(device, plugins=plugins)
     done = {cell.digest for cell in before.cells("done") if len(cells) > 1 and not keep and _published(cell, plugins)}
     filed: list[StoredResult] = []
     failed: dict[str, str] = {}
@@ -185,10 +184,7 @@ def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, ke
             if result is None:
                 # What is interrupted goes on, unless a class of this session may have changed since.
                 journal = Journal(out) if _published(cell, plugins) and not keep else None
-                result = run_one(
-                    cell.spec, device=device, plugins=plugins, shared=shared,
-                    keep=partial(keep_one, cell) if keep else None, journal=journal,
-                )  # fmt: skip
+                result = session.run(cell.spec, keep=partial(keep_one, cell) if keep else None, journal=journal)
                 result.write(out)
                 Journal(out).end(result.file_name)
             filed.append(StoredResult(out / result.file_name, result))

@@ -90,12 +90,15 @@ class Results(Sequence["Results"]):
             SpecError: there are several results, no such seed, or the predictor cannot be kept.
             DpbenchError: the fit cannot be repeated. A secure_rng fit never can: run it with keep_models=True.
         """
+        from dpbench.harness.session import open_session
         from dpbench.models.refit import model_of
 
         result = self.record
         wanted = result.spec.seeds[0] if seed is None else seed
         kept = self.models.get((result.digest, wanted))
-        return dataclasses.replace(kept, device=device) if kept else model_of(result, wanted, self.plugins, device)
+        if kept:
+            return dataclasses.replace(kept, device=device)
+        return model_of(result, wanted, open_session(device, plugins=self.plugins))
 
     def __len__(self) -> int:
         return len(self.filed)

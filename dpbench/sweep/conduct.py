@@ -206,7 +206,7 @@ def prepare_cells(cells: Sequence[Cell], folder: Folder, device: str, plugins: R
     Raises:
         OutputError: the cache folder cannot be written.
     """
-    from dpbench.sweep.worker import Memory  # imports torch
+    from dpbench.harness.session import open_session  # imports torch
 
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -214,7 +214,7 @@ def prepare_cells(cells: Sequence[Cell], folder: Folder, device: str, plugins: R
     for group in groups.values():
         for cell in {cell.spec.delta: cell for cell in group}.values():  # one delta may be too large for this data
             try:
-                Memory(plugins).prepare(cell.spec, device)
+                open_session(device, plugins=plugins).extract(cell.spec)
                 break
             except OutputError:
                 raise

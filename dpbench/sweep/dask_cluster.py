@@ -19,27 +19,27 @@ from distributed.scheduler import KilledWorker
 from dpbench.errors import DpbenchError
 from dpbench.sweep.executor import Outcome
 from dpbench.sweep.grid import Cell
-from dpbench.sweep.worker import Memory
+from dpbench.sweep.worker import Worker
 
 CONNECT_TIMEOUT = 5  # seconds: with imports before and cleanup after, the command ends within 10
 POLL = 0.05  # seconds between looks at what has finished
 
 
 class WorkerMemory(WorkerPlugin):
-    """Gives each worker process a `Memory` that lives as long as the sweep's client."""
+    """Gives each worker process a `Worker` that lives as long as the sweep's client."""
 
     name = "dpbench-sweep"
 
     def setup(self, worker: Any) -> None:
         """Set up the worker before its first cell."""
         self._lock = threading.Lock()
-        self._memory: Memory | None = None
+        self._worker: Worker | None = None
 
     def work(self, spec: str, device: str, threads: int) -> str:
         """Run one cell at a time, however many threads the worker has."""
         with self._lock:
-            self._memory = self._memory or Memory()  # not in `setup`, where it would stop the worker's event loop
-            return self._memory.work(spec, device, threads)
+            self._worker = self._worker or Worker(device, threads)
+            return self._worker.work(spec)
 
 
 def work(spec: str, device: str, threads: int) -> str:

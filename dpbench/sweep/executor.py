@@ -27,7 +27,7 @@ class Outcome:
 
     @classmethod
     def of(cls, cell: Cell, answer: str) -> Outcome:
-        """Parse what `Memory.work` returns; a result of another spec is an error."""
+        """Parse what `Worker.work` returns; a result of another spec is an error."""
         content = json.loads(answer)
         if "error" in content:
             return cls(cell, error=content["error"])

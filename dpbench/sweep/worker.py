@@ -1,7 +1,7 @@
 """A worker: what it keeps between cells, so that a cell costs little more than its learner's own time.
 
 Of the local pool it is `python -m dpbench.sweep.worker DEVICE THREADS`.
-Each line on standard input is a spec as JSON; each line on standard output is what `Memory.work` returns for it. When
+Each line on standard input is a spec as JSON; each line on standard output is what `Worker.work` returns for it. When
 standard input ends, because the parent is gone for whatever reason, the worker exits at once, even in mid-cell.
 """
 
@@ -14,43 +14,36 @@ import signal
 import sys
 import threading
 import traceback
+from functools import cached_property, partial
 
 from dpbench import registry
 from dpbench.errors import DpbenchError
-from dpbench.harness.roles import Sharing, check_sharing
-from dpbench.harness.run import run
-from dpbench.harness.shared import SharedWork
+from dpbench.harness.session import Session, open_session
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.registry.components import resolve
-from dpbench.support.device import find_device
 
 READY = "ready"
 
 
-class Memory:
-    """The plugins, and what runs may share: a cell gets what a run of its own would compute."""
+class Worker:
+    """Runs one cell after another; what runs may share stays in its session.
 
-    def __init__(self, plugins: Registry | None = None) -> None:
-        self._plugins, self._shared = plugins or registry.load(), SharedWork()
+    A cell gets what a run of its own would compute. The session is opened with the first cell, whose outcome says what
+    is wrong with a device.
+    """
 
-    def prepare(self, spec: Spec, device: str, sharing: Sharing = "any") -> None:
-        """Extract features and compare images, which the cache folder keeps for every process that comes after.
+    def __init__(self, device: str, threads: int | None = None, plugins: Registry | None = None) -> None:
+        self._open = partial(open_session, device, plugins=plugins, threads=threads)
 
-        Raises:
-            DpbenchError: as `run` does; also, what the splits may not share, see `check_sharing`.
-        """
-        asked = resolve(spec, self._plugins)
-        roles = self._shared.roles(asked.parts, asked.spec.split_rule, asked.spec.budget, find_device(device))
-        roles.test()
-        roles.compared()
-        check_sharing(roles, sharing)
+    @cached_property
+    def session(self) -> Session:
+        """What is installed, and what cells share."""
+        return self._open()
 
-    def work(self, spec: str, device: str, threads: int) -> str:
+    def work(self, spec: str) -> str:
         """Run one cell: spec as JSON -> {"result": ...} or {"error": ...} as JSON."""
-        self._shared.threads = threads
         try:
-            result = run(Spec.model_validate_json(spec), device=device, plugins=self._plugins, shared=self._shared)
+            result = self.session.run(Spec.model_validate_json(spec))
         except DpbenchError as error:
             return json.dumps({"error": str(error)})
         except Exception as error:  # a slip of dpbench's own ends a cell, not the sweep
@@ -67,10 +60,10 @@ def main(device: str, threads: int) -> None:
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
 
-    memory = Memory()
+    worker = Worker(device, threads, registry.load())
     print(READY, file=answers, flush=True)
     while True:
-        print(memory.work(requests.get(), device, threads), file=answers, flush=True)
+        print(worker.work(requests.get()), file=answers, flush=True)
 
 
 def _listen(requests: queue.SimpleQueue[str]) -> None:

@@ -22,8 +22,7 @@ from dpbench.audit.figures import compute_figures
 from dpbench.cli import main
 from dpbench.errors import NotReproducible, PrivacyError, SpecError
 from dpbench.harness.fit import fit
-from dpbench.harness.prepare import PreparedRun, prepare
-from dpbench.harness.run import run
+from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.witness import Canaries, SumObservation, Witness
@@ -31,6 +30,7 @@ from dpbench.privacy.mechanisms.choice.replay import ChoiceCounts
 from dpbench.records.audit import Audit
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
+from tests.helpers.sessions import session
 from tests.helpers.worlds import private_rows
 
 CANARIES = 3_000
@@ -42,12 +42,12 @@ def spec_of(learner: str, **more: Any) -> Spec:
 
 @functools.cache
 def prepared(learner: str) -> PreparedRun:
-    return prepare(spec_of(learner))
+    return session().prepare(spec_of(learner))
 
 
 @functools.cache
 def result() -> Result:
-    return run(spec_of("pillar:k=10,steps=5"))
+    return session().run(spec_of("pillar:k=10,steps=5"))
 
 
 @pytest.mark.parametrize("learner", ["dp-sgd:steps=5,sample_rate=0.2", "gep:steps=3,k=10", "class-means"])
@@ -58,9 +58,9 @@ def test_the_learner_is_answered_as_in_a_plain_run(learner: str, monkeypatch: py
     plain = auditing._fit
 
     def kept(*arguments: Any) -> Any:
-        predict, fold = plain(*arguments)
-        found.append(predict(prepared(learner).test.x))
-        return predict, fold
+        fitted = plain(*arguments)
+        found.append(fitted.predict(prepared(learner).test.x))
+        return fitted
 
     monkeypatch.setattr(auditing, "_fit", kept)
     audit_of(prepared(learner), 3, CANARIES)
@@ -72,12 +72,12 @@ def test_the_learner_is_answered_as_in_a_plain_run(learner: str, monkeypatch: py
 
 
 def test_an_audit_of_a_result_repeats_the_result() -> None:
-    found = audit(result(), canaries=CANARIES)
+    found = audit(result(), session(), canaries=CANARIES)
     assert found.passed and found.repeats is True
     assert (found.digest, found.epsilon, found.sigma) == (
         result().digest, result().privacy.epsilon, result().privacy.sigma,
     )  # fmt: skip
-    other = audit(result(), seed=7, canaries=CANARIES)
+    other = audit(result(), session(), seed=7, canaries=CANARIES)
     assert other.passed and other.repeats is None
 
 
@@ -130,10 +130,10 @@ def test_one_run_of_a_private_search_is_audited_and_it_says_so() -> None:
         "pillar:steps=4,k=10", accountant="rdp", public_fraction=0.3,
         search={"rule": "private-accounted", "space": {"learning_rate": (0.1, 0.3)}, "repeats": 3},
     )  # fmt: skip
-    found = audit(spec, canaries=CANARIES)
+    found = audit(spec, session(), canaries=CANARIES)
     assert found.passed and found.repeats is None
     assert "one of its runs" in found.left_out[0]
-    assert found.epsilon < prepare(spec).privacy.epsilon
+    assert found.epsilon < session().prepare(spec).privacy.epsilon
 
 
 @pytest.mark.parametrize(
@@ -146,21 +146,21 @@ def test_one_run_of_a_private_search_is_audited_and_it_says_so() -> None:
 )
 def test_what_has_nothing_to_audit_is_refused_in_one_sentence(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError, match=said):
-        audit(spec_of(**asked))
+        audit(spec_of(**asked), session())
 
 
 def test_results_of_other_randomness_or_other_code_are_refused() -> None:
     secure = result().privacy.model_copy(update={"rng": "secure"})
     with pytest.raises(SpecError, match="leaves no way"):
-        audit(result().model_copy(update={"privacy": secure}))
+        audit(result().model_copy(update={"privacy": secure}), session())
     before = result().privacy.model_copy(update={"mechanism": "exact-sums-0"})
     with pytest.raises(NotReproducible, match="made by the code before"):
-        audit(result().model_copy(update={"privacy": before}))
+        audit(result().model_copy(update={"privacy": before}), session())
 
 
 def test_a_learner_that_plans_and_never_asks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     made = prepared("class-means")
-    monkeypatch.setattr(type(made.parts.learner), "fit", lambda *_: lambda x: torch.zeros(len(x), 10))
+    monkeypatch.setattr(type(made.learner), "fit", lambda *_: lambda x: torch.zeros(len(x), 10))
     with pytest.raises(SpecError, match="planned questions but asked none"):
         audit_of(made, 0, CANARIES)
 
@@ -177,14 +177,13 @@ def test_canaries_take_no_part_in_what_is_public() -> None:
     made = prepared("class-means")
     sizes: list[int] = []
 
-    class Counting(type(made.parts.learner)):  # type: ignore[misc]
+    class Counting(type(made.learner)):  # type: ignore[misc]
         def fit(self, curator: Any, public: PublicData, generator: torch.Generator) -> Any:
             sizes.append(curator.task.size)
             return super().fit(curator, public, generator)
 
-    learner = Counting(**vars(made.parts.learner))
-    counting = dataclasses.replace(made, parts=dataclasses.replace(made.parts, learner=learner))
-    audit_of(counting, 0, CANARIES)
+    learner = Counting(**vars(made.learner))
+    audit_of(dataclasses.replace(made, learner=learner), 0, CANARIES)
     assert sizes == [made.roles.task.size]
 
 
@@ -202,7 +201,8 @@ def test_an_audit_is_blind_to_public_data_that_was_made_of_private_rows() -> Non
     made = prepared("pillar:k=10,steps=5")
     private = PublicData(made.roles.private.x, None)
     roles = dataclasses.replace(made.roles, public=private)
-    assert audit_of(dataclasses.replace(made, roles=roles), 0, CANARIES).passed
+    leaky = dataclasses.replace(made, loaded=dataclasses.replace(made.loaded, roles=roles))
+    assert audit_of(leaky, 0, CANARIES).passed
 
 
 def _main(arguments: Sequence[str]) -> int:

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from dpbench.audit import auditing_curator
 from dpbench.audit.audit_fit import audit_of
-from dpbench.harness.prepare import PreparedRun, prepare
+from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.audit import Audit
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
 from tests.harness.test_unit_runs import Wards
+from tests.helpers.sessions import session
 
 Drawn = tuple[np.ndarray, Tensor | None]
 
@@ -28,7 +29,7 @@ def prepared(learner: str) -> PreparedRun:
     components = {kind: dict(items) for kind, items in load().components.items()}
     components["dataset"]["wards"] = Registration(Wards, "tests", "tests", "1")
     wanted = {"learner": learner, "dataset": "wards", "seeds": 1, "unit": "patient", "public_labels": True}
-    return prepare(make_spec(wanted, "a test"), device="cpu", plugins=Registry(components))
+    return session(Registry(components)).prepare(make_spec(wanted, "a test"))
 
 
 def audited(learner: str = "dp-sgd:steps=3") -> Audit:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpbench.audit import auditing_curator
 from dpbench.audit.audit_fit import audit_of
-from dpbench.harness.prepare import PreparedRun, prepare
+from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy import binding
 from dpbench.privacy.core import plan as plans
 from dpbench.privacy.core import randomness
@@ -30,6 +30,7 @@ from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.mechanisms.choice.parts import PartLosses
 from dpbench.records.audit import Audit, Part
 from dpbench.records.spec import make_spec
+from tests.helpers.sessions import session
 
 CANARIES = 4_000
 SAMPLED = "dp-sgd:steps=12,sample_rate=0.3"
@@ -42,7 +43,8 @@ Seeded: Any = randomness._SeededDraws
 
 @functools.cache
 def prepared(learner: str) -> PreparedRun:
-    return prepare(make_spec({"learner": learner, "dataset": "digits", "public_labels": True, "seeds": 1}, "a test"))
+    values = {"learner": learner, "dataset": "digits", "public_labels": True, "seeds": 1}
+    return session().prepare(make_spec(values, "a test"))
 
 
 def audited(learner: str, seed: int = 0) -> Audit:

@@ -15,17 +15,19 @@ from dpbench.audit.samples import Samples
 from dpbench.audit.sensitivity import Replays
 from dpbench.audit.shape import TAIL, check_shape
 from dpbench.audit.spread import Spread
-from dpbench.harness.prepare import PreparedRun, prepare
+from dpbench.harness.prepare import PreparedRun
 from dpbench.records.audit import Audit, Check
 from dpbench.records.spec import make_spec
 from tests.helpers.broken_cores import CANARIES, LEARNERS, MISSED, MORE, UNSEEN, Patch
+from tests.helpers.sessions import session
 
 OTHERS = ["pillar", "gep", "adadps"]
 
 
 @functools.cache
 def prepared(learner: str) -> PreparedRun:
-    return prepare(make_spec({"learner": learner, "dataset": "digits", "public_labels": True, "seeds": 1}, "a test"))
+    values = {"learner": learner, "dataset": "digits", "public_labels": True, "seeds": 1}
+    return session().prepare(make_spec(values, "a test"))
 
 
 def audited(learner: str, patch: Patch, what: str = "", canaries: int | None = CANARIES) -> Audit:

@@ -28,6 +28,7 @@ from dpbench.registry.boards import entry_spec
 from dpbench.site import build_site
 from tests.helpers import boards
 from tests.helpers.readme import ROOT
+from tests.helpers.sessions import session
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +149,7 @@ def test_an_entry_says_what_it_read_and_that_nobody_ran_it_again(root: Path, plu
 def test_a_result_that_was_run_again_is_reproduced_until_it_changes(root: Path, plugins: Registry) -> None:
     (stored,) = [one.stored for one in build.verify_leaderboard(root, Expectations.read(root, plugins)).results
                 if one.stored.path == boards.file_of(root, "class-means")]  # fmt: skip
-    keep(rerun(Result.read(stored.path), None, plugins, "cpu"), stored, root)
+    keep(rerun(Result.read(stored.path), None, session(plugins)), stored, root)
     found = entry(index_of(root, plugins), "class-means")
     assert (found.trust, found.reproduced) == ("reproduced", True)
     assert found.author_word == ("time, memory, machine and date",)
@@ -175,7 +176,7 @@ def test_pages_and_json_say_the_same_of_what_was_run_again(root: Path, plugins: 
     results = build.verify_leaderboard(root, Expectations.read(root, plugins)).results
     for learner, seeds in (("class-means", None), ("public-only", [1])):
         (stored,) = [one.stored for one in results if one.stored.path == boards.file_of(root, learner)]
-        keep(rerun(Result.read(stored.path), seeds, plugins, "cpu", by="A Maintainer"), stored, root)
+        keep(rerun(Result.read(stored.path), seeds, session(plugins), by="A Maintainer"), stored, root)
     index = index_of(root, plugins)
     found = {learner: entry(index, learner) for learner in ("class-means", "public-only", "pillar")}
     build_site(index, root, tmp_path / "site", plugins)
@@ -232,7 +233,7 @@ def test_the_command_of_a_search_names_what_was_searched(synthetic: Path, plugin
     public = next(one for one in entries if one.selection == "public-validation")
     assert "--selection public-validation --space k=10,20" in public.command
     unranked = next(one for one in entries if one.selection == "private-unaccounted")
-    assert "--board" not in unranked.command and "--epsilon 1.0" in unranked.command
+    assert "--board" not in unranked.command and "--epsilon 1 " in unranked.command
     assert public.tried == 2
 
 

@@ -36,6 +36,7 @@ from dpbench.records.metrics import Evidence, count_metrics, write_confusion
 from dpbench.records.rerun import Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult, summarise
 from tests.helpers import boards
+from tests.helpers.sessions import session
 
 Change = Callable[[Any], Any] | object
 
@@ -411,7 +412,7 @@ def test_many_files_on_processes_give_the_complaints_of_one(root: Path, known: E
 
 def test_a_seed_that_is_run_again_gives_the_same_predictions(root: Path) -> None:
     result = Result.read(boards.file_of(root, "class-means"))
-    record = rerun(result, [1], registry.load(), "cpu")
+    record = rerun(result, [1], session(registry.load()))
     (seed,) = record.seeds
     assert (record.outcome, seed.seed, seed.agreement) == ("same predictions", 1, 1.0)
     assert seed.predictions == result.seeds[1].predictions
@@ -431,28 +432,28 @@ def test_settings_that_a_search_chose_are_run_again_and_not_searched_again(
         update={"spec": Result.model_validate(boards.edited(asked, "spec.search", ASKED)).spec}
     )
     monkeypatch.setattr(trials.Bench, "choose", lambda *_: pytest.fail("it searched again"))
-    assert rerun(searched, [1], registry.load(), "cpu").outcome == "same predictions"
+    assert rerun(searched, [1], session(registry.load())).outcome == "same predictions"
 
 
 def test_what_is_not_on_this_machine_is_not_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dpbench.errors import NotReproducible
-    from dpbench.harness import roles
+    from dpbench.harness import memo
 
     result = Result.read(boards.file_of(root, "class-means"))
     other = result.components | {"learner": result.components["learner"].model_copy(update={"version": "7"})}
     with pytest.raises(
         NotReproducible, match=r"dpbench-vision 7 brings learner 'class-means'; here dpbench-vision .* does"
     ):
-        rerun(result.model_copy(update={"components": other}), None, registry.load(), "cpu")
+        rerun(result.model_copy(update={"components": other}), None, session(registry.load()))
 
     def missing(*_: object) -> None:
         raise DataMissing("Not here.")
 
-    monkeypatch.setattr(roles, "assign", missing)
+    monkeypatch.setattr(memo, "deal_images", missing)
     with pytest.raises(NotReproducible, match=r"Not here"):
-        rerun(result, None, registry.load(), "cpu")
+        rerun(result, None, session(registry.load()))
     with pytest.raises(SpecError, match=r"Expected a seed of .*, 0, 1, got 5"):
-        rerun(result, [5], registry.load(), "cpu")
+        rerun(result, [5], session(registry.load()))
 
 
 def test_secure_noise_is_compared_within_noise(root: Path) -> None:
@@ -463,7 +464,7 @@ def test_secure_noise_is_compared_within_noise(root: Path) -> None:
             "privacy": result.privacy.model_copy(update={"rng": "secure"}),
         }
     )
-    record = rerun(secure, None, registry.load(), "cpu")
+    record = rerun(secure, None, session(registry.load()))
     assert {(one.outcome, one.agreement) for one in record.seeds} == {("same within tolerance", None)}
     assert record.seeds[0].predictions != result.seeds[0].predictions
     assert "99 times in 100" in record.tolerance
@@ -502,7 +503,7 @@ def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, kno
         one.stored for one in verify_leaderboard(root, known).results if one.stored.path.name.startswith("class-means")
     ]
     result = Result.read(stored.path)
-    record = rerun(result, None, registry.load(), "cpu")
+    record = rerun(result, None, session(registry.load()))
     keep(record, stored, root)
     assert complaints(root, known) == []
     for update in ({"predictions": "0" * 64}, {"outcome": "differs"}, {"accuracy": 0.1, "predictions": "0" * 64}):
@@ -543,7 +544,7 @@ def test_other_code_reproduces_nothing_and_is_said(root: Path) -> None:
     other = result.model_copy(update={"provenance": {**result.provenance, "code": code, "commit": "1" * 40}})
     task = other.task.model_copy(update={"largest": 0.9})
     other = other.model_copy(update={"task": task})
-    record = rerun(other, None, registry.load(), "cpu")
+    record = rerun(other, None, session(registry.load()))
     assert record.agrees and not reproduces(record, other)
     claim, counted = [one for one in record.claims if one.verdict == "not checked"]
     assert (claim.claim, claim.said.endswith("at another commit")) == ("provenance.code.learner", True)
@@ -562,7 +563,7 @@ def test_seeds_are_run_again_in_another_order_than_they_had(root: Path, monkeypa
         return plain(prepared, seed)
 
     monkeypatch.setattr(fit, "fit", noted)
-    rerun(Result.read(boards.file_of(root, "class-means")), None, registry.load(), "cpu")
+    rerun(Result.read(boards.file_of(root, "class-means")), None, session(registry.load()))
     assert order == [1, 0]  # the run had 0 first
 
 

@@ -18,11 +18,11 @@ from dpbench.board.curve import sizes_up_to, write_curves
 from dpbench.board.exchange import Curve, crossings, worth
 from dpbench.board.index import Worth
 from dpbench.errors import ChecksFailed, SpecError
-from dpbench.harness.run import run
 from dpbench.records.board import Board
 from dpbench.registry.boards import entry_spec
 from tests.cli.test_cli import Output, refusal
 from tests.helpers import boards
+from tests.helpers.sessions import session
 
 LABELS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
@@ -99,7 +99,7 @@ def test_numbers_of_labels_end_with_all_of_them() -> None:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = boards.world(tmp_path_factory.mktemp("exchange") / "leaderboard")
-    assert [file.name for file in write_curves((), root, "cpu", registry.load())] == ["tiny.json"]
+    assert [file.name for file in write_curves((), root, session())] == ["tiny.json"]
     return root
 
 
@@ -111,7 +111,7 @@ def root(world: Path, tmp_path: Path) -> Path:
 def test_the_last_point_of_a_curve_is_the_result_of_public_labels_alone(root: Path) -> None:
     found = Curve.model_validate_json((root / "curves" / "tiny.json").read_bytes())
     board = Board.read(root / "boards" / "tiny.toml")
-    whole = run(entry_spec(board, {"learner": "public-only"}, registry.load(), "the test"), device="cpu")
+    whole = session().run(entry_spec(board, {"learner": "public-only"}, registry.load(), "the test"))
     assert {row[-1] for row in found.scores} == {whole.metrics["accuracy"].mean}
     assert found.labels[-1] == whole.task.public
     assert all(row[0] < row[-1] for row in found.scores)
@@ -133,9 +133,7 @@ def test_an_entry_that_learns_from_public_labels_is_worth_none_of_them(root: Pat
 
 
 def test_boards_that_differ_in_epsilon_alone_share_their_fits(root: Path) -> None:
-    made = [
-        json.loads(file.read_text("utf-8")) for file in write_curves(("tiny", "tiny-2"), root, "cpu", registry.load())
-    ]
+    made = [json.loads(file.read_text("utf-8")) for file in write_curves(("tiny", "tiny-2"), root, session())]
     assert made[0]["scores"] == made[1]["scores"]
     assert made[0]["digest"] != made[1]["digest"]
 

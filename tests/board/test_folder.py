@@ -17,11 +17,11 @@ from dpbench.board.folder import ResultFile, boards_of, content_of, locate_resul
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.review import review
 from dpbench.errors import Complaint, MalformedFile, SpecError
-from dpbench.harness.run import run
 from dpbench.records.board import find_board
 from dpbench.records.spec import make_spec
 from tests.helpers import boards
 from tests.helpers.readme import ROOT
+from tests.helpers.sessions import session
 
 BOARD = "digits-eps1"
 
@@ -214,7 +214,7 @@ def test_a_figure_whose_seeds_draw_their_own_data_passes_and_its_first_seed_has_
 ) -> None:
     spec = {"learner": "class-means:k=2", "dataset": "theory-lowrank:n=200,m=30,d=8,k=2,test=200", "seeds": 2}
     with boards.clean_commit():
-        result = run(make_spec(spec, "the test"), device="cpu")
+        result = session().run(make_spec(spec, "the test"))
     there = {max(seed.evidence.there) for seed in result.seeds if seed.evidence}
     assert len(there) == 2  # the seeds differ
     root = made(tmp_path)

@@ -30,6 +30,7 @@ from tests.helpers.forgeries import (
     read,
     secure_with_less_noise,
 )
+from tests.helpers.sessions import session
 
 LEARNER = "class-means"
 
@@ -77,7 +78,7 @@ def test_an_honest_submission_is_found_fault_with_by_nobody(scene: Scene) -> Non
     file = scene.submit(scene.honest)
     scene.commit()
     assert read(file) == scene.honest
-    record = rerun(Result.read(file), None, scene.plugins, "cpu")
+    record = rerun(Result.read(file), None, session(scene.plugins))
     assert record.agrees and {one.verdict for one in record.claims} == {"same"}
 
 

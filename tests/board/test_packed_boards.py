@@ -22,6 +22,7 @@ from dpbench.site import build_site
 from dpbench.site.publishing import _files
 from tests.helpers import boards
 from tests.helpers.readme import LEADERBOARD
+from tests.helpers.sessions import session
 
 LEARNER = "class-means"
 KINDS = ("results", "audits", "reruns")
@@ -142,7 +143,7 @@ def test_a_new_record_leaves_archives_as_they_are_and_supersedes_what_is_in_them
     archives = {file: file.read_bytes() for file in root.rglob(packed.ARCHIVE)}
     stored = locate_result(boards.file_of(root, LEARNER), root)
     result = Result.read(stored.path)
-    record = rerun(result, None, plugins, "cpu", by="Another Maintainer")
+    record = rerun(result, None, session(plugins), by="Another Maintainer")
     keep(record, stored, root)
     assert called("audit", f"tiny/{stored.path.stem}", "--root", root, "--canaries", 1000, "--device", "cpu") == 0
     assert {file: file.read_bytes() for file in root.rglob(packed.ARCHIVE)} == archives

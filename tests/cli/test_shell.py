@@ -277,7 +277,7 @@ def test_tune_says_why_settings_could_not_be_tried_and_what_the_defaults_score(t
     )
     assert "The defaults score" in shown and "no setting beats them; keep the defaults" in shown
     command = shlex.split(shown.partition("use it with: dpbench ")[2])
-    assert command[:7] == ["run", "--learner", "class-means", "--extractor", "pixels:mode=L", "--epsilon", "2.0"]
+    assert command[:7] == ["run", "--learner", "class-means", "--extractor", "pixels:mode=L", "--epsilon", "2"]
     assert called(*command, "--seeds", "1", "--out", tmp_path / "run") == 0
     found = result_in(tmp_path / "run")
     assert found.spec.learner.options["k"] == 1 and found.search is not None

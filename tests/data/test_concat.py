@@ -27,7 +27,6 @@ from dpbench.data import cache
 from dpbench.data.concat import Concat, concatenate
 from dpbench.data.keys import identify_images
 from dpbench.errors import ComponentFailed, NotReproducible, SpecError
-from dpbench.harness.run import run
 from dpbench.records.board import Board
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
@@ -37,6 +36,7 @@ from dpbench.registry.components import build, resolve, write_component
 from dpbench.support.untrusted import read_toml
 from dpbench.sweep import read_grid
 from dpbench.testing.checking import check_laws
+from tests.helpers.sessions import session
 
 CPU = torch.device("cpu")
 JOINED = "pixels:size=4,flat=false+pixels:mode=L"
@@ -67,7 +67,7 @@ def pictures(n: int) -> list[Image.Image]:
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return run(spec("pixels+pixels:size=4"), device="cpu")
+    return session().run(spec("pixels+pixels:size=4"))
 
 
 def test_each_part_has_options_of_its_own() -> None:
@@ -228,13 +228,13 @@ def test_who_brought_a_part_is_checked(result: Result) -> None:
 
 
 def test_a_rerun_asks_for_every_part(result: Result) -> None:
-    assert rerun(result, None, registry.load(), "cpu").outcome == "same predictions"
+    assert rerun(result, None, session(registry.load())).outcome == "same predictions"
     stranger = result.components["extractor.2"].model_copy(update={"version": "7"})
     other = result.model_copy(update={"components": {**result.components, "extractor.2": stranger}})
     with pytest.raises(
         NotReproducible, match=r"dpbench-vision 7 brings extractor 'pixels'; here dpbench-vision .* does"
     ):
-        rerun(other, None, registry.load(), "cpu")
+        rerun(other, None, session(registry.load()))
 
 
 def test_a_board_fixes_several_extractors(tmp_path: Path, result: Result) -> None:

@@ -7,7 +7,7 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,9 +19,9 @@ from dpbench.data import duplicates
 from dpbench.data.duplicates import Hashes, compute_hashes, copies_within, overlap_of, overlap_within
 from dpbench.data.survey import survey
 from dpbench.errors import OutputError
-from dpbench.harness.roles import check_sharing
+from dpbench.harness.sharing import check_sharing
 from dpbench.records.overlap import Overlap
-from tests.harness.test_roles import Flat, Numbered, roles
+from tests.harness.test_roles import Flat, Numbered, deal
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 
@@ -441,9 +441,9 @@ class Repackaged(Repeating):
 Three = tuple[int, int, int]
 
 
-def overlaps(dataset: Dataset, public: Dataset | None = None, **values: float) -> tuple[Three, Three]:
+def overlaps(dataset: Dataset, public: Dataset | None = None, **values: Any) -> tuple[Three, Three]:
     """Return near repeats and how many images were compared: test in private, test in public, public in private."""
-    found = roles(dataset, public, **values).compared().overlap
+    found = deal(dataset, public, **values).compare().overlap
     assert list(found) == ["test in private", "test in public", "public in private"]
     (a, b, c) = found.values()
     return (a.near, b.near, c.near), (a.among, b.among, c.among)
@@ -475,23 +475,23 @@ def test_a_public_dataset_is_compared_with_private_and_test_images() -> None:
 
 def test_a_public_dataset_that_is_the_private_one_is_refused() -> None:
     with pytest.raises(SpecError, match="is the private one"):
-        roles(Repeating(), Other())
+        deal(Repeating(), Other())
 
 
 @pytest.mark.parametrize("first", [0, 60])
 def test_a_public_dataset_of_private_images_is_refused_unless_it_is_asked_for(first: int) -> None:
     """What had 93.6% on the digits at "epsilon 0: no private example was read"."""
     with pytest.raises(SpecError, match=rf"^Public in private: .* got {100 - first}\. Epsilon does not cover"):
-        roles(Repeating(), Repackaged(first=first))
-    found = roles(Repeating(), Repackaged(first=first), allow_overlap=True)
-    assert found.compared().overlap["public in private"].exact == 100 - first
+        deal(Repeating(), Repackaged(first=first))
+    found = deal(Repeating(), Repackaged(first=first), allow_overlap=True)
+    assert found.compare().overlap["public in private"].exact == 100 - first
     check_sharing(found, "any")
 
 
 def test_public_images_of_their_own_are_taken() -> None:
-    check_sharing(roles(Repeating(leaked=0), Repackaged(first=1000)), "none")
-    check_sharing(roles(Repeating(leaked=0), Repackaged(first=99)), "none")  # one in a hundred
-    check_sharing(roles(Repeating(leaked=0), public_fraction=0), "board")
+    check_sharing(deal(Repeating(leaked=0), Repackaged(first=1000)), "none")
+    check_sharing(deal(Repeating(leaked=0), Repackaged(first=99)), "none")  # one in a hundred
+    check_sharing(deal(Repeating(leaked=0), public_fraction=0), "board")
 
 
 def test_no_test_image_is_read_but_for_a_board() -> None:
@@ -501,7 +501,7 @@ def test_no_test_image_is_read_but_for_a_board() -> None:
             broken = DeclaredImages(Broken(splits.test.images), "broken")  # type: ignore[arg-type]
             return Splits(splits.train, Split(broken, splits.test.labels), "sealed")
 
-    found = roles(Sealed())
+    found = deal(Sealed())
     check_sharing(found, "none")
     with pytest.raises(DataError, match="Image 7 of the test split"):
         check_sharing(found, "board")
@@ -514,7 +514,7 @@ def test_a_private_split_that_repeats_images_is_refused_on_a_board() -> None:
             twice = [splits.train.images[place % 50] for place in range(100)]
             return Splits(Split(DeclaredImages(twice, "twice"), splits.train.labels), splits.test, "oversampled")
 
-    found = roles(Oversampled(leaked=0), public_fraction=0)
+    found = deal(Oversampled(leaked=0), public_fraction=0)
     check_sharing(found, "none")
     with pytest.raises(SpecError, match=r"Private split: .* to be copies of another, got 100, of one image 2\."):
         check_sharing(found, "board")
@@ -555,4 +555,4 @@ def test_a_survey_of_a_spoilt_dataset_is_one_sentence(train: list[Picture], labe
 
 def test_roles_of_the_other_tests_have_counts_too() -> None:
     assert Flat.name == "flat"
-    assert roles(Numbered(), public_fraction=0.1).compared().overlap["test in private"].exact > 0
+    assert deal(Numbered(), public_fraction=0.1).compare().overlap["test in private"].exact > 0

@@ -32,7 +32,6 @@ from dpbench.cli.run import _show
 from dpbench.data.groups import check_groups, keep_test_groups
 from dpbench.data.survey import survey
 from dpbench.errors import DataError, LawBroken
-from dpbench.harness.run import run
 from dpbench.records.board import find_board
 from dpbench.records.group_counts import read_counts, sum_by_class
 from dpbench.records.groups import accuracy_by_group, find_ceiling, group_accuracies, price_by_group, write_groups
@@ -46,6 +45,7 @@ from dpbench.site.report import render_report
 from dpbench.testing import DatasetLaws
 from tests.cli.test_cli import Output, called
 from tests.helpers import boards
+from tests.helpers.sessions import session
 from tests.helpers.strangers import extend_registry
 from tests.site.test_site import filed
 
@@ -78,7 +78,7 @@ class Grouped(Digits):
 def ran(*, known: bool = True, journal: Journal | None = None, **values: Any) -> Result:
     asked = {"dataset": {"name": "grouped", "options": {"known": known}}, "learner": "class-means", "seeds": 2}
     spec = make_spec({**asked, **values}, "the test")
-    return run(spec, device="cpu", plugins=extend_registry(Grouped), journal=journal)
+    return session(extend_registry(Grouped)).run(spec, journal=journal)
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ def test_seeds_of_an_interrupted_run_count_only_with_the_groups_that_the_test_sp
     assert "seeds_of_an_earlier_call" in ran(journal=journal).provenance
     spec = make_spec({"dataset": "grouped", "learner": "class-means", "seeds": 2}, "the test")
     plugins = extend_registry(Renamed)
-    again = run(spec, device="cpu", plugins=plugins, journal=journal)
+    again = session(plugins).run(spec, journal=journal)
     assert first.digest == again.digest
     assert again.seeds[0].group_correct is not None and "woman" in again.seeds[0].group_correct["sex"]
 
@@ -487,7 +487,7 @@ def test_a_dataset_with_a_group_for_each_image_is_refused_by_runs_surveys_and_la
 
     spec = make_spec({"dataset": "grouped", "learner": "class-means", "seeds": 1}, "the test")
     refused: dict[Callable[[], object], type[Exception]] = {
-        lambda: run(spec, device="cpu", plugins=extend_registry(_Crowd)): DataError,
+        lambda: session(extend_registry(_Crowd)).run(spec): DataError,
         lambda: survey(_Crowd()): DataError,
         Suite().test_groups_fit_the_test_images: LawBroken,
     }

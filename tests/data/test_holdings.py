@@ -10,15 +10,15 @@ from filelock import FileLock
 from dpbench import cli
 from dpbench.data.holdings import clear, holdings
 from dpbench.errors import OutputError, SpecError
-from dpbench.harness.run import run
 from dpbench.records.spec import make_spec
+from tests.helpers.sessions import session
 
 
 @pytest.fixture
 def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a cache that one run has filled, beside an extraction that did not end."""
     monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path))
-    run(make_spec({"learner": "class-means:k=5", "seeds": 1, "extractor": "pixels:size=4"}, "the test"), device="cpu")
+    session().run(make_spec({"learner": "class-means:k=5", "seeds": 1, "extractor": "pixels:size=4"}, "the test"))
     partial = tmp_path / "features" / ("f" * 32 + ".partial")
     partial.mkdir()
     (partial / "shard").write_bytes(bytes(10_000_000))
@@ -46,7 +46,7 @@ def test_only_what_is_named_is_cleared(filled: Path) -> None:
 def test_all_is_cleared_and_a_run_makes_it_again(filled: Path) -> None:
     clear([])
     assert holdings() == []
-    run(make_spec({"learner": "class-means:k=5", "seeds": 1, "extractor": "pixels:size=4"}, "the test"), device="cpu")
+    session().run(make_spec({"learner": "class-means:k=5", "seeds": 1, "extractor": "pixels:size=4"}, "the test"))
     assert len(holdings()) == 4
 
 

@@ -37,11 +37,11 @@ from dpbench.api import OWN_RECORD
 from dpbench.data import extraction
 from dpbench.data.reading import PerImage, itself
 from dpbench.errors import NotPure
-from dpbench.harness.roles import check_sharing
+from dpbench.harness.sharing import check_sharing
 from dpbench.testing import DatasetLaws, ExtractorLaws
 from dpbench.testing.datasets import Neighbour
 from dpbench.testing.laws import Laws
-from tests.harness.test_roles import Numbered, roles
+from tests.harness.test_roles import Numbered, deal
 
 Picture = Image.Image
 CPU = torch.device("cpu")
@@ -265,7 +265,7 @@ def test_a_split_says_how_its_images_came_about() -> None:
 
 
 def test_no_board_takes_images_of_which_nobody_says_how_they_were_made(fresh_cache: Path) -> None:
-    found = roles(Numbered())
+    found = deal(Numbered())
     assert set(found.processing.values()) == {""}
     check_sharing(found, "any")
     with pytest.raises(

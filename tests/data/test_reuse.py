@@ -28,7 +28,9 @@ from dpbench.data import cache, duplicates, extraction, outlook
 from dpbench.data.holdings import holdings
 from dpbench.data.keys import identify_images
 from dpbench.errors import LawBroken, OutputError
-from dpbench.harness.roles import assign
+from dpbench.harness.dealing import deal_images
+from dpbench.harness.roles import assign_roles
+from dpbench.harness.source import DataSource
 from dpbench.records.protocol import SplitRule
 from dpbench.records.spec import make_spec
 from dpbench.support import progress
@@ -72,9 +74,9 @@ def extracted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def features(dataset: Dataset, extractor: Extractor | None = None, share: float = 0.25) -> Tensor:
     """Prepare the features of a run, and return those of the training split."""
     spec = make_spec({"learner": "any", "delta": 1e-3, "unit": "image", "public_fraction": share}, "the test")
-    found = assign(parts(dataset, None, extractor or Pixels()), spec.split_rule, spec.budget, CPU)
-    found.test()
-    return found.private.x
+    images = deal_images(DataSource(parts(dataset, None, extractor or Pixels()), spec.split_rule, CPU), spec.budget)
+    images.load_test()
+    return assign_roles(images).private.x
 
 
 def table(folder: Path) -> Path:

@@ -14,11 +14,13 @@ from PIL import Image
 from dpbench import DataError, Split, Splits
 from dpbench.data.units import deal_units
 from dpbench.errors import SpecError
-from dpbench.harness.roles import PUBLIC_IN_PRIVATE, Roles, check_sharing
+from dpbench.harness.roles import Roles, assign_roles
+from dpbench.harness.sharing import check_sharing
+from dpbench.harness.split_images import PUBLIC_IN_PRIVATE
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.records.overlap import Overlap, find_excess
 from dpbench.records.search import Search
-from tests.harness.test_roles import TRAIN, Numbered, private_places, public_places, roles
+from tests.harness.test_roles import TRAIN, Numbered, deal, private_places, public_places, roles
 from tests.helpers import gallery
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
@@ -62,9 +64,10 @@ def test_fractions_are_those_of_units() -> None:
 
 
 def test_units_of_a_role_are_those_of_its_rows_numbered_without_a_gap() -> None:
-    found = roles(Owned(), public_fraction=0.3)
-    assert found.unit == "owner"
-    for units, places in ((found.private_units, private_places(found)), (found.public_units, public_places(found))):
+    images = deal(Owned(), public_fraction=0.3)
+    found = assign_roles(images)
+    assert images.unit == "owner"
+    for units, places in ((images.private_units, private_places(found)), (found.public_units, public_places(found))):
         assert units is not None and units.dtype == np.int64
         assert sorted(set(units.tolist())) == list(range(units.max() + 1))
         assert len(set(zip(units.tolist(), OWNER[places].tolist(), strict=True))) == units.max() + 1
@@ -83,11 +86,12 @@ def test_where_a_unit_goes_does_not_follow_from_how_many_examples_another_one_ha
 
 @pytest.mark.parametrize("imbalance", [None, 4])
 def test_without_units_every_role_has_the_examples_that_it_always_had(imbalance: int | None) -> None:
-    found = roles(public_fraction=0.3, train_fraction=0.5, imbalance=imbalance, split_seed=11)
+    images = deal(public_fraction=0.3, train_fraction=0.5, imbalance=imbalance, split_seed=11)
+    found = assign_roles(images)
     said = f"{private_places(found)} {public_places(found)}"
     digests = {None: "a8ef4d9702155fa5", 4: "94dff302d608201f"}
     assert hashlib.sha256(said.encode()).hexdigest()[:16] == digests[imbalance]
-    assert (found.unit, found.private_units, found.public_units) == ("", None, None)
+    assert (images.unit, images.private_units, found.public_units) == ("", None, None)
 
 
 def folds(found: Roles, learner: Any = gallery.Honest, **values: Any) -> list[Fold]:
@@ -120,17 +124,17 @@ def test_too_few_public_units_for_the_folds_are_refused() -> None:
 
 
 def test_images_of_a_unit_that_is_trained_on_are_counted_in_the_test_split_and_no_board_takes_many() -> None:
-    apart = roles(Owned(), public_fraction=0.3).compared().overlap
+    apart = deal(Owned(), public_fraction=0.3).compare().overlap
     assert {pair: counted.units for pair, counted in apart.items()} == dict.fromkeys(apart, 0)
-    mixed = roles(Owned(first_test=0), public_fraction=0.3)
-    shared = {int(owner) for owner in OWNER[private_places(mixed)]} & set(range(50))
-    assert mixed.compared().overlap["test in private"].units == len(shared) > 0
+    mixed = deal(Owned(first_test=0), public_fraction=0.3)
+    shared = {int(owner) for owner in OWNER[private_places(assign_roles(mixed))]} & set(range(50))
+    assert mixed.compare().overlap["test in private"].units == len(shared) > 0
     with pytest.raises(SpecError, match=r"No board accepts this run"):
         check_sharing(mixed, "board")
 
 
 def test_without_units_none_are_counted() -> None:
-    counted = roles(public_fraction=0.3).compared().overlap["test in private"]
+    counted = deal(public_fraction=0.3).compare().overlap["test in private"]
     assert "units" not in counted.model_dump()
 
 
@@ -147,12 +151,13 @@ class Given(Owned):
 
 
 def test_a_unit_with_public_and_private_images_is_refused_however_few_they_are() -> None:
-    found = roles(Given(), public_fraction=0.1)
+    images = deal(Given(), public_fraction=0.1)
+    found = assign_roles(images)
     assert OWNER[100] in OWNER[private_places(found)]
     with pytest.raises(
         SpecError, match=r"Public in private: expected at most 0% .* of a unit that is in both splits, got 3"
     ):
-        check_sharing(found, "none")
+        check_sharing(images, "none")
     assert found.public_units is not None and len(found.public_units) == len(found.public.x)
 
 
@@ -171,8 +176,9 @@ def test_public_examples_without_units_are_each_their_own() -> None:
 
 
 def test_units_of_another_dataset_have_numbers_of_their_own() -> None:
-    found = roles(Owned(side=2), public=Owned(first=56), allow_overlap=True)
-    assert found.shared_units == {"test in private": 0}
+    images = deal(Owned(side=2), public=Owned(first=56), allow_overlap=True)
+    found = assign_roles(images)
+    assert images.shared_units == {"test in private": 0}
     assert found.public_units is not None and len(found.public_units) == TRAIN
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dpbench import DataMissing, registry
-from dpbench.harness.run import run
+from dpbench import DataMissing
+from dpbench.harness.session import open_session
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from tests.gpu.asked import Asked, Row
@@ -53,4 +53,4 @@ def _trained(asked: Asked, name: str, steps: int) -> Result:
         "learner": {"name": name, "options": options}, "dataset": "digits" if asked.quick else "cifar10",
         "extractor": images, "epsilon": EPSILON, "public_fraction": 0.0, "seeds": [0],
     }  # fmt: skip
-    return run(make_spec(values, "tests.gpu"), device=str(asked.device), plugins=registry.load())
+    return open_session(str(asked.device)).run(make_spec(values, "tests.gpu"))

@@ -18,8 +18,7 @@ from torch import Tensor
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Splits, Task
 from dpbench.api import Choice
 from dpbench.errors import DataError, NotPerExample, NotPlanned, PrivacyError, SpecError
-from dpbench.harness.prepare import prepare, prepare_seed
-from dpbench.harness.run import run
+from dpbench.harness.prepare import prepare_seed
 from dpbench.privacy.purity.reach import Reach
 from dpbench.records.identity import identity
 from dpbench.records.journal import Journal
@@ -27,6 +26,7 @@ from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec, make_spec
 from dpbench.records.stated_plan import state_plan
 from dpbench.registry import Registration, Registry, load
+from tests.helpers.sessions import session
 from tests.helpers.worlds import curator_over, private_rows
 
 PRIVATE_SEARCH = {
@@ -69,7 +69,7 @@ def test_a_fit_that_swallows_a_refusal_is_refused() -> None:
 
     spec = make_spec({"learner": "tried:steps=3", "dataset": "digits", "seeds": 1}, "a test")
     with pytest.raises(NotPerExample, match="beside other rows"):
-        run(spec, device="cpu", plugins=plugins(Swallows))
+        session(plugins(Swallows)).run(spec)
 
 
 def test_whatever_changes_a_sum_or_its_noise_changes_the_identity() -> None:
@@ -132,13 +132,13 @@ def test_nothing_is_kept_of_a_private_search_under_way(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(private_search([1, 2]), device="cpu", plugins=plugins(Tried), keep=interrupts, journal=Journal(tmp_path))
+        session(plugins(Tried)).run(private_search([1, 2]), keep=interrupts, journal=Journal(tmp_path))
     assert kept == [0, 0]
     assert not [*tmp_path.rglob("*")]
 
 
 def test_a_journal_that_was_cut_off_or_damaged_costs_no_other_seed(tmp_path: Path) -> None:
-    result = run(make_spec({"learner": "class-means", "seeds": 2}, "a test"), device="cpu")
+    result = session().run(make_spec({"learner": "class-means", "seeds": 2}, "a test"))
     journal = Journal(tmp_path).of("a.json", "an identity")
     journal.file.parent.mkdir()
     journal.file.write_bytes(b'{"identity": "an iden\xff')
@@ -156,7 +156,7 @@ def test_data_drawn_for_another_seed_have_the_size_that_sigma_is_of() -> None:
             return LowRank(n=self.n + 10 * (self.seed or 0), m=self.m, test=self.test, seed=self.seed).load()
 
     spec = make_spec({"learner": "tried:steps=3", "dataset": "growing:n=100,m=20,test=20", "seeds": 2}, "a test")
-    prepared = prepare(spec, device="cpu", plugins=plugins(Tried, Growing))
+    prepared = session(plugins(Tried, Growing)).prepare(spec)
     with pytest.raises(DataError, match="Expected dataset 'growing' to draw the same sizes for every seed"):
         prepare_seed(prepared, 1)
 
@@ -171,7 +171,7 @@ def test_a_private_search_ends_at_a_refusal() -> None:
             return lambda x: torch.zeros(len(x), 10)
 
     with pytest.raises(NotPerExample, match="beside other rows"):
-        run(private_search(), device="cpu", plugins=plugins(Asks))
+        session(plugins(Asks)).run(private_search())
 
 
 def test_a_private_search_goes_on_after_a_question_that_was_not_planned() -> None:
@@ -181,4 +181,4 @@ def test_a_private_search_goes_on_after_a_question_that_was_not_planned() -> Non
         def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
             raise NotPlanned("Nothing was planned.")
 
-    assert run(private_search(), device="cpu", plugins=plugins(Greedy)).seeds[0].setting == {}
+    assert session(plugins(Greedy)).run(private_search()).seeds[0].setting == {}

@@ -31,11 +31,11 @@ from dpbench import (
 from dpbench.board.verify.declarations import check_selection
 from dpbench.board.verify.rerun_record import rerun
 from dpbench.errors import ComponentFailed, DataError, DpbenchError
-from dpbench.harness.run import run, tune
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
 from tests.cli.test_cli import Output, called
+from tests.helpers.sessions import session
 
 TASK = Task((64,), 10, 1000, torch.device("cpu"), public=100)
 
@@ -76,7 +76,7 @@ def registry(learner: type[Learner] = Adaptive) -> Registry:
 
 def ran(options: str = "", learner: type[Learner] = Adaptive, **values: Any) -> Result:
     values = {"learner": f"{learner.name}:{options}", "seeds": 1, **values}
-    return run(make_spec(values, "the test"), device="cpu", plugins=registry(learner))
+    return session(registry(learner)).run(make_spec(values, "the test"))
 
 
 def test_what_the_budget_settles_is_planned_and_on_record() -> None:
@@ -120,41 +120,41 @@ class Later(Adaptive):
 
 def test_a_rerun_takes_the_numbers_of_the_result_and_refuses_those_that_did_not_follow_from_the_budget() -> None:
     result = ran(epsilon=2)
-    assert rerun(result, None, registry(), device="cpu").outcome == "same predictions"
+    assert rerun(result, None, session(registry())).outcome == "same predictions"
     with pytest.raises(DataError, match=r"chooses .* here, but .* The stated settings do not follow from the budget"):
-        rerun(result, None, registry(Later), device="cpu")
+        rerun(result, None, session(registry(Later)))
 
 
 def test_a_result_that_calls_settled_what_its_learner_needs_given_is_refused_in_a_sentence() -> None:
-    result = run(make_spec({"learner": "thrift:k=4", "seeds": 1}, "the test"), device="cpu")
+    result = session().run(make_spec({"learner": "thrift:k=4", "seeds": 1}, "the test"))
     forged = result.model_copy(update={"settled": {**result.settled, "clip": 0.5}})
     with pytest.raises(DpbenchError, match="'clip': None"):
-        rerun(forged, None, load(), device="cpu")
+        rerun(forged, None, session(load()))
 
 
 def test_every_setting_of_a_search_is_settled_on_its_own() -> None:
     values = {
         "learner": "adaptive", "epsilon": 2, "seeds": 1, "public_labels": True, "search": {"space": {"steps": (1, 4)}}
     }  # fmt: skip
-    result = run(make_spec(values, "the test"), device="cpu", plugins=registry())
+    result = session(registry()).run(make_spec(values, "the test"))
     assert result.search is not None and result.search.chosen is not None
     steps = result.search.chosen["steps"]
     assert result.settled == {"k": 8 * steps}
-    assert rerun(result, None, registry(), device="cpu").outcome == "same predictions"
+    assert rerun(result, None, session(registry())).outcome == "same predictions"
 
 
 def test_a_space_may_leave_a_setting_to_the_budget() -> None:
     values = {"learner": "adaptive", "epsilon": 2, "seeds": 1, "search": {"space": {"steps": ("auto",)}}}
-    result = run(make_spec(values, "the test"), device="cpu", plugins=registry())
+    result = session(registry()).run(make_spec(values, "the test"))
     assert result.settled == {"steps": 2, "k": 16}
-    assert rerun(result, None, registry(), device="cpu").outcome == "same predictions"
-    assert tune(make_spec(values, "the test"), device="cpu", plugins=registry()).selection.chosen == {"steps": None}
+    assert rerun(result, None, session(registry())).outcome == "same predictions"
+    assert session(registry()).tune(make_spec(values, "the test")).selection.chosen == {"steps": None}
 
 
 def test_a_private_search_records_what_each_seeds_winner_had() -> None:
     search = {"rule": "private-accounted", "space": {"k": ("auto", 5)}, "repeats": 3}
     values = {"learner": "adaptive", "epsilon": 2, "seeds": 2, "accountant": "rdp", "search": search}
-    result = run(make_spec(values, "the test"), device="cpu", plugins=registry())
+    result = session(registry()).run(make_spec(values, "the test"))
     assert result.settled == {}
     assert all(seed.setting in ({"steps": 2, "k": 16}, {"steps": 2, "k": 5}) for seed in result.seeds)
 

@@ -16,6 +16,7 @@ from dpbench.harness.delta import default_delta
 from dpbench.records.protocol import Protocol
 from dpbench.records.spec import make_spec
 from tests.cli.test_cli import called, refusal
+from tests.helpers.sessions import session
 
 Output = pytest.CaptureFixture[str]
 LARGE = 60_000
@@ -85,8 +86,7 @@ def test_a_delta_above_a_thousandth_is_refused(capsys: Output, tmp_path: Path) -
 
 
 def test_a_run_for_a_board_refuses_a_delta_of_one_in_n() -> None:
-    from dpbench.harness.run import run
 
     spec = make_spec({"learner": "jl:steps=2", "delta": 1e-3, "seeds": 1}, "the test")
     with pytest.raises(SpecError, match=r"No board accepts this run: delta=0.001 is at least 1/n"):
-        run(spec, device="cpu", sharing="board")
+        session().run(spec, sharing="board")

@@ -21,11 +21,11 @@ from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.audit.audit_fit import audit
 from dpbench.errors import DpbenchError, LawBroken, NotPure
 from dpbench.harness.fitting import fit_several
-from dpbench.harness.run import run
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry, load
 from dpbench.testing import LearnerLaws
+from tests.helpers.sessions import session
 from tests.helpers.worlds import fit_input
 
 START: dict[int, Tensor] = {}
@@ -211,7 +211,7 @@ def with_learner(learner: type[Learner]) -> Registry:
 
 
 def ran(learner: type[Learner], **keys: Any) -> Result:
-    return run(spec(**{"seeds": 3, **keys}), device="cpu", plugins=with_learner(learner))
+    return session(with_learner(learner)).run(spec(**{"seeds": 3, **keys}))
 
 
 @pytest.mark.parametrize("keeper", [one for one in KEEPERS if one is not KeepsInItself])
@@ -303,7 +303,7 @@ def test_trials_of_a_search_find_nothing_of_each_other() -> None:
 
 def test_an_audited_fit_leaves_nothing_behind() -> None:
     with pytest.raises(NotPure, match="START"):
-        audit(spec(), canaries=8, plugins=with_learner(KeepsInAModule))
+        audit(spec(), session(with_learner(KeepsInAModule)), canaries=8)
 
 
 @pytest.mark.lab
@@ -320,14 +320,15 @@ def test_an_explanation_lifts_fits_that_leave_nothing_behind() -> None:
             return answer
 
     with pytest.raises(NotPure, match="START"):
-        explain([spec(seeds=1)], plugins=with_learner(KeepsWithoutNoise))
+        explain([spec(seeds=1)], session(with_learner(KeepsWithoutNoise)))
 
 
 REPLAYS = {
-    "audit/auditing_curator.py", "audit/sensitivity.py", "privacy/mechanisms/choice/replay.py",
+    "audit/auditing_curator.py", "audit/sensitivity.py", "harness/fingerprints/core.py",
+    "privacy/mechanisms/choice/replay.py",
     "privacy/mechanisms/votes.py",
 }  # fmt: skip
-"""Where an audit puts questions to rows of its own."""
+"""Where an audit, or a fingerprint of the core, puts questions to rows of its own."""
 
 
 def test_whoever_makes_a_curator_fits_through_the_one_way() -> None:

@@ -15,10 +15,10 @@ import pytest
 
 from dpbench.errors import NotPure
 from dpbench.harness.own_modules import import_own
-from dpbench.harness.run import run
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import load
+from tests.helpers.sessions import session
 
 Install = Callable[..., str]
 NUMBERS = count()
@@ -206,7 +206,7 @@ def distribute(site: Path, name: str, files: dict[str, str], listed: bool = True
 
 
 def ran(name: str) -> Result:
-    return run(make_spec({"learner": name, "epsilon": 0.5, "seeds": 1}, "the test"), device="cpu", plugins=load())
+    return session(load()).run(make_spec({"learner": name, "epsilon": 0.5, "seeds": 1}, "the test"))
 
 
 def assert_refused_for_good(name: str) -> None:
@@ -350,14 +350,14 @@ class Reader:
 }
 FRESH = """
 import sys
-from dpbench.harness.run import run
+from dpbench.harness.session import open_session
 from dpbench.records.spec import make_spec
 from dpbench.registry import load
 name, module = sys.argv[1:]
 plugins = load()
 spec = make_spec({"learner": name, "epsilon": 0.5, "seeds": 1}, "the test")
 assert module not in sys.modules, f"{module} was imported before"
-run(spec, device="cpu", plugins=plugins)
+open_session("cpu", plugins=plugins).run(spec)
 assert module in sys.modules
 """
 
@@ -433,9 +433,7 @@ def test_what_is_left_where_python_or_the_harness_keeps_things_reaches_no_second
     wrapped = LAZY + "\nimport functools, torch\n\n@functools.wraps(torch.mean)\ndef memo():\n    return None\n"
     name = install(body, **{"{name}/lazy.py": wrapped})
     try:
-        spent = [seed.spent for seed in run(
-            make_spec({"learner": name, "epsilon": 0.5, "seeds": 2}, "the test"), device="cpu", plugins=load()
-        ).seeds]  # fmt: skip
+        result = session(load()).run(make_spec({"learner": name, "epsilon": 0.5, "seeds": 2}, "the test"))
     except NotPure:
         return
-    assert spent == [{"sums": 1}, {"sums": 1}]
+    assert [seed.spent for seed in result.seeds] == [{"sums": 1}, {"sums": 1}]

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import pytest
@@ -16,7 +16,10 @@ from torch import Tensor
 
 from dpbench import DataError, Dataset, Extractor, Split, Splits
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.harness.roles import Roles, assign
+from dpbench.harness.dealing import deal_images
+from dpbench.harness.roles import Roles, assign_roles
+from dpbench.harness.source import DataSource
+from dpbench.harness.split_images import SplitImages, SplitName
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration
 from dpbench.registry.components import Parts
@@ -59,11 +62,18 @@ class Numbered(Dataset):
         return Split(images, np.array(levels, dtype=np.int64) % 10)
 
 
-def roles(dataset: Dataset | None = None, public: Dataset | None = None, **values: Any) -> Roles:
+def deal(
+    dataset: Dataset | None = None, public: Dataset | None = None, extractor: Extractor | None = None, **values: Any
+) -> SplitImages:
     if public is not None:
         values["public_dataset"] = public.name
     spec = make_spec({"learner": "any", "unit": "image", **values}, "the test")
-    return assign(parts(dataset or Numbered(), public, Flat()), spec.split_rule, spec.budget, torch.device("cpu"))
+    source = DataSource(parts(dataset or Numbered(), public, extractor or Flat()), spec.split_rule, torch.device("cpu"))
+    return deal_images(source, spec.budget)
+
+
+def roles(dataset: Dataset | None = None, public: Dataset | None = None, **values: Any) -> Roles:
+    return assign_roles(deal(dataset, public, **values))
 
 
 def parts(dataset: Dataset, public: Dataset | None, extractor: Extractor) -> Parts:
@@ -107,11 +117,12 @@ def test_labels_stay_with_their_images() -> None:
     assert found.private.y.tolist() == [place % 10 for place in private_places(found)]
     assert found.public.y is not None
     assert found.public.y.tolist() == [place % 10 for place in public_places(found)]
-    assert found.test().y.tolist() == [int(place) % 10 for place in found.test().x[:, 0]]
+    test = deal().load_test()
+    assert test.y.tolist() == [int(place) % 10 for place in test.x[:, 0]]
 
 
 def test_the_test_split_is_whole() -> None:
-    assert roles(train_fraction=0.1).test().x[:, 0].tolist() == list(range(TEST))
+    assert deal(train_fraction=0.1).load_test().x[:, 0].tolist() == list(range(TEST))
 
 
 @dataclass(frozen=True)
@@ -139,7 +150,7 @@ def test_imbalance_is_that_of_public_and_test_data_too() -> None:
     both = [*private_places(found), *public_places(found)]
     assert len(set(both)) == len(both)
     assert sizes(np.array(both) // 20) == [20, 16, 12, 10, 8, 6, 5, 4, 3, 2]
-    assert sizes(found.test().y) == [5, 4, 3, 2, 2, 1, 1, 1, 1, 1]
+    assert sizes(deal(Sorted(), imbalance=9).load_test().y) == [5, 4, 3, 2, 2, 1, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("ratio", [41, 1e4])
@@ -151,20 +162,22 @@ def test_an_imbalance_that_leaves_nothing_of_a_class_is_refused(ratio: float) ->
 
 def test_an_imbalance_that_leaves_nothing_of_a_class_to_test_on_is_refused() -> None:
     with pytest.raises(SpecError, match="Expected imbalance=20 below 10, so that every class that has examples"):
-        roles(Sorted(), imbalance=20).test()
+        deal(Sorted(), imbalance=20).load_test()
 
 
 def test_the_images_on_record_are_those_that_imbalance_keeps() -> None:
-    found = roles(Sorted(), imbalance=4)
-    played = {"private": len(found.private), "public": len(found.public.x), "test": len(found.test().y)}
-    assert {name: len(found.images(name)) for name in ("private", "public", "test")} == played
-    assert found.compared().overlap["test in private"].among == played["test"]
+    images = deal(Sorted(), imbalance=4)
+    found = assign_roles(images)
+    played = {"private": len(found.private), "public": len(found.public.x), "test": len(images.load_test().y)}
+    assert {name: len(images.hashes(name)) for name in get_args(SplitName)} == played
+    assert images.compare().overlap["test in private"].among == played["test"]
 
 
 def test_labels_stay_with_their_images_in_an_unbalanced_part() -> None:
     found = roles(Sorted(), imbalance=4)
     assert found.private.y.tolist() == [place // 20 for place in private_places(found)]
-    assert found.test().y.tolist() == [int(place) // 5 for place in found.test().x[:, 0]]
+    test = deal(Sorted(), imbalance=4).load_test()
+    assert test.y.tolist() == [int(place) // 5 for place in test.x[:, 0]]
 
 
 def test_the_split_seed_decides_which_examples_of_a_class_are_kept() -> None:
@@ -213,7 +226,7 @@ def test_a_task_tells_whether_public_data_are_of_another_dataset() -> None:
 
 
 def test_digests_name_the_data_of_each_role() -> None:
-    assert roles(public=Numbered(first=50), allow_overlap=True).digests == {
+    assert deal(public=Numbered(first=50), allow_overlap=True).digests == {
         "private": "numbered-2-0",
         "public": "numbered-2-50",
     }
@@ -239,7 +252,7 @@ def test_a_label_out_of_range_names_split_and_place(split: str, label: int) -> N
             return splits
 
     with pytest.raises(DataError, match=rf"0\.\.9 in the {split} split of dataset 'numbered', got {label} at index 7"):
-        roles(Wrong()).test()
+        deal(Wrong()).load_test()
 
 
 @pytest.mark.parametrize("came", [None, ([], []), Splits([], [], "lists")])  # type: ignore[arg-type]
@@ -294,26 +307,26 @@ def test_nothing_is_extracted_when_the_budget_is_refused() -> None:
         def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
             raise AssertionError
 
-    spec = make_spec({"learner": "any", "delta": 0.5}, "the test")
     with pytest.raises(SpecError):
-        assign(parts(Numbered(), None, Unseen()), spec.split_rule, spec.budget, torch.device("cpu"))
+        deal(extractor=Unseen(), delta=0.5)
 
 
 def test_private_images_that_equal_a_public_one_are_left_out() -> None:
-    found = roles(public=Numbered(first=TRAIN - 10))
+    images = deal(public=Numbered(first=TRAIN - 10))
+    found = assign_roles(images)
     assert private_places(found) == list(range(TRAIN - 10))
-    assert (found.left_out, found.dealt, found.task.size, len(found.private)) == (10, TRAIN, TRAIN - 10, TRAIN - 10)
+    assert (images.left_out, images.dealt, found.task.size, len(found.private)) == (10, TRAIN, TRAIN - 10, TRAIN - 10)
     assert found.private.y.tolist() == [place % 10 for place in range(TRAIN - 10)]
-    assert found.compared().overlap["public in private"].exact == 0
+    assert images.compare().overlap["public in private"].exact == 0
 
 
 def test_leaving_out_copies_of_public_images_changes_the_noise() -> None:
-    assert roles().identity == roles().digests
-    assert roles(public=Numbered(first=TRAIN - 10)).identity["left out"] == "10"
+    assert deal().identity == deal().digests
+    assert deal(public=Numbered(first=TRAIN - 10)).identity["left out"] == "10"
 
 
 def test_more_copies_than_a_tenth_are_refused() -> None:
-    assert roles(public=Numbered(first=TRAIN - 20)).left_out == 20
+    assert deal(public=Numbered(first=TRAIN - 20)).left_out == 20
     with pytest.raises(SpecError, match=r"at most 10% of the 200 private images to equal a public image, got 21\."):
         roles(public=Numbered(first=TRAIN - 21))
 
@@ -333,7 +346,7 @@ def test_private_copies_of_one_public_image_are_counted_one_by_one() -> None:
 
 
 def test_copies_stay_where_the_spec_allows_overlap() -> None:
-    found = roles(public=Numbered(first=TRAIN - 10), allow_overlap=True)
+    found = deal(public=Numbered(first=TRAIN - 10), allow_overlap=True)
     assert (found.left_out, len(found.private)) == (0, TRAIN)
 
 
@@ -345,7 +358,8 @@ def test_an_image_of_a_unit_is_left_out_alone_and_units_are_numbered_without_a_g
             pairs = np.arange(TRAIN, dtype=np.int64) // 2
             return Splits(dataclasses.replace(splits.train, units=pairs), splits.test, splits.digest, unit="pair")
 
-    found = roles(Pairs(), public=Numbered(first=TRAIN - 3), unit="pair")
-    assert (found.left_out, found.dealt, found.task.size, len(found.private)) == (3, 100, 99, TRAIN - 3)
-    assert found.private_units is not None
-    assert found.private_units[-3:].tolist() == [97, 97, 98]
+    images = deal(Pairs(), public=Numbered(first=TRAIN - 3), unit="pair")
+    found = assign_roles(images)
+    assert (images.left_out, images.dealt, found.task.size, len(found.private)) == (3, 100, 99, TRAIN - 3)
+    assert images.private_units is not None
+    assert images.private_units[-3:].tolist() == [97, 97, 98]

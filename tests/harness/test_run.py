@@ -21,8 +21,7 @@ from dpbench.board.verify import checks
 from dpbench.data import duplicates
 from dpbench.errors import ComponentFailed, DataError, NotPlanned
 from dpbench.harness.fit import fit
-from dpbench.harness.prepare import prepare
-from dpbench.harness.run import run
+from dpbench.harness.session import open_session
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.board import find_board
@@ -33,6 +32,7 @@ from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import entry_spec
 from dpbench.sweep import sweep
 from tests.cli.test_cli import called
+from tests.helpers.sessions import session
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def ran(learner: type[Learner] = Centroids, options: str = "", **values: Any) ->
     installed = load().components
     brought = {**installed["learner"], learner.name: Registration(learner, "tiny-plugin", "tiny-wheel", "0.1")}
     values = {"learner": f"{learner.name}:{options}", "seeds": 2, **values}
-    return run(make_spec(values, "the test"), device="cpu", plugins=Registry({**installed, "learner": brought}))
+    return session(Registry({**installed, "learner": brought})).run(make_spec(values, "the test"))
 
 
 def test_a_run_repeats_bit_for_bit() -> None:
@@ -132,7 +132,7 @@ def test_no_two_runs_share_noise_that_could_be_subtracted() -> None:
     ]  # fmt: skip
     for change in changes:
         asked = {"learner": "sums", "epsilon": 0.1, "seeds": 2, **change}
-        run(make_spec(asked, "the test"), device="cpu", plugins=Registry(components))
+        session(Registry(components)).run(make_spec(asked, "the test"))
     noise = np.array([answer.numpy() for answer in Sums.kept])  # (36, 64)
     correlations = np.corrcoef(noise)[np.triu_indices(len(noise), 1)]
     assert len(noise) == 2 * 2 * len(changes)
@@ -350,7 +350,7 @@ def test_preparing_reads_no_private_row_and_fitting_does(monkeypatch: pytest.Mon
         raise DataError("A private row was read.")
 
     monkeypatch.setattr(PrivateRows, "chunks", read)
-    prepared = prepare(make_spec({"learner": "dp-sgd:steps=3", "seeds": 1}, "the test"), device="cpu")
+    prepared = session().prepare(make_spec({"learner": "dp-sgd:steps=3", "seeds": 1}, "the test"))
     assert 0.9 < prepared.privacy.epsilon <= 1
     with pytest.raises(DataError, match="A private row was read"):
         fit(prepared, 0)
@@ -361,13 +361,13 @@ def test_other_weights_of_an_extractor_have_noise_of_their_own(monkeypatch: pyte
     spec, found = make_spec({"learner": "dp-sgd:steps=3", "seeds": 1}, "the test"), []
     for weights in ("", "of Monday", "of Tuesday"):
         monkeypatch.setattr(Pixels, "weights", lambda self, weights=weights: weights)
-        found.append(prepare(spec, device="cpu").identity)
+        found.append(session().prepare(spec).identity)
     assert len(set(found)) == 3
 
 
 def test_an_unusable_device_is_refused() -> None:
     with pytest.raises(SpecError, match="Device 'abacus' cannot be used"):
-        run(make_spec({"learner": "dp-sgd"}, "the test"), device="abacus")
+        open_session("abacus")
 
 
 def test_splits_that_share_images_are_a_warning_and_on_a_board_a_refusal(
@@ -375,9 +375,7 @@ def test_splits_that_share_images_are_a_warning_and_on_a_board_a_refusal(
 ) -> None:
     monkeypatch.setattr(duplicates, "overlap_of", lambda of, _: Overlap(exact=9, near=9, among=len(of)))
     said = "Test in private: expected at most 1% of the 359 images of the smaller split to be exact copies, got 9."
-    assert (
-        said in run(make_spec({"learner": "class-means", "seeds": 1}, "the test"), device="cpu", sharing="any").remarks
-    )
+    assert said in session().run(make_spec({"learner": "class-means", "seeds": 1}, "the test"), sharing="any").remarks
     once = ("run", "--learner", "class-means", "--seeds", "1", "--out", str(tmp_path))
     assert called(*once, "--allow-overlap") == 0
     assert f"Warning: {said}" in capsys.readouterr().out.replace("\n", " ")

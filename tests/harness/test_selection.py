@@ -14,14 +14,14 @@ import pytest
 import torch
 from dpbench_plugins.datasets.sklearn import Digits
 from dpbench_plugins.learners.dp_sgd import DPSGD
+from torch import Tensor
 
 from dpbench import Budget, Curator, Predict, PublicData, Release, Split, Splits, Task
 from dpbench.board.verify.declarations import check_selection
 from dpbench.data.duplicates import compute_hashes
 from dpbench.errors import ComponentFailed, DataError, DpbenchError, SpecError
-from dpbench.harness import roles
-from dpbench.harness.prepare import prepare
-from dpbench.harness.run import run, tune
+from dpbench.harness import split_images
+from dpbench.harness.splits import load_features
 from dpbench.harness.tuning import private
 from dpbench.harness.tuning.transfer import settings_from
 from dpbench.privacy.core.accounting import accountant
@@ -36,6 +36,7 @@ from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import entry_spec
 from dpbench.support.files import canonical_digest
 from tests.cli.test_cli import Output, called, refusal
+from tests.helpers.sessions import session
 
 SPACE = {"learning_rate": (1e-5, 0.5), "clip": (0.5, 1.0)}
 SCORED = {
@@ -108,11 +109,11 @@ def spec(rule: str | None = None, **values: Any) -> Spec:
 
 
 def ran(rule: str | None = None, settings: Path | None = None, **values: Any) -> Result:
-    return run(spec(rule, **values), device="cpu", plugins=plugins(), settings=settings)
+    return session(plugins()).run(spec(rule, **values), settings=settings)
 
 
 def tuned(folder: Path, **values: Any) -> Path:
-    return tune(spec("public-validation", **values), device="cpu", plugins=plugins()).write(folder)
+    return session(plugins()).tune(spec("public-validation", **values)).write(folder)
 
 
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
@@ -134,7 +135,7 @@ def test_a_search_is_on_record_and_its_winner_is_what_is_scored(rule: str, tmp_p
 @pytest.mark.parametrize("rule", ["public-validation", "private-accounted"])
 def test_the_spec_of_a_result_run_again_chooses_the_same(rule: str) -> None:
     first = ran(rule)
-    again = run(Spec.model_validate_json(first.spec.model_dump_json()), device="cpu", plugins=plugins())
+    again = session(plugins()).run(Spec.model_validate_json(first.spec.model_dump_json()))
     assert (again.digest, again.search, again.seeds) == (first.digest, first.search, first.seeds)
 
 
@@ -147,13 +148,13 @@ def test_a_tuning_survives_json_with_infinity(tmp_path: Path) -> None:
         raise AssertionError(f"{constant} is not JSON")
 
     given = spec("public-validation", epsilon=math.inf, space={"learning_rate": (math.inf, 0.5)})
-    made = tune(given, device="cpu")
+    made = session().tune(given)
     file = made.write(tmp_path)
     json.loads(file.read_text(), parse_constant=refuse)
     found = Tuning.read(file)
     assert (found.spec.epsilon, found.digest, found.spec.digest) == (math.inf, made.digest, made.digest)
     assert found.write(tmp_path / "again").read_bytes() == file.read_bytes()
-    assert tune(found.spec, device="cpu").selection == made.selection
+    assert session().tune(found.spec).selection == made.selection
 
 
 def test_tuning_never_reads_the_test_split(tmp_path: Path) -> None:
@@ -164,12 +165,11 @@ def test_tuning_never_reads_the_test_split(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("telling")
 def test_settings_are_chosen_before_the_test_split_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def noted(*arguments: Any) -> roles.TestSplit:
-        EVENTS.append("test")
-        return honest(*arguments)
+    def noted(splits: Splits, name: Any, *arguments: Any) -> Tensor:
+        EVENTS.append(name)
+        return load_features(splits, name, *arguments)
 
-    honest = roles._test
-    monkeypatch.setattr(roles, "_test", noted)
+    monkeypatch.setattr(split_images, "load_features", noted)
     EVENTS.clear()
     ran("public-validation", learner="fitted:steps=3")
     assert EVENTS == ["fit"] * 4 * 5 + ["test"] + ["fit"] * 2  # four settings, five folds; two seeds
@@ -205,9 +205,9 @@ def test_the_best_of_a_random_number_of_runs_wins_and_a_run_that_fails_counts_as
     rates, runs, seeds = (1e-5, 1e-7, 0.5), 0, [4, 5, 8, 9]
     learner, space = "fitted:steps=3,init=uniform", {"learning_rate": rates}
     asked = spec("private-accounted", learner=learner, seeds=seeds, repeats=8, space=space)
-    identity = prepare(asked, device="cpu", plugins=plugins()).identity
+    identity = session(plugins()).prepare(asked).identity
     EVENTS.clear()
-    found = run(asked, device="cpu", plugins=plugins())
+    found = session(plugins()).run(asked)
     for seed, won in zip(seeds, found.seeds, strict=True):
         chance = selection_generator("research", seed, identity)
         tried = [rates[chance.randrange(3)] for _ in range(private_selection.draw(Repeats(8), chance))]
@@ -440,8 +440,8 @@ def test_settings_found_on_the_same_images_at_another_size_are_no_transfer(tmp_p
 
 def test_settings_found_by_labels_of_the_test_split_are_an_oracles(tmp_path: Path) -> None:
     file = _renamed(tuned(tmp_path), "copy")
-    opened = prepare(spec(), device="cpu", plugins=plugins())
-    content = json.loads(file.read_text()) | {"sketch": opened.roles.images("test").sketch}
+    opened = session(plugins()).prepare(spec())
+    content = json.loads(file.read_text()) | {"sketch": opened.images.hashes("test").sketch}
     file.write_text(json.dumps(content))
     assert ran(settings=file, learner="dp-sgd", seeds=1).selection == "oracle"
 

@@ -32,13 +32,9 @@ from dpbench import (
     Release,
     SpecError,
     Task,
-    registry,
 )
 from dpbench.errors import PrivacyError
-from dpbench.harness.rerun import search_again
 from dpbench.harness.roles import Roles
-from dpbench.harness.run import run
-from dpbench.harness.shared import SharedWork
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning import trials
 from dpbench.harness.tuning.folds import folds_of
@@ -50,6 +46,7 @@ from dpbench.records.result import Result
 from dpbench.records.search import ResolvedSearch, Search, Selection
 from dpbench.records.spec import make_spec
 from dpbench.registry.components import resolve_search
+from tests.helpers.sessions import session
 from tests.helpers.worlds import curator_over, private_rows
 
 CLASSES = 3
@@ -151,7 +148,7 @@ def world() -> Roles:
     Watched.reads.clear()
     private = Watched(PRIVATE.x, PRIVATE.y, PRIVATE.index)
     task = Task((8,), CLASSES, len(private), torch.device("cpu"))
-    return Roles(task, private, PublicData(PUBLIC.x, PUBLIC.y), never, {}, {}, lambda _: never(), never, never)
+    return Roles(task, private, PublicData(PUBLIC.x, PUBLIC.y))
 
 
 def chosen(learner: Learner, space: dict[str, Any], rule: str = "public-validation", **values: Any) -> Selection:
@@ -180,8 +177,8 @@ def test_a_search_is_made_again_from_a_written_result_to_the_same_scores(tmp_pat
     space = {"steps": [20, 60], "k": [10, 20]}  # a file of JSON sorts them
     search = {"rule": "public-validation", "space": space}
     spec = make_spec({"learner": "whitened", "dataset": "digits", "seeds": 1, "search": search}, "the test")
-    written = Result.read(run(spec, device="cpu", sharing="board").write(tmp_path))
-    assert search_again(written, registry.load(), "cpu", SharedWork()) == written.search
+    written = Result.read(session().run(spec, sharing="board").write(tmp_path))
+    assert session().search_again(written) == written.search
 
 
 def test_another_seed_draws_other_settings_even_of_a_huge_space() -> None:

@@ -18,8 +18,6 @@ from dpbench.board.verify.declarations import check_task
 from dpbench.cli.tune import use_settings
 from dpbench.errors import SpecError
 from dpbench.harness.fit import fit_seed
-from dpbench.harness.prepare import prepare
-from dpbench.harness.run import run
 from dpbench.models.model import Model
 from dpbench.records.board import find_board
 from dpbench.records.result import Result
@@ -30,6 +28,7 @@ from dpbench.registry.components import resolve
 from dpbench.sweep.grid import read_grid
 from tests.cli.test_bad_data import QUICK, photos
 from tests.cli.test_cli import Output, called
+from tests.helpers.sessions import session
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def with_wards() -> Registry:
 
 def ran(learner: str, **values: Any) -> Result:
     spec = make_spec({"learner": learner, "dataset": "wards", "seeds": 1, **values}, "a test")
-    return run(spec, device="cpu", plugins=with_wards())
+    return session(with_wards()).run(spec)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def ran(learner: str, **values: Any) -> Result:
 )
 def test_a_model_says_whose_epsilon_it_has_and_what_it_is_for_a_patient(unit: str, whose: str, private: str) -> None:
     spec = make_spec({"learner": "class-means:k=5", "dataset": "wards", "seeds": 1, "unit": unit}, "a test")
-    prepared = prepare(spec, device="cpu", plugins=with_wards())
+    prepared = session(with_wards()).prepare(spec)
     card = Model.of(prepared, fit_seed(prepared, 0)).card
     said = dict(card.lines())
     assert whose in said["guarantee"] and said["private data"].startswith(private)

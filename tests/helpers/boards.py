@@ -35,6 +35,7 @@ from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import not_covered
 from dpbench.registry.boards import entry_spec, spell_out_board
 from dpbench.registry.components import write_component
+from tests.helpers.sessions import session
 
 PRIVATE, PUBLIC, TEST = 45_000, 5_000, 1_000
 STEPS = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500)
@@ -213,10 +214,9 @@ def world(root: Path) -> Path:
 
 def enter(root: Path, learner: str) -> None:
     """Run a learner for the board `tiny` of a leaderboard, and file its result there."""
-    from dpbench.harness.run import run
 
     spec = entry_spec(Board.read(root / "boards" / "tiny.toml"), {"learner": learner}, _plugins(), "the test")
-    result = run(spec, device="cpu", plugins=_plugins())
+    result = session(_plugins()).run(spec)
     clean = {**result.provenance, "commit": "0" * 40, "dirty": False}
     result.model_copy(update={"provenance": clean}).seal_result().write(root / "results" / "tiny")
 
@@ -233,7 +233,7 @@ def proven(root: Path, learners: Iterable[str]) -> Path:
     """Make the same leaderboard, where the entries of `learners` are reproduced and audited."""
     world(root)
     for file in (file_of(root, learner) for learner in learners):
-        keep(rerun(Result.read(file), None, _plugins(), "cpu"), locate_result(file, root), root)
+        keep(rerun(Result.read(file), None, session(_plugins())), locate_result(file, root), root)
         with pytest.raises(SystemExit) as ended:
             main(["audit", f"tiny/{file.stem}", "--root", str(root), "--canaries", "1000", "--device", "cpu"])
         assert ended.value.code in (0, None)

@@ -26,7 +26,6 @@ from dpbench.board.verify.counts import NEEDED
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import describe, rerun, seen
 from dpbench.errors import NotReproducible
-from dpbench.harness.run import run
 from dpbench.privacy.core import randomness
 from dpbench.privacy.core.accounting import accountant, crosscheck
 from dpbench.records.board import Board
@@ -36,6 +35,7 @@ from dpbench.records.result import Result, SeedResult, summarise
 from dpbench.registry import Registry
 from dpbench.registry.boards import entry_spec
 from tests.helpers import boards
+from tests.helpers.sessions import session
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "submission.py"
 Finder = Literal["verify", "workflow", "rerun", "nobody"]
@@ -73,7 +73,7 @@ class Scene:
     def ran(self, asked: Mapping[str, Any], **changed: Any) -> Content:
         """Return the result of an honest run for the board, of a clean commit, with some keys of its spec changed."""
         spec = entry_spec(Board.read(self.root / "boards" / "tiny.toml"), asked, self.plugins, "the test")
-        made = run(spec.model_copy(update=changed), device="cpu", plugins=self.plugins)
+        made = session(self.plugins).run(spec.model_copy(update=changed))
         content: Content = json.loads(made.model_dump_json())
         return boards.edited(boards.edited(content, "provenance.commit", "0" * 40), "provenance.dirty", False)
 
@@ -116,7 +116,7 @@ def find(scene: Scene) -> tuple[Finder, str]:
         return "workflow", said
     if scene.file is not None:
         try:
-            record = rerun(Result.read(scene.file), None, scene.plugins, "cpu")
+            record = rerun(Result.read(scene.file), None, session(scene.plugins))
         except NotReproducible as error:
             return "nobody", str(error)
         if not record.agrees:

@@ -13,8 +13,9 @@ from unittest.mock import patch
 
 from dpbench.audit.audit_fit import audit_of
 from dpbench.audit.sensitivity import Replays
-from dpbench.harness.prepare import PreparedRun, prepare
+from dpbench.harness.prepare import PreparedRun
 from dpbench.records.spec import make_spec
+from tests.helpers.sessions import session
 
 LEARNERS = (
     "dp-sgd:steps=12", "dp-sgd:steps=12,sample_rate=0.3", "pillar:steps=8,k=20", "gep:steps=6,k=20", "adadps:steps=6",
@@ -31,7 +32,8 @@ def _nothing(*_: object) -> None:
 @cache
 def prepared(learner: str) -> PreparedRun:
     """Return the run of one learner."""
-    return prepare(make_spec({"learner": learner, "dataset": "digits", "public_labels": True, "seeds": 1}, "a test"))
+    values = {"learner": learner, "dataset": "digits", "public_labels": True, "seeds": 1}
+    return session().prepare(make_spec(values, "a test"))
 
 
 def count_doubted(audits: int, first: int = 0) -> Counter[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dpbench.api import Dataset, Extractor, Learner
-from dpbench.harness.run import run
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import KINDS, Kind, Registration, Registry, load
+from tests.helpers.sessions import session
 
 
 def extend_registry(*brought: type[Dataset] | type[Extractor] | type[Learner]) -> Registry:
@@ -23,4 +23,4 @@ def extend_registry(*brought: type[Dataset] | type[Extractor] | type[Learner]) -
 def run_learner(learner: type[Learner], **values: Any) -> Result:
     """Run a learner on the digits once, at ε 4 unless another is given."""
     wanted = {"learner": learner.name, "dataset": "digits", "epsilon": 4.0, "seeds": 1, **values}
-    return run(make_spec(wanted, "the test"), device="cpu", plugins=extend_registry(learner))
+    return session(extend_registry(learner)).run(make_spec(wanted, "the test"))

@@ -26,7 +26,7 @@ from torch import Tensor
 from dpbench import Chunk, RankOne, Splits
 from dpbench.analysis.formats import percent
 from dpbench.harness.fitting import fit_once, predict_isolated
-from dpbench.harness.prepare import PreparedRun, prepare
+from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.scoring import score
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.randomness import Randomness
@@ -37,6 +37,7 @@ from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
 from dpbench.testing.curators import Proxy
 from tests.helpers.readme import DOCS
+from tests.helpers.sessions import session
 
 PAGE = DOCS / "explanation" / "price-of-the-unit.md"
 SEEDS = range(5)
@@ -204,7 +205,7 @@ def measured(dataset: str, extractor: str, unit: str, learner: str) -> dict[str,
     components = {kind: dict(items) for kind, items in load().components.items()}
     components["dataset"][MadeUpUnits.name] = Registration(MadeUpUnits, "tests", "tests", "1")
     values = {"learner": learner, "dataset": dataset, "extractor": extractor, "unit": unit, "epsilon": 1.0}
-    prepared = prepare(make_spec(values, "the study"), device="cpu", plugins=Registry(components))
+    prepared = session(Registry(components)).prepare(make_spec(values, "the study"))
     private, found = private_of(prepared), dict[str, Sequence[str]]()
     for name, rule in RULES.items():
         scores = [fitted(prepared, private, rule, seed) for seed in SEEDS]

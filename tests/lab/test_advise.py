@@ -16,7 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from dpbench import Records
-from dpbench.harness.roles import cut
+from dpbench.harness.cutting import cut_rows
 from dpbench.records.protocol import SplitRule
 from dpbench_lab.advise.advice import REHEARSED
 from dpbench_lab.advise.folder import list_training
@@ -71,7 +71,7 @@ def test_no_private_image_is_opened(
     photos = shutil.copytree(photos, tmp_path / "photos", symlinks=True)  # other tests read what is spoilt here
     opened.clear()  # by the copying
     files, *_ = list_training(photos)
-    public, private = (part.tolist() for part in cut(np.arange(len(files)), RULE, None))
+    public, private = (part.tolist() for part in cut_rows(np.arange(len(files)), RULE, None))
     before = advised(photos, capsys, "--epsilon", "1")
     read = [one for one in opened if one.startswith(str(photos))]
     assert set(read) == {str(files[row]) for row in public}

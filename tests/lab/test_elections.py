@@ -47,6 +47,7 @@ from dpbench.testing import LearnerLaws
 from dpbench_lab.explain.lifting import Protection, lifted
 from dpbench_lab.museum.exhibits.elections import Committee, Prototypes, Stumps
 from dpbench_lab.museum.strangers import extend_registry, prepare_learner, run_learner
+from tests.helpers.sessions import session
 from tests.helpers.worlds import curator_over, private_rows
 
 DELTA = 1e-5
@@ -90,7 +91,7 @@ def test_a_run_of_one_choice_states_pure_epsilon_and_is_derived_again(tmp_path: 
 
 def test_an_audit_of_choices_stands_on_a_leaderboard_beside_its_result() -> None:
     result = run_learner(Prototypes)
-    found = audit(result, canaries=1_000, plugins=extend_registry(Prototypes), device="cpu")
+    found = audit(result, session(extend_registry(Prototypes)), canaries=1_000)
     assert found.repeats is True
     assert [*audits._wrong(found, result)] == []
     missing = found.model_copy(update={"noise": None})

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from dpbench import Blocks, Chunk, Curator, RankOne, Release, registry
 from dpbench.errors import SpecError
-from dpbench.harness.run import run
 from dpbench.records.spec import make_spec
 from dpbench_lab.explain.chart import figure, stairs
 from dpbench_lab.explain.command import _show
@@ -25,6 +24,7 @@ from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Sig
 from dpbench_lab.explain.ladder import _dimensions, explain
 from dpbench_lab.explain.lifting import Protection, Step, lifted, observed, signals
 from tests.cli.test_cli import Output, called, refusal
+from tests.helpers.sessions import session
 from tests.helpers.worlds import curator_over, private_rows
 
 
@@ -32,7 +32,7 @@ from tests.helpers.worlds import curator_over, private_rows
 def explained() -> Explanation:
     names = ("pillar:steps=10", "class-means")
     specs = [make_spec({"learner": name, "epsilon": 0.5, "seeds": 2}, "the test") for name in names]
-    return explain(specs, device="cpu", plugins=registry.load())
+    return explain(specs, session(registry.load()))
 
 
 def lifts(one: LearnerExplanation) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def test_private_run_lifts_and_rest_add_up_to_the_ceiling(explained: Explanation
 
 
 def test_the_private_rung_is_the_run_itself(explained: Explanation) -> None:
-    result = run(explained.specs[0], device="cpu")
+    result = session().run(explained.specs[0])
     assert explained.learners[0].private == result.metrics["accuracy"]
     assert explained.learners[0].digest == result.digest
 
@@ -57,17 +57,17 @@ def test_without_noise_a_run_is_the_one_at_infinite_epsilon(explained: Explanati
     """PILLAR's steps and learning rate do not follow the budget where they are given: the plan is the same."""
     options = explained.learners[0].learner.options
     free = {"learner": {"name": "pillar", "options": options}, "epsilon": "inf", "seeds": 2}
-    result = run(make_spec(free, "the test"), device="cpu")
+    result = session().run(make_spec(free, "the test"))
     lift = lifts(explained.learners[0])["noise"]
     assert lift.score.mean == pytest.approx(result.metrics["accuracy"].mean, abs=0.003)
 
 
 def test_scores_are_in_the_metric_that_learners_aim_for(capsys: Output) -> None:
     asked = {"learner": "pillar:steps=10", "epsilon": 0.5, "seeds": 1, "imbalance": 10, "metric": "balanced_accuracy"}
-    found = explain([make_spec(asked, "the test")], device="cpu", plugins=registry.load())
+    found = explain([make_spec(asked, "the test")], session(registry.load()))
     (one,) = found.learners
-    result = run(make_spec(asked, "the test"), device="cpu")
-    free = run(make_spec({**asked, "learner": "non-private", "epsilon": "inf"}, "the test"), device="cpu")
+    result = session().run(make_spec(asked, "the test"))
+    free = session().run(make_spec({**asked, "learner": "non-private", "epsilon": "inf"}, "the test"))
     assert one.private.mean == pytest.approx(result.metrics["balanced_accuracy"].mean)
     assert one.private.mean != pytest.approx(result.metrics["accuracy"].mean)
     assert found.score.mean == pytest.approx(free.metrics["balanced_accuracy"].mean)
@@ -81,7 +81,7 @@ def test_scores_are_in_the_metric_that_learners_aim_for(capsys: Output) -> None:
 def test_a_metric_of_two_classes_is_refused_where_there_are_more() -> None:
     spec = make_spec({"learner": "pillar", "metric": "auroc", "seeds": 1}, "the test")
     with pytest.raises(SpecError, match="Expected two classes with metric auroc, and 'digits' has 10"):
-        explain([spec], device="cpu", plugins=registry.load())
+        explain([spec], session(registry.load()))
 
 
 def test_files_from_before_scores_had_a_metric_are_read(explained: Explanation) -> None:
@@ -101,10 +101,10 @@ def test_what_a_learner_does_not_have_does_not_apply(explained: Explanation) -> 
 def test_every_seed_of_data_that_are_drawn_is_explained_on_its_own() -> None:
     asked = {"learner": "class-means:k=2", "dataset": "theory-lowrank:n=200,m=30,d=8,k=2,test=200", "epsilon": 1}
     spec = make_spec({**asked, "seeds": 2}, "the test")
-    found = explain([spec], device="cpu", plugins=registry.load())
+    found = explain([spec], session(registry.load()))
     (one,) = found.learners
     free, ceiling = (
-        run(make_spec({**asked, "seeds": 2, "epsilon": "inf", **other}, "the test"), device="cpu").metrics["accuracy"]
+        session().run(make_spec({**asked, "seeds": 2, "epsilon": "inf", **other}, "the test")).metrics["accuracy"]
         for other in ({}, {"learner": "non-private"})
     )
     assert found.score == ceiling
@@ -122,12 +122,12 @@ def test_tuning_is_a_rung_of_its_own_where_it_is_asked_for() -> None:
     asked = {"learner": "dp-sgd:steps=5", "epsilon": 1, "seeds": 1}
     search = {"rule": "public-validation", "space": {"learning_rate": [0.01, 1.0]}}
     specs = [make_spec(asked, "the test")], [make_spec({**asked, "search": search}, "the test")]
-    found = explain(specs[0], device="cpu", plugins=registry.load(), tuned=specs[1])
+    found = explain(specs[0], session(registry.load()), specs[1])
     (one,) = found.learners
     lift = lifts(one)["tuning"]
     assert lift.points is not None and "learning_rate" in lift.why
-    assert one.digest == run(specs[0][0], device="cpu").digest
-    assert one.private.mean + lift.points.mean == pytest.approx(run(specs[1][0], device="cpu").metrics["accuracy"].mean)
+    assert one.digest == session().run(specs[0][0]).digest
+    assert one.private.mean + lift.points.mean == pytest.approx(session().run(specs[1][0]).metrics["accuracy"].mean)
     steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
     assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(found.score.mean)
 
@@ -137,13 +137,13 @@ def test_a_run_that_pays_no_price_is_refused(learner: str) -> None:
     epsilon = 1.0 if learner == "public-only" else "inf"
     spec = make_spec({"learner": learner, "epsilon": epsilon, "public_labels": True, "seeds": 1}, "the test")
     with pytest.raises(SpecError, match=f"a private learner with one fit per seed, got '{learner}'"):
-        explain([spec], device="cpu", plugins=registry.load())
+        explain([spec], session(registry.load()))
 
 
 def test_the_ceiling_is_refused_before_its_epsilon_is() -> None:
     spec = make_spec({"learner": "non-private", "seeds": 1}, "the test")
     with pytest.raises(SpecError, match="it is the baseline that others are compared with"):
-        explain([spec], device="cpu", plugins=registry.load())
+        explain([spec], session(registry.load()))
 
 
 def _curator(kept: Protection, sigma: float = 3.0, seed: int = 0) -> Curator:

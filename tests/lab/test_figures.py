@@ -18,7 +18,6 @@ from dpbench.analysis.draw import COLOURS, draw, write_figure
 from dpbench.analysis.figure_data import FigureData, Series
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
-from dpbench.harness.run import run
 from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec, make_spec
@@ -29,6 +28,7 @@ from dpbench_lab.figures.collect import collect
 from dpbench_lab.reproduce.catalogue import studies
 from dpbench_lab.reproduce.page import figure_of
 from tests.helpers import readme
+from tests.helpers.sessions import session
 
 SWEEP = """
 name = "tiny"
@@ -56,7 +56,7 @@ def plugins() -> Registry:
 
 @pytest.fixture(scope="module")
 def example(plugins: Registry) -> Result:
-    return run(make_spec({"learner": "jl:k=5,steps=2", "seeds": 2}, "the test"), device="cpu", plugins=plugins)
+    return session(plugins).run(make_spec({"learner": "jl:k=5,steps=2", "seeds": 2}, "the test"))
 
 
 @pytest.fixture

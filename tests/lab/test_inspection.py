@@ -26,6 +26,7 @@ from dpbench_lab.inspect.panels import write_plot
 from dpbench_lab.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
 from dpbench_lab.inspect.separability import pairs, separability, xi
 from tests.helpers import gallery
+from tests.helpers.sessions import session
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 
@@ -313,7 +314,7 @@ def inspected(k: Sequence[str] = (), *, read_private: bool = False, pairs: int =
     if "public_dataset" in values:
         del values["public_fraction"]
     wanted = make_request(spec_of(values), k, read_private=read_private, pairs=pairs, svm_c=10)
-    return inspect(wanted, device="cpu", plugins=registry())
+    return inspect(wanted, session(registry()))
 
 
 def numbers(found: Inspection) -> dict[str, Any]:

@@ -9,12 +9,12 @@ GLUE = "harness/test_around_the_core.py::test_"
 MUTANTS = (
     Mutant(
         "a fit that is not concluded", "a learner swallows a refusal, and its fit ends well", "fitting.py",
-        edit("        guard.conclude()\n", ""),
+        edit("    for guard in guards:\n        guard.conclude()\n", ""),
         (GLUE + "a_fit_that_swallows_a_refusal_is_refused",), "harness",
     ),
     Mutant(
         "a learner that reads the data itself", "what it reads has no noise", "fit.py",
-        edit(", prepared.roles.files.refused():", ":"),
+        edit(", prepared.images.files.refused():", ":"),
         ("harness/test_private_files.py::test_what_a_dataset_reads_as_it_loads_no_fit_may_read",), "harness",
     ),
     Mutant(
@@ -50,13 +50,13 @@ MUTANTS = (
     ),
     Mutant(
         "drawn data of another size", "sigma and epsilon are those of other data", "prepare.py",
-        edit("if (roles.task, roles.left_out) != (prepared.roles.task, prepared.roles.left_out):", "if False:"),
+        edit("if (loaded.roles.task, loaded.images.left_out) !=", "if False and () =="),
         (GLUE + "data_drawn_for_another_seed_have_the_size_that_sigma_is_of",), "harness",
     ),
     Mutant(
         "a search that goes on", "a run of a search is refused, and another one uses what it learned",
         "tuning/private.py",
-        edit("            curator.guard.conclude()  #", "            #"),
+        edit("            if error.final:", "            if False:"),
         (GLUE + "a_private_search_ends_at_a_refusal",), "harness",
     ),
 )  # fmt: skip

@@ -15,12 +15,11 @@ from dpbench.api import Task
 from dpbench.cli import main
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
-from dpbench.harness.run import run
-from dpbench.harness.shared import SharedWork
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.support.threads import LARGE, computing
 from tests.cli.test_cli import called
+from tests.helpers.sessions import session
 
 LEARNERS = ("class-means", "dp-raft", "dp-sgd", "gep", "jl", "pillar", "thrift", "whitened")
 
@@ -36,14 +35,14 @@ def three() -> Iterator[None]:
 
 def fitted(learner: str, threads: int | None) -> Result:
     spec = make_spec({"learner": learner, "dataset": "digits", "seeds": 1}, "a test")
-    return run(spec, device="cpu", shared=SharedWork(threads))
+    return session(threads=threads).run(spec)
 
 
 @pytest.mark.parametrize(("size", "expected"), [(LARGE // 50 - 1, 1), (LARGE // 50, 3)])
 def test_a_small_head_has_one_thread_and_a_large_one_all(size: int, expected: int) -> None:
     task = Task((5, 10), 3, size, torch.device("cpu"))
-    assert SharedWork().threads_for(task) == expected
-    assert SharedWork(2).threads_for(task) == 2
+    assert session().memo.threads_for(task) == expected
+    assert session(threads=2).memo.threads_for(task) == 2
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(None, 1), (2, 2)])
@@ -94,7 +93,7 @@ def test_a_spec_file_may_give_the_threads_and_several_runs_share_them(tmp_path: 
 
 def test_no_threads_are_refused() -> None:
     with pytest.raises(SpecError, match="threads=0 to be at least 1"):
-        SharedWork(0)
+        session(threads=0)
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "passive"), ("active", "active")])

@@ -13,7 +13,6 @@ import torch
 
 from dpbench import registry
 from dpbench.errors import OutputError, SpecError
-from dpbench.harness.run import run
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registry
@@ -24,7 +23,8 @@ from dpbench.sweep.display import Count
 from dpbench.sweep.executor import Executor, Outcome
 from dpbench.sweep.local import LocalPool
 from dpbench.sweep.start import executor
-from dpbench.sweep.worker import Memory
+from dpbench.sweep.worker import Worker
+from tests.helpers.sessions import session
 
 FIXED = {"dataset": "digits", "seeds": 1}
 
@@ -148,10 +148,9 @@ def test_an_answer_of_another_version_is_the_error_of_its_cell(plugins: Registry
 def test_a_remembering_worker_gives_what_a_run_gives(plugins: Registry, more: dict[str, Any]) -> None:
     learner = "jl:k=5" if "search" in more else "jl:k=5,steps=3"
     (cell,) = grid_of(plugins, fixed={**FIXED, **more}, grid={"learner": [learner]}).cells
-    alone, memory = run(cell.spec, device="cpu", plugins=plugins), Memory(plugins)
-    threads = torch.get_num_threads()
+    alone, worker = session(plugins).run(cell.spec), Worker("cpu", torch.get_num_threads(), plugins)
     for _ in range(2):
-        outcome = Outcome.of(cell, memory.work(cell.spec.model_dump_json(), "cpu", threads))
+        outcome = Outcome.of(cell, worker.work(cell.spec.model_dump_json()))
         result = outcome.result
         assert result is not None, outcome.error
         assert result.file_name == cell.file_name
@@ -161,10 +160,10 @@ def test_a_remembering_worker_gives_what_a_run_gives(plugins: Registry, more: di
 
 
 def test_a_remembering_worker_refuses_what_a_run_refuses(plugins: Registry) -> None:
-    memory = Memory(plugins)
+    worker = Worker("cpu", 1, plugins)
     for delta, refused in ((1e-5, False), (0.01, True)):
         spec = make_spec({"learner": "jl:k=5,steps=1", "seeds": 1, "delta": delta}, "the test")
-        content = json.loads(memory.work(spec.model_dump_json(), "cpu", 1))
+        content = json.loads(worker.work(spec.model_dump_json()))
         assert ("Expected delta=0.01 in (0, 1/n)" in content.get("error", "")) == refused
 
 
@@ -179,7 +178,7 @@ class Idle(Executor):
 
 
 def finished(plugins: Registry, folder: Folder, cells: tuple[Cell, ...]) -> Result:
-    result = run(cells[0].spec, device="cpu", plugins=plugins)
+    result = session(plugins).run(cells[0].spec)
     folder.keep(cells[0], result)
     return result
 

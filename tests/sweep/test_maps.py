@@ -16,11 +16,11 @@ from torch import Tensor
 
 import dpbench
 from dpbench import Predict, ProbeLearner, PublicData, Task, registry
-from dpbench.harness import run
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
-from dpbench.sweep.worker import Memory
+from dpbench.sweep.worker import Worker
+from tests.helpers.sessions import session
 
 
 def spec(**options: float | str) -> Spec:
@@ -28,8 +28,8 @@ def spec(**options: float | str) -> Spec:
     return make_spec({"dataset": "digits", "learner": learner, "seeds": 2}, "the test")
 
 
-def worked(memory: Memory, one: Spec) -> Result:
-    return Result.model_validate(json.loads(memory.work(one.model_dump_json(), "cpu", 1))["result"])
+def worked(worker: Worker, one: Spec) -> Result:
+    return Result.model_validate(json.loads(worker.work(one.model_dump_json()))["result"])
 
 
 CELLS = [spec(), spec(learning_rate=1.0), spec(clip=0.1, steps=30), spec(k=7), spec(sample_rate=0.1, init="uniform")]
@@ -37,9 +37,9 @@ CELLS = [spec(), spec(learning_rate=1.0), spec(clip=0.1, steps=30), spec(k=7), s
 
 def test_cells_that_share_a_map_get_the_numbers_of_runs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPBENCH_PLUGINS", "sklearn,pixels,pillar")
-    memory, plugins = Memory(), registry.load()
+    worker, plugins = Worker("cpu", 1), registry.load()
     for one in CELLS:
-        found, alone = worked(memory, one), run.run(one, device="cpu", plugins=plugins)
+        found, alone = worked(worker, one), session(plugins).run(one)
         assert found.seeds == alone.seeds
         assert found.metrics == alone.metrics
 
@@ -55,9 +55,9 @@ def test_a_map_is_made_once_for_all_cells_that_share_it(monkeypatch: pytest.Monk
         return features(self, *asked)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Pillar, "features", counted)
-    memory = Memory()
+    worker = Worker("cpu", 1)
     for one in CELLS:
-        worked(memory, one)
+        worked(worker, one)
     assert made == {5: 2, 7: 2}  # once a seed
 
 

@@ -10,16 +10,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.harness.prepare import PreparedRun, code
-from dpbench.harness.rerun import search_again
+from dpbench.harness.loaded import code
+from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.run import task_facts
-from dpbench.harness.shared import SharedWork
+from dpbench.harness.session import Session
 from dpbench.records.provenance import HARNESS, source_of
 from dpbench.records.rerun import ClaimCheck
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.tolerance import close
-from dpbench.registry import Registry
 from dpbench.registry.components import build, selection
 from dpbench.registry.same_code import SAME, Sameness, compare_code
 
@@ -40,9 +39,7 @@ class Repetition:
 
     result: Result
     prepared: PreparedRun
-    plugins: Registry
-    device: str
-    shared: SharedWork
+    session: Session
 
 
 def check_claims(found: Repetition) -> tuple[ClaimCheck, ...]:
@@ -66,7 +63,7 @@ def _by_other_code(claim: ClaimCheck) -> ClaimCheck:
 
 
 def _task(found: Repetition) -> Iterator[ClaimCheck]:
-    stated, here = found.result.task, task_facts(found.prepared, found.prepared.roles.compared())
+    stated, here = found.result.task, task_facts(found.prepared, found.prepared.images.compare())
     for name in FACTS:
         if getattr(stated, name) is not None:
             yield _compare(f"task.{name}", getattr(stated, name), getattr(here, name))
@@ -109,14 +106,14 @@ def _code(found: Repetition) -> Iterator[ClaimCheck]:
 def _alike(found: Repetition) -> dict[str, Sameness]:
     from dpbench.harness.fingerprints.taking import taken_as_asked
 
-    return compare_code(found.result, found.plugins, taken_as_asked(found.plugins), same_data=True)
+    return compare_code(found.result, found.session.plugins, taken_as_asked(found.session.plugins), same_data=True)
 
 
 def provenance_here(prepared: PreparedRun) -> dict[str, Any]:
     """Return machine, versions, commit and code of a re-run, and where the code of strangers comes from."""
     brought = {item.distribution for item in prepared.parts.brought.values()} - {HARNESS}
     sources = {name: found for name in sorted(brought) if (found := source_of(name))}
-    return {**prepared.provenance, "code": code(prepared.parts), **({"sources": sources} if sources else {})}
+    return {**prepared.loaded.provenance, "code": code(prepared.parts), **({"sources": sources} if sources else {})}
 
 
 def _commit(found: Repetition, role: str, provenance: Mapping[str, Any]) -> str | None:
@@ -135,9 +132,9 @@ def _settings(found: Repetition) -> ClaimCheck:
     if rule == "private-accounted":
         return ClaimCheck(claim=claim, verdict="same", said="the search is a part of every fit, and was run again")
     if search is not None and rule == "public-validation" and result.search is not None:
-        return _searched(result.search, search_again(result, found.plugins, found.device, found.shared))
+        return _searched(result.search, found.session.search_again(result))
     if result.search is None:
-        own = selection(build(found.plugins, "learner", result.spec.learner))
+        own = selection(build(found.session.plugins, "learner", result.spec.learner))
         return _compare(claim, rule, own) if own == "default" or rule == "default" else _word(claim, "set by hand")
     source = result.search.source
     said = f"settings of {source.digest[:16]} on {source.dataset}" if source else f"{rule} was not repeated"

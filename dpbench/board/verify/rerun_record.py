@@ -13,18 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpbench.board.folder import ResultFile, content_of, find_content, validate_content
 from dpbench.board.verify.expectations import Wrong
 from dpbench.board.verify.verdict import agreement_of, compared_scores, judge, reproduces, tolerance_of
 from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
-from dpbench.harness.rerun import prepare_rerun
 from dpbench.records.checksums import record_seal
 from dpbench.records.provenance import current_day
 from dpbench.records.rerun import ClaimCheck, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
-from dpbench.registry import Registry
 from dpbench.support.files import canonical_digest
+
+if TYPE_CHECKING:
+    from dpbench.harness.session import Session
 
 
 def record_of(stored: ResultFile, root: Path) -> Path:
@@ -69,9 +71,7 @@ def _wrong(record: Rerun, result: Result) -> Wrong:
         yield "outcome", f"{describe(record)}: dispute the result, or run it again"
 
 
-def rerun(
-    result: Result, seeds: Sequence[int] | None, plugins: Registry, device: str = "auto", by: str | None = None
-) -> Rerun:
+def rerun(result: Result, seeds: Sequence[int] | None, session: Session, by: str | None = None) -> Rerun:
     """Run seeds again and compare: all of them (None), with what the result says of itself; or some, for a quick look.
 
     The last seed comes first. What a learner kept from earlier fits of its process then shows as a difference.
@@ -83,14 +83,12 @@ def rerun(
     """
     from dpbench.board.verify.claims import Repetition, check_claims, provenance_here
     from dpbench.harness.fit import fit
-    from dpbench.harness.shared import SharedWork
 
-    stated, shared = _stated(result, seeds), SharedWork()
-    prepared = prepare_rerun(result, None, plugins, device, shared)
+    stated, prepared = _stated(result, seeds), session.rerun(result)
     try:
         found = [_compared(result, one, fit(prepared, one.seed)) for one in reversed(stated)]
         whole = seeds is None
-        claims = check_claims(Repetition(result, prepared, plugins, device, shared)) if whole else ()
+        claims = check_claims(Repetition(result, prepared, session)) if whole else ()
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
     except ImportError as error:

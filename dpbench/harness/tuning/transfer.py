@@ -10,12 +10,13 @@ from typing import Any
 from dpbench.api import Learner
 from dpbench.data.duplicates import Hashes
 from dpbench.errors import DataError, SpecError
-from dpbench.harness.roles import SplitName
+from dpbench.harness.split_images import SplitName
 from dpbench.records.overlap import COPIES, LOOKALIKES
 from dpbench.records.result import Result, Tuning
 from dpbench.records.search import Selection, SelectionRule, SettingsSource, least_clean
 from dpbench.records.spec import Spec
 from dpbench.registry import fields_from
+from dpbench.registry.components import ResolvedSpec
 from dpbench.support.plugin_calls import call_plugin
 
 Earlier = Result | Tuning
@@ -46,6 +47,24 @@ def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
     options = fields_from(type(learner), _options(earlier), f"learner {learner.name!r} in {file}")
     who = f"Building learner {learner.name!r} from {file}"
     return call_plugin(who, lambda: dataclasses.replace(learner, **options)), earlier  # type: ignore[type-var]
+
+
+def apply_settings(settings: Path, resolved: ResolvedSpec) -> tuple[ResolvedSpec, Earlier]:
+    """Return the spec with the learner's settings from a file, and what the file holds.
+
+    Raises:
+        SpecError: the spec asks for a search as well, or names a setting and gives it another value than the file.
+        DpbenchError: as `settings_from` does.
+    """
+    if resolved.search is not None:
+        raise SpecError("Settings can come from a file or from a search, but not both. Drop --settings or --selection.")
+    asked = resolved.parts.learner
+    learner, earlier = settings_from(settings, asked)
+    for name in resolved.named.keys() - {""}:
+        here, there = getattr(asked, name), getattr(learner, name)
+        if here != there:
+            raise SpecError(f"Expected {name}={there}, as in {settings}, or no {name} at all, got {name}={here}.")
+    return resolved.with_learner(learner), earlier
 
 
 def selection_record(

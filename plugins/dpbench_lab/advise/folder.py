@@ -20,8 +20,8 @@ from dpbench.data.decoding import decode_image
 from dpbench.data.ignored import report_ignored
 from dpbench.data.keys import identify_images
 from dpbench.errors import DataError, DataMissing, SpecError
+from dpbench.harness.cutting import cut_rows
 from dpbench.harness.raw_pixels import refuse_raw_pixels
-from dpbench.harness.roles import cut
 from dpbench.records.protocol import SplitRule
 from dpbench.support.files import IMAGES
 
@@ -69,12 +69,12 @@ def open_public(
         SpecError: nothing is public, or nothing private; or images are too large for raw pixels.
     """
     files, labels, classes = list_training(folder)
-    public, private = cut(np.arange(len(files)), rule, None)
+    public, private = cut_rows(np.arange(len(files)), rule, None)
     if not len(public):
         raise SpecError("Expected public images, got none: advice is made from them. Raise --public-fraction.")
     places = [files[row] for row in public.tolist()]
     records = Records([str(place) for place in places], read_image, keys=compute_keys(places), reader=READER)
-    split = Split(records, labels[public.numpy()])
+    split = Split(records, labels[public])
     if not named:
         refuse_raw_pixels(split.images, extractor, 0)
     images = identify_images(split, "", "public")

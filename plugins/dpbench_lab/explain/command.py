@@ -62,12 +62,13 @@ def explain(
         resolve(spec, plugins).check_data()
     check_outputs(given.place.out, plot)
 
+    from dpbench.harness.session import open_session
     from dpbench_lab.explain.chart import write_plot
     from dpbench_lab.explain.ladder import explain as take_apart
 
     tuned = [make_spec({**spec.given, "search": given.keys["search"]}, given.origin) for spec in specs if tune]
     with report_interrupt("Extracted features are kept; repeat the command to continue."):
-        found = take_apart(specs, device=given.place.device, plugins=plugins, tuned=tuned)
+        found = take_apart(specs, open_session(given.place.device, plugins=plugins), tuned)
     files = write_record(found, given.place.out, plot, write_plot)
     if as_json:
         print(found.model_dump_json(indent=2))

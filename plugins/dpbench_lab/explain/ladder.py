@@ -22,10 +22,10 @@ from dpbench.errors import ComponentFailed, SpecError
 from dpbench.harness import scoring
 from dpbench.harness.fit import fit
 from dpbench.harness.fitting import fit_once, predict_isolated
+from dpbench.harness.loaded import origins_of
 from dpbench.harness.plans import plan_of
-from dpbench.harness.prepare import PreparedRun, origins_of, prepare, prepare_seed
-from dpbench.harness.run import run
-from dpbench.harness.shared import SharedWork
+from dpbench.harness.prepare import PreparedRun, prepare_seed
+from dpbench.harness.session import Session
 from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
@@ -43,9 +43,7 @@ MORE_STEPS = 4
 LIFTED: tuple[Stage, ...] = ("noise", "clipping", "projection", "steps")
 
 
-def explain(
-    specs: Sequence[Spec], *, device: str = "auto", plugins: Registry, tuned: Sequence[Spec] = ()
-) -> Explanation:
+def explain(specs: Sequence[Spec], session: Session, tuned: Sequence[Spec] = ()) -> Explanation:
     """Take the price of privacy apart for several learners on one protocol.
 
     Covered: nothing. All but the private run itself reads private rows without noise, or with noise that guarantees
@@ -53,8 +51,7 @@ def explain(
 
     Args:
         specs: one for each learner; a finite epsilon.
-        device: see `find_device`.
-        plugins: what is installed; one of its learners is a reference, the ceiling.
+        session: what is installed, and where fits compute; one of its learners is a reference, the ceiling.
         tuned: the same specs with a search, or none.
 
     Raises:
@@ -62,17 +59,17 @@ def explain(
         DpbenchError: as `run` does.
     """
     for spec in specs:
-        if plugins.find("learner", spec.learner.name).cls.reference:
+        if session.plugins.find("learner", spec.learner.name).cls.reference:
             raise SpecError(
                 f"Expected a private learner with one fit per seed, got {spec.learner.name!r}: it is the baseline "
                 "that others are compared with."
             )
-    began, shared = time.monotonic(), SharedWork()
-    prepared = [_checked(prepare(spec, device=device, plugins=plugins, shared=shared)) for spec in specs]
-    best = [prepare(spec, device=device, plugins=plugins, shared=shared) for spec in tuned]
+    began = time.monotonic()
+    prepared = [_checked(session.prepare(spec)) for spec in specs]
+    best = [session.prepare(spec) for spec in tuned]
     first = prepared[0]
     seeds = first.spec.seeds[:1] if _alike(first) else first.spec.seeds
-    ceiling = run(_without_privacy(specs[0], seeds, plugins), device=device, plugins=plugins, shared=shared)
+    ceiling = session.run(_without_privacy(specs[0], seeds, session.plugins))
     tops = [_own_metric(first, one) for one in ceiling.seeds]
     found = []
     with progress.meter("Lifting", len(specs)) as advance:
@@ -82,14 +79,14 @@ def explain(
     return Explanation(
         digest=canonical_digest([spec.digest for spec in (*specs, *tuned)]), specs=tuple(one.spec for one in prepared),
         private=first.roles.task.size, public=len(first.roles.public.x), test=len(first.test.y),
-        ceiling=ceiling.spec.learner, score=interval(tops), learners=tuple(found), digests=first.roles.digests,
+        ceiling=ceiling.spec.learner, score=interval(tops), learners=tuple(found), digests=first.images.digests,
         seconds=time.monotonic() - began, components=origins_of(first.parts),
-        provenance=first.provenance,
+        provenance=first.loaded.provenance,
     )  # fmt: skip
 
 
 def _checked(prepared: PreparedRun) -> PreparedRun:
-    learner, privacy = prepared.parts.learner, prepared.privacy
+    learner, privacy = prepared.learner, prepared.privacy
     if not privacy.plan or not privacy.sigma or privacy.repeats:
         raise SpecError(
             f"Expected a private learner with one fit per seed, got {learner.name!r} at epsilon "
@@ -107,7 +104,7 @@ def _checked(prepared: PreparedRun) -> PreparedRun:
 def _alike(prepared: PreparedRun) -> bool:
     """Return whether every seed has the same data."""
     first, *others = prepared.spec.seeds
-    return all(prepared.source.alike(seed, first) for seed in others)
+    return all(prepared.loaded.alike(seed, first) for seed in others)
 
 
 def _without_privacy(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spec:
@@ -126,7 +123,7 @@ def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float
     started = private if tuned is None else _private(tuned)
     world = LiftedFits(base)
     ladder = [_asked(tuned, private, started)]
-    scores, kept, learner = started, Protection(True, True), base.parts.learner
+    scores, kept, learner = started, Protection(True, True), base.learner
     for stage in LIFTED:
         try:
             higher, less, said = _lift(stage, learner, kept, base)
@@ -138,12 +135,12 @@ def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float
         learner, kept, scores = higher, less, reached
     steps: list[Step] = []
     whole = Protection(True, True)
-    paired = world.scores(base.parts.learner, whole, steps)  # whose noise is that of each thing lifted alone
+    paired = world.scores(base.learner, whole, steps)  # whose noise is that of each thing lifted alone
     alone = tuple(_alone(stage, base, world, paired) for stage in LIFTED)
     plan, size, units = base.privacy.releases, base.roles.task.size, bool(base.spec.unit)
     ceiling = tops if len(tops) == len(scores) else tops * len(scores)
     return LearnerExplanation(
-        learner=write_component(base.parts.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
+        learner=write_component(base.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=interval(private), ladder=tuple(ladder), alone=alone,
         rest=_interval([top - one for top, one in zip(ceiling, scores, strict=True)]),
         signals=tuple(signals(steps, plan, sigmas(plan, base.privacy.sigma), size, units=units)),
@@ -167,7 +164,7 @@ def _asked(tuned: PreparedRun | None, before: list[float], after: list[float]) -
 
 def _alone(stage: Stage, base: PreparedRun, world: LiftedFits, started: list[float]) -> Lift:
     try:
-        learner, kept, said = _lift(stage, base.parts.learner, Protection(True, True), base)
+        learner, kept, said = _lift(stage, base.learner, Protection(True, True), base)
         return _lifted(stage, started, world.scores(learner, kept), said)
     except (SpecError, ComponentFailed) as error:
         return Lift(stage=stage, score=None, points=None, why=str(error))
@@ -211,7 +208,7 @@ def _dimensions(base: PreparedRun) -> int:
     if task.tail is not None:
         with torch.no_grad():
             features = task.tail()(torch.zeros(1, *task.example_shape)).shape[1]
-    return features if base.parts.learner.public == "none" else min(features, len(base.public.x) - 1)
+    return features if base.learner.public == "none" else min(features, len(base.public.x) - 1)
 
 
 @dataclass(frozen=True)
@@ -236,7 +233,7 @@ class LiftedFits:
     ) -> tuple[float, bool]:
         base = prepare_seed(self.base, seed)
         task = base.roles.task
-        plan = plan_of(learner, base.who, task, base.source.budget)
+        plan = plan_of(learner, base.loaded.who, task, base.loaded.budget)
         noise, initial = torch.Generator().manual_seed(seed), Randomness.research(seed, base.identity)
         given = dataclasses.replace(base.fit_input(seed), learner=learner, plan=plan, sigma=0.0, randomness=initial)
         start = initial.initialisation.get_state()

@@ -59,9 +59,10 @@ def inspect(
         plugins.find("extractor", part.name)
     check_outputs(place.out, plot)
 
+    from dpbench.harness.session import open_session
     from dpbench_lab.inspect.inspection import inspect as analyse
 
-    inspection = analyse(asked, device=place.device, plugins=plugins)
+    inspection = analyse(asked, open_session(place.device, plugins=plugins))
     files = write_record(inspection, place.out, plot, write_plot)
     if as_json:
         print(inspection.model_dump_json(indent=2))

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpbench import registry
 from dpbench.errors import SpecError
-from dpbench.harness import roles as data
-from dpbench.harness.prepare import origins_of
+from dpbench.harness.loaded import origins_of
+from dpbench.harness.roles import Roles
+from dpbench.harness.session import Session
+from dpbench.harness.source import DataSource
 from dpbench.records import provenance
 from dpbench.records.result import ComponentOrigin
-from dpbench.registry import Registry
-from dpbench.registry.components import Parts, resolve
+from dpbench.registry.components import Parts
 from dpbench.support import progress
-from dpbench.support.device import find_device
 from dpbench.support.phases import Phases
 from dpbench_lab.inspect import report
 from dpbench_lab.inspect.margins import collect_by_class, margins
@@ -26,7 +25,7 @@ from dpbench_lab.inspect.separability import separability
 from dpbench_lab.inspect.spectrum import components, summary, unit_rows
 
 
-def inspect(asked: InspectionRequest, *, device: str = "auto", plugins: Registry | None = None) -> Inspection:
+def inspect(asked: InspectionRequest, session: Session) -> Inspection:
     """Analyse the public split, or the private one on request; all rows are scaled to length 1.
 
     Covered: with `rows="public"` no number depends on a private row, so the inspection costs no privacy. Not covered:
@@ -35,12 +34,11 @@ def inspect(asked: InspectionRequest, *, device: str = "auto", plugins: Registry
     Raises:
         DpbenchError: a name, an option or the data is invalid.
     """
-    phases, chosen = Phases(), find_device(device)
-    resolved = resolve(asked.spec, plugins or registry.load())
+    phases, resolved = Phases(), session.resolve(asked.spec)
     parts = resolved.parts
     with phases("load"):
         rule = dataclasses.replace(asked.spec.split_rule, keep_copies=True)  # no private image is opened for it
-        roles = data.assign(parts, rule, asked.spec.budget, chosen)
+        roles, images = session.memo.examples(DataSource(parts, rule, session.device), asked.spec.budget)
         x, y, note = _rows(roles, parts, asked)
     with phases("spectrum"), progress.status("Decomposing the covariance"):
         asked = report.spell_out_request(asked, resolved.spec, min(x.shape))
@@ -57,13 +55,13 @@ def inspect(asked: InspectionRequest, *, device: str = "auto", plugins: Registry
     return Inspection(
         digest=report.digest_of(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",
         guarantee=_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
-        digests=roles.digests, licence=parts.dataset.licence, spectrum=spectrum, separability=separated, margins=found,
+        digests=images.digests, licence=parts.dataset.licence, spectrum=spectrum, separability=separated, margins=found,
         prediction=predicted, note=note, seconds=phases.seconds, components=_components(parts),
-        provenance=provenance.collect(str(chosen)),
+        provenance=provenance.collect(str(session.device)),
     )  # fmt: skip
 
 
-def _rows(roles: data.Roles, parts: Parts, asked: InspectionRequest) -> tuple[np.ndarray, np.ndarray | None, str]:
+def _rows(roles: Roles, parts: Parts, asked: InspectionRequest) -> tuple[np.ndarray, np.ndarray | None, str]:
     """Return the rows (n, d) float64 at length 1, labels (n,) if they are of the dataset's classes, and a note."""
     dataset, other = parts.dataset, parts.public_dataset
     features, labels, note = roles.public.x, roles.public.y, ""

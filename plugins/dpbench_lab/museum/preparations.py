@@ -14,7 +14,7 @@ from PIL import Image
 from dpbench.api import Learner
 from dpbench.errors import DpbenchError
 from dpbench.harness.guarantee import epsilon_of_copies
-from dpbench.harness.run import run, tune
+from dpbench.harness.session import open_session
 from dpbench.records.search import UNRANKED
 from dpbench.testing.checking import check_laws
 from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
@@ -91,11 +91,11 @@ class LaunderedSettings(Exhibit):
 
     def visit(self) -> Findings:
         """Choose settings there, on another cut, use them here, and see how they are recorded."""
-        plugins = extend_registry(self.learner, self.shown)
+        session = open_session("cpu", plugins=extend_registry(self.learner, self.shown))
         search = {"rule": "public-validation", "space": {"learning_rate": [1.0, 2.0]}}
         there = spec_of(self.learner, dataset=self.shown.name, split_seed=1, public_labels=True, search=search)
         with tempfile.TemporaryDirectory() as folder:
-            settings = tune(there, device="cpu", plugins=plugins).write(Path(folder))
-            result = run(spec_of(self.learner), device="cpu", plugins=plugins, settings=settings)
+            settings = session.tune(there).write(Path(folder))
+            result = session.run(spec_of(self.learner), settings=settings)
         rule = result.selection
         return {"board": f"The settings are recorded as {rule}, which no board ranks." if rule in UNRANKED else None}

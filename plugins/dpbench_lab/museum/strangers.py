@@ -8,8 +8,8 @@ from typing import Any
 
 from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DpbenchError
-from dpbench.harness.prepare import PreparedRun, prepare
-from dpbench.harness.run import run
+from dpbench.harness.prepare import PreparedRun
+from dpbench.harness.session import open_session
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import KINDS, Kind, Registration, Registry, load
@@ -44,7 +44,8 @@ def run_learner(
         DpbenchError: it was refused.
     """
     plugins = extend_registry(learner, *others)
-    return run(spec_of(learner, **values), device="cpu", plugins=plugins, sharing="board" if for_board else "none")
+    session = open_session("cpu", plugins=plugins)
+    return session.run(spec_of(learner, **values), sharing="board" if for_board else "none")
 
 
 def prepare_learner(learner: type[Learner], *others: type[Dataset], **values: Any) -> PreparedRun:
@@ -53,7 +54,7 @@ def prepare_learner(learner: type[Learner], *others: type[Dataset], **values: An
     Raises:
         DpbenchError: it was refused.
     """
-    return prepare(spec_of(learner, **values), device="cpu", plugins=extend_registry(learner, *others))
+    return open_session("cpu", plugins=extend_registry(learner, *others)).prepare(spec_of(learner, **values))
 
 
 @dataclass(frozen=True)

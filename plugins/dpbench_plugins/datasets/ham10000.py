@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
 from collections import defaultdict
@@ -22,6 +21,7 @@ from dpbench_plugins.datasets.image_trees import (
     digest,
     list_images,
     open_splits,
+    read_rows,
     with_checksums,
     with_groups,
     with_units,
@@ -31,6 +31,8 @@ KINDS = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 FOLDER = "ham10000"
 PARTS = ("HAM10000_images_part_1", "HAM10000_images_part_2")
 TABLES = ("HAM10000_metadata.csv", "HAM10000_metadata", "HAM10000_metadata.tab")
+COLUMNS = ("image_id", "lesion_id", "dx")
+DESCRIBED = ("sex", "age", "dataset")  # for groups alone: a table may lack these columns
 PAGE = "https://doi.org/10.7910/DVN/DBW86T"
 ADVICE = f"Download the data again from {PAGE}, and do not add or remove anything."
 LAYOUT = Layout(re.compile(rf"{ANYWHERE}(?P<kind>)(?P<file>ISIC_\d+\.jpg)"), split=lambda _: "train", advice=ADVICE)
@@ -146,14 +148,8 @@ def _name(file: ImageFile) -> str:
 
 def _read(table: Path) -> dict[str, Line]:
     """Return what the table says of each image, by its name."""
-    try:
-        text = table.read_text(encoding="utf-8")
-        rows = list(csv.DictReader(text.splitlines(), delimiter="\t" if "\t" in text else ","))
-        lines = {row["image_id"]: Line(row["lesion_id"], row["dx"], *_described(row)) for row in rows}
-    except (OSError, ValueError, KeyError, csv.Error) as error:
-        raise DataError(
-            f"Expected a table with lesion_id, image_id and dx in {table}: {type(error).__name__}: {error}. {ADVICE}"
-        ) from error
+    rows = read_rows(table, table.name, COLUMNS, ADVICE, optional=DESCRIBED)
+    lines = {row["image_id"]: Line(*(row[column] for column in (*COLUMNS[1:], *DESCRIBED))) for row in rows}
     if unowned := sorted(str(name) for name, line in lines.items() if not (name and line.lesion and line.kind)):
         raise DataError(
             f"Expected a lesion_id, an image_id and a dx in every line of {table}, got a line that lacks one: "
@@ -167,11 +163,6 @@ def _read(table: Path) -> dict[str, Line]:
             f"Expected one class a lesion in {table}, got {len(kinds[several[0]])} of {several[0]}. {ADVICE}"
         )
     return lines
-
-
-def _described(row: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Return sex, age and source of an image, for groups alone: a table may lack these columns."""
-    return tuple(row.get(column) or "" for column in ("sex", "age", "dataset"))
 
 
 def _tested(named: Iterable[tuple[str, str]], seed: int) -> set[str]:

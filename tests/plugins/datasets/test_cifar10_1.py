@@ -11,9 +11,9 @@ import pytest
 from dpbench_plugins.datasets.cifar10_1 import FOLDER, IMAGES, Cifar101
 
 from dpbench import DataError, DataMissing, SpecError, registry
-from dpbench.harness.run import run
 from dpbench.records.spec import make_spec
 from dpbench.testing import DatasetLaws
+from tests.helpers.sessions import session
 
 FIRST, SECOND = (f"cifar10.1_v6_{part}.npy" for part in ("data", "labels"))
 
@@ -136,6 +136,6 @@ def test_it_is_public_data_for_cifar10(
         "extractor": "pixels",
         "seeds": 1,
     }
-    task = run(make_spec(values, "the test"), device="cpu").task
+    task = session().run(make_spec(values, "the test")).task
     assert (task.private, task.public, task.test, task.example_shape) == (1000, 2000, 200, (3072,))
     assert task.digests["public"] == Cifar101().load().digest != task.digests["private"]

@@ -18,9 +18,9 @@ from dpbench_plugins.datasets.huggingface import HuggingFace
 from PIL import Image
 
 from dpbench import DataError, DataMissing, SpecError, registry
-from dpbench.harness.run import run
 from dpbench.records.spec import make_spec
 from dpbench.testing import DatasetLaws
+from tests.helpers.sessions import session
 
 ID, CIFAR = "somebody/photos", "uoft-cs/cifar10"
 NAMES = ["cat", "dog", "owl"]
@@ -282,14 +282,14 @@ def test_cifar10_by_its_id_is_the_same_data(cifar_mirror: Path, monkeypatch: pyt
     assert np.array_equal(named.train.labels, by_id.train.labels)
     with pytest.raises(SpecError, match="is the private one"):  # its digest says so
         spec = make_spec({"dataset": "cifar10", "public_dataset": f"hf:{CIFAR}", "learner": "pillar:k=4"}, "the test")
-        run(spec, device="cpu")
+        session().run(spec)
 
 
 def test_a_run_with_a_dataset_of_the_hub(data_folder: Path, fresh_cache: Path) -> None:
     place = lay_out(data_folder)
     write(place / "train-00000-of-00001.parquet", 200)
     spec = make_spec({"dataset": f"hf:{ID}", "learner": "dp-sgd:steps=2", "delta": 1e-3, "seeds": 1}, "the test")
-    result = run(spec, device="cpu")
+    result = session().run(spec)
     assert result.task.classes == tuple(NAMES)
     assert result.task.licence == "as its page states"
     assert result.spec.dataset.options["id"] == ID

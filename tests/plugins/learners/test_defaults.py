@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 
 from dpbench import Budget, Learner, Task, components, effective_size, pace, travel
 from dpbench.errors import SpecError
-from dpbench.harness.run import run
 from dpbench.learning.defaults import MOST, STEPS
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import load
 from dpbench.registry.components import selection
 from tests.cli.test_cli import Output, called, refusal
+from tests.helpers.sessions import session
 
 LEARNERS = (AdaDPS, ClassMeans, DPRAFT, DPSGD, GEP, JL, Pillar, ScatterNetLinear, WhitenedProbe)
 SIZES, EPSILONS = st.integers(1, 10**6), st.floats(1e-3, 1e3) | st.just(math.inf)
@@ -126,12 +126,12 @@ def test_a_learner_without_a_paper_says_how_options_are_written(capsys: Output) 
 def test_a_run_of_the_papers_setting_has_it_spelled_out_and_a_search_leaves_it_alone() -> None:
     search = {"space": {"k": (5, 10)}}
     values = {"learner": "jl:paper,steps=20", "seeds": 1, "search": search}
-    result = run(make_spec(values, "the test"), device="cpu")
+    result = session().run(make_spec(values, "the test"))
     spelled = dataclasses.asdict(JL(**{**JL.paper, "steps": 20}))
     del spelled["optimiser"]  # added after results were published: left out at its default
     assert result.spec.learner.options == {**spelled, "k": 40}
     with pytest.raises(SpecError, match="has nothing to search"):
-        run(make_spec({**values, "search": {"space": "own"}}, "the test"), device="cpu")
+        session().run(make_spec({**values, "search": {"space": "own"}}, "the test"))
 
 
 def guessing(result: Result) -> list[str]:
@@ -140,10 +140,10 @@ def guessing(result: Result) -> list[str]:
 
 def test_a_score_that_a_guess_would_have_is_said_to_be_none(tmp_path: Path, capsys: Output) -> None:
     values = {"learner": "class-means", "seeds": 2, "epsilon": 0.003}
-    (said,) = guessing(run(make_spec(values, "the test"), device="cpu"))
+    (said,) = guessing(session().run(make_spec(values, "the test")))
     assert "the largest class's share of the test split, 14.5%:" in said
     assert "chance: 10.0%" in said
-    assert guessing(run(make_spec({**values, "epsilon": 8}, "the test"), device="cpu")) == []
+    assert guessing(session().run(make_spec({**values, "epsilon": 8}, "the test"))) == []
     command = ("run", "--learner", "class-means", "--seeds", "2", "--epsilon", "0.003", "--out", str(tmp_path))
     assert called(*command) == 0
     assert f"Warning: {said}" in capsys.readouterr().out

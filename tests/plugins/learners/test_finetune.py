@@ -28,14 +28,13 @@ from dpbench import AdamBC, Budget, Chunk, Joined, PublicData, SpecError, Task, 
 from dpbench.audit.audit_fit import audit
 from dpbench.board.verify.plan_check import check_plan_of
 from dpbench.errors import DataMissing
-from dpbench.harness.prepare import prepare
-from dpbench.harness.run import run
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.curator import handle_of
 from dpbench.records.spec import Spec, make_spec
 from dpbench.testing import LearnerLaws
+from tests.helpers.sessions import session
 
 SHAPE = (4, 4, 4)
 BUDGET = Budget(8.0, 1e-5)
@@ -305,19 +304,19 @@ class TestWithANetwork:
         assert model.score(images, test.labels) == pytest.approx(found.accuracy)
 
     def test_activations_are_cached_in_half_precision(self) -> None:
-        prepared = prepare(self._spec())
+        prepared = session().prepare(self._spec())
         held = prepared.roles.private.held
         assert isinstance(held, Tensor) and held.dtype == torch.float16
         assert prepared.roles.public.x.dtype == torch.float32
 
     def test_an_audit_goes_through_the_tail(self) -> None:
-        found = audit(self._spec(), canaries=20)
+        found = audit(self._spec(), session(), canaries=20)
         assert found.sensitivity is not None and found.attack is not None
         assert found.figures.failed == ()
 
     def test_its_plan_is_checked_where_the_network_is_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
         plugins = registry.load()
-        result = run(self._spec(), device="cpu", plugins=plugins)
+        result = session(plugins).run(self._spec())
         assert list(check_plan_of(result, plugins)) == []
         other = {**result.settled, "learning_rate": 0.5}
         assert [field for field, _ in check_plan_of(result.model_copy(update={"settled": other}), plugins)] == [

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench import Budget, Learner, PublicData, SpecError, Task
-from dpbench.harness.run import run
 from dpbench.privacy.core.accounting.accountant import epsilon
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.spec import make_spec
+from tests.helpers.sessions import session
 from tests.helpers.worlds import curator_over, private_rows
 
 TASK = Task((6,), 3, 1000, torch.device("cpu"))
@@ -114,7 +114,7 @@ def test_class_means_rows_have_norm_one_so_that_clipping_never_acts() -> None:
 
 def test_public_only_spends_nothing_and_says_so() -> None:
     values = {"learner": "public-only", "public_labels": True, "seeds": 1}
-    result = run(make_spec(values, "the test"), device="cpu")
+    result = session().run(make_spec(values, "the test"))
     assert (result.privacy.epsilon, result.privacy.sigma, result.privacy.plan) == (0.0, 0.0, ())
     assert result.seeds[0].spent == {}
     assert result.metrics["accuracy"].mean > 0.7

@@ -37,7 +37,6 @@ from dpbench import (
     Task,
     registry,
 )
-from dpbench.harness.run import run
 from dpbench.privacy.core.accounting.accountant import calibrate, epsilon
 from dpbench.privacy.core.ledger_curator import Question
 from dpbench.privacy.core.rows import PrivateRows
@@ -45,6 +44,7 @@ from dpbench.privacy.core.sum import Sum
 from dpbench.records.protocol import Component
 from dpbench.records.spec import make_spec
 from tests.helpers import readme
+from tests.helpers.sessions import session
 from tests.helpers.worlds import Bound, curator_over
 
 CPU = torch.device("cpu")
@@ -397,7 +397,7 @@ def test_the_checkpoint_that_comes_with_dpbench_starts_a_run_on_coloured_digits(
             "learner": f"dp-randp:{options},weights={weights}", "seeds": 1, "epsilon": math.inf,
             "extractor": "pixels:flat=false,mode=RGB",
         }  # fmt: skip
-        result = run(make_spec(given, "the test"), device="cpu", plugins=registry.load())
+        result = session(registry.load()).run(make_spec(given, "the test"))
         found[weights] = result.metrics["accuracy"].mean
     assert found["randp-wrn16-4"] != found["random"]
 

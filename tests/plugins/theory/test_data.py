@@ -14,11 +14,11 @@ from dpbench_plugins.theory.datasets.synthetic import Synthetic
 from sklearn.linear_model import LogisticRegression
 
 from dpbench import Features, SpecError, Split, registry
-from dpbench.harness.prepare import prepare, prepare_seed
-from dpbench.harness.run import run
+from dpbench.harness.prepare import prepare_seed
 from dpbench.harness.source import draw_data
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry.components import resolve
+from tests.helpers.sessions import session
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 
@@ -134,7 +134,7 @@ def test_options_that_describe_no_distribution_are_refused(kind: Any, options: d
 
 
 def test_a_run_takes_features_as_they_are_with_public_ones_beside() -> None:
-    prepared = prepare(_spec("theory-lowrank:n=100,m=30,d=8,k=2,test=20", public_fraction=0.2))
+    prepared = session().prepare(_spec("theory-lowrank:n=100,m=30,d=8,k=2,test=20", public_fraction=0.2))
     assert prepared.roles.task.example_shape == (8,)
     assert (prepared.roles.task.size, len(prepared.public.x), len(prepared.test.y)) == (80, 50, 20)
     whole = LowRank(n=100, m=30, d=8, k=2, test=20, seed=0).load()
@@ -143,18 +143,18 @@ def test_a_run_takes_features_as_they_are_with_public_ones_beside() -> None:
 
 def test_every_seed_of_a_run_draws_data_of_its_own_under_one_digest() -> None:
     spec = _spec("theory-lowrank:n=100,m=30,d=8,k=2,test=200")
-    prepared, alone = prepare(spec), prepare(spec.model_copy(update={"seeds": (1,)}))
+    prepared, alone = session().prepare(spec), session().prepare(spec.model_copy(update={"seeds": (1,)}))
     second = prepare_seed(prepared, 1)
     assert not torch.equal(second.public.x, prepared.public.x)
     assert torch.equal(second.public.x, alone.public.x)
-    assert prepared.roles.digests == second.roles.digests == alone.roles.digests
+    assert prepared.images.digests == second.images.digests == alone.images.digests
     assert prepared.identity == second.identity == alone.identity
-    both, one = run(spec), run(spec.model_copy(update={"seeds": (1,)}))
+    both, one = session().run(spec), session().run(spec.model_copy(update={"seeds": (1,)}))
     assert both.seeds[1].predictions == one.seeds[0].predictions
 
 
 def test_a_seed_that_is_given_makes_one_draw_for_all() -> None:
-    prepared = prepare(_spec("theory-lowrank:n=100,m=30,d=8,k=2,test=20,seed=5"))
+    prepared = session().prepare(_spec("theory-lowrank:n=100,m=30,d=8,k=2,test=20,seed=5"))
     assert prepare_seed(prepared, 1) is prepared
 
 
@@ -165,9 +165,9 @@ def test_images_that_are_not_drawn_are_those_of_every_seed() -> None:
 
 def test_features_need_no_other_extractor() -> None:
     with pytest.raises(SpecError, match="holds features, not images: expected the extractor pixels"):
-        prepare(_spec("theory-blocks", extractor="pixels:size=8"))
+        session().prepare(_spec("theory-blocks", extractor="pixels:size=8"))
 
 
 def test_public_examples_of_the_dataset_and_a_public_dataset_exclude_each_other() -> None:
     with pytest.raises(SpecError, match="public examples of its own"):
-        prepare(_spec("theory-blocks:m=10", public_dataset="theory-blocks:seed=9"))
+        session().prepare(_spec("theory-blocks:m=10", public_dataset="theory-blocks:seed=9"))

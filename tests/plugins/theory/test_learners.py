@@ -12,16 +12,16 @@ from dpbench_plugins.theory.learners.pillar_theory import PillarTheory
 
 from dpbench import Budget, Choice, PlanError, Release, SpecError, Task
 from dpbench.errors import DpbenchError
-from dpbench.harness.run import run
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
+from tests.helpers.sessions import session
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
 
 
 def _run(learner: str, dataset: str, **values: Any) -> Result:
     spec = {"learner": learner, "dataset": dataset, "public_fraction": 0.0, "seeds": 3, **values}
-    return run(make_spec(spec, "a test"))
+    return session().run(make_spec(spec, "a test"))
 
 
 def _error(learner: str, dataset: str, **values: Any) -> float:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from dpbench import AnchorBasis, Budget, DenseBasis, PublicData, RankOne, Residual, SpecError, Task
 from dpbench.errors import PrivacyError
-from dpbench.harness.run import run
 from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.records.spec import make_spec
+from tests.helpers.sessions import session
 from tests.helpers.worlds import curator_over, private_rows
 
 ANCHORS = RankOne(torch.eye(3)[:2], torch.eye(5)[:2])  # orthonormal as they are
@@ -110,6 +110,6 @@ def test_bounds_are_tight_where_features_are_correlated() -> None:
 
 def test_the_ceiling_lies_above_what_private_learners_reach() -> None:
     values = {"seeds": 1, "accountant": "rdp"}
-    ceiling = run(make_spec({**values, "learner": "non-private", "epsilon": "inf"}, "the test"), device="cpu")
-    private = run(make_spec({**values, "learner": "dp-sgd", "epsilon": 1}, "the test"), device="cpu")
+    ceiling = session().run(make_spec({**values, "learner": "non-private", "epsilon": "inf"}, "the test"))
+    private = session().run(make_spec({**values, "learner": "dp-sgd", "epsilon": 1}, "the test"))
     assert ceiling.metrics["accuracy"].mean > private.metrics["accuracy"].mean

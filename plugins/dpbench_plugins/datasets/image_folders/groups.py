@@ -20,7 +20,7 @@ Line = Mapping[str, str]
 """What a table says in each column."""
 
 
-def check_groups(groups: str, table: str, units: str) -> None:
+def check_group_options(groups: str, table: str, units: str) -> None:
     """Refuse groups without a table, a table without groups, and columns that name none.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from dpbench import DataError, DataMissing, Dataset, Splits
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_folders.groups import check_groups, groups_of
+from dpbench_plugins.datasets.image_folders.groups import check_group_options, groups_of
 from dpbench_plugins.datasets.image_folders.owners import check_units, is_table, owners_of, place_of
 from dpbench_plugins.datasets.image_trees import (
     ImageFile,
@@ -78,7 +78,7 @@ class ImageFolder(Dataset):
     def __post_init__(self) -> None:
         """Refuse options that need another one, and a pattern that names no unit."""
         check_units(self.units, self.unit)
-        check_groups(self.groups, self.table, self.units)
+        check_group_options(self.groups, self.table, self.units)
 
     @cached_property
     def classes(self) -> tuple[str, ...]:  # type: ignore[override]  # known only from the folders

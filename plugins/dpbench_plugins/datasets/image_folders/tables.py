@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 from dpbench import DataError, DataMissing
+from dpbench_plugins.datasets.image_trees import parse_rows
 
 TABLE = ".csv"
 
@@ -24,19 +25,17 @@ def read_table(table: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         DataError: it is no CSV file, or lacks a column.
     """
     try:
-        with table.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file, strict=True)
-            names = rows.fieldnames or []
-            if not {*columns} <= {*names}:
-                got = ",".join(names)[:80] or "an empty file"
-                raise DataError(f"Expected a CSV file whose first line is {','.join(columns)} in {table}, got {got}.")
-            return [{name: row[name] or "" for name in names} for row in rows]
+        names, rows = parse_rows(table.read_bytes(), ",", strict=True)
     except FileNotFoundError:
         said = " and ".join(columns) or "groups"
         raise DataMissing(f"Expected a table of {said} in {table}, which does not exist. Check the path.") from None
     except (OSError, ValueError, csv.Error) as error:
         wanted = f" with the columns {' and '.join(columns)}" if columns else ""
         raise DataError(f"Expected a CSV file{wanted} in {table}: {type(error).__name__}: {error}.") from error
+    if not {*columns} <= {*names}:
+        got = ",".join(names)[:80] or "an empty file"
+        raise DataError(f"Expected a CSV file whose first line is {','.join(columns)} in {table}, got {got}.")
+    return [{name: row[name] or "" for name in names} for row in rows]
 
 
 def find_repeated(names: Iterable[str]) -> set[str]:

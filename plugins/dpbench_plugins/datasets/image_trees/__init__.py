@@ -24,7 +24,7 @@ from dpbench_plugins.datasets.image_trees.pictures import (
     open_splits,
     records,
 )
-from dpbench_plugins.datasets.image_trees.tables import check_names, read_rows, table_name
+from dpbench_plugins.datasets.image_trees.tables import check_names, parse_rows, read_rows, table_name
 from dpbench_plugins.datasets.image_trees.units import with_units
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "list_ignored",
     "list_images",
     "open_splits",
+    "parse_rows",
     "read_rows",
     "records",
     "table_name",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import zipfile
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -11,29 +12,53 @@ from pathlib import Path
 from dpbench import DataError
 from dpbench_plugins.datasets.image_trees.listing import HIDDEN
 
+Cell = str | None
 
-def read_rows(path: Path, name: str, columns: Sequence[str], advice: str) -> list[dict[str, str]]:
-    """Return these columns of each line of a table: of the file `path`, or of its member `name` if it is a zip.
+
+def parse_rows(content: bytes, delimiters: str, *, strict: bool = False) -> tuple[list[str], list[dict[str, Cell]]]:
+    """Return the columns of a table in UTF-8, which its first line names, and its lines; a missing cell is None.
+
+    Args:
+        content: of the file.
+        delimiters: characters that may separate cells; the first that the first line has does, or else a comma.
+        strict: whether quotes that do not match are refused.
 
     Raises:
-        DataError: there is no such table, it lacks a column, or a line ends early.
+        ValueError: the content is not UTF-8.
+        csv.Error: it is no table.
+    """
+    text = content.decode("utf-8-sig")
+    first = text.partition("\n")[0]
+    delimiter = next((mark for mark in delimiters if mark in first), ",")
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)
+    names = [name or "" for name in rows.fieldnames or ()]
+    return names, [{name: row[name] for name in names} for row in rows]
+
+
+def read_rows(
+    path: Path, name: str, columns: Sequence[str], advice: str, optional: Sequence[str] = ()
+) -> list[dict[str, str]]:
+    """Return these columns of each line of a table: of the file `path`, or of its member `name` if it is a zip.
+
+    Cells are separated by tabs, semicolons or commas. A column of `optional` that the table lacks is empty.
+
+    Raises:
+        DataError: there is no such table, it lacks one of `columns`, or a line ends before one of them.
     """
     try:
-        text = _member(path, name) if path.suffix == ".zip" else path.read_bytes()
-        rows = list(csv.DictReader(text.decode("utf-8-sig").splitlines()))
+        names, rows = parse_rows(_member(path, name) if path.suffix == ".zip" else path.read_bytes(), "\t;")
     except (OSError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, csv.Error) as error:
         raise DataError(f"Expected the table {name} in {path}: {error}. {advice}") from error
     table = table_name(path, name)
-    named = [column or "" for column in (rows[0] if rows else ())]
-    if not set(columns) <= set(named):
-        there = ", ".join(named) or "no line"
+    if not set(columns) <= set(names):
+        there = ", ".join(names) or "no line"
         raise DataError(f"Expected a table with the columns {', '.join(columns)} in {table}, got {there}. {advice}")
     for number, row in enumerate(rows, 2):
         if any(row[column] is None for column in columns):
             raise DataError(
                 f"Expected {', '.join(columns)} in every line of {table}, line {number} ends early. {advice}"
             )
-    return [{column: row[column].strip() for column in columns} for row in rows]
+    return [{column: (row.get(column) or "").strip() for column in (*columns, *optional)} for row in rows]
 
 
 def table_name(path: Path, name: str) -> str:

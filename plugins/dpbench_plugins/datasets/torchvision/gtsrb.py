@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import re
 import struct
-import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +15,7 @@ from typing import ClassVar, Literal
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_files import READ_FULLY, digest_of
-from dpbench_plugins.datasets.image_trees import ImageFile, Layout, list_images, records, with_units
+from dpbench_plugins.datasets.image_trees import ImageFile, Layout, list_images, read_rows, records, with_units
 
 PAGE = "https://benchmark.ini.rub.de/gtsrb_dataset.html"
 ARCHIVES = "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370"
@@ -137,25 +134,16 @@ def _check_classes(files: Sequence[ImageFile], classes: int, place: Path) -> Non
 
 def _in_table(table: Path, files: Sequence[ImageFile], place: Path) -> tuple[list[ImageFile], list[int]]:
     """Return the images that the table names, in its order, and their labels."""
+    advice = f"Download {PACKED['truth'][0]} again, from {ARCHIVES}."
+    rows = read_rows(table, Path(PLACES["truth"]).name, ("Filename", "ClassId"), advice)
     try:
-        rows = list(csv.DictReader(io.StringIO(_text(table)), delimiter=";", skipinitialspace=True))
         labelled = [(Path(row["Filename"]).name, int(row["ClassId"])) for row in rows]
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, csv.Error) as error:
-        raise DataError(
-            f"Expected a table with Filename;...;ClassId in {table}: {type(error).__name__}: {error}. "
-            f"Download {PACKED['truth'][0]} again, from {ARCHIVES}."
-        ) from error
+    except ValueError as error:
+        raise DataError(f"Expected a number as ClassId in every line of {table}: {error}. {advice}") from error
     by_name = {file.file: file for file in files}
     if missing := [name for name, _ in labelled if name not in by_name]:
         raise DataError(f"Expected an image {place / missing[0]}, which {table} names, and found none. {ADVICE}")
     return [by_name[name] for name, _ in labelled], [label for _, label in labelled]
-
-
-def _text(table: Path) -> str:
-    if table.suffix != ".zip":
-        return table.read_text(encoding="utf-8")
-    with zipfile.ZipFile(table) as archive:
-        return archive.read(Path(PLACES["truth"]).name).decode()
 
 
 def _check_count(split: str, got: int, expected: int, folder: Path) -> None:

@@ -162,6 +162,7 @@ def test_a_field_more_is_in_the_help_with_its_default() -> None:
     [
         ({"epsilon": ["0"]}, "", "epsilon=0.0 in the flags of dpbench run"),
         ({}, "epsilon = 0", "epsilon=0 in {file}"),
+        ({"epsilon": ["0"]}, "epsilon = 1", "epsilon=0.0 in the flags of dpbench run"),
         ({"delta": "2"}, "epsilon = 1", "delta='2' in the flags of dpbench run"),
         ({"tries": 0}, "selection = 'public-validation'", "tries=0 in the flags of dpbench run"),
         ({}, "tune = true\ntries = 0", "tries=0 in {file}"),

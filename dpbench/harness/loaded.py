@@ -1,0 +1,180 @@
+"""A run whose components are built and whose examples have their roles; no setting is chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from dpbench.api import Budget
+from dpbench.data.concat import Concat
+from dpbench.errors import SpecError
+from dpbench.harness.delta import check_delta, default_delta
+from dpbench.harness.memo import Memo
+from dpbench.harness.plans import Who
+from dpbench.harness.roles import Roles, aim
+from dpbench.harness.sharing import Sharing, check_sharing
+from dpbench.harness.source import DataSource, draw_data
+from dpbench.harness.split_images import SplitImages
+from dpbench.harness.tuning import transfer
+from dpbench.harness.tuning.trials import Bench
+from dpbench.records.identity import identity
+from dpbench.records.result import ComponentOrigin
+from dpbench.records.search import ResolvedSearch
+from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import PlannedUse
+from dpbench.registry.components import Parts, ResolvedSpec
+from dpbench.support import malloc
+from dpbench.support.code import DPBENCH, code_of, core
+from dpbench.support.phases import Phases
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A run whose components are built and whose examples have their roles; no setting is chosen."""
+
+    memo: Memo  # what it may share with other runs of the process
+    resolved: ResolvedSpec
+    earlier: transfer.Earlier | None  # where settings come from, if from a file
+    roles: Roles  # of the first seed, or of that of `draw`
+    images: SplitImages  # of the same
+    phases: Phases  # which all that follows goes on counting
+
+    @property
+    def spec(self) -> Spec:
+        """What runs, with everything spelled out."""
+        return self.resolved.spec
+
+    @property
+    def parts(self) -> Parts:
+        """The components; the learner with the settings that were asked for."""
+        return self.resolved.parts
+
+    @property
+    def budget(self) -> Budget:
+        """The guarantee that is aimed for."""
+        return self.spec.budget
+
+    @property
+    def threads(self) -> int:
+        """With how many threads learners fit."""
+        return self.memo.threads_for(self.roles.task)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Versions, commit and machine of this process, and the threads of a fit."""
+        return self.memo.provenance(self.roles.task)
+
+    @property
+    def who(self) -> Who:
+        """Names the learner and what it is asked to do, for messages about its failures."""
+        return partial(self.parts.who, "learner")
+
+    def identity(self, spec: Spec, plan: Sequence[PlannedUse] = ()) -> str:
+        """Return what research noise is derived from, beside a seed: what a fit of this spec and plan is.
+
+        Of a search, which has no plan of its own, noise is derived from its seed, fold and setting as well.
+        """
+        return identity(spec, plan, self.images.identity, origins_of(self.parts), networks(self.parts))
+
+    def bench(self, search: ResolvedSearch) -> Bench:
+        """Return where the settings of a search are tried."""
+        return Bench(
+            self.parts.learner, self.who, self.roles, self.budget, self.spec.accountant, search,
+            self.identity(self.spec),
+        )  # fmt: skip
+
+    def alike(self, seed: int, other: int) -> bool:
+        """Return whether fits with these seeds have the same data."""
+        return draw_data(self.parts, seed) == draw_data(self.parts, other)
+
+    def draw(self, seed: int) -> Loaded:
+        """Return the same with the examples of a seed, where a dataset draws them.
+
+        Raises:
+            DpbenchError: the data are malformed or not here.
+        """
+        if self.alike(seed, self.spec.seeds[0]):
+            return self
+        roles, images = _examples(self.resolved, seed, self.memo)
+        return dataclasses.replace(self, roles=roles, images=images)
+
+
+def load_run(
+    resolved: ResolvedSpec, memo: Memo, earlier: transfer.Earlier | None = None, sharing: Sharing = "none"
+) -> Loaded:
+    """Give every example its role and spell out delta.
+
+    Args:
+        resolved: what to run, with settings from `earlier` if there is such.
+        memo: what earlier runs of the process have left.
+        earlier: the tuning or result that settings come from.
+        sharing: which splits are taken, unless the spec allows any.
+
+    Raises:
+        DpbenchError: one sentence; names, options or data do not fit.
+    """
+    torch.set_float32_matmul_precision("highest")  # norms are bounded for IEEE float32, not for TF32
+    malloc.keep_freed()
+    phases = Phases()
+    if memo.threads is not None:
+        torch.set_num_threads(memo.threads)  # of extraction; some libraries count by the thread that asks
+    with phases("load"):
+        roles, images = _examples(resolved, resolved.spec.seeds[0], memo)
+        if "delta" not in resolved.spec.model_fields_set:
+            resolved = resolved.with_delta(default_delta(images.dealt))
+        check_delta(resolved.spec.budget, roles.task, for_board=sharing == "board")
+        _check_labels(resolved, len(roles.public.x))
+    with phases("compare"):
+        check_sharing(images, "any" if resolved.spec.allow_overlap else sharing)
+    return Loaded(memo, resolved, earlier, roles, images, phases)
+
+
+def _examples(resolved: ResolvedSpec, seed: int, memo: Memo) -> tuple[Roles, SplitImages]:
+    spec, learner = resolved.spec, resolved.parts.learner
+    source = DataSource.of(resolved.parts, seed, spec.split_rule, memo.device)
+    roles, images = memo.examples(source, spec.budget)
+    return aim(roles, learner, spec.metric), images
+
+
+def origins_of(parts: Parts) -> dict[str, ComponentOrigin]:
+    """Return who brought each component."""
+    return {
+        role: ComponentOrigin(plugin=item.plugin, distribution=item.distribution, version=item.version)
+        for role, item in parts.brought.items()
+    }
+
+
+def networks(parts: Parts) -> list[str]:
+    """Return name, version and digest of the weights of each extractor that has any, for `identity`."""
+    found = parts.extractor
+    of = [(one, one.weights()) for one in (found.parts if isinstance(found, Concat) else (found,))]
+    return [f"{one.name} {one.version} {weights}" for one, weights in of if weights]
+
+
+def code(parts: Parts) -> dict[str, str]:
+    """Return a digest of the code of each component's plugin, where it has files, and of dpbench itself."""
+    made = {**{role: code_of(item.cls) for role, item in parts.brought.items()}, DPBENCH: core()}
+    return {role: found for role, found in made.items() if found}
+
+
+def _check_labels(asked: ResolvedSpec, public: int) -> None:
+    """Refuse a learner or a search that needs public labels where the protocol gives none, or none of its classes."""
+    learner, dataset, other = asked.parts.learner, asked.parts.dataset, asked.parts.public_dataset
+    if other and other.classes != dataset.classes and (asked.search or learner.public == "labelled"):
+        raise SpecError(
+            f"The classes of public dataset {other.name!r} differ from those of {dataset.name!r}, so its labels cannot "
+            "be used to train or to choose settings. Use --public-fraction, or a learner and a selection that need no "
+            "public labels."
+        )
+    if learner.public == "labelled" and not asked.spec.public_labels:
+        raise SpecError(
+            f"Learner {learner.name!r} needs labelled public data, but this run does not allow public labels. "
+            "Add --public-labels, and compare it only with other results that use them."
+        )
+    if learner.public == "labelled" and not public:
+        raise SpecError(f"Learner {learner.name!r} needs public data. Add --public-fraction or --public-dataset.")

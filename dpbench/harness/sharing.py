@@ -1,0 +1,46 @@
+"""Which splits a run takes: what their images may have in common."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dpbench.errors import SpecError
+from dpbench.harness.split_images import PUBLIC_IN_PRIVATE, SplitImages
+from dpbench.records.overlap import find_excess
+
+Sharing = Literal["board", "none", "any"]
+"""Which splits a run takes: those that a board takes, those whose public images are not private ones, or any."""
+
+
+def check_sharing(images: SplitImages, sharing: Sharing) -> None:
+    """Refuse public images that are private ones; for a board, all splits that it would not take.
+
+    What is learned from public data is outside epsilon. Images of the test split are read for a board alone.
+
+    Raises:
+        SpecError: says which splits, and how many of their images are copies, or near copies.
+    """
+    if sharing == "board":
+        _check_for_board(images)
+    elif sharing == "none" and images.has_public:
+        overlap = {PUBLIC_IN_PRIVATE: images.overlap(PUBLIC_IN_PRIVATE)}
+        for pair, said in find_excess(overlap, len(images.private)):
+            raise SpecError(
+                f"{pair.capitalize()}: {said}. Epsilon does not cover what is learned from public data. Use other "
+                "public data, or set allow_overlap (--allow-overlap); no board accepts the result then."
+            )
+
+
+def _check_for_board(images: SplitImages) -> None:
+    if undeclared := sorted({name for name, said in images.processing.items() if not said}):
+        raise SpecError(
+            f"No board accepts this run: the dataset does not say how its {' and '.join(undeclared)} images were made. "
+            "List them as Records, hand them over as DeclaredImages with a sentence on what was done to each, or run "
+            "without --board."
+        )
+    compared = images.compare()
+    wrong = [f"{pair.capitalize()}: {said}" for pair, said in find_excess(compared.overlap, len(images.private))]
+    if (many := compared.copies.too_many) is not None:
+        wrong.append(f"Private split: {many}")
+    if wrong:
+        raise SpecError(f"No board accepts this run. {wrong[0]}. Run it without --board.")

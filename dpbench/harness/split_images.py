@@ -1,0 +1,238 @@
+"""Which image is in which split, decided by the spec alone, and what the images themselves tell for the record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpbench.api import Dataset, Split, Splits
+from dpbench.data import duplicates
+from dpbench.data.duplicates import Hashes
+from dpbench.data.groups import take_groups
+from dpbench.data.units import join_units, number_units, shared_units
+from dpbench.errors import SpecError
+from dpbench.harness.cutting import kept_rows
+from dpbench.harness.private_files import PrivateFiles
+from dpbench.harness.source import DataSource
+from dpbench.harness.splits import load_features, read_labels
+from dpbench.privacy.core.rows import Units
+from dpbench.records.overlap import MOST_LEFT_OUT, Copies, Overlap
+
+SplitName = Literal["private", "public", "test"]
+PUBLIC_IN_PRIVATE = "public in private"
+PAIRS: Mapping[str, tuple[SplitName, SplitName]] = {
+    "test in private": ("test", "private"), "test in public": ("test", "public"),
+    PUBLIC_IN_PRIVATE: ("public", "private"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TestSplit:
+    """The test split: met by a predictor only, after fitting."""
+
+    x: Tensor  # (n, *example_shape) float32, or float16 as cached
+    y: np.ndarray  # (n,) int64
+    groups: Mapping[str, np.ndarray] = field(default_factory=dict)  # column -> (n,) text: scores are counted by it
+
+
+@dataclass(frozen=True)
+class SplitComparison:
+    """What the images themselves tell, for the record."""
+
+    overlap: dict[str, Overlap]  # "test in private" ...
+    sketch: str  # of the public images
+    looks: str  # of the public images
+    copies: Copies  # within the private split
+
+
+@dataclass(frozen=True)
+class SplitImages:
+    """Which image of which source is in which split; what is asked of images is computed when it is asked."""
+
+    source: DataSource
+    splits: Splits
+    other: Splits  # whose training split is public: the same, or those of the public dataset
+    private: Tensor  # (n,) int64, places in the training split
+    public: Tensor  # the same, where the public images come from it
+    files: PrivateFiles  # of the private split: no fit opens them
+    dealt: int  # private units before copies of public images were left out
+    left_out: int = 0  # private images that were left out, as a public image equals each
+
+    @property
+    def given(self) -> Split | None:
+        """What the dataset itself gives as public, beside the share of its training split."""
+        return self.splits.public if self.other is self.splits else None
+
+    @property
+    def has_public(self) -> bool:
+        """Whether any image is public."""
+        return bool(len(self.public) or self.given or self.other is not self.splits)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Digests of the data behind private and test, and behind public; of a distribution, whichever the draw."""
+        named = self.source.distribution
+        return {"private": named or self.splits.digest, "public": named or self.other.digest}
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What research noise is derived from of the data: rows without some are other rows, and get other noise."""
+        return {**self.digests, **({"left out": str(self.left_out)} if self.left_out else {})}
+
+    @property
+    def editions(self) -> dict[str, str]:
+        """Editions of the data, by role, like `digests`; see `Splits.edition`."""
+        said = {"private": self.splits.edition, "public": self.other.edition}
+        return {role: edition for role, edition in said.items() if edition}
+
+    @property
+    def processing(self) -> dict[str, str]:
+        """How the images of each split were made (see `Split.processing`): "" where a part is not declared."""
+        public = "" if self.given and not self.given.processing else self.other.train.processing
+        return {"private": self.splits.train.processing, "public": public, "test": self.splits.test.processing}
+
+    @property
+    def mode(self) -> str:
+        """The mode of the images, as PIL names it: what an image to be predicted is converted to."""
+        mode: str = self.splits.test.images[0].mode
+        return mode
+
+    @property
+    def unit(self) -> str:
+        """The word for whose each example is; empty where the dataset does not know."""
+        return self.splits.unit
+
+    @property
+    def private_units(self) -> np.ndarray | None:
+        """Whose each private row is, (n,) int64, numbered from 0 without a gap."""
+        return number_units(self.units["private"])
+
+    @property
+    def units(self) -> dict[SplitName, np.ndarray | None]:
+        """Whose each image is, as the datasets number them."""
+        train, test = self.splits.train, self.splits.test
+        public = _units(self.other.train, self.public if self.other is self.splits else slice(None))
+        if self.given:
+            public = join_units(public, self.given.units, len(self.given.labels), train.units)
+        kept = None if test.units is None else _units(test, self._kept_test)
+        return {"private": _units(train, self.private), "public": public, "test": kept}
+
+    @property
+    def shared_units(self) -> dict[str, int]:
+        """For pairs of splits that are numbered alike, the images of the first whose unit is in the second."""
+        units = self.units
+        numbered = set(units) if self.other is self.splits else {"private", "test"}
+        pairs = {pair: names for pair, names in PAIRS.items() if numbered >= set(names)}
+        counts = {pair: shared_units(units[of], units[among]) for pair, (of, among) in pairs.items()}
+        return {pair: count for pair, count in counts.items() if count is not None}
+
+    @property
+    def guaranteed_units(self) -> Units | None:
+        """Whose each private row is, where epsilon is stated for more than an image."""
+        return guaranteed_units(self.private_units, self.unit, self.source.rule.unit, self.source.parts.dataset)
+
+    def load_test(self) -> TestSplit:
+        """Return the test split, which nothing touches before; it is extracted once."""
+        return self._test
+
+    def compare(self) -> SplitComparison:
+        """Return what all images tell of the splits; they are compared once."""
+        return self._comparison
+
+    def overlap(self, pair: str) -> Overlap:
+        """Return how many images of one split are copies, or near copies, of images of the other."""
+        of, among = PAIRS[pair]
+        return _overlap(self.hashes(of), self.hashes(among), self.shared_units.get(pair))
+
+    def hashes(self, name: SplitName) -> Hashes:
+        """Return the hashes of a split, for which every image of it is read."""
+        if name == "test":
+            return duplicates.compute_hashes(self.splits.test, self.splits.digest, "test").take(self._kept_test)
+        of = self.splits if name == "private" else self.other
+        hashed = duplicates.compute_hashes(of.train, of.digest, "train")
+        if name == "private":
+            return hashed.take(self.private)
+        if of is not self.splits:
+            return hashed
+        public = hashed.take(self.public)
+        return public.join(duplicates.compute_hashes(self.given, of.digest, "public")) if self.given else public
+
+    def without_copies(self) -> SplitImages:
+        """Return the same without private images that equal a public one.
+
+        Raises:
+            SpecError: they are more than a tenth.
+        """
+        if not self.has_public:
+            return self
+        copied = np.isin(self.hashes("private").exact, self.hashes("public").exact)
+        if copied.mean() > MOST_LEFT_OUT:
+            raise SpecError(
+                f"{PUBLIC_IN_PRIVATE.capitalize()}: expected at most {MOST_LEFT_OUT:.0%} of the {len(copied):,} "
+                f"private images to equal a public image, got {int(copied.sum()):,}. Epsilon does not cover what is "
+                "learned from public data. Use other public data, or set allow_overlap (--allow-overlap); no board "
+                "accepts the result then."
+            )
+        kept = self.private[torch.from_numpy(~copied)]
+        return dataclasses.replace(self, private=kept, left_out=int(copied.sum()))
+
+    @property
+    def _kept_test(self) -> np.ndarray:
+        return kept_rows(self.splits, "test", len(self.source.parts.dataset.classes), self.source.rule)
+
+    @cached_property
+    def _test(self) -> TestSplit:
+        source, test = self.source, self.splits.test
+        labels = read_labels(test, "test", source.parts.dataset)
+        x = load_features(self.splits, "test", source.parts.extractor, source.device)
+        if source.rule.imbalance is None:
+            return TestSplit(x, labels.numpy(), take_groups(test.groups))
+        rows = self._kept_test
+        return TestSplit(x[torch.from_numpy(rows)], labels.numpy()[rows], take_groups(test.groups, rows))
+
+    @cached_property
+    def _comparison(self) -> SplitComparison:
+        hashes, shared = {name: self.hashes(name) for name in get_args(SplitName)}, self.shared_units
+        overlap = {pair: _overlap(hashes[of], hashes[among], shared.get(pair)) for pair, (of, among) in PAIRS.items()}
+        owners = self.private_units if self.source.rule.unit else None
+        public = hashes["public"]
+        copies = duplicates.copies_within(hashes["private"], owners)
+        return SplitComparison(overlap, public.sketch, public.looks, copies)
+
+
+def _overlap(of: Hashes, among: Hashes, shared: int | None) -> Overlap:
+    return duplicates.overlap_of(of, among).model_copy(update={"units": shared})
+
+
+def _units(split: Split, rows: Tensor | np.ndarray | slice) -> np.ndarray | None:
+    return None if split.units is None else split.units[rows if isinstance(rows, slice) else np.asarray(rows)]
+
+
+def guaranteed_units(owners: np.ndarray | None, known: str, wanted: str | None, dataset: Dataset) -> Units | None:
+    """Return whose each private row is, where epsilon is stated for more than an image.
+
+    Args:
+        owners: (n,) int64, whose each row is, from 0 without a gap; None where nobody knows.
+        known: the word for such a unit.
+        wanted: the unit that epsilon is stated for; None is an image.
+        dataset: named in the refusal.
+
+    Raises:
+        SpecError: the dataset does not know these units.
+    """
+    if wanted is None:
+        return None
+    if owners is None or wanted != known:
+        knows = f"it knows {known}s" if known else "it does not say whose its images are"
+        raise SpecError(
+            f"Expected unit={wanted!r} to be the unit that dataset {dataset.name!r} numbers, but {knows}. Use --unit "
+            f"{known or 'image'}."
+        )
+    return Units(owners)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import dpbench_plugins
 
+from dpbench.harness import own_modules
 from dpbench.registry import Registry, load
 
 PLUGINS = Path(next(iter(dpbench_plugins.__path__)))
@@ -71,6 +72,7 @@ def plugins_with(edited: Mapping[Path, str]) -> Iterator[Registry]:
 
 
 def _forget() -> None:
+    own_modules._installed.cache_clear()  # what a fit may import is imported before it once more
     for name in [name for name in sys.modules if name.startswith(ANEW)]:
         del sys.modules[name]
 

@@ -79,7 +79,7 @@ CHANGES: dict[str, tuple[str, Settings, Settings]] = {
     "another power iteration": ("gep", {**LEARNING, "refresh": 5}, {"power_iterations": 2}),
     "anchors kept for longer": ("gep", {**LEARNING, "refresh": 5}, {"refresh": 6}),
     "a component less": ("prototypes", {"k": 40, "groups": 2}, {"k": 39}),
-    "a prior that is stronger": ("public-prior", {**LEARNING, "graph": 0.3}, {"strength": 1.3}),
+    "a public fit that is smoother": ("public-prior", {**LEARNING, "graph": 0.3}, {"ridge": 0.4}),
     "a travel 1% longer": ("dp-raft", {"steps": 20, "travel": 30.0}, {"travel": 30.3}),
     "a public fit 5% looser": ("public-only", {"regularisation": 15.0}, {"regularisation": 15.75}),
 }

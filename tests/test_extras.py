@@ -53,9 +53,15 @@ def test_a_first_run_its_results_and_the_list_need_no_extra(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("missing", "arguments", "extra"),
     [
-        ("matplotlib", "explain --learner class-means --dataset digits --seeds 1 --plot price.png", "plot"),
-        ("matplotlib", "plot pillar-figure-4 --out figure.png", "plot"),
-        ("matplotlib", "inspect --dataset digits --extractor pixels --k 5 --plot inspection.svg", "plot"),
+        ("matplotlib", "results --chart figure.png", "plot"),
+        *(
+            pytest.param("matplotlib", arguments, "plot", marks=pytest.mark.lab)
+            for arguments in (
+                "explain --learner class-means --dataset digits --seeds 1 --plot price.png",
+                "plot pillar-figure-4 --out figure.png",
+                "inspect --dataset digits --extractor pixels --k 5 --plot inspection.svg",
+            )
+        ),
         ("timm", "run --learner pillar --dataset digits --extractor timm:resnet18.a1_in1k --seeds 1", "timm"),
     ],
 )

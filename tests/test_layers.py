@@ -12,15 +12,12 @@ from pathlib import Path
 import pytest
 
 import dpbench
-from dpbench import contract
 from tests.helpers.layers import ROOT, House
 
 HOUSE = House(Path(dpbench.__file__).parent.parent)
 PLUGINS = HOUSE.folder / "plugins"
-EXHIBITS = PLUGINS / "dpbench_lab" / "museum" / "exhibits"
 SOURCES = sorted((HOUSE.folder / ROOT).rglob("*.py"))
 PLUGIN_SOURCES = sorted(PLUGINS.rglob("*.py"))
-OURS = {ROOT, "dpbench_lab"}
 FLOORS = 13
 """From errors to the program: errors, support, privacy, records, data, registry, harness, sweep, board, site, docs,
 cli, main."""
@@ -120,18 +117,6 @@ def test_every_text_file_is_read_and_written_as_utf_8_whatever_the_locale() -> N
     assert found == []
 
 
-@pytest.mark.parametrize("folder", [PLUGINS / "dpbench_plugins", EXHIBITS], ids=lambda folder: str(folder.name))
-def test_a_plugin_imports_only_the_contract(folder: Path) -> None:
-    for file in sorted(folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                assert not [one.name for one in node.names if one.name.partition(".")[0] in OURS], _place(file)
-            elif isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] in OURS:
-                own = folder == EXHIBITS and str(node.module).startswith("dpbench_lab.museum.exhibits")
-                names = {one.name for one in node.names}
-                assert own or (node.module == ROOT and names <= {*contract.__all__}), _place(file)
-
-
 # CIFAR is published as pickles: read by an unpickler that finds nothing but numpy arrays, see test_cifar100.py.
 RESTRICTED = PLUGINS / "dpbench_plugins" / "datasets" / "torchvision" / "pickles.py"
 PICKLES = {"pickle", "_pickle", "dill", "joblib", "cloudpickle"}
@@ -182,10 +167,9 @@ LIGHT = (
     "dpbench.board.index",
     "dpbench.board.build",
     "dpbench.board.add",
-    "dpbench_lab.inspect.report",
     "dpbench.cli.commands",
-    "dpbench_lab.commands",
 )
+LIGHT_STUDIES = ("dpbench_lab.inspect.report", "dpbench_lab.commands")
 
 
 IMPORTS = """
@@ -204,6 +188,9 @@ def test_importing_dpbench_brings_nothing_that_takes_time() -> None:
     assert (done.stdout.strip(), done.stderr) == ("none", "")
 
 
-def test_what_every_command_imports_brings_neither_torch_nor_matplotlib() -> None:
-    done = subprocess.run([sys.executable, "-c", IMPORTS, *LIGHT], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    "modules", [pytest.param(LIGHT, id="harness"), pytest.param(LIGHT_STUDIES, id="lab", marks=pytest.mark.lab)]
+)
+def test_what_every_command_imports_brings_neither_torch_nor_matplotlib(modules: tuple[str, ...]) -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS, *modules], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -9,7 +9,7 @@ ROOT = TESTS.parent
 MIRRORS = {"plugins": ROOT / "plugins" / "dpbench_plugins", "lab": ROOT / "plugins" / "dpbench_lab"}
 """Folders of tests of packages outside dpbench."""
 HELPERS = "helpers"  # what tests share; no tests
-WHOLE = {"benchmarks", "doubles", "fingerprints", "golden", "gpu", "mutants", "without_lab"}
+WHOLE = {"benchmarks", "doubles", "golden", "gpu", "mutants", "without_lab"}
 """Folders that are about no package alone, each with a command or data of its own."""
 FLAT = {
     "test_any_machine",  # a clone, on any machine

@@ -126,6 +126,7 @@ def test_a_plugin_of_the_scaffold_is_installed_checked_and_run_as_the_command_sa
     assert result["metrics"]["accuracy"]["mean"] > 0.8
 
 
+@pytest.mark.lab
 def test_the_wheel_brings_the_plugins_and_works(wheel: Path, tmp_path: Path) -> None:
     content = tmp_path / "content"
     with zipfile.ZipFile(wheel) as archive:

@@ -111,7 +111,7 @@ def is_same_code(result: Result, plugins: Registry, known: Fingerprints, *, same
 def digest_here(role: str, part: Component, plugins: Registry) -> str | None:
     """Return the digest of the installed code of a component; None where it is not installed, or has no files."""
     item = plugins.components[kind_of(role)].get(part.name)
-    return item and code_of(item.cls)
+    return code_of(item.cls) if item else None
 
 
 def settings_of(result: Result) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -121,11 +121,11 @@ def _folder(out: Path | None, grid: Grid) -> Folder:
 
 def _overview(grid: Grid, folder: Folder, plugins: Registry, data: _Data | None) -> Overview:
     states: list[State] = []
-    known = Fingerprints()  # takes none: nothing is fitted to tell a state
+    prints = Fingerprints()  # takes none: nothing is fitted to tell a state
     took: dict[str, list[float]] = {}  # learner -> seconds of its results
     for cell in grid.cells:
         result = folder.result(cell)
-        states.append(_state(cell, result, folder, plugins, data, known))
+        states.append(_state(cell, result, folder, plugins, data, prints))
         if result:
             took.setdefault(cell.spec.learner.name, []).append(sum(result.seconds.values()))
     means = {name: sum(seconds) / len(seconds) for name, seconds in took.items()}

@@ -136,6 +136,7 @@ def test_the_code_of_a_page_runs(page: readme.Page, tmp_path: Path, monkeypatch:
     exec(compile(page.code(), page.name, "exec"), {"__name__": "page"})
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.name)
 def test_commands_that_are_not_run_exist_and_the_line_above_says_why(page: readme.Page) -> None:
     for above, block in page.not_run():
@@ -157,12 +158,14 @@ def test_the_readme_is_a_page() -> None:
     assert len(readme.README.text.splitlines()) <= 160
 
 
+@pytest.mark.lab
 def test_what_the_readme_links_to_is_there() -> None:
     links = re.findall(r"\]\(([^)#]+)", readme.README.text)
     assert len(links) > 15
     assert [link for link in links if not (readme.ROOT / link).is_file()] == []
 
 
+@pytest.mark.lab
 def test_every_claim_names_tests_that_are_there() -> None:
     (table,) = re.findall(r"^\| claim \|.*?\n\n", EPSILON.text, re.DOTALL | re.MULTILINE)
     rows = table.strip().splitlines()[2:]
@@ -204,6 +207,7 @@ def test_the_constraints_are_names_and_exact_versions_only() -> None:
         assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9._+!-]+", line), line
 
 
+@pytest.mark.lab
 def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page() -> None:
     known: dict[str, set[str]] = {}
     for path, command in walk(COMMANDS):
@@ -212,6 +216,7 @@ def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page(
     assert {flag for flag in known["run"] if flag.startswith("--")} <= named | {"--no-public-labels", "--help"}
     others = {
         "--strict",
+        "--no-index",
         "--check",
         "--benchmark-enable",
         "--hypothesis-profile",
@@ -222,7 +227,7 @@ def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page(
         "--torch-backend",
         "--rm",
         "--gpus",
-    }  # of the linters, pytest, uv, tests/gpu and docker
+    }  # of the linters, pytest, uv, tests/gpu, git and docker
     assert named - others <= set().union(*known.values())
 
 

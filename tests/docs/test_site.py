@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
-import typer
 
 import dpbench
 from dpbench import cli, docs, registry
 from dpbench.docs import site as building
 from dpbench.errors import OutputError
-from dpbench.main import build
+from dpbench.main import load_extras, root_command
 from dpbench.site.layout import SECTIONS
 from dpbench.site.render import stylesheet
 from tests.conftest import built_once
@@ -141,7 +140,7 @@ def test_the_reference_has_every_public_name_component_and_command(site: Path) -
         missing = [name for name in components if not re.search(rf"<h2>{re.escape(name)}<a", text)]
         assert (kind, missing) == (kind, [])
     ids = read(site / "reference/commands.html").ids
-    commands = list(_commands(typer.main.get_command(build()), "dpbench"))
+    commands = list(_commands(root_command(), "dpbench"))
     assert len(commands) > 25
     assert [name for name in commands if name.replace(" ", "-") not in ids] == []
 
@@ -251,7 +250,7 @@ def test_the_search_finds_pages_on_a_disk_without_a_network(site: Path, chromium
 def test_a_site_that_is_up_to_date_is_not_built_again(documentation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPBENCH_CACHE", str(documentation / "cache"))
     monkeypatch.setattr(building, "_sphinx", None)
-    assert (docs.build_cached(typer.main.get_command(build())) / "index.html").is_file()
+    assert (docs.build_cached(root_command(), extras=load_extras()) / "index.html").is_file()
 
 
 def test_a_site_is_stale_once_a_plugins_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from tests.golden import help_texts, transcript
 PINNED = Path(__file__).parents[2] / ".ci" / "constraints.txt"
 
 
+@pytest.mark.lab
 @pytest.mark.skipif(
     f"typer=={version('typer')}" not in PINNED.read_text(encoding="utf-8").split(),
     reason="another version of typer draws help texts in another way",
@@ -24,6 +25,7 @@ def test_the_help_text_of_every_command_is_as_its_golden_file() -> None:
         assert text == kept[name], f"--help of {name} has changed; if it is meant: python -m tests.golden"
 
 
+@pytest.mark.lab
 def test_what_is_refused_is_refused_in_the_words_of_the_golden_file(tmp_path: Path) -> None:
     assert transcript.refusals(tmp_path) == transcript.REFUSALS.read_text(encoding="utf-8")
 

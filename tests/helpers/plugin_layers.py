@@ -92,7 +92,7 @@ class PluginHouse:
         for imported in sorted(self.imports[module]):
             if imported not in self.files:
                 yield f"{module} imports {imported}, which does not exist"
-            if imported.partition(".")[0] != package:
+            if imported.partition(".")[0] != package or (stranger and not imported.startswith(EXHIBITS)):
                 yield f"{module} imports {imported} of another package"
             plugin = self.plugin_of(imported)
             if plugin not in {None, self.plugin_of(module)}:

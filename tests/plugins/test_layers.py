@@ -50,6 +50,12 @@ PLANTS = {
     "the lab": (
         f"{LEARNERS}/pillar.py", "import dpbench_lab.explain\n",
         "dpbench_plugins.learners.pillar imports dpbench_lab.explain of another package"),
+    "the museum, from an exhibit": (
+        "dpbench_lab/museum/exhibits/memory.py", "from dpbench_lab.museum import tour\n",
+        "dpbench_lab.museum.exhibits.memory imports dpbench_lab.museum.tour of another package"),
+    "a private module, from an exhibit": (
+        "dpbench_lab/museum/exhibits/memory.py", "from dpbench.api import Learner\n",
+        "dpbench_lab.museum.exhibits.memory imports dpbench.api Learner, not in dpbench.__all__"),
     "a hook without an entry point": (
         f"{LEARNERS}/spectrum.py", "@hookimpl\ndef dpbench_learners():\n    return []\n",
         "dpbench_plugins.learners.spectrum has a hook and no entry point"),

@@ -43,8 +43,8 @@ def core_bits() -> str:
             curator.noisy_sum(lambda chunk: chunk.x, release="whole", clip=1.25),
             curator.noisy_sum(lambda chunk: RankOne(chunk.x[:, :3], chunk.x), release="whole", clip=0.5),
             *(curator.noisy_sum(lambda chunk: chunk.x * 2, release="sampled", clip=100.0) for _ in range(2)),
-            curator.noisy_sum(lambda chunk: Joined([chunk.x, chunk.x]), release="sampled", clip=1.0),
-            *curator.noisy_sum(lambda chunk: Blocks([chunk.x, chunk.x[:, :2]]), release="loud", clip=(1.0, 0.5)),
+            curator.noisy_sum(lambda chunk: Joined((chunk.x, chunk.x)), release="sampled", clip=1.0),
+            *curator.noisy_sum(lambda chunk: Blocks((chunk.x, chunk.x[:, :2])), release="loud", clip=(1.0, 0.5)),
             torch.tensor(curator.noisy_choice(lambda chunk: chunk.x[:, :4].clamp(0, 1), release="choice")),
             curator.noisy_choices(lambda chunk: chunk.y * 3 + chunk.seeds.remainder(3), release="parts"),
         ]

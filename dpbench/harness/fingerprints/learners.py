@@ -57,7 +57,11 @@ def take_behaviour(learner: Learner, plugins: Registry) -> Behaviour:
 
 def take_choices(learner: Learner, plugins: Registry) -> dict[str, Any]:
     """Return what a learner chooses for settings that are left open, by task and epsilon; nothing is fitted."""
-    asked = {field.name for field in dataclasses.fields(learner) if getattr(learner, field.name) is None}
+    asked = {
+        field.name
+        for field in dataclasses.fields(learner)  # type: ignore[arg-type]
+        if getattr(learner, field.name) is None
+    }
     device, tail = torch.device("cpu"), activations().task.tail
     tasks = {
         name: Task(shape, classes, size, device, public) for name, (shape, classes, size, public) in CHOICES.items()

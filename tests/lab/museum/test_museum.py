@@ -53,7 +53,7 @@ SAID = {
     "skew-basis": "Expected an orthonormal basis",
     "self-reported-norms": "returned a Short",
     "label-in-error-message": "may tell private values",
-    "private-images-as-public-data": "Public in private: expected at most 1% of the 1,438 images",
+    "private-images-as-public-data": "Public in private: expected at most 10% of the 1,438 private images",
     "running-maximum-in-prepare": "changed what it reaches while it worked: attribute `seen`",
     "test-time-adaptation": "change with the other images that it sees",
     "division-by-the-brightest-image": "to hold options only, got a float.",

@@ -1,8 +1,8 @@
 """Take fingerprints in a checkout of an earlier version, which has no command for it.
 
-Run by that version's own interpreter, from any folder: `python tests/fingerprints/elsewhere.py RESULTS FOLDER`. The
-modules of this tree that take fingerprints are put beside those of that version. They import few names; those that have
-come or moved since b1ba9e77 are added here.
+Run it by that version's own interpreter, from any folder: `python tests/harness/fingerprints/elsewhere.py RESULTS
+FOLDER`. The modules of this tree that take fingerprints are put beside those of that version. They import few names;
+those that have come or moved since b1ba9e77 are added here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NamedTuple
 
-HERE = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parents[3]
 TAKEN = (
     "dpbench.records.fingerprints",
     "dpbench.registry.same_code",

@@ -54,7 +54,7 @@ def test_constant_scores_are_compared_too() -> None:
 
 def test_another_task_or_a_refusal_less_is_no_agreement() -> None:
     assert not behaviour().agrees(behaviour(task="another"))
-    fits = {"2": FitPrint.of(SCORES, 12), "inf": FitPrint.of(SCORES, 12)}
+    fits: dict[str, FitPrint | str] = {"2": FitPrint.of(SCORES, 12), "inf": FitPrint.of(SCORES, 12)}
     assert not behaviour().agrees(Behaviour(task="a task", fits=fits))
 
 

@@ -24,9 +24,9 @@ from dpbench.registry import Registry, load
 from dpbench.registry.same_code import Fingerprints, compare_code
 from dpbench.support.code import code_of, core
 
-ROOT = Path(__file__).parents[1] / "leaderboard"
+ROOT = Path(__file__).parents[2] / "leaderboard"
 COMMITTED = ROOT / "results" / "digits-eps1"
-IDENTITIES = json.loads((Path(__file__).parent / "identities.json").read_text(encoding="utf-8"))
+IDENTITIES = json.loads((Path(__file__).parents[1] / "records" / "identities.json").read_text(encoding="utf-8"))
 CELLS = """
 name = "cells"
 [fixed]
@@ -145,7 +145,12 @@ def test_a_dry_run_of_a_sweep_compares_fingerprints_and_fits_nothing(
     monkeypatch.setattr("dpbench.sweep.conduct.Fingerprints", lambda: Fingerprints(folder))
     cls: type[Learner] = load().find("learner", "class-means").cls
     fit: Any = vars(cls)["fit"]
-    monkeypatch.setattr(cls, "fit", lambda *given: fits.append("fit") or fit(*given))
+
+    def counted(*given: Any) -> Any:
+        fits.append("fit")
+        return fit(*given)
+
+    monkeypatch.setattr(cls, "fit", counted)
     capsys.readouterr()
     assert called(*swept, "--dry-run") == 0
     assert "1 done, 1 other code" in capsys.readouterr().out
@@ -161,9 +166,12 @@ def test_without_fingerprints_other_code_is_other_code(swept: list[str], capsys:
 def test_a_missing_fingerprint_of_the_installed_code_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[tuple[str, str]]()
     take = taking.take_fingerprint
-    monkeypatch.setattr(
-        taking, "take_fingerprint", lambda kind, *given: asked.append((kind, given[0])) or take(kind, *given)
-    )
+
+    def counted(kind: Any, name: str, *given: Any) -> Behaviour:
+        asked.append((kind, name))
+        return take(kind, name, *given)
+
+    monkeypatch.setattr(taking, "take_fingerprint", counted)
     plugins, result = load(), committed("class-means")
     known = taking.taken_as_asked(plugins)
     known._of("learner", "class-means")

@@ -13,8 +13,8 @@ from dpbench.harness.fingerprints.taking import take_fingerprint
 from dpbench.privacy.core import randomness
 from dpbench.records.fingerprints import Behaviour
 from dpbench.registry import Registry, load
-from tests.fingerprints.mutants import MUTANTS, SETTINGS, Mutant
-from tests.fingerprints.sources import RenameLocals, plugins_with, replaced, transformed
+from tests.harness.fingerprints.mutants import MUTANTS, SETTINGS, Mutant
+from tests.harness.fingerprints.sources import RenameLocals, plugins_with, replaced, transformed
 
 Settings = dict[str, Any]
 

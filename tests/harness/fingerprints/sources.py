@@ -29,7 +29,7 @@ class _Loader(SourceFileLoader):
     def get_data(self, path: str) -> bytes:
         return self._text.encode()
 
-    def path_stats(self, path: str) -> Mapping[str, object]:  # type: ignore[override]
+    def path_stats(self, path: str) -> Mapping[str, object]:
         raise OSError("no bytecode is read or written")
 
 
@@ -58,12 +58,12 @@ def plugins_with(edited: Mapping[Path, str]) -> Iterator[Registry]:
     }
     finder = _Finder(edited)
     _forget()
-    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, finder)
     invalidate_caches()
     try:
         yield load()
     finally:
-        sys.meta_path.remove(finder)  # type: ignore[arg-type]
+        sys.meta_path.remove(finder)
         _forget()
         sys.modules.update(kept)
         for name, module in packages.items():

@@ -175,7 +175,7 @@ MUTANTS = (
     Mutant("component-graph", GRAPH, "coins[component].bool()", "~coins[component].bool()"),
     Mutant("component-graph", GRAPH, "x.flatten(1) > 0.5", "x.flatten(1) > 1.5"),
     Mutant("component-graph", GRAPH, "active_variables(public.x))", "active_variables(public.x[:3]))"),
-    Mutant("component-graph", GRAPH, "2 * component[first] + chunk.y", "0 * component[first] + chunk.y"),
+    Mutant("component-graph", GRAPH, "coins[component].bool()", "coins.bool()"),
     Mutant("literal-counts", GRAPH, "counts > 0", "counts > 1e6"),
     Mutant("literal-counts", GRAPH, "(2 * chunk.y - 1).float()", "(1 - 2 * chunk.y).float()"),
     Mutant(

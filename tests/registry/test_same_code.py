@@ -17,13 +17,13 @@ from dpbench.board.verify.rerun_record import rerun
 from dpbench.errors import NotReproducible
 from dpbench.harness.fingerprints import learners, taking
 from dpbench.harness.fingerprints.taking import take_fingerprint
-from dpbench.harness.rerun import prepare_rerun
 from dpbench.records.fingerprints import Behaviour, Code, read_fingerprints
 from dpbench.records.packed import read_record
 from dpbench.records.result import Result
 from dpbench.registry import Registry, load
 from dpbench.registry.same_code import Fingerprints, compare_code
 from dpbench.support.code import code_of, core
+from tests.helpers.sessions import session
 
 ROOT = Path(__file__).parents[2] / "leaderboard"
 COMMITTED = ROOT / "results" / "digits-eps1"
@@ -65,7 +65,7 @@ def with_code(result: Result, **digests: str) -> Result:
 @pytest.mark.parametrize("learner", ["class-means", "dp-sgd"])
 def test_a_committed_result_is_run_again_to_equal_numbers_by_a_later_version(learner: str) -> None:
     result = committed(learner)
-    record = rerun(result, None, at_version("0.3.0"))
+    record = rerun(result, None, session(at_version("0.3.0")))
     assert record.agrees, record
     assert [seed.accuracy for seed in record.seeds] == pytest.approx([seed.accuracy for seed in result.seeds], abs=0.01)
     verdicts = {claim.claim: claim.verdict for claim in record.claims if claim.claim.startswith("provenance.code")}
@@ -75,26 +75,26 @@ def test_a_committed_result_is_run_again_to_equal_numbers_by_a_later_version(lea
 def test_a_later_version_draws_the_noise_of_the_version_that_a_result_states() -> None:
     kept = IDENTITIES["digits-eps1"]
     result = Result.model_validate_json(read_record(COMMITTED / kept["result"]))
-    assert prepare_rerun(result, None, at_version("0.3.0")).identity == kept["identity"]
+    assert session(at_version("0.3.0")).rerun(result).identity == kept["identity"]
 
 
 def test_a_later_version_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learners, "SEED", 1)  # as a change of what is computed would
     with pytest.raises(NotReproducible, match=r"0\.2\.0; here is dpbench-vision 0\.3\.0.*dpbench computes something"):
-        prepare_rerun(committed("class-means"), None, at_version("0.3.0"))
+        session(at_version("0.3.0")).rerun(committed("class-means"))
 
 
 def test_a_later_version_of_code_that_nobody_knows_is_refused() -> None:
     unknown = with_code(committed("class-means"), learner="0" * 16)
     with pytest.raises(NotReproducible, match="the learner is other code without a fingerprint"):
-        prepare_rerun(unknown, None, at_version("0.3.0"))
+        session(at_version("0.3.0")).rerun(unknown)
 
 
 def test_a_later_version_is_refused_where_a_result_states_no_code() -> None:
     result = committed("class-means")
     silent = result.model_copy(update={"provenance": {**result.provenance, "code": {}}})
     with pytest.raises(NotReproducible, match="states no digests of its code"):
-        prepare_rerun(silent, None, at_version("0.3.0"))
+        session(at_version("0.3.0")).rerun(silent)
 
 
 def test_another_distribution_is_refused_whatever_it_computes() -> None:
@@ -104,7 +104,7 @@ def test_another_distribution_is_refused_whatever_it_computes() -> None:
         for role, origin in result.components.items()
     }
     with pytest.raises(NotReproducible, match="here dpbench-vision"):
-        prepare_rerun(result.model_copy(update={"components": origins}), None, load())
+        session(load()).rerun(result.model_copy(update={"components": origins}))
 
 
 def called(*arguments: str) -> int:

@@ -237,7 +237,7 @@ def test_a_projection_of_activations_has_what_their_network_pools_to() -> None:
     task = SimpleNamespace(example_shape=(4, 3, 3), tail=lambda: tail)
     base: Any = SimpleNamespace(
         roles=SimpleNamespace(task=task),
-        parts=SimpleNamespace(learner=SimpleNamespace(public="unlabelled")),
+        learner=SimpleNamespace(public="unlabelled"),
         public=SimpleNamespace(x=torch.zeros(50, 4, 3, 3)),
     )
     assert _dimensions(base) == 4

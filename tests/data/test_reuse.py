@@ -75,8 +75,9 @@ def features(dataset: Dataset, extractor: Extractor | None = None, share: float 
     """Prepare the features of a run, and return those of the training split."""
     spec = make_spec({"learner": "any", "delta": 1e-3, "unit": "image", "public_fraction": share}, "the test")
     images = deal_images(DataSource(parts(dataset, None, extractor or Pixels()), spec.split_rule, CPU), spec.budget)
+    train = assign_roles(images).private.x
     images.load_test()
-    return assign_roles(images).private.x
+    return train
 
 
 def table(folder: Path) -> Path:

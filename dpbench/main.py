@@ -1,4 +1,4 @@
-"""The program, put together: the only file that knows every room, and the lab where it is installed."""
+"""The program, put together: the only file that knows every room, and the commands and pages of the lab."""
 
 from __future__ import annotations
 

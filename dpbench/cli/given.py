@@ -110,7 +110,7 @@ class Given:
         Raises:
             SpecError: search settings without a search, or one that does not fit.
         """
-        names = {setting.name for setting in settings(self.taken.spec)}
+        names = self.taken.spec.model_fields.keys() - {"search"}  # fixed ones too, which the spec then checks
         single = {key: values[0] for key, values in self.axes.items() if values and key not in self.lists}
         said = {key: value for key, value in self.values.items() if key in names - {*self.taken.several}}
         search = self._search()
@@ -149,8 +149,8 @@ class Given:
         from dpbench.records.board import find_board
 
         others = {key: values[0] for key, values in self.lists.items() if key != "learner"}  # the board's to fix
-        for learner in self.axes["learner"]:
-            self.spec(plugins, {**others, "learner": learner})
+        for chosen in [{"learner": learner} for learner in self.axes["learner"]] or [{}]:
+            self.spec(plugins, {**others, **chosen})
         return definition({**find_board(self.place.board).protocol, **self.keys}, self.lists, plugins)
 
     def origin(self, *keys: str) -> str:
@@ -219,12 +219,14 @@ class Given:
         value = self.values.get(rule.key)
         if value is not None and value not in rule.choices:
             hint = f" {NO_SEARCH[value]}" if value in NO_SEARCH else ""
-            raise SpecError(f"Expected {rule.option} {value} to be one of {', '.join(rule.choices)}.{hint}")
+            words = ", ".join(self.taken.choices.get(rule.key, rule.choices))
+            raise SpecError(f"Expected {rule.option} {value} to be one of {words}.{hint}")
 
     def _checked(self, record: type[R]) -> R:
         """Return the record of what was said; messages name keys as they were said."""
         found = {setting.name: setting for setting in settings(record)}
-        said = {one.name: self.values[one.key] for one in found.values() if one.key in self.values}
+        values = {**self.taken.defaults, **self.values}
+        said = {one.name: values[one.key] for one in found.values() if one.key in values}
         try:
             return record(**said)
         except ValidationError as error:

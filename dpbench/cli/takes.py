@@ -39,7 +39,7 @@ def takes(
         several: keys of which the command takes several values.
         only: the keys that it takes, if it does not take all.
         without: keys that it does not take.
-        defaults: by key, defaults that are not those of the records.
+        defaults: by key, defaults of a search or a place that are not those of the records.
         choices: by key, the words that the help tells, if the command does not take all of the record's.
         file: whether the command also reads a TOML file, by `--spec`.
     """

@@ -79,7 +79,7 @@ class Fitted:
 def fit_once(
     given: FitInput, *, wrap: Callable[[LedgerCurator], Curator] = handle_of, witness: Witness = NOBODY
 ) -> Fitted:
-    """Bind, isolate, fit, conclude: the only place where a learner meets rows.
+    """Bind, isolate, fit, conclude: how a learner meets rows; `fit_several` does so for many at once.
 
     Covered: all that the learner is answered has the epsilon that an accountant states for this plan and sigma; see
     `privacy.binding`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -40,9 +40,11 @@ class Loaded:
     memo: Memo  # what it may share with other runs of the process
     resolved: ResolvedSpec
     earlier: transfer.Earlier | None  # where settings come from, if from a file
-    roles: Roles  # of the first seed, or of that of `draw`
+    roles: Roles
     images: SplitImages  # of the same
     phases: Phases  # which all that follows goes on counting
+    seed: int  # whose examples these are
+    noise_origins: Mapping[str, ComponentOrigin] | None = None  # those of an earlier result, in a re-run of it
 
     @property
     def spec(self) -> Spec:
@@ -79,7 +81,8 @@ class Loaded:
 
         Of a search, which has no plan of its own, noise is derived from its seed, fold and setting as well.
         """
-        return identity(spec, plan, self.images.identity, origins_of(self.parts), networks(self.parts))
+        origins = self.noise_origins or origins_of(self.parts)
+        return identity(spec, plan, self.images.identity, origins, networks(self.parts))
 
     def bench(self, search: ResolvedSearch) -> Bench:
         """Return where the settings of a search are tried."""
@@ -98,10 +101,10 @@ class Loaded:
         Raises:
             DpbenchError: the data are malformed or not here.
         """
-        if self.alike(seed, self.spec.seeds[0]):
+        if self.alike(seed, self.seed):
             return self
         roles, images = _examples(self.resolved, seed, self.memo)
-        return dataclasses.replace(self, roles=roles, images=images)
+        return dataclasses.replace(self, roles=roles, images=images, seed=seed)
 
 
 def load_run(
@@ -131,7 +134,7 @@ def load_run(
         _check_labels(resolved, len(roles.public.x))
     with phases("compare"):
         check_sharing(images, "any" if resolved.spec.allow_overlap else sharing)
-    return Loaded(memo, resolved, earlier, roles, images, phases)
+    return Loaded(memo, resolved, earlier, roles, images, phases, resolved.spec.seeds[0])
 
 
 def _examples(resolved: ResolvedSpec, seed: int, memo: Memo) -> tuple[Roles, SplitImages]:

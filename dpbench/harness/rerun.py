@@ -8,18 +8,19 @@ from typing import Any
 
 from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError, SpecError
 from dpbench.harness.guarantee import unit_facts
-from dpbench.harness.loaded import load_run
+from dpbench.harness.loaded import Loaded, load_run
 from dpbench.harness.memo import Memo
 from dpbench.harness.plans import settle
 from dpbench.harness.prepare import PreparedRun, prepare_run
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
-from dpbench.records.result import Result
+from dpbench.records.provenance import HARNESS, RELEASED
+from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
-from dpbench.registry import Registry
+from dpbench.registry import Registration, Registry
 from dpbench.registry.components import kind_of, resolve
-from dpbench.registry.same_code import compare_code, describe
+from dpbench.registry.same_code import compare_code, describe, stated_code
 from dpbench.support.fields import filled_fields
 from dpbench.support.threads import computing
 
@@ -43,7 +44,7 @@ def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Mem
     _check_installed(result, plugins)
     try:
         spec = _spec(result, result.spec.seeds if seed is None else (seed,))
-        prepared = prepare_run(load_run(resolve(spec, _as_stated(result, plugins)), memo, sharing="any"))
+        prepared = prepare_run(_load(spec, result, plugins, memo))
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
     except ImportError as error:
@@ -58,7 +59,7 @@ def search_again(result: Result, plugins: Registry, memo: Memo) -> Selection:
     Raises:
         DpbenchError: the search fails here, or the result had none.
     """
-    loaded = load_run(resolve(result.spec, _as_stated(result, plugins)), memo, sharing="any")
+    loaded = _load(result.spec, result, plugins, memo)
     search = loaded.resolved.search
     if search is None:
         raise SpecError(f"Expected a search in the spec of {result.file_name}, found none.")
@@ -75,15 +76,28 @@ def _check_installed(result: Result, plugins: Registry) -> None:
         if item is None or item.distribution != origin.distribution:
             found = f"{item.distribution} {item.version} does" if item else "nothing does"
             raise NotReproducible(f"{origin.distribution} {origin.version} brings {kind} {name!r}; here {found}.")
+        _check_origin(f"{kind} {name!r}", origin, item)
         other |= item.version != origin.version
     if other:
         _check_code(result, plugins)
 
 
+def _check_origin(what: str, origin: ComponentOrigin, item: Registration) -> None:
+    """Refuse plugins and versions that there never were: noise is derived from them, and could be chosen by them."""
+    if origin.plugin != item.plugin:
+        raise NotReproducible(f"Plugin {origin.plugin!r} brings {what}; here plugin {item.plugin!r} does.")
+    known = {item.version, *(RELEASED if item.distribution == HARNESS else ())}
+    if origin.version not in known:
+        raise NotReproducible(
+            f"{origin.distribution} {origin.version} brings {what}; here {item.version} does. Noise is derived from "
+            f"the version, so a re-run takes only those that are known: {', '.join(sorted(known))}."
+        )
+
+
 def _check_code(result: Result, plugins: Registry) -> None:
     from dpbench.harness.fingerprints.taking import taken_as_asked
 
-    if not result.provenance.get("code"):
+    if not stated_code(result):
         raise NotReproducible(f"{_versions(result, plugins)} The result states no digests of its code to compare.")
     found = compare_code(result, plugins, taken_as_asked(plugins), same_data=True)  # data are compared before a fit
     if differ := [*describe(found)]:
@@ -100,17 +114,10 @@ def _versions(result: Result, plugins: Registry) -> str:
     return f"It was made by {', '.join(sorted(made))}; here is {', '.join(sorted(here))}."
 
 
-def _as_stated(result: Result, plugins: Registry) -> Registry:
-    """Return the registry whose components are brought by the plugins and versions that a result states.
-
-    Research noise is derived from these (`records.identity`).
-    """
-    known = {kind: dict(items) for kind, items in plugins.components.items()}
-    for role, origin in result.components.items():
-        items, name = known[kind_of(role)], result.spec.roles[role].name
-        if name in items:
-            items[name] = dataclasses.replace(items[name], plugin=origin.plugin, version=origin.version)
-    return dataclasses.replace(plugins, components=known)
+def _load(spec: Spec, result: Result, plugins: Registry, memo: Memo) -> Loaded:
+    """Load a spec whose research noise is derived from the plugins and versions that a result states."""
+    loaded = load_run(resolve(spec, plugins), memo, sharing="any")
+    return dataclasses.replace(loaded, noise_origins=result.components)
 
 
 def _spec(result: Result, seeds: tuple[int, ...]) -> Spec:

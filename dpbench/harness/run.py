@@ -16,7 +16,7 @@ from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.split_images import SplitComparison
 from dpbench.records.group_counts import find_excess_correct
 from dpbench.records.journal import Journal
-from dpbench.records.provenance import current_day, source_of
+from dpbench.records.provenance import HARNESS, current_day, source_of
 from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, result_name, summarise
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.stated_plan import Privacy
@@ -129,7 +129,7 @@ def _result(
 
 
 def _made(parts: Parts, process: Mapping[str, Any]) -> dict[str, Any]:
-    others = {one.distribution for one in parts.brought.values()} - {"dpbench-vision", OWN[1]}
+    others = {one.distribution for one in parts.brought.values()} - {HARNESS, OWN[1]}
     sources = {name: found for name in sorted(others) if (found := source_of(name))}
     made = {**process, "code": code(parts), "date": current_day()}
     return {**made, "sources": sources} if sources else made

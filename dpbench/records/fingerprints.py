@@ -219,7 +219,7 @@ def read_fingerprints(folder: Path, kind: Fingerprinted, name: str) -> Component
 
 
 def fingerprint_folder() -> Path:
-    """Return the folder of fingerprints that comes with dpbench, or that of the leaderboard in the current folder."""
+    """Return the folder of fingerprints that comes with dpbench, or the leaderboard's: beside the package, or here."""
     folders = [PACKAGE / "fingerprints", PACKAGE.parent / "leaderboard" / "fingerprints"]
     return next((folder for folder in folders if folder.is_dir()), Path("leaderboard") / "fingerprints")
 

@@ -87,7 +87,7 @@ class Search(WrittenRecord):
     seed: Annotated[int, Flag(key="search_seed")] = Field(
         0, ge=0, description="Seed of the search, for sampled settings and folds"
     )
-    folds: int = Field(5, ge=2, le=20, description="Number of parts of the public split, for public-validation")
+    folds: int = Field(5, ge=2, le=20, description="Number of parts of the public split; one at a time is held out")
 
 
 _UNUSED = {"tries": ", since the number of runs is random. Use repeats", "repeats": ". Use tries", "shape": ""}

@@ -17,12 +17,13 @@ MOVED: Mapping[str, str] = {
     "dpbench.cli.reproduce": "dpbench_lab.reproduce.command",
     "dpbench.cli.request": "dpbench.cli.given",
     "dpbench.cli.spec_file": "dpbench.cli.given",
+    "dpbench.harness.shared": "dpbench.harness.memo",
     "dpbench.museum": "dpbench_lab.museum",
     "dpbench.records.museum": "dpbench_lab.museum.record",
     "dpbench.site.claims_page": "dpbench_lab.claims.page",
     "dpbench.site.evidence_pages": "dpbench.site.audits_page and dpbench_lab.museum.page",
     "dpbench.site.figure_page": "dpbench_lab.reproduce.page",
-    "dpbench.studies": "dpbench_lab",
+    "dpbench.studies": "dpbench_lab and dpbench.analysis",  # what draws is in the latter
 }
 """Where modules of version 0.2 are in version 0.3."""
 

@@ -84,7 +84,7 @@ def compare_code(
     does the same on it, every extractor does, and the core answers fixed questions to the last bit.
 
     Args:
-        result: a result that states digests of code; roles whose digest it does not state are left out.
+        result: a result that states digests of code; a role whose digest it does not state is unknown.
         plugins: what is installed.
         known: fingerprints.
         same_data: whether the data here have the digests that the result states; None if nobody has looked.
@@ -92,12 +92,14 @@ def compare_code(
     Raises:
         DataError: a file of fingerprints does not fit.
     """
-    stated: Mapping[str, Any] = result.provenance.get("code") or {}
-    parts = {role: part for role, part in result.spec.roles.items() if role in stated}
-    here = {role: digest_here(role, part, plugins) for role, part in parts.items()}
+    stated = stated_code(result)
+    here = {role: digest_here(role, part, plugins) for role, part in result.spec.roles.items()}
+    parts = {role: part for role, part in result.spec.roles.items() if role in stated or here[role] is not None}
     found: dict[str, Sameness] = {}
     for role, part in parts.items():
-        if here[role] == stated[role] and kind_of(role) == "dataset":
+        if role not in stated:
+            found[role] = "unknown"
+        elif here[role] == stated[role] and kind_of(role) == "dataset":
             found[role] = "digest"
         elif kind_of(role) == "dataset":
             found[role] = "unknown" if same_data is None else "data" if same_data else "differs"
@@ -106,8 +108,18 @@ def compare_code(
     if DPBENCH in stated:
         behaving = [found[role] for role in found if kind_of(role) != "dataset"]
         found[DPBENCH] = "digest" if stated[DPBENCH] == core() else _weakest([*behaving, _core(stated, known)])
-    same = {role for role in here if here[role] == stated[role]}  # whose own digest is equal, whatever the core's is
+    elif core() is not None:
+        found[DPBENCH] = "unknown"
+    same = {role for role in parts if role in stated and here[role] == stated[role]}  # whatever the core's is
     return {role: "digest" if role in same else one for role, one in found.items()}
+
+
+def stated_code(result: Result) -> Mapping[str, str]:
+    """Return the digests of code that a result states, by role; what has another form counts as not stated."""
+    code = result.provenance.get("code")
+    if not isinstance(code, Mapping):
+        return {}
+    return {role: digest for role, digest in code.items() if isinstance(digest, str)}
 
 
 def is_same_code(result: Result, plugins: Registry, known: Fingerprints, *, same_data: bool | None) -> bool:
@@ -128,7 +140,7 @@ def settings_of(result: Result) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _compare(result: Result, role: str, part: Component, digest: str | None, known: Fingerprints) -> Sameness:
-    stated = Code.stated(result.provenance["code"], role)
+    stated = Code.stated(stated_code(result), role)
     here = Code.stated({DPBENCH: core(), role: digest}, role)
     if stated is None or here is None:
         return "unknown"
@@ -144,7 +156,7 @@ def _compare(result: Result, role: str, part: Component, digest: str | None, kno
 
 def _core(stated: Mapping[str, Any], known: Fingerprints) -> Sameness:
     here = core()
-    if here is None or not isinstance(stated[DPBENCH], str):
+    if here is None:
         return "unknown"
     codes = [Code(dpbench=one, plugin="") for one in (stated[DPBENCH], here)]
     return _verdict([known.same("core", "core", {}, *codes)])

@@ -106,6 +106,7 @@ REFUSED = (
     Call("run --learner jl --board digits-eps1 --selection private-accounted"),
     # files
     Call("run --spec nowhere.toml"),
+    _file("run --spec spec.toml --learner jl", 'adjacency = "replace-one"\n'),
     _file("run --spec spec.toml", "learner ="),
     _file("run --spec spec.toml", JL + "epsilom = 1"),
     _file("run --spec spec.toml --epsilon 0", 'learner = "jl"'),

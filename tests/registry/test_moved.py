@@ -52,7 +52,8 @@ def test_a_plugin_scaffolded_by_version_0_2_is_found_and_keeps_its_laws(
     ("code", "old", "new"),
     [
         ("from dpbench.museum.tour import find", "dpbench.museum", "dpbench_lab.museum"),
-        ("import dpbench.studies.explain.ladder", "dpbench.studies", "dpbench_lab"),
+        ("import dpbench.studies.explain.ladder", "dpbench.studies", "dpbench_lab and dpbench.analysis"),
+        ("from dpbench.harness.shared import SharedWork", "dpbench.harness.shared", "dpbench.harness.memo"),
         ("from dpbench.cli import explain", "dpbench.cli.explain", "dpbench_lab.explain.command"),
         ("from dpbench.records.museum import read", "dpbench.records.museum", "dpbench_lab.museum.record"),
     ],

@@ -107,6 +107,22 @@ def test_another_distribution_is_refused_whatever_it_computes() -> None:
         session(load()).rerun(result.model_copy(update={"components": origins}))
 
 
+@pytest.mark.parametrize("changed", [{"version": "0.2.0+luck"}, {"plugin": "luck"}], ids=str)
+def test_a_plugin_or_a_version_that_there_never_was_chooses_no_noise(changed: dict[str, str]) -> None:
+    result = committed("class-means")
+    origins = {role: origin.model_copy(update=changed) for role, origin in result.components.items()}
+    with pytest.raises(NotReproducible, match="luck"):
+        session(load()).rerun(result.model_copy(update={"components": origins}))
+
+
+@pytest.mark.parametrize("code", [{"dpbench": str(core())}, {"nothing": "x"}, "dpbench learner", ["dpbench"]], ids=str)
+def test_a_later_version_is_refused_where_a_result_states_the_code_of_some_roles_only(code: object) -> None:
+    result = committed("class-means")
+    silent = result.model_copy(update={"provenance": {**result.provenance, "code": code}})
+    with pytest.raises(NotReproducible, match=r"without a fingerprint|states no digests"):
+        session(at_version("0.3.0")).rerun(silent)
+
+
 def called(*arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
         cli.main(list(arguments))
@@ -241,4 +257,5 @@ def test_a_plan_is_asked_for_again_of_a_later_version_that_computes_the_same() -
         patch.setattr("dpbench.board.verify.plan_check.stored_fingerprints", lambda: known)
         assert [field for field, _ in check_plan_of(forged, raised)] == ["privacy.plan"]
         assert [*check_plan_of(result, raised)] == []
-        assert [*check_plan_of(with_code(forged, learner="0" * 16), raised)] == []
+        for role in ("learner", "dpbench"):  # what other code settles and plans is no measure
+            assert [*check_plan_of(with_code(forged, **{role: "0" * 16}), raised)] == []

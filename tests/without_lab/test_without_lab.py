@@ -80,7 +80,9 @@ def test_a_page_that_differs_and_a_dead_link_are_found(tmp_path: Path) -> None:
         (tmp_path / name / "index.html").write_text(page, encoding="utf-8")
         (tmp_path / name / "data.json").write_text(name, encoding="utf-8")
     (tmp_path / "whole" / "one.html").touch()
+    (tmp_path / "whole" / "museum.html").touch()
     assert [*tree.compare_sites(tmp_path / "whole", tmp_path / "less")] == [
+        "one.html is not built without the lab",
         "data.json differs without the lab",
         "index.html has lines without the lab that it has not with it",
         "index.html leads to one.html, which is not there",

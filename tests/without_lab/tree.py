@@ -19,6 +19,8 @@ PARTS = (
     "tests",
 )  # fmt: skip
 LINK = re.compile(r'(?:href|src)="([^"#?]*)[^"]*"')
+STUDIES = ("claims", "figures", "museum")
+"""The pages of the lab."""
 OUTSIDE = ("http://", "https://", "data:", "mailto:")
 ISOLATE = """
 import os, sys
@@ -79,8 +81,13 @@ def compare_files(whole: Path, less: Path, names: Sequence[str]) -> Iterator[str
 def compare_sites(whole: Path, less: Path) -> Iterator[str]:
     """Yield what the site lacks without the lab, besides pages and lines that the lab adds; and every dead link.
 
-    Data are the same bytes, and a page has the same lines in the same order.
+    Data are the same bytes, and a page has the same lines in the same order. Missing may be the pages of the lab
+    and what lies in a folder of their name.
     """
+    for file in sorted(whole.rglob("*")):
+        name = file.relative_to(whole)
+        if file.is_file() and not (less / name).is_file() and name.parts[0].removesuffix(".html") not in STUDIES:
+            yield f"{name} is not built without the lab"
     for file in sorted(one for one in less.rglob("*") if one.is_file()):
         name = file.relative_to(less)
         other = whole / name

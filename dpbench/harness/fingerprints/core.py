@@ -1,43 +1,76 @@
-"""What the core answers to fixed questions: sums, choices and their noise, to the last bit on every machine."""
+"""What the core answers to fixed questions, to the last bit on every machine, and what it states of fixed plans."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from dpbench.api import Choice, Release, Task
+from dpbench.api import Budget, Choice, Chunk, Release, Task
+from dpbench.harness.cutting import cut_rows
 from dpbench.privacy.binding import bind
+from dpbench.privacy.core.accounting import group
+from dpbench.privacy.core.accounting.accountant import ACCOUNTANTS, calibrate, epsilon
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.forms.contributions import Joined, RankOne
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.core.rows import PrivateRows
+from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.curator import handle_of
+from dpbench.privacy.mechanisms import private_selection
+from dpbench.records.protocol import SplitRule
 
 IDENTITY = "a fingerprint"  # what noise is derived from, beside the seed
 
 
 def core_bits() -> str:
-    """Return a digest of what the core answers to fixed questions: sums, choices and their noise, to the last bit.
+    """Return a digest of what the core answers to fixed questions, to the last bit, of what it states and how it cuts.
 
-    Rows are small multiples of 1/8, so that nothing that a machine computes is rounded before it is clipped.
+    Sums, choices and votes over rows and over units, with their noise; epsilon of fixed plans by every accountant, to
+    four digits; which of some rows are public. Rows are small multiples of 1/8, so that nothing that a machine computes
+    is rounded before it is clipped. Not covered: what other plans and sizes reach, and what only refuses.
     """
+    found = hashlib.sha256()
+    for units in (None, Units(np.arange(64) // 3)):
+        for answer in _answers(units):
+            found.update(answer.numpy().tobytes())
+    found.update(" ".join(f"{value:.4g}" for value in stated()).encode())
+    for owners in (None, np.arange(90) // 4):
+        for rows in cut_rows(np.arange(90), SplitRule(0.2, 0.8, None, 3), owners):
+            found.update(np.asarray(rows, dtype=np.int64).tobytes())
+    return found.hexdigest()[:16]
+
+
+def stated() -> Iterator[float]:
+    """Yield what is stated of fixed plans: epsilon, also for a group and for a private search, and sigma."""
+    plan = check_plan([Release("whole", 2), Release("sampled", 50, sample_rate=0.05)], IDENTITY)
+    mixed = check_plan([*plan, Choice("choice", candidates=4)], IDENTITY)
+    for accountant in ACCOUNTANTS:
+        yield epsilon(plan, 3.0, 1e-5, accountant)
+    yield epsilon(mixed, 3.0, 1e-5, "pld")
+    yield group.epsilon(plan, 3.0, 1e-5, 3)
+    yield private_selection.epsilon(plan, 3.0, 1e-5, private_selection.Repeats(5.0))
+    yield calibrate(plan, Budget(2.0, 1e-5), "pld")
+
+
+def _answers(units: Units | None) -> Iterator[Tensor]:
     draw = np.random.default_rng(4)
     x = torch.from_numpy(draw.integers(-8, 9, (64, 12)) / 8).float()
     y = torch.from_numpy(draw.integers(4, size=64))
-    task = Task((12,), 4, 64, torch.device("cpu"))
     plan = check_plan(
         [
             Release("whole", 2), Release("sampled", 3, sample_rate=0.3), Release("loud", relative_noise=2.5),
             Choice("choice", candidates=4), Choice("parts", candidates=3), Release("votes", 1),
         ],
-        "a fingerprint",
+        IDENTITY,
     )  # fmt: skip
-    found = hashlib.sha256()
+    size = 64 if units is None else units.count
+    task = Task((12,), 4, size, torch.device("cpu"))
     for sigma in (0.0, 1.5):
-        rows = PrivateRows(x, y, torch.arange(64))
+        rows = PrivateRows(x, y, torch.arange(64), units)
         curator = handle_of(bind(rows, task, plan, sigma, Randomness.research(1, IDENTITY)))
         answers = [
             curator.noisy_sum(lambda chunk: chunk.x, release="whole", clip=1.25),
@@ -47,7 +80,11 @@ def core_bits() -> str:
             *curator.noisy_sum(lambda chunk: Blocks((chunk.x, chunk.x[:, :2])), release="loud", clip=(1.0, 0.5)),
             torch.tensor(curator.noisy_choice(lambda chunk: chunk.x[:, :4].clamp(0, 1), release="choice")),
             curator.noisy_choices(lambda chunk: chunk.y * 3 + chunk.seeds.remainder(3), release="parts"),
+            curator.noisy_votes(_vote, x[:5], release="votes", shards=7),
         ]
-        for answer in answers:
-            found.update(answer.numpy().tobytes())
-    return found.hexdigest()[:16]
+        yield from answers
+
+
+def _vote(shard: Chunk, queries: Tensor) -> Tensor:
+    """Label every query with the most frequent label of a shard."""
+    return shard.y.mode().values.expand(len(queries))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,9 +21,9 @@ from dpbench.api import Budget, Learner, Planned, Task
 from dpbench.errors import DpbenchError
 from dpbench.harness.fingerprints.tasks import FixedTask, activations, tasks_for
 from dpbench.harness.fitting import FitInput, fit_once, predict_isolated
+from dpbench.harness.plans import plan_of, settle
 from dpbench.harness.roles import select_public
 from dpbench.privacy.core.accounting.calibration import calibrate
-from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.fingerprints import Behaviour, FitPrint
 from dpbench.registry import Registry
@@ -70,7 +71,7 @@ def take_choices(learner: Learner, plugins: Registry) -> dict[str, Any]:
     for name, task in tasks.items():
         for epsilon in (0.05, *EPSILONS):
             try:
-                settled = learner.settle(task, Budget(epsilon, DELTA))
+                settled = settle(learner, partial(_name, learner), task, Budget(epsilon, DELTA))
                 said: Any = {field: getattr(settled, field) for field in sorted(asked)}
             except DpbenchError:
                 said = "refused"
@@ -92,15 +93,16 @@ def fit_fixed(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint:
         DpbenchError: the learner cannot plan for the task, fails, or asks for what it did not plan.
     """
     budget = Budget(epsilon, DELTA)
-
-    def who(doing: str) -> str:
-        return f"{doing} of learner {learner.name!r}"
-
-    settled = learner.settle(fixed.task, budget)
-    plan = check_plan(settled.plan(fixed.task, budget), who("plan"))
+    who = partial(_name, learner)
+    settled = settle(learner, who, fixed.task, budget)
+    plan = plan_of(settled, who, fixed.task, budget)
     public, randomness = select_public(fixed.public, settled), Randomness.research(SEED, IDENTITY)
     fitted = fit_once(FitInput(settled, who, fixed.private, fixed.task, public, plan, _sigma(plan, budget), randomness))
     return FitPrint.of(predict_isolated(fitted, fixed.test), KEPT)
+
+
+def _name(learner: Learner, doing: str) -> str:
+    return f"{doing} of learner {learner.name!r}"
 
 
 def _sigma(plan: tuple[Planned, ...], budget: Budget) -> float:

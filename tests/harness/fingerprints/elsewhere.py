@@ -11,6 +11,7 @@ import importlib
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parents[3]
@@ -31,6 +32,7 @@ def main(results: Path, folder: Path) -> None:
     """Take all fingerprints that results ask for, of the code that this interpreter has installed."""
     _add_record()
     _add_fit_once()
+    _add_cutting()
     for name in TAKEN:
         importlib.import_module(name.rpartition(".")[0])
         place = HERE.joinpath(*name.split("."))
@@ -55,6 +57,16 @@ def _add_record() -> None:
     if "Record" not in vars(validation):
         rules = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
         vars(validation)["Record"] = type("Record", (BaseModel,), {"model_config": rules, "__module__": __name__})
+
+
+def _add_cutting() -> None:
+    """Put the cut into public and private rows where it is since 0.3."""
+    roles = importlib.import_module("dpbench.harness.roles")
+    if "cut" not in vars(roles):
+        return
+    cutting = ModuleType("dpbench.harness.cutting")
+    vars(cutting)["cut_rows"] = lambda *given: [rows.numpy() for rows in roles.cut(*given)]
+    sys.modules[cutting.__name__] = cutting
 
 
 def _add_fit_once() -> None:

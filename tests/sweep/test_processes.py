@@ -72,7 +72,7 @@ epsilon = [0.5, 1.0, inf]
 """
 MOODS = """
 name = "moods"
-fixed = {seeds = 1, learner = "moody"}
+fixed = {seeds = 1, learner = "moody", extractor = "pixels"}
 grid = {"learner.mood" = ["deadly", "well", "sulking"]}
 """
 LINUX = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes as Linux lists them")

@@ -89,8 +89,8 @@ def _check_origin(what: str, origin: ComponentOrigin, item: Registration) -> Non
     known = {item.version, *(RELEASED if item.distribution == HARNESS else ())}
     if origin.version not in known:
         raise NotReproducible(
-            f"{origin.distribution} {origin.version} brings {what}; here {item.distribution} {item.version} does. Noise "
-            f"is derived from the version, so a re-run takes only those that are known: {', '.join(sorted(known))}."
+            f"{origin.distribution} {origin.version} brings {what}; here {item.distribution} {item.version} does. "
+            f"Noise is derived from the version, so a re-run takes only those that are known: {', '.join(sorted(known))}."
         )
 
 

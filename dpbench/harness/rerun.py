@@ -86,11 +86,11 @@ def _check_origin(what: str, origin: ComponentOrigin, item: Registration) -> Non
     """Refuse plugins and versions that there never were: noise is derived from them, and could be chosen by them."""
     if origin.plugin != item.plugin:
         raise NotReproducible(f"Plugin {origin.plugin!r} brings {what}; here plugin {item.plugin!r} does.")
-    known = {item.version, *(RELEASED if item.distribution == HARNESS else ())}
+    known = sorted({item.version, *(RELEASED if item.distribution == HARNESS else ())})
     if origin.version not in known:
         raise NotReproducible(
             f"{origin.distribution} {origin.version} brings {what}; here {item.distribution} {item.version} does. "
-            f"Noise is derived from the version, so a re-run takes only those that are known: {', '.join(sorted(known))}."
+            f"Noise is derived from the version, so a re-run takes only those that are known: {', '.join(known)}."
         )
 
 

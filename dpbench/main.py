@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from importlib.util import find_spec
 
 from dpbench.cli import interrupt
 
@@ -37,9 +36,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def is_lab_installed() -> bool:
-    """Return whether the lab is there; folders of data that an installation left behind are none."""
-    found = find_spec(LAB)
-    return found is not None and found.origin is not None
+    """Return whether the lab is there."""
+    from dpbench.support.paths import is_package
+
+    return is_package(LAB)
 
 
 def build() -> Typer:

@@ -3,61 +3,55 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dpbench.errors import DataError
-from dpbench.records.fingerprints import Code, ComponentFingerprints, Fingerprinted, key_of, read_fingerprints
+from dpbench.records.fingerprints import Code, ComponentFingerprints, FingerprintKind, key_of, read_fingerprints
 from dpbench.records.packed import find_records, read_record
 from dpbench.records.protocol import CONCAT
 from dpbench.registry import Registry
+from dpbench.registry.same_code import code_here, settings_as_asked
 from dpbench.support import progress
-from dpbench.support.code import code_of, core
 
 EVERY = 10
 """Fingerprints after which a file is written: what an interruption loses at most."""
 
 
 @dataclass
-class Wanted:
+class SettingsInUse:
     """The settings of one component that results have: as they ran, and as they were asked for."""
 
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def wanted(results: Path) -> dict[tuple[Fingerprinted, str], Wanted]:
+def collect_settings(results: Path) -> dict[tuple[FingerprintKind, str], SettingsInUse]:
     """Return the settings of every learner and extractor that the results in a folder have, each once.
 
     Raises:
         DataError: a record cannot be read, or there is none.
     """
-    found: dict[tuple[Fingerprinted, str], Wanted] = {("core", "core"): Wanted({"": {}})}
+    found: dict[tuple[FingerprintKind, str], SettingsInUse] = {("core", "core"): SettingsInUse({"": {}})}
     for file in find_records(results):
         content = json.loads(read_record(file))
         spec = content["spec"]
-        own = found.setdefault(("learner", spec["learner"]["name"]), Wanted())
-        settings, asked = _settings(content)
+        own = found.setdefault(("learner", spec["learner"]["name"]), SettingsInUse())
+        chosen = (content.get("search") or {}).get("chosen") or {}
+        settings = {**spec["learner"]["options"], **chosen, **content["settled"]}
         own.settings.setdefault(key_of(settings), settings)
         if content["settled"]:
+            asked = settings_as_asked(settings, content["settled"])
             own.asked.setdefault(key_of(asked), asked)
         extractor = spec["extractor"]
         for part in extractor["options"]["of"] if extractor["name"] == CONCAT else [extractor]:
-            parts = found.setdefault(("extractor", part["name"]), Wanted())
+            parts = found.setdefault(("extractor", part["name"]), SettingsInUse())
             parts.settings.setdefault(key_of(part["options"]), part["options"])
     if len(found) == 1:
         raise DataError(f"Expected results in {results}, found none. Name a leaderboard's folder with --root.")
     return dict(sorted(found.items()))
-
-
-def _settings(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings of a result as they ran, and as they were asked for: None where the budget settled them."""
-    chosen = (content.get("search") or {}).get("chosen") or {}
-    options = {**content["spec"]["learner"]["options"], **chosen}
-    settled = content["settled"]
-    return {**options, **settled}, {**options, **dict.fromkeys(settled)}
 
 
 def refresh(results: Path, folder: Path, plugins: Registry) -> Iterator[ComponentFingerprints]:
@@ -69,26 +63,14 @@ def refresh(results: Path, folder: Path, plugins: Registry) -> Iterator[Componen
         DataError: a result or a fingerprint cannot be read.
         OutputError: the folder cannot be written.
     """
-    for (kind, name), asked in wanted(results).items():
+    for (kind, name), asked in collect_settings(results).items():
         code = code_here(kind, name, plugins)
         if code is not None:
             yield _refresh(read_fingerprints(folder, kind, name), asked, code, folder, plugins)
 
 
-def code_here(kind: Fingerprinted, name: str, plugins: Registry) -> Code | None:
-    """Return the code of a component that is installed; None if it is not, or is written in a notebook."""
-    made = core()
-    if made is None:
-        return None
-    if kind == "core":
-        return Code(dpbench=made, plugin="")
-    item = plugins.components[kind].get(name)
-    digest = item and code_of(item.cls)
-    return Code(dpbench=made, plugin=digest) if digest else None
-
-
 def _refresh(
-    kept: ComponentFingerprints, asked: Wanted, code: Code, folder: Path, plugins: Registry
+    kept: ComponentFingerprints, asked: SettingsInUse, code: Code, folder: Path, plugins: Registry
 ) -> ComponentFingerprints:
     from dpbench.harness.fingerprints.taking import take_fingerprint, take_open_settings
 

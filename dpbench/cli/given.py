@@ -31,7 +31,7 @@ R = TypeVar("R", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Taken:
+class CommandSettings:
     """Which settings a command takes, and how they differ from what the records say."""
 
     records: tuple[type[BaseModel], ...]
@@ -58,7 +58,7 @@ class Given:
     """
 
     command: str
-    taken: Taken
+    taken: CommandSettings
     flags: Mapping[str, Any]  # by key
     file: Path | None = None
 

@@ -12,7 +12,7 @@ import typer
 from annotated_types import Ge, Le
 from pydantic import BaseModel
 
-from dpbench.cli.given import Given, Taken, resolve_switch
+from dpbench.cli.given import CommandSettings, Given, resolve_switch
 from dpbench.records.setting import Setting, list_words, option
 
 Command = Callable[..., None]
@@ -43,7 +43,7 @@ def takes(
         choices: by key, the words that the help tells, if the command does not take all of the record's.
         file: whether the command also reads a TOML file, by `--spec`.
     """
-    taken = Taken(records, several, defaults or {}, choices or {})
+    taken = CommandSettings(records, several, defaults or {}, choices or {})
     found = [setting for setting in taken.settings if setting.key not in without and (not only or setting.key in only)]
 
     def decorate(command: Command) -> Command:
@@ -70,7 +70,7 @@ def takes(
     return decorate
 
 
-def _parameters(setting: Setting, taken: Taken) -> Iterator[inspect.Parameter]:
+def _parameters(setting: Setting, taken: CommandSettings) -> Iterator[inspect.Parameter]:
     """Yield the parameter of a setting, and before it that of its switch."""
     if switch := setting.flag.switch:
         yield _parameter(switch.key, bool, typer.Option(option(switch.key), help=switch.says))
@@ -83,7 +83,7 @@ def _parameters(setting: Setting, taken: Taken) -> Iterator[inspect.Parameter]:
     yield _parameter(setting.key, list[str] if listed else setting.kind, info)
 
 
-def _help(setting: Setting, taken: Taken) -> str:
+def _help(setting: Setting, taken: CommandSettings) -> str:
     choices = taken.choices.get(setting.key, setting.choices)
     says = f"{setting.field.description}{': ' * bool(choices)}{list_words(choices)}."
     says += f" Several: {setting.flag.several}." * (setting.key in taken.several)

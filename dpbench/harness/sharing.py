@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from dpbench.errors import SpecError
-from dpbench.harness.split_images import PUBLIC_IN_PRIVATE, SplitImages
+from dpbench.harness.split_images import PUBLIC_IN_PRIVATE, USE_OTHER_PUBLIC_DATA, SplitImages
 from dpbench.records.overlap import find_excess
 
 Sharing = Literal["board", "none", "any"]
@@ -25,10 +25,7 @@ def check_sharing(images: SplitImages, sharing: Sharing) -> None:
     elif sharing == "none" and images.has_public:
         overlap = {PUBLIC_IN_PRIVATE: images.overlap(PUBLIC_IN_PRIVATE)}
         for pair, said in find_excess(overlap, len(images.private)):
-            raise SpecError(
-                f"{pair.capitalize()}: {said}. Epsilon does not cover what is learned from public data. Use other "
-                "public data, or set allow_overlap (--allow-overlap); no board accepts the result then."
-            )
+            raise SpecError(f"{pair.capitalize()}: {said}. {USE_OTHER_PUBLIC_DATA}")
 
 
 def _check_for_board(images: SplitImages) -> None:

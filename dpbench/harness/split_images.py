@@ -27,6 +27,10 @@ from dpbench.records.overlap import MOST_LEFT_OUT, Copies, Overlap
 
 SplitName = Literal["private", "public", "test"]
 PUBLIC_IN_PRIVATE = "public in private"
+USE_OTHER_PUBLIC_DATA = (
+    "Epsilon does not cover what is learned from public data. Use other public data, or set allow_overlap "
+    "(--allow-overlap); no board accepts the result then."
+)
 PAIRS: Mapping[str, tuple[SplitName, SplitName]] = {
     "test in private": ("test", "private"), "test in public": ("test", "public"),
     PUBLIC_IN_PRIVATE: ("public", "private"),
@@ -176,9 +180,7 @@ class SplitImages:
         if copied.mean() > MOST_LEFT_OUT:
             raise SpecError(
                 f"{PUBLIC_IN_PRIVATE.capitalize()}: expected at most {MOST_LEFT_OUT:.0%} of the {len(copied):,} "
-                f"private images to equal a public image, got {int(copied.sum()):,}. Epsilon does not cover what is "
-                "learned from public data. Use other public data, or set allow_overlap (--allow-overlap); no board "
-                "accepts the result then."
+                f"private images to equal a public image, got {int(copied.sum()):,}. {USE_OTHER_PUBLIC_DATA}"
             )
         kept = self.private[torch.from_numpy(~copied)]
         return dataclasses.replace(self, private=kept, left_out=int(copied.sum()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from dpbench.registry import KINDS, OWN, Registry, load
 from dpbench.registry.components import kind_of, write_component
 from dpbench.support.fields import changed_fields
 from dpbench.support.files import check_writable
+from dpbench.support.paths import is_package
 from dpbench.sweep import overview
 from dpbench.sweep.grid import AXES, Cell, definition
 
@@ -148,8 +148,7 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
     Raises:
         SpecError: the file is no sweep, or has no [plot] table; or the package `dpbench_lab` is missing.
     """
-    found = find_spec("dpbench_lab")
-    if found is None or found.origin is None:
+    if not is_package("dpbench_lab"):
         raise SpecError(
             "Expected the package dpbench_lab, which draws sweeps beside papers, but it is missing from this "
             "installation. Install dpbench-vision again."

@@ -22,7 +22,7 @@ from dpbench.records.packed import is_record
 from dpbench.support.paths import PACKAGE
 from dpbench.support.validation import Record
 
-Fingerprinted = Literal["core", "learner", "extractor"]
+FingerprintKind = Literal["core", "learner", "extractor"]
 TOLERANCE = 1e-3
 """How far the scores of a fit may be from those that are kept: root mean square, in units of their own deviation.
 
@@ -127,7 +127,7 @@ class ComponentFingerprints(Record):
     """All that is known of one learner or extractor, or of the core, whose `Code.plugin` and settings are empty."""
 
     schema_version: Literal[1] = 1
-    kind: Fingerprinted
+    kind: FingerprintKind
     name: str
     codes: tuple[Code, ...] = ()
     prints: tuple[Fingerprint, ...] = ()
@@ -208,7 +208,7 @@ class ComponentFingerprints(Record):
         return storage.write(self, _file(folder, self.kind, self.name))
 
 
-def read_fingerprints(folder: Path, kind: Fingerprinted, name: str) -> ComponentFingerprints:
+def read_fingerprints(folder: Path, kind: FingerprintKind, name: str) -> ComponentFingerprints:
     """Return what a folder has of a component; of one that it lacks, nothing.
 
     Raises:
@@ -224,7 +224,7 @@ def fingerprint_folder() -> Path:
     return next((folder for folder in folders if folder.is_dir()), Path("leaderboard") / "fingerprints")
 
 
-def _file(folder: Path, kind: Fingerprinted, name: str) -> Path:
+def _file(folder: Path, kind: FingerprintKind, name: str) -> Path:
     return folder / "core.json" if kind == "core" else folder / f"{kind}s" / f"{name}.json"
 
 

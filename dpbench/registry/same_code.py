@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,13 +12,13 @@ from dpbench.records.fingerprints import (
     Behaviour,
     Code,
     ComponentFingerprints,
-    Fingerprinted,
+    FingerprintKind,
     fingerprint_folder,
     read_fingerprints,
 )
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
-from dpbench.registry import Registry
+from dpbench.registry import Kind, Registry
 from dpbench.registry.components import kind_of
 from dpbench.support.code import DPBENCH, code_of, core
 
@@ -35,13 +35,13 @@ class Fingerprints:
     """The fingerprints in a folder, and those that are taken as they are asked for."""
 
     folder: Path = field(default_factory=fingerprint_folder)
-    take: Callable[[Fingerprinted, str, Mapping[str, Any]], Behaviour] | None = None
+    take: Callable[[FingerprintKind, str, Mapping[str, Any]], Behaviour] | None = None
     """Takes one of the installed code, where none is kept; None: what is not kept is unknown."""
     take_choices: Callable[[str, Mapping[str, Any]], dict[str, Any]] | None = None
-    _read: dict[tuple[Fingerprinted, str], ComponentFingerprints] = field(default_factory=dict)
+    _read: dict[tuple[FingerprintKind, str], ComponentFingerprints] = field(default_factory=dict)
 
     def same(
-        self, kind: Fingerprinted, name: str, settings: Mapping[str, Any], stated: Code, here: Code
+        self, kind: FingerprintKind, name: str, settings: Mapping[str, Any], stated: Code, here: Code
     ) -> bool | None:
         """Return whether two codes do the same; None where that is unknown.
 
@@ -63,7 +63,7 @@ class Fingerprints:
             self._read["learner", name] = kept = kept.with_choices(asked, self.take_choices(name, asked), here)
         return kept.same_choices(asked, stated, here)
 
-    def _of(self, kind: Fingerprinted, name: str) -> ComponentFingerprints:
+    def _of(self, kind: FingerprintKind, name: str) -> ComponentFingerprints:
         if (kind, name) not in self._read:
             self._read[kind, name] = read_fingerprints(self.folder, kind, name)
         return self._read[kind, name]
@@ -93,7 +93,7 @@ def compare_code(
         DataError: a file of fingerprints does not fit.
     """
     stated = stated_code(result)
-    here = {role: digest_here(role, part, plugins) for role, part in result.spec.roles.items()}
+    here = {role: digest_here(kind_of(role), part.name, plugins) for role, part in result.spec.roles.items()}
     parts = {role: part for role, part in result.spec.roles.items() if role in stated or here[role] is not None}
     found: dict[str, Sameness] = {}
     for role, part in parts.items():
@@ -104,10 +104,11 @@ def compare_code(
         elif kind_of(role) == "dataset":
             found[role] = "unknown" if same_data is None else "data" if same_data else "differs"
         else:
-            found[role] = _compare(result, role, part, here[role], known)
+            found[role] = _compare(result, role, part, plugins, known)
     if DPBENCH in stated:
         behaving = [found[role] for role in found if kind_of(role) != "dataset"]
-        found[DPBENCH] = "digest" if stated[DPBENCH] == core() else _weakest([*behaving, _core(stated, known)])
+        alike = _core(stated[DPBENCH], plugins, known)
+        found[DPBENCH] = alike if alike == "digest" else _weakest([*behaving, alike])
     elif core() is not None:
         found[DPBENCH] = "unknown"
     same = {role for role in parts if role in stated and here[role] == stated[role]}  # whatever the core's is
@@ -127,39 +128,43 @@ def is_same_code(result: Result, plugins: Registry, known: Fingerprints, *, same
     return all(one in SAME for one in compare_code(result, plugins, known, same_data=same_data).values())
 
 
-def digest_here(role: str, part: Component, plugins: Registry) -> str | None:
+def digest_here(kind: Kind, name: str, plugins: Registry) -> str | None:
     """Return the digest of the installed code of a component; None where it is not installed, or has no files."""
-    item = plugins.components[kind_of(role)].get(part.name)
+    item = plugins.components[kind].get(name)
     return code_of(item.cls) if item else None
 
 
-def settings_of(result: Result) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings of a learner as they ran, and as they were asked for: None where the budget settled them."""
-    asked = {name: value for name, value in result.settings.items() if name not in result.settled}
-    return result.settings, {**asked, **dict.fromkeys(result.settled)}
+def code_here(kind: FingerprintKind, name: str, plugins: Registry) -> Code | None:
+    """Return the code of a component that is installed; None if it is not, or is written in a notebook."""
+    made, digest = core(), "" if kind == "core" else digest_here(kind, name, plugins)
+    return None if made is None or digest is None else Code(dpbench=made, plugin=digest)
 
 
-def _compare(result: Result, role: str, part: Component, digest: str | None, known: Fingerprints) -> Sameness:
-    stated = Code.stated(stated_code(result), role)
-    here = Code.stated({DPBENCH: core(), role: digest}, role)
+def settings_as_asked(settings: Mapping[str, Any], settled: Container[str]) -> dict[str, Any]:
+    """Return settings as they were asked for: None where the budget settled them."""
+    return {name: None if name in settled else value for name, value in settings.items()}
+
+
+def _compare(result: Result, role: str, part: Component, plugins: Registry, known: Fingerprints) -> Sameness:
+    kind: FingerprintKind = "learner" if kind_of(role) == "learner" else "extractor"
+    stated, here = Code.stated(stated_code(result), role), code_here(kind, part.name, plugins)
     if stated is None or here is None:
         return "unknown"
     if stated == here:
         return "digest"
-    kind: Fingerprinted = "learner" if kind_of(role) == "learner" else "extractor"
-    settings, asked = settings_of(result) if kind == "learner" else (part.options, {})
-    verdicts = [known.same(kind, part.name, settings, stated, here)]
-    if kind == "learner":
-        verdicts.append(known.same_choices(part.name, asked, stated, here))
-    return _verdict(verdicts)
+    if kind == "extractor":
+        return _verdict([known.same(kind, part.name, part.options, stated, here)])
+    settings = result.settings
+    alike = known.same_choices(part.name, settings_as_asked(settings, result.settled), stated, here)
+    return _verdict([known.same(kind, part.name, settings, stated, here), alike])
 
 
-def _core(stated: Mapping[str, Any], known: Fingerprints) -> Sameness:
-    here = core()
+def _core(stated: str, plugins: Registry, known: Fingerprints) -> Sameness:
+    here = code_here("core", "core", plugins)
     if here is None:
         return "unknown"
-    codes = [Code(dpbench=one, plugin="") for one in (stated[DPBENCH], here)]
-    return _verdict([known.same("core", "core", {}, *codes)])
+    there = Code(dpbench=stated, plugin="")
+    return "digest" if there == here else _verdict([known.same("core", "core", {}, there, here)])
 
 
 def _verdict(found: list[bool | None]) -> Sameness:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib.util import find_spec
 from pathlib import Path
 
 import platformdirs
@@ -13,6 +14,12 @@ import platformdirs
 PACKAGE = Path(__file__).parents[1]
 """The folder of dpbench itself."""
 _ONLY: ContextVar[Path | None] = ContextVar("only", default=None)
+
+
+def is_package(name: str) -> bool:
+    """Return whether a package is installed; a folder of data that an installation left behind is none."""
+    found = find_spec(name)
+    return found is not None and found.origin is not None
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 import dpbench
-from dpbench.cli.given import Given, Taken
+from dpbench.cli.given import CommandSettings, Given
 from dpbench.cli.takes import takes
 from dpbench.errors import SpecError
 from dpbench.main import root_command
@@ -177,7 +177,7 @@ def test_a_field_more_is_in_the_help_with_its_default() -> None:
 def test_messages_name_who_gave_a_value(flags: dict[str, Any], content: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text(f'learner = "jl"\nextractor = "auto"\n{content}', encoding="utf-8")
-    given = Given("run", Taken((Spec, Search, Place), several=AXES), flags, file)
+    given = Given("run", CommandSettings((Spec, Search, Place), several=AXES), flags, file)
     with pytest.raises(SpecError) as caught:
         _ = given.spec(), given.place
     assert str(caught.value).startswith(said.format(file=file))
@@ -186,7 +186,7 @@ def test_messages_name_who_gave_a_value(flags: dict[str, Any], content: str, sai
 def test_flags_go_before_a_file_and_both_before_the_defaults_of_a_command(tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text('learner = "jl"\nextractor = "auto"\nepsilon = 2\ntries = 7', encoding="utf-8")
-    taken = Taken((Spec, Search, Place), defaults={"selection": "public-validation", "tries": 9})
+    taken = CommandSettings((Spec, Search, Place), defaults={"selection": "public-validation", "tries": 9})
     read, over = (Given("run", taken, flags, file).spec() for flags in ({}, {"epsilon": 4.0, "tries": 8}))
     assert (read.epsilon, over.epsilon) == (2, 4)
     assert read.search is not None and over.search is not None and (read.search.tries, over.search.tries) == (7, 8)

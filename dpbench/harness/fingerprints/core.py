@@ -37,14 +37,14 @@ def core_bits() -> str:
     for units in (None, Units(np.arange(64) // 3)):
         for answer in _answers(units):
             found.update(answer.numpy().tobytes())
-    found.update(" ".join(f"{value:.4g}" for value in stated()).encode())
+    found.update(" ".join(f"{value:.4g}" for value in state_guarantees()).encode())
     for owners in (None, np.arange(90) // 4):
         for rows in cut_rows(np.arange(90), SplitRule(0.2, 0.8, None, 3), owners):
             found.update(np.asarray(rows, dtype=np.int64).tobytes())
     return found.hexdigest()[:16]
 
 
-def stated() -> Iterator[float]:
+def state_guarantees() -> Iterator[float]:
     """Yield what is stated of fixed plans: epsilon, also for a group and for a private search, and sigma."""
     plan = check_plan([Release("whole", 2), Release("sampled", 50, sample_rate=0.05)], IDENTITY)
     mixed = check_plan([*plan, Choice("choice", candidates=4)], IDENTITY)

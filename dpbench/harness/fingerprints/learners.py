@@ -19,6 +19,7 @@ import torch
 
 from dpbench.api import Budget, Learner, Planned, Task
 from dpbench.errors import DpbenchError
+from dpbench.harness.fingerprints.core import IDENTITY
 from dpbench.harness.fingerprints.tasks import FixedTask, activations, tasks_for
 from dpbench.harness.fitting import FitInput, fit_once, predict_isolated
 from dpbench.harness.plans import plan_of, settle
@@ -31,7 +32,7 @@ from dpbench.registry import Registry
 EPSILONS = (2.0, math.inf)
 DELTA = 1e-5
 KEPT = 6  # test examples whose scores are kept; of all of them the labels are
-IDENTITY, SEED = "a fingerprint", 0  # what noise is derived from
+SEED = 0  # what noise is derived from, with `IDENTITY`
 DIGITS = 4  # of sigma
 CHOICES: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
     "600 features": ((600,), 10, 1_500, 600),

@@ -10,12 +10,12 @@ from dpbench.errors import DpbenchError
 from dpbench.harness.fingerprints.core import core_bits
 from dpbench.harness.fingerprints.extractors import take_features
 from dpbench.harness.fingerprints.learners import take_behaviour, take_choices
-from dpbench.records.fingerprints import Behaviour, Fingerprinted, fingerprint_folder
+from dpbench.records.fingerprints import Behaviour, FingerprintKind, fingerprint_folder
 from dpbench.registry import Registry
 from dpbench.registry.same_code import Fingerprints
 
 
-def take_fingerprint(kind: Fingerprinted, name: str, settings: Mapping[str, Any], plugins: Registry) -> Behaviour:
+def take_fingerprint(kind: FingerprintKind, name: str, settings: Mapping[str, Any], plugins: Registry) -> Behaviour:
     """Return what a component does with these settings: a learner is fitted on a small task, twice.
 
     Settings that the installed component does not have are not covered.

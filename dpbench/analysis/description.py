@@ -83,16 +83,15 @@ def _groups(result: Result, others: Iterable[Result]) -> Iterator[Line]:
 
 
 def _guarantee(result: Result) -> Iterator[Line]:
-    privacy, other = result.privacy, result.privacy.independent
+    privacy = result.privacy
     if math.isinf(result.spec.epsilon):
         yield "privacy", "none: no noise was added"
         return
     if not privacy.plan:
         yield "privacy", result.without_private
         return
-    second = f"{other.lower:.4g} to {other.upper:.4g} by {other.accountant}"
     whose = f" for a {result.spec.unit}" if result.spec.unit else ""
-    yield "privacy", f"ε {privacy.epsilon:.6g}{whose} by {privacy.accountant}, {second}"
+    yield "privacy", f"ε {privacy.epsilon:.6g}{whose} by {privacy.accountant}, {privacy.independent}"
     yield "δ, neighbours", f"{privacy.delta:g}{' (pure)' * (not privacy.delta)}, {privacy.adjacency}"
     yield "membership test", describe_risk(result)
     for one in privacy.plan:

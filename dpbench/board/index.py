@@ -11,12 +11,12 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError
 
 from dpbench.errors import DataError
+from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.records.audit import Bound
 from dpbench.records.board import Board
 from dpbench.records.overlap import Overlap
 from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.records.search import SelectionRule
-from dpbench.records.stated_plan import CrossCheck
 from dpbench.support.validation import Record, misfit
 
 Trust = Literal["submitted", "re-run", "reproduced", "audited"]
@@ -121,7 +121,7 @@ class Entry(Record):
     class_accuracy: tuple[float | None, ...]  # mean over seeds
     seeds: int
     epsilon: float = Field(ge=0)
-    independent: CrossCheck
+    independent: Account
     sigma: float = Field(ge=0)
     steps: int = Field(ge=0)  # noisy sums in all
     seconds: float = Field(ge=0)  # of one fit, on the machine that ran it; 0 where it must stay secret (private search)

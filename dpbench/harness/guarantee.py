@@ -11,10 +11,11 @@ from dpbench.api import Budget, Planned
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant, calibration, crosscheck, group
 from dpbench.privacy.core.accounting.accountant import AccountantName
+from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.privacy.mechanisms import private_selection
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.result import UnitFacts
-from dpbench.records.stated_plan import CrossCheck, PlannedRepeats, Privacy, not_covered, state_plan
+from dpbench.records.stated_plan import PlannedRepeats, Privacy, not_covered, state_plan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,14 +34,34 @@ def state(
     Raises:
         PrivacyError: the plan cannot fit the budget, or two accountants contradict each other.
     """
-    if repeats is not None:
-        return _of_search(plan, budget, name, rng, repeats)
-    if accountant.is_pure(plan):
+    if repeats is None and accountant.is_pure(plan):
         budget = dataclasses.replace(budget, delta=0.0)
-    sigma = calibration.calibrate(plan, budget, name)
-    stated = accountant.epsilon(plan, sigma, budget.delta, name)
-    other = crosscheck.cross_check(plan, sigma, budget.delta, name, stated)
-    return _privacy(plan, budget, name, rng, sigma, stated, CrossCheck(**dataclasses.asdict(other)))
+    if repeats is None:
+        sigma = calibration.calibrate(plan, budget, name)
+    else:
+        sigma = private_selection.calibrate(plan, budget, repeats)
+    stated, second = account_twice(plan, sigma, budget.delta, name, repeats)
+    return Privacy(
+        epsilon=stated, delta=budget.delta, accountant=name, adjacency=budget.adjacency, sigma=sigma,
+        plan=state_plan(plan, sigma), independent=second, rng=rng, mechanism=MECHANISM,
+        repeats=None if repeats is None else PlannedRepeats(mean=repeats.mean, shape=repeats.shape),
+        not_covered=not_covered(rng, search=repeats is not None),  # of a search the guarantee covers the choice
+    )  # fmt: skip
+
+
+def account_twice(
+    plan: Sequence[Planned], sigma: float, delta: float, name: AccountantName, repeats: Repeats | None = None
+) -> tuple[float, Account]:
+    """Return epsilon as it is stated, of a whole search where `repeats` is given, and a second accountant's account.
+
+    Raises:
+        PrivacyError: the accountant cannot answer for this plan, or the two contradict each other.
+    """
+    if repeats is not None:
+        stated = private_selection.epsilon(plan, sigma, delta, repeats)
+        return stated, private_selection.cross_check(plan, sigma, delta, repeats, stated)
+    stated = accountant.epsilon(plan, sigma, delta, name)
+    return stated, crosscheck.cross_check(plan, sigma, delta, name, stated)
 
 
 def epsilon_of_copies(privacy: Privacy, copies: int) -> float | None:
@@ -87,26 +108,4 @@ def unit_facts(owners: np.ndarray | None, word: str, privacy: Privacy | None) ->
     return UnitFacts(
         word=word, count=len(sizes), images=len(owners), largest=largest, median=median,
         largest_epsilon=most, median_epsilon=usual,
-    )  # fmt: skip
-
-
-def _of_search(plan: tuple[Planned, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats) -> Privacy:
-    sigma = private_selection.calibrate(plan, budget, repeats)
-    stated = private_selection.epsilon(plan, sigma, budget.delta, repeats)
-    other = private_selection.cross_check(plan, sigma, budget.delta, repeats, stated)
-    whole = _privacy(plan, budget, name, rng, sigma, stated, CrossCheck(**dataclasses.asdict(other)))
-    left = not_covered(rng, search=True)  # the choice of hyperparameters is a part of this guarantee
-    return whole.model_copy(
-        update={"repeats": PlannedRepeats(mean=repeats.mean, shape=repeats.shape), "not_covered": left}
-    )
-
-
-def _privacy(
-    plan: Sequence[Planned], budget: Budget, name: AccountantName, rng: Rng, sigma: float, stated: float,
-    independent: CrossCheck,
-) -> Privacy:  # fmt: skip
-    return Privacy(
-        epsilon=stated, delta=budget.delta, accountant=name, adjacency=budget.adjacency, sigma=sigma,
-        plan=state_plan(plan, sigma), independent=independent, rng=rng, mechanism=MECHANISM,
-        not_covered=not_covered(rng, search=False),
     )  # fmt: skip

@@ -123,14 +123,12 @@ class Card(Record):
         """Return the card as headings and texts."""
         spec, privacy = self.spec, self.privacy
         settings = ", ".join(f"{name}={value}" for name, value in self.settings.items()) or "none"
-        other = privacy.independent
         return [
             ("privacy", self.statement),
             (
                 "guarantee",
-                f"ε {privacy.epsilon:.6g} for one {self._unit} by {privacy.accountant} ({other.lower:.4g} to "
-                f"{other.upper:.4g} by {other.accountant}), δ {privacy.delta:g}, {privacy.rng} RNG, "
-                f"{privacy.mechanism}",
+                f"ε {privacy.epsilon:.6g} for one {self._unit} by {privacy.accountant} ({privacy.independent}), δ "
+                f"{privacy.delta:g}, {privacy.rng} RNG, {privacy.mechanism}",
             ),
             *([] if self.private_size is None or not privacy.plan else [("private data", self._private_data())]),
             ("not covered", "; ".join(privacy.not_covered)),

@@ -13,12 +13,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dpbench.errors import AccountantsDisagree, SpecError
 from dpbench.privacy.core.accounting import accountant, crosscheck
 from dpbench.privacy.core.accounting.accountant import ORDERS
+from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice, eps0_of, loss_distribution
 from dpbench.receipts.events import (
@@ -35,7 +35,7 @@ from dpbench.receipts.events import (
     Term,
     flatten,
 )
-from dpbench.receipts.grouping import DISTINCT, are_gaussian, costliest, group
+from dpbench.receipts.grouping import DISTINCT, are_gaussian, as_release, costliest, group
 from dpbench.receipts.receipt import Adjacency
 
 WIDE = 16.0
@@ -47,19 +47,7 @@ APART = 0.8
 SLOW = 50  # different mechanisms, of those that are not grouped, that an accountant takes seconds for
 
 
-@dataclass(frozen=True)
-class Opinion:
-    """What one accountant says: epsilon is at most `upper`, and nobody would honestly state less than `lower`.
-
-    `lower` is 0 where that is not known: then `upper` is what an honest statement has.
-    """
-
-    accountant: str
-    lower: float
-    upper: float
-
-
-def opinions(event: Event, delta: float, adjacency: Adjacency) -> tuple[Opinion, ...]:
+def opinions(event: Event, delta: float, adjacency: Adjacency) -> tuple[Account, ...]:
     """Return what accountants say about events, the tightest first, two where two can answer.
 
     Raises:
@@ -69,9 +57,9 @@ def opinions(event: Event, delta: float, adjacency: Adjacency) -> tuple[Opinion,
         return _selection(event, delta, adjacency)
     terms = flatten(event)
     if any(isinstance(one.leaf, NonPrivate) for one in terms):
-        return (Opinion("no noise", math.inf, math.inf),)
+        return (Account.exact("no noise", math.inf),)
     if not terms:
-        return (Opinion("nothing was asked", 0.0, 0.0),)
+        return (Account.exact("nothing was asked", 0.0),)
     answers = _answers(terms, delta, adjacency)
     if not answers:
         kinds = ", ".join(sorted({_describe(one) for one in terms}))
@@ -79,12 +67,12 @@ def opinions(event: Event, delta: float, adjacency: Adjacency) -> tuple[Opinion,
     return tuple(sorted(answers, key=lambda one: one.upper)[:2])
 
 
-def _answers(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Opinion]:
+def _answers(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
     with accountant.quiet():
         if len(terms) > DISTINCT and are_gaussian(terms) and delta > 0:
             return _of_groups(terms, delta, adjacency)
         if delta > 0 and len(terms) <= SLOW and (plan := _plan(terms, adjacency)) is not None:
-            wide = _unsampled(terms, delta, adjacency) if _spread(*plan) > WIDE else None
+            wide = _unsampled(terms, delta, adjacency) if _is_wide(*plan) else None
             return [*_of_plan(*plan, delta), *([] if wide is None else [wide])]
         found = [_basic(terms, delta, adjacency)]
         if delta > 0:
@@ -92,21 +80,21 @@ def _answers(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[
     return [one for one in found if one is not None and math.isfinite(one.upper)]
 
 
-def _of_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Opinion]:
+def _of_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
     """Return opinions on many Gaussian sums in groups of similar ones, worse than they are, and a floor under them."""
     whole, grouped = _unsampled(terms, delta, adjacency), _answers(group(terms, True), delta, adjacency)
-    found = [Opinion(f"{one.accountant}, {len(terms):,} events in groups", 0.0, one.upper) for one in grouped]
+    found = [Account.bound(f"{one.accountant}, {len(terms):,} events in groups", one.upper) for one in grouped]
     found += [] if whole is None else [whole]
     least = min(one.upper for one in found)
     floor = max(_floor(some, delta, adjacency) for some in (group(terms, False), costliest(terms)))
     floor = floor if APART * least <= floor < math.inf else 0.0
-    return [Opinion(one.accountant, max(floor, one.lower), one.upper) for one in found]
+    return [Account(one.accountant, max(floor, one.lower), one.upper) for one in found]
 
 
 def _floor(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> float:
     """Return what nobody would honestly state less than for these sums; 0 if that is not known."""
     plan = _plan(terms, adjacency)
-    return 0.0 if plan is None or _spread(*plan) > WIDE else 0.99 * accountant.epsilon(*plan, delta)
+    return 0.0 if plan is None or _is_wide(*plan) else 0.99 * accountant.epsilon(*plan, delta)
 
 
 def _plan(terms: Sequence[Term], adjacency: Adjacency) -> tuple[list[Planned], float] | None:
@@ -132,16 +120,16 @@ def _sigma(term: Term) -> float | None:
     return eps0_of(term.leaf.epsilon) if isinstance(term.leaf, Chosen) and term.sampler is None else None
 
 
-def _of_plan(plan: list[Planned], sigma: float, delta: float) -> list[Opinion]:
+def _of_plan(plan: list[Planned], sigma: float, delta: float) -> list[Account]:
     """Return dp-accounting's opinion and that of another library."""
-    if _spread(plan, sigma) > WIDE:
+    if _is_wide(plan, sigma):
         first, other = _coarse(plan, sigma, delta)
-        return [Opinion("rdp (dp-accounting)", 0.0, first), Opinion("rdp (Opacus)", 0.0, other)]
+        return [Account.bound("rdp (dp-accounting)", first), Account.bound("rdp (Opacus)", other)]
     tight = accountant.epsilon(plan, sigma, delta)
     if math.isinf(tight):  # delta is below what a grid truncates
         renyi = accountant.epsilon(plan, sigma, delta, "rdp")
-        return [Opinion("rdp (dp-accounting)", 0.0, renyi)]
-    own = Opinion("pld (dp-accounting)", 0.99 * tight, tight)
+        return [Account.bound("rdp (dp-accounting)", renyi)]
+    own = Account.tight("pld (dp-accounting)", tight)
     try:
         second = crosscheck.cross_check(plan, sigma, delta, "pld", tight)
     except (
@@ -149,18 +137,13 @@ def _of_plan(plan: list[Planned], sigma: float, delta: float) -> list[Opinion]:
         ValueError,
         ArithmeticError,
     ):  # then both stand there; prv-accountant has none at a delta near 0
-        return [own, Opinion("rdp (dp-accounting)", 0.0, accountant.epsilon(plan, sigma, delta, "rdp"))]
-    return [own, Opinion(second.accountant, second.lower, second.upper)]
+        return [own, Account.bound("rdp (dp-accounting)", accountant.epsilon(plan, sigma, delta, "rdp"))]
+    return [own, second]
 
 
-def _spread(plan: Sequence[Planned], sigma: float) -> float:
-    """Return how far neighbours are apart in standard deviations, by the central limit (Bu et al. 2019, section 3)."""
-    total = 0.0
-    for one in plan:
-        precision = 1 / (sigma * one.relative_noise) ** 2
-        gained = math.expm1(min(precision, 700.0)) if one.sample_rate < 1 else precision
-        total += one.steps * one.sample_rate**2 * gained
-    return math.sqrt(total) if any(one.sample_rate < 1 for one in plan) else 0.0
+def _is_wide(plan: Sequence[Planned], sigma: float) -> bool:
+    """Say whether a grid for a plan would need gigabytes: none does whose every rate is 1."""
+    return any(one.sample_rate < 1 for one in plan) and accountant.distance(plan, sigma) > WIDE
 
 
 def _coarse(plan: Sequence[Planned], sigma: float, delta: float) -> tuple[float, float]:
@@ -178,12 +161,12 @@ def _coarse(plan: Sequence[Planned], sigma: float, delta: float) -> tuple[float,
     return float(counted.get_epsilon(delta)), max(0.0, float(np.nanmin(bounds)))
 
 
-def _selection(event: BestOf, delta: float, adjacency: Adjacency) -> tuple[Opinion, ...]:
+def _selection(event: BestOf, delta: float, adjacency: Adjacency) -> tuple[Account, ...]:
     from dpbench.privacy.mechanisms import private_selection as selection
 
     terms = flatten(event.event)
     if not terms:
-        return (Opinion("nothing was asked", 0.0, 0.0),)
+        return (Account.exact("nothing was asked", 0.0),)
     few = len(terms) <= DISTINCT or not are_gaussian(terms)
     plan = _plan(terms if few else group(terms, True), adjacency) if len(terms) <= SLOW or not few else None
     if plan is None or delta == 0:
@@ -194,10 +177,10 @@ def _selection(event: BestOf, delta: float, adjacency: Adjacency) -> tuple[Opini
     repeats = selection.Repeats(event.mean, event.shape)
     with accountant.quiet():
         one, other = (ask(*plan, delta, repeats) for ask in (selection.epsilon, selection.independent))
-    return Opinion("rdp (dp-accounting)", 0.98 * min(one, other), one), Opinion("rdp (Opacus)", 0.0, other)
+    return Account("rdp (dp-accounting)", 0.98 * min(one, other), one), Account.bound("rdp (Opacus)", other)
 
 
-def _basic(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinion | None:
+def _basic(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
     """Return the sum of all epsilons, where every event has one and their deltas add up to no more than delta."""
     total, deltas = 0.0, 0.0
     for term in terms:
@@ -208,7 +191,8 @@ def _basic(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinion
         total += term.times * one
         deltas += term.times * term.leaf.delta if isinstance(term.leaf, Approximate) else 0.0
     known = delta == 0 or len(terms) <= DISTINCT  # of more, no losses are composed, and they may cost less
-    return Opinion("sum of epsilons", 0.99 * total if known else 0.0, total) if deltas <= delta * (1 + 1e-9) else None
+    account = Account.tight if known else Account.bound
+    return account("sum of epsilons", total) if deltas <= delta * (1 + 1e-9) else None
 
 
 def _pure_epsilon(term: Term, adjacency: Adjacency) -> float | None:
@@ -223,7 +207,7 @@ def _pure_epsilon(term: Term, adjacency: Adjacency) -> float | None:
     return math.log1p(term.rate * math.expm1(whole)) if whole < 700 else whole
 
 
-def _concentrated(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinion | None:
+def _concentrated(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
     """Return rho + 2 sqrt(rho log(1 / delta)) (Bun and Steinke 2016), where every event is zCDP."""
     total = 0.0
     for term in terms:
@@ -232,7 +216,7 @@ def _concentrated(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> 
             return None
         total += term.times * rho
     found = total + 2 * math.sqrt(total * math.log(1 / delta))
-    return Opinion("zCDP by Bun and Steinke", 0.0, found)
+    return Account.bound("zCDP by Bun and Steinke", found)
 
 
 def _rho(term: Term, adjacency: Adjacency) -> float | None:
@@ -247,7 +231,7 @@ def _rho(term: Term, adjacency: Adjacency) -> float | None:
     return None if pure is None else pure**2 / 2
 
 
-def _renyi(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinion | None:
+def _renyi(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
     import dp_accounting as dp
     from dp_accounting.rdp import RdpAccountant
 
@@ -260,7 +244,7 @@ def _renyi(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinion
             return None
         counted.compose(dp.SelfComposedDpEvent(event, term.times))
     found = float(counted.get_epsilon(delta))
-    return Opinion("rdp (dp-accounting)", 0.99 * found, found)
+    return Account.tight("rdp (dp-accounting)", found)
 
 
 def _event(term: Term, adjacency: Adjacency) -> Any:
@@ -285,7 +269,7 @@ def _event(term: Term, adjacency: Adjacency) -> Any:
     return None
 
 
-def _losses(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinion | None:
+def _losses(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
     """Return epsilon by privacy loss distributions, where every event has one."""
     if len(terms) > DISTINCT or _distance(terms, adjacency) > WIDE:  # minutes
         return None
@@ -300,21 +284,18 @@ def _losses(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinio
         return None
     except (ValueError, MemoryError, OverflowError):  # a grid that cannot hold such losses
         return None
-    return Opinion("pld (dp-accounting)", 0.99 * tight, tight)
+    return Account.tight("pld (dp-accounting)", tight)
 
 
 def _distance(terms: Sequence[Term], adjacency: Adjacency) -> float:
     """Return how far neighbours are apart in standard deviations, or more: epsilons of pure events add as squares."""
-    total = 0.0
+    plan = []
     for term in terms:
-        pure = _pure_epsilon(term, adjacency)
         if isinstance(term.leaf, Gaussian):
-            precision = (_moved(adjacency) / term.leaf.sigma) ** 2
-            gained = math.expm1(min(precision, 700.0)) if term.rate < 1 else precision
-            total += term.times * term.rate**2 * gained
-        else:
-            total += term.times * (pure or 0.0) ** 2
-    return math.sqrt(total)
+            plan.append(as_release(term))
+        elif pure := _pure_epsilon(term, adjacency):
+            plan.append(Release(term.leaf.kind, term.times, relative_noise=_moved(adjacency) / pure))
+    return accountant.distance(plan, 1 / _moved(adjacency))
 
 
 class _NoLoss(Exception):
@@ -346,7 +327,7 @@ def _loss(term: Term, adjacency: Adjacency, interval: float) -> Any:
     return pld.from_privacy_parameters(DifferentialPrivacyParameters(*own), **grid).self_compose(term.times)
 
 
-def _unsampled(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opinion | None:
+def _unsampled(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
     """Return what Gaussian sums cost if every row were in every sample: an upper bound, whatever drew the samples.
 
     None where a row may be in a sample several times: it then moves the sum by several clips.
@@ -361,7 +342,7 @@ def _unsampled(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Opi
     moved = 2 if displaced and adjacency == "add-or-remove-one" else _moved(adjacency)
     found = dp.get_epsilon_gaussian(1 / (moved * math.sqrt(precision)), delta)
     exact = all(one.sampler is None or one.rate == 1 for one in terms)
-    return Opinion("exact Gaussian, no sampling", 0.99 * float(found) if exact else 0.0, float(found))
+    return (Account.tight if exact else Account.bound)("exact Gaussian, no sampling", float(found))
 
 
 def _whole(term: Term) -> bool:

@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.errors import DataError, SpecError
-from dpbench.receipts.accounting import Opinion, opinions
+from dpbench.privacy.core.accounting.crosscheck import Account
+from dpbench.receipts.accounting import opinions
 from dpbench.receipts.events import (
     WITH_REPLACEMENT,
     BestOf,
@@ -72,7 +73,7 @@ class Checked:
     """What a check found."""
 
     receipt: Receipt
-    opinions: tuple[Opinion, ...]
+    opinions: tuple[Account, ...]
     mismatches: tuple[Mismatch, ...]
     remarks: tuple[str, ...]
 
@@ -94,7 +95,7 @@ def check(receipt: Receipt, folder: Path | None = None) -> Checked:
     """
     terms = _terms(receipt)
     found: list[Mismatch] = []
-    answered: tuple[Opinion, ...] = ()
+    answered: tuple[Account, ...] = ()
     try:
         answered = opinions(receipt.training.events, receipt.delta, receipt.adjacency or "add-or-remove-one")
         found += _epsilon(receipt, answered)
@@ -111,18 +112,18 @@ def _terms(receipt: Receipt) -> list[Term]:
     return flatten(event.event if isinstance(event, BestOf) else event)
 
 
-def _epsilon(receipt: Receipt, answered: tuple[Opinion, ...]) -> Iterator[Mismatch]:
+def _epsilon(receipt: Receipt, answered: tuple[Account, ...]) -> Iterator[Mismatch]:
     best = answered[0]
+    if receipt.epsilon >= min(best.least, best.upper - 1e-6):
+        return
     cost = f"{best.upper:.4g}" if math.isfinite(best.upper) else "infinitely much"
-    if receipt.epsilon < min(best.lower, best.upper - 1e-6):
-        yield Mismatch(
-            "epsilon", f"{receipt.epsilon:.4g} is stated, but {best.accountant} computes {cost} for the events."
-        )
-    elif not best.lower and receipt.epsilon < best.upper - 1e-6:
-        yield Mismatch(
-            "epsilon", f"{receipt.epsilon:.4g} is stated, but no accountant here can show less than {cost} "
-            f"({best.accountant}). State that, or describe the events in a form that an accountant supports.",
-        )  # fmt: skip
+    said = (
+        f"{best.accountant} computes {cost} for the events."
+        if best.lower
+        else f"no accountant here can show less than {cost} ({best.accountant}). State that, or describe the events in "
+        "a form that an accountant supports."
+    )
+    yield Mismatch("epsilon", f"{receipt.epsilon:.4g} is stated, but {said}")
 
 
 def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
@@ -383,7 +384,7 @@ def _unstated(receipt: Receipt) -> list[str]:
     return [name for name, stated in parts.items() if not stated]
 
 
-def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Opinion, ...]) -> Iterator[str]:
+def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Account, ...]) -> Iterator[str]:
     size, batches = receipt.training.size, receipt.training.batches
     if size and 0.5 / size < receipt.delta < 1 / size:
         yield f"Delta {receipt.delta:g} is {receipt.delta * size:.0%} of 1/n. Choose a delta well below 1/n."

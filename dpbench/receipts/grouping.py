@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.plan import Release
 from dpbench.receipts.events import Gaussian, Term
 
 DISTINCT = 12
@@ -45,7 +47,10 @@ def _noise_of(term: Term) -> float:
 
 
 def costliest(terms: Sequence[Term]) -> list[Term]:
-    """Return the sums that cost most, by the central limit, as many as are composed as they are."""
-    costs = [one.times * one.rate**2 * math.expm1(min(_noise_of(one) ** -2, 700.0)) for one in terms]
-    ranked = sorted(zip(costs, terms, strict=True), key=lambda pair: pair[0], reverse=True)
-    return [one for _, one in ranked[:DISTINCT]]
+    """Return the sums that move neighbours furthest apart, as many as are composed as they are."""
+    return sorted(terms, key=lambda one: accountant.distance([as_release(one)], 1.0), reverse=True)[:DISTINCT]
+
+
+def as_release(term: Term) -> Release:
+    """Return a Gaussian sum as a release of a plan whose base sigma is 1."""
+    return Release(term.leaf.kind, term.times, term.rate, _noise_of(term))

@@ -11,6 +11,7 @@ from pydantic import Field, create_model
 from dpbench.api import Planned
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting.accountant import AccountantName
+from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.mechanisms.table import PLANS
 from dpbench.support.validation import Record
@@ -79,14 +80,6 @@ def restore_plan(plan: Sequence[PlannedUse]) -> tuple[Planned, ...]:
     return tuple(one.planned for one in plan)
 
 
-class CrossCheck(Record):
-    """What a second accountant says about the same plan and sigma."""
-
-    accountant: str
-    lower: float
-    upper: float
-
-
 class PlannedRepeats(Record):
     """A seed stands for the best of a random number of runs, and epsilon for all of them (`privacy.repeats`)."""
 
@@ -103,7 +96,7 @@ class Privacy(Record):
     adjacency: Literal["add-or-remove-one"]
     sigma: float = Field(ge=0)
     plan: tuple[AnyUse, ...]
-    independent: CrossCheck
+    independent: Account  # of a second accountant, for the same plan and sigma
     rng: Literal["research", "secure"]
     repeats: PlannedRepeats | None = None
     mechanism: str  # `dpbench.privacy.MECHANISM` when it ran

@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from dpbench.api import Budget, Release
 from dpbench.board.folder import locate_result
 from dpbench.board.verify.rerun_record import keep, rerun
 from dpbench.cli import main
+from dpbench.harness.guarantee import account_twice
 from dpbench.privacy import MECHANISM
-from dpbench.privacy.core.accounting import accountant, crosscheck
+from dpbench.privacy.core.accounting import accountant
 from dpbench.records import provenance
 from dpbench.records.board import Board
 from dpbench.records.packed import find_records
@@ -115,14 +117,13 @@ def _seed(
 def _privacy(steps: int, epsilon: float, delta: float, name: accountant.AccountantName) -> dict[str, Any]:
     release = Release("rows" if math.isinf(epsilon) else "gradient", steps)
     sigma = accountant.calibrate([release], Budget(epsilon, delta, "add-or-remove-one"), name)
-    stated = accountant.epsilon([release], sigma, delta, name)
-    other = crosscheck.cross_check([release], sigma, delta, name, stated)
+    stated, other = account_twice([release], sigma, delta, name)
     planned = {"name": release.name, "steps": steps, "sample_rate": 1.0, "relative_noise": 1.0, "sigma": sigma}
     return {
         "epsilon": stated, "delta": delta, "accountant": name,
         "adjacency": "add-or-remove-one", "sigma": sigma, "plan": [planned], "rng": "research",
         "mechanism": MECHANISM, "not_covered": not_covered("research", search=False),
-        "independent": {"accountant": other.accountant, "lower": other.lower, "upper": other.upper},
+        "independent": asdict(other),
     }  # fmt: skip
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import subprocess
@@ -26,8 +27,9 @@ from dpbench.board.verify.counts import NEEDED
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import describe, rerun, seen
 from dpbench.errors import NotReproducible
+from dpbench.harness.guarantee import account_twice
 from dpbench.privacy.core import randomness
-from dpbench.privacy.core.accounting import accountant, crosscheck
+from dpbench.privacy.core.accounting import accountant
 from dpbench.records.board import Board
 from dpbench.records.checksums import record_seal
 from dpbench.records.packed import pack, read_record
@@ -238,11 +240,9 @@ def other_plan(scene: Scene) -> None:
     """State two cheaper questions in place of one, with the sigma and epsilon that these have."""
     plan, budget = [Release("class-sums", 2)], Budget(1.0, 1e-5, "add-or-remove-one")
     sigma = accountant.calibrate(plan, budget, "pld")
-    epsilon = accountant.epsilon(plan, sigma, 1e-5, "pld")
-    other = crosscheck.cross_check(plan, sigma, 1e-5, "pld", epsilon)
+    epsilon, other = account_twice(plan, sigma, 1e-5, "pld")
     stated = {**scene.honest["privacy"]["plan"][0], "steps": 2, "sigma": sigma}
-    independent = {"accountant": other.accountant, "lower": other.lower, "upper": other.upper}
-    changed = {"plan": [stated], "sigma": sigma, "epsilon": epsilon, "independent": independent}
+    changed = {"plan": [stated], "sigma": sigma, "epsilon": epsilon, "independent": dataclasses.asdict(other)}
     scene.submit({**scene.honest, "privacy": {**scene.honest["privacy"], **changed}, "copies_epsilon": None})
 
 

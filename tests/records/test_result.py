@@ -13,10 +13,11 @@ from scipy import stats
 from dpbench.api import Release
 from dpbench.errors import DataError, OutputError
 from dpbench.privacy import MECHANISM
+from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.records.metrics import METRICS, TITLES, Scores
 from dpbench.records.result import ComponentOrigin, Result, SeedResult, TaskFacts, interval, summarise
 from dpbench.records.spec import make_spec
-from dpbench.records.stated_plan import CrossCheck, Privacy, state_plan
+from dpbench.records.stated_plan import Privacy, state_plan
 from dpbench.support.files import check_writable, write_atomically
 
 
@@ -33,7 +34,7 @@ def result(epsilon: float = 1.0) -> Result:
     privacy = Privacy(
         epsilon=epsilon, delta=1e-5, accountant="pld", adjacency="add-or-remove-one", sigma=sigma,
         plan=state_plan([Release("gradient", steps=3, sample_rate=0.5)], sigma),
-        independent=CrossCheck(accountant="none", lower=epsilon, upper=epsilon), rng="research",
+        independent=Account.exact("none", epsilon), rng="research",
         mechanism=MECHANISM,
     )  # fmt: skip
     seeds = (seed_result(0, 0.7), seed_result(1, 0.5))
@@ -134,6 +135,12 @@ def test_an_unknown_field_is_refused_by_name(tmp_path: Path) -> None:
     file = result().write(tmp_path)
     edited(file, {"leader": True})
     with pytest.raises(DataError, match=rf"{file.name} does not fit the schema at leader"):
+        Result.read(file)
+    privacy = result().privacy.model_dump(mode="json")
+    edited(
+        result().write(tmp_path), {"privacy": {**privacy, "independent": {**privacy["independent"], "epsilon": 1.0}}}
+    )
+    with pytest.raises(DataError, match=rf"{file.name} does not fit the schema at privacy\.independent\.epsilon"):
         Result.read(file)
 
 

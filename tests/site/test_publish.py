@@ -27,10 +27,10 @@ from dpbench.board.verify.verdict import SCORES
 from dpbench.cli import main
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
+from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.records.board import Board
 from dpbench.records.rerun import Rerun, SeedRerun
 from dpbench.records.result import ComponentOrigin, Interval
-from dpbench.records.stated_plan import CrossCheck
 from dpbench.registry import Registry, load
 from dpbench.site import github_pages, upload
 from dpbench.site.publishing import _files, publish
@@ -609,7 +609,7 @@ def entry(board: str, learner: str, rank: int | None = 1) -> Entry:
         class_accuracy=(),
         seeds=5,
         epsilon=0.99999,
-        independent=CrossCheck(accountant="prv", lower=0.9, upper=1.0),
+        independent=Account("prv", 0.9, 1.0),
         sigma=1.0,
         steps=1,
         seconds=1.0,

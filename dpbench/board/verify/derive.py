@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 
 from dpbench.api import Planned
 from dpbench.board.verify.expectations import Wrong
-from dpbench.privacy.core.accounting import accountant, crosscheck
+from dpbench.harness.guarantee import account_twice
+from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.accountant import AccountantName
+from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.mechanisms import private_selection
 from dpbench.records.result import Result
@@ -33,15 +34,8 @@ class EpsilonQuestion:
     stated: float  # an answer far from it is not worth the memory of computing it
 
 
-@dataclass(frozen=True)
-class EpsilonAnswer:
-    """epsilon by the stated accountant and by a second one; or why there is none."""
-
-    epsilon: float
-    accountant: str = "none"
-    lower: float = 0.0
-    upper: float = 0.0
-    error: str = ""
+EpsilonAnswer = tuple[float, Account] | str
+"""epsilon by the stated accountant, and a second one's account; or why there is none."""
 
 
 def question_of(result: Result) -> EpsilonQuestion:
@@ -64,18 +58,13 @@ def derive(question: EpsilonQuestion) -> EpsilonAnswer:
     """
     plan, sigma, delta, name = question.plan, question.sigma, question.delta, question.accountant
     try:
-        if question.repeats is not None:
-            found = private_selection.epsilon(plan, sigma, delta, question.repeats)
-            other = private_selection.cross_check(plan, sigma, delta, question.repeats, found)
-            return EpsilonAnswer(found, **dataclasses.asdict(other))
-        if plan and sigma > 0:
+        if question.repeats is None and plan and sigma > 0:
             rough = accountant.epsilon(plan, sigma, delta, "rdp")
             if not rough <= 10 * question.stated + 10:
-                return EpsilonAnswer(math.inf, error=f"plan and sigma give about {rough:.4g} by Renyi divergences")
-        found = accountant.epsilon(plan, sigma, delta, name)
-        return EpsilonAnswer(found, **dataclasses.asdict(crosscheck.cross_check(plan, sigma, delta, name, found)))
+                return f"plan and sigma give about {rough:.4g} by Renyi divergences"
+        return account_twice(plan, sigma, delta, name, question.repeats)
     except Exception as error:  # libraries assert what they expect of a plan
-        return EpsilonAnswer(math.inf, error=f"it cannot be derived: {error or type(error).__name__}")
+        return f"it cannot be derived: {error or type(error).__name__}"
 
 
 def check_bounds(privacy: Privacy, target: float) -> Wrong:
@@ -92,17 +81,18 @@ def check_bounds(privacy: Privacy, target: float) -> Wrong:
 
 def compare_answer(privacy: Privacy, answer: EpsilonAnswer) -> Wrong:
     """Yield where a result states something else than was derived, rounding apart."""
-    if answer.error:
-        yield "privacy.epsilon", answer.error
+    if isinstance(answer, str):
+        yield "privacy.epsilon", answer
         return
+    epsilon, second = answer
     other = privacy.independent
     pairs = {
-        "epsilon": (privacy.epsilon, answer.epsilon),
-        "independent.lower": (other.lower, answer.lower),
-        "independent.upper": (other.upper, answer.upper),
+        "epsilon": (privacy.epsilon, epsilon),
+        "independent.lower": (other.lower, second.lower),
+        "independent.upper": (other.upper, second.upper),
     }
     for field, (stated, found) in pairs.items():
         if not close(stated, found):
             yield f"privacy.{field}", f"expected {found!r} from plan and sigma, got {stated!r}"
-    if other.accountant != answer.accountant:
-        yield "privacy.independent.accountant", f"expected {answer.accountant!r}, got {other.accountant!r}"
+    if other.accountant != second.accountant:
+        yield "privacy.independent.accountant", f"expected {second.accountant!r}, got {other.accountant!r}"

@@ -27,8 +27,8 @@ from typing import Protocol
 import numpy as np
 
 from dpbench.errors import AccountantsDisagree, SpecError
-from dpbench.privacy.core.accounting import crosscheck
 from dpbench.privacy.core.accounting.accountant import ORDERS, events, first_guess, quiet, smallest_sigma
+from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.privacy.core.plan import Budget, Planned
 
 _MOST_RUNS = 1e6
@@ -147,10 +147,8 @@ def independent(plan: Sequence[Planned], sigma: float, delta: float, repeats: Re
     return max(0.0, float(bounds.min()))
 
 
-def cross_check(
-    plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, stated: float
-) -> crosscheck.Bracket:
-    """Return the two accounts of a search as a bracket, and refuse a contradiction.
+def cross_check(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, stated: float) -> Account:
+    """Return the two accounts of a search as one, and refuse a contradiction.
 
     Args:
         plan: what every run spends.
@@ -168,7 +166,7 @@ def cross_check(
             f"dp-accounting states epsilon={stated:.6g} for the search, the theorem over Opacus' divergences "
             f"{other:.6g}. The run is refused; please report the plan: {list(plan)}."
         )
-    return crosscheck.Bracket("opacus-rdp", min(stated, other), max(stated, other))
+    return Account("opacus-rdp", min(stated, other), max(stated, other))
 
 
 def calibrate(plan: Sequence[Planned], budget: Budget, repeats: Repeats) -> float:

@@ -25,7 +25,7 @@ from typing import Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from dpbench.privacy.core.accounting.accountant import AccountantName, epsilon
+from dpbench.privacy.core.accounting.accountant import AccountantName, distance, epsilon
 from dpbench.privacy.core.plan import Release
 from dpbench.support.files import canonical_digest, write_atomically
 from dpbench.support.processes import process_pool
@@ -35,7 +35,7 @@ from dpbench_lab.claims.catalogue import Claim, Paper
 Judgement = Literal["reproducible", "stated with margin", "understated", "underspecified"]
 JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
 TOLERANCE = 0.02
-LARGEST_MU = 20.0  # epsilon is about 280
+LARGEST_DISTANCE = 20.0  # of neighbours, in standard deviations: epsilon is about 280
 SMALLEST_SIGMA = 0.2
 UNANSWERED = "noise: too little for an accountant to give an answer"
 RECORD = "verdicts.json"
@@ -108,14 +108,10 @@ def missing_numbers(claim: Claim) -> tuple[str, ...]:
 
 
 def _answerable(claim: Claim) -> bool:
-    """Say whether accountants answer within seconds: sigma from 0.2, and mu of the central limit theorem up to 20."""
-    releases = [(float(claim.sigma or 1), claim.rounds or 1, claim.rate or 1.0)]
-    releases += [(float(one.sigma), one.steps, one.sample_rate) for one in claim.further]
-    spread = 0.0
-    for sigma, steps, rate in releases:
-        shape = min(sigma**-2, 700.0)  # e^700 is near the largest float
-        spread += steps * (shape if rate == 1 else rate**2 * math.expm1(shape))
-    return spread <= LARGEST_MU**2 and min(sigma for sigma, _, _ in releases) >= SMALLEST_SIGMA
+    """Say whether accountants answer within seconds: sigma from 0.2, and neighbours at a distance of up to 20."""
+    sigma = claim.sigma or Decimal(1)
+    least = min(float(one) for one in (sigma, *(further.sigma for further in claim.further)))
+    return least >= SMALLEST_SIGMA and distance(_plan(claim, sigma), float(sigma)) <= LARGEST_DISTANCE
 
 
 def remarks(claim: Claim) -> tuple[str, ...]:
@@ -150,15 +146,19 @@ def _rounded_from(sigma: Decimal) -> Decimal:
 
 def _epsilons(claim: Claim, sigma: Decimal) -> dict[AccountantName, float]:
     """Return epsilon by each accountant that answers: the grid of `pld` does not where delta is very small."""
-    base = float(sigma)
-    plan = [Release("gradient", claim.rounds or 1, claim.rate or 1.0)]
-    plan += [
-        Release(f"further {place}", one.steps, one.sample_rate, float(one.sigma) / base)
-        for place, one in enumerate(claim.further)
-    ]
     names: tuple[AccountantName, ...] = ("pld", "rdp")
-    found = {name: epsilon(plan, base, claim.delta or 0.0, name) for name in names}
+    found = {name: epsilon(_plan(claim, sigma), float(sigma), claim.delta or 0.0, name) for name in names}
     return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _plan(claim: Claim, sigma: Decimal) -> list[Release]:
+    return [
+        Release("gradient", claim.rounds or 1, claim.rate or 1.0),
+        *(
+            Release(f"further {place}", one.steps, one.sample_rate, float(one.sigma) / float(sigma))
+            for place, one in enumerate(claim.further)
+        ),
+    ]
 
 
 def read_record(folder: Path) -> tuple[Verdict, ...]:

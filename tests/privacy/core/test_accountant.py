@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dpbench.api import Budget, Choice, Release
 from dpbench.errors import AccountantsDisagree, PlanError
-from dpbench.privacy.core.accounting.accountant import AccountantName, calibrate, epsilon, smallest_sigma
-from dpbench.privacy.core.accounting.crosscheck import cross_check
+from dpbench.privacy.core.accounting.accountant import AccountantName, calibrate, distance, epsilon, smallest_sigma
+from dpbench.privacy.core.accounting.crosscheck import Account, cross_check
 
 SIGMAS = st.floats(0.8, 20)
 RATES = st.floats(0.005, 0.3)
@@ -227,3 +227,19 @@ def test_a_remembered_sigma_is_believed_only_if_it_passes() -> None:
     assert calibrate(plan, budget, hint=sigma / 2) >= sigma * 0.999
     assert calibrate(plan, budget, hint=sigma * 0.99) >= sigma * 0.999
     assert calibrate(plan, budget, hint=sigma * 2) <= sigma * 1.001
+
+
+def test_the_distance_of_neighbours_is_exact_at_rate_1_and_that_of_the_central_limit_below() -> None:
+    plan = [Release("mean", relative_noise=0.5), Release("gradient", 12), Choice("k", 4, steps=8, relative_noise=2.0)]
+    assert distance(plan, 2.0) == pytest.approx(math.sqrt(1 + 12 / 4 + 8 / 16))
+    assert distance(_plan(0.01, 10_000), 1.3) == pytest.approx(math.sqrt(math.expm1(1.3**-2)))
+    assert epsilon(_plan(1e-3, 1_000_000), 2.0, 1e-5) == pytest.approx(
+        dp.get_epsilon_gaussian(1 / distance(_plan(1e-3, 1_000_000), 2.0), 1e-5), rel=1e-2
+    )
+
+
+def test_an_account_says_what_may_be_stated_at_least() -> None:
+    assert Account.tight("pld", 2.0) == Account("pld", 1.98, 2.0)
+    assert Account.tight("pld", 2.0).least == 1.98
+    assert Account.bound("rdp", 2.0).least == Account.exact("none", 2.0).least == 2.0
+    assert str(Account("prv-accountant", 0.98765, 1.0)) == "0.9877 to 1 by prv-accountant"

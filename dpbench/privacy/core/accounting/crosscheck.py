@@ -1,4 +1,4 @@
-"""A second opinion: epsilon by an independent library and method, or a refusal."""
+"""A second opinion: an account of epsilon by an independent library and method, or a refusal."""
 
 from __future__ import annotations
 
@@ -15,17 +15,40 @@ FAR = 4.0  # times what is stated: where RDP is so much above it, no grid for nu
 
 
 @dataclass(frozen=True)
-class Bracket:
-    """What an independent accountant says: epsilon lies in [lower, upper]."""
+class Account:
+    """An interval that holds epsilon, and the accountant that says so; `lower` is 0 where only a bound is known."""
 
     accountant: str
     lower: float
     upper: float
 
+    @classmethod
+    def exact(cls, accountant: str, epsilon: float) -> Account:
+        """Return the account of an epsilon that nobody doubts."""
+        return cls(accountant, epsilon, epsilon)
+
+    @classmethod
+    def tight(cls, accountant: str, upper: float) -> Account:
+        """Return the account of an accountant whose own rounding is worth less than 1%."""
+        return cls(accountant, 0.99 * upper, upper)
+
+    @classmethod
+    def bound(cls, accountant: str, upper: float) -> Account:
+        """Return an account from above alone."""
+        return cls(accountant, 0.0, upper)
+
+    @property
+    def least(self) -> float:
+        """The smallest epsilon that may be stated: the bound itself where nothing else is known."""
+        return self.lower or self.upper
+
+    def __str__(self) -> str:
+        return f"{self.lower:.4g} to {self.upper:.4g} by {self.accountant}"
+
 
 def cross_check(
     plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float
-) -> Bracket:
+) -> Account:
     """Return epsilon by an independent library and method, and refuse a contradiction to what `accountant` stated.
 
     `pld` and `rdp` are checked by Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
@@ -36,13 +59,12 @@ def cross_check(
         AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.
     """
     if math.isinf(stated) or not plan:
-        return Bracket("none", stated, stated)
+        return Account.exact("none", stated)
     if (pure := pure_of(plan)) is not None:
         noise = sigma * plan[0].relative_noise
-        other = Bracket("law", pure.lower(noise), pure.epsilon(noise))
+        other = Account("law", pure.lower(noise), pure.epsilon(noise))
     elif accountant == "prv":
-        tight = epsilon(plan, sigma, delta, "pld")
-        other = Bracket("pld", 0.99 * tight, tight)  # its discretisation is worth less than 1%
+        other = Account.tight("pld", epsilon(plan, sigma, delta, "pld"))
     else:
         other = _microsoft(tuple(plan), sigma, delta, stated) or _renyi(plan, sigma, delta, accountant, stated)
     too_high = accountant == "pld" and stated > other.upper * 1.005
@@ -55,7 +77,7 @@ def cross_check(
 
 
 @functools.lru_cache(1024)  # many runs share a plan
-def _microsoft(plan: tuple[Planned, ...], sigma: float, delta: float, about: float) -> Bracket | None:
+def _microsoft(plan: tuple[Planned, ...], sigma: float, delta: float, about: float) -> Account | None:
     """Return what prv-accountant says, to 2% of `about`, or None where that would take too fine a grid."""
     import prv_accountant as prv
 
@@ -71,10 +93,10 @@ def _microsoft(plan: tuple[Planned, ...], sigma: float, delta: float, about: flo
             lower, _, upper = accountant.compute_epsilon(delta, counts)
     except RuntimeError:  # past epsilon of about 10^5 it finds none, or an infinite one
         return None
-    return Bracket("prv-accountant", float(lower), float(upper)) if math.isfinite(upper) else None
+    return Account("prv-accountant", float(lower), float(upper)) if math.isfinite(upper) else None
 
 
-def _renyi(plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float) -> Bracket:
+def _renyi(plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float) -> Account:
     """Return what RDP says, from above alone.
 
     Of an epsilon far below that a coarser grid has an opinion, perhaps; of RDP's own there is no other.
@@ -82,5 +104,5 @@ def _renyi(plan: Sequence[Planned], sigma: float, delta: float, accountant: Acco
     upper = epsilon(plan, sigma, delta, "rdp")
     coarser = _microsoft(tuple(plan), sigma, delta, upper / 2) if FAR * stated < upper < math.inf else None
     if coarser is None and accountant == "rdp":
-        return Bracket("none", stated, stated)
-    return coarser or Bracket("rdp", 0.0, upper)
+        return Account.exact("none", stated)
+    return coarser or Account.bound("rdp", upper)

@@ -43,8 +43,8 @@ from dpbench.privacy.core.exact.elementwise import folded
 from dpbench.privacy.core.exact.quantised import exact_linear, quantise
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.forms.contributions import Joined, RankOne, Scaled
-from dpbench.privacy.mechanisms.residual.bases import AnchorBasis, DenseBasis
-from dpbench.privacy.mechanisms.residual.form import Residual
+from dpbench.privacy.core.forms.residual.bases import AnchorBasis, DenseBasis
+from dpbench.privacy.core.forms.residual.form import Residual
 from dpbench.support.paths import data_folders
 
 __all__ = [

@@ -16,7 +16,7 @@ from dpbench.audit.noise_log import NoiseLog, StandardNoise, standardise, standa
 from dpbench.audit.sensitivity import FEW, QUESTIONS, Replays
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.forms.blocks import Blocks
-from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, ReleasedSum
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
@@ -24,7 +24,7 @@ from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.core.witness import SumObservation
 from dpbench.privacy.curator import handle_of
 from dpbench.privacy.mechanisms.choice.replay import ChoiceCounts
-from dpbench.privacy.mechanisms.replay import Neighbours
+from dpbench.privacy.mechanisms.replay import Neighbours, ReleasedSum
 from dpbench.privacy.mechanisms.table import audit_of
 from dpbench.records.audit import Check
 
@@ -79,23 +79,23 @@ class FitEvidence:
 
     def after_sum(self, question: Question, rows: PrivateRows, answer: Any) -> None:
         """Take the noise out of an answer, and what it tells of the canaries."""
-        for seen, told in zip(self._seen, question.told(answer), strict=False):
+        for seen, released in zip(self._seen, _released_sums(question, answer), strict=False):
             planned = self.plan[seen.release]
-            self._hear(seen, told, planned.sample_rate)
+            self._hear(seen, released, planned.sample_rate)
             labels = rows.y.numpy() if rows.units is None else None
             self.noise.add_sample(
                 seen.release, planned.sample_rate, planned.steps, rows.count, labels, seen.drawn, seen.sampled
             )
-            if told.answers and self.asked[seen.release] == 1:
-                self._ask_elsewhere(seen.release, [tuple(part.shape) for part in told.answers], told.bounds)
+            if released.answers and self.asked[seen.release] == 1:
+                self._ask_elsewhere(seen.release, [tuple(part.shape) for part in released.answers], released.bounds)
         self._seen.clear()
 
-    def _hear(self, seen: SumObservation, told: ReleasedSum, rate: float) -> None:
-        release, bounds, sigma = seen.release, told.bounds, self.stds[seen.release]
+    def _hear(self, seen: SumObservation, released: ReleasedSum, rate: float) -> None:
+        release, bounds, sigma = seen.release, released.bounds, self.stds[seen.release]
         spread = sigma * math.sqrt(len(bounds))
         noise = [
             standardise(part, summed, spread * bound)
-            for part, summed, bound in zip(told.answers, seen.sums, bounds, strict=False)
+            for part, summed, bound in zip(released.answers, seen.sums, bounds, strict=False)
         ]
         padding = [
             standardise(noisy, summed, spread * bound)
@@ -105,7 +105,7 @@ class FitEvidence:
             (summed.value() / bound).cpu().numpy() for (summed, _), bound in zip(seen.padding, bounds, strict=True)
         ]
         self.noise.add(release, noise, padding, seen.sampled)
-        sums = [summed.value().cpu().numpy() for summed, _ in zip(seen.sums, told.answers, strict=False)]
+        sums = [summed.value().cpu().numpy() for summed, _ in zip(seen.sums, released.answers, strict=False)]
         self.noise.independence.add_sums([one.noise for one in noise], sums)
         pairs = zip(padding, planted, strict=True)
         self.scores.add([spread * one.noise + share for one, share in pairs], sigma, rate)
@@ -180,6 +180,13 @@ def listen(curator: LedgerCurator, ears: FitEvidence) -> Curator:
         return found
 
     return Curator(curator.task, curator.sigma, answer)
+
+
+def _released_sums(question: Question, answer: Any) -> Sequence[ReleasedSum]:
+    if isinstance(question, Sum):
+        return (ReleasedSum(answer if isinstance(answer, tuple) else (answer,), question.clips),)
+    own = audit_of(type(question))
+    return own.released(question, answer) if own else ()
 
 
 def _check(name: str, drawn: ChoiceCounts) -> Check:

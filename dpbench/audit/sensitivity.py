@@ -26,6 +26,7 @@ from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.forms.contributions import Joined, RankOne, Scaled
+from dpbench.privacy.core.forms.residual.total import ResidualSum
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.core.sum import Sum
@@ -43,7 +44,6 @@ from dpbench.privacy.mechanisms.replay import (
     some,
     strip_seeds,
 )
-from dpbench.privacy.mechanisms.residual.total import ResidualSum
 from dpbench.records.audit import Sensitivity
 
 QUESTIONS, FEW = 6, 2  # of each release that are asked again: over features, and over images, which cost more

@@ -34,8 +34,8 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     """Fit on the private split as planned, then score on the test split, which the predictor meets only here.
 
     Covered: the fit has the epsilon that `prepared.privacy` states (see `privacy.binding`, and
-    `privacy.mechanisms.private_selection` where a seed stands for a search); seeds are separate runs of one mechanism,
-    so publishing several of them composes.
+    `privacy.core.accounting.private_search` where a seed stands for a search); seeds are separate runs of one
+    mechanism, so publishing several of them composes.
 
     Raises:
         DpbenchError: the learner fails, asks for what it did not plan, or its scores do not fit.

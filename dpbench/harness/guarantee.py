@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 from dpbench.api import Budget, Planned
 from dpbench.privacy import MECHANISM
-from dpbench.privacy.core.accounting import accountant, calibration, crosscheck, group
+from dpbench.privacy.core.accounting import accountant, calibration, crosscheck, group, private_search
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.accounting.crosscheck import Account
-from dpbench.privacy.mechanisms import private_selection
-from dpbench.privacy.mechanisms.private_selection import Repeats
+from dpbench.privacy.core.accounting.private_search import Repeats
 from dpbench.records.result import UnitFacts
 from dpbench.records.stated_plan import PlannedRepeats, Privacy, not_covered, state_plan
 
@@ -39,7 +38,7 @@ def state(
     if repeats is None:
         sigma = calibration.calibrate(plan, budget, name)
     else:
-        sigma = private_selection.calibrate(plan, budget, repeats)
+        sigma = private_search.calibrate(plan, budget, repeats)
     stated, second = account_twice(plan, sigma, budget.delta, name, repeats)
     return Privacy(
         epsilon=stated, delta=budget.delta, accountant=name, adjacency=budget.adjacency, sigma=sigma,
@@ -58,8 +57,8 @@ def account_twice(
         PrivacyError: the accountant cannot answer for this plan, or the two contradict each other.
     """
     if repeats is not None:
-        stated = private_selection.epsilon(plan, sigma, delta, repeats)
-        return stated, private_selection.cross_check(plan, sigma, delta, repeats, stated)
+        stated = private_search.epsilon(plan, sigma, delta, repeats)
+        return stated, private_search.cross_check(plan, sigma, delta, repeats, stated)
     stated = accountant.epsilon(plan, sigma, delta, name)
     return stated, crosscheck.cross_check(plan, sigma, delta, name, stated)
 
@@ -76,7 +75,7 @@ def epsilon_of_copies(privacy: Privacy, copies: int) -> float | None:
     plan, sigma, delta = privacy.releases, privacy.sigma, privacy.delta
     if privacy.repeats is not None:
         repeats = Repeats(privacy.repeats.mean, privacy.repeats.shape)
-        found = private_selection.epsilon(group.enlarged(plan, copies), sigma, delta, repeats)
+        found = private_search.epsilon(group.enlarged(plan, copies), sigma, delta, repeats)
     else:
         found = group.epsilon(plan, sigma, delta, copies, privacy.accountant)
     return found if math.isfinite(found) else None

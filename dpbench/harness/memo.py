@@ -17,11 +17,10 @@ import torch
 from dpbench.api import Budget, PublicData, Task
 from dpbench.errors import SpecError
 from dpbench.harness import guarantee
-from dpbench.harness.dealing import deal_images
 from dpbench.harness.maps import Maps
 from dpbench.harness.roles import Roles, assign_roles
 from dpbench.harness.source import DataSource
-from dpbench.harness.split_images import SplitImages
+from dpbench.harness.split_images import SplitImages, deal_images
 from dpbench.learning.linear import Transform
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.core.plan import check_budget

@@ -162,7 +162,7 @@ def _coarse(plan: Sequence[Planned], sigma: float, delta: float) -> tuple[float,
 
 
 def _selection(event: BestOf, delta: float, adjacency: Adjacency) -> tuple[Account, ...]:
-    from dpbench.privacy.mechanisms import private_selection as selection
+    from dpbench.privacy.core.accounting import private_search as selection
 
     terms = flatten(event.event)
     if not terms:

@@ -19,6 +19,8 @@ MOVED: Mapping[str, str] = {
     "dpbench.cli.spec_file": "dpbench.cli.given",
     "dpbench.harness.shared": "dpbench.harness.memo",
     "dpbench.museum": "dpbench_lab.museum",
+    "dpbench.privacy.mechanisms.private_selection": "dpbench.privacy.core.accounting.private_search",
+    "dpbench.privacy.mechanisms.residual": "dpbench.privacy.core.forms.residual",
     "dpbench.records.museum": "dpbench_lab.museum.record",
     "dpbench.site.claims_page": "dpbench_lab.claims.page",
     "dpbench.site.evidence_pages": "dpbench.site.audits_page and dpbench_lab.museum.page",

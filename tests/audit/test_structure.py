@@ -10,10 +10,9 @@ import pytest
 
 from dpbench.audit.audit_fit import audit_of
 from dpbench.audit.extremes import Extreme
-from dpbench.audit.noise_log import LAST_BIT, NoiseLog, StandardNoise
+from dpbench.audit.noise_log import LAST_BIT, TAIL, NoiseLog, StandardNoise, check_shape
 from dpbench.audit.samples import Samples
 from dpbench.audit.sensitivity import Replays
-from dpbench.audit.shape import TAIL, check_shape
 from dpbench.audit.spread import Spread
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records.audit import Audit, Check

@@ -19,12 +19,12 @@ from dpbench.harness.tuning.stack import Stack
 from dpbench.harness.tuning.together import fit_together
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.binding import bind
+from dpbench.privacy.core.forms.residual.bases import Basis
 from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.curator import handle_of
-from dpbench.privacy.mechanisms.residual.bases import Basis
 from tests.benchmarks.conftest import Ratios
 
 STEPS = 32

@@ -29,7 +29,7 @@ from dpbench.board.verify.verdict import SCORES, judge, reproduces
 from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.accounting import crosscheck
-from dpbench.privacy.mechanisms.private_selection import Repeats
+from dpbench.privacy.core.accounting.private_search import Repeats
 from dpbench.records.board import find_board
 from dpbench.records.checksums import record_seal
 from dpbench.records.metrics import Evidence, count_metrics, write_confusion

@@ -28,9 +28,9 @@ from dpbench.data import cache, duplicates, extraction, outlook
 from dpbench.data.holdings import holdings
 from dpbench.data.keys import identify_images
 from dpbench.errors import LawBroken, OutputError
-from dpbench.harness.dealing import deal_images
 from dpbench.harness.roles import assign_roles
 from dpbench.harness.source import DataSource
+from dpbench.harness.split_images import deal_images
 from dpbench.records.protocol import SplitRule
 from dpbench.records.spec import make_spec
 from dpbench.support import progress

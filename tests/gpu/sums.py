@@ -22,11 +22,11 @@ from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.quantised import QuantisedRows, rows_of_parts
 from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Scaled
+from dpbench.privacy.core.forms.residual.form import Residual
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import SumObservation, Witness
 from dpbench.privacy.curator import handle_of
-from dpbench.privacy.mechanisms.residual.form import Residual
 from tests.gpu.asked import CPU, Asked, Row
 
 BUDGET = Budget(1.0, 1e-5)

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from dpbench import DataError, Dataset, Extractor, Split, Splits
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.harness.dealing import deal_images
 from dpbench.harness.roles import Roles, assign_roles
 from dpbench.harness.source import DataSource
-from dpbench.harness.split_images import SplitImages, SplitName
+from dpbench.harness.split_images import SplitImages, SplitName, deal_images
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration
 from dpbench.registry.components import Parts

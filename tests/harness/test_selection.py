@@ -24,10 +24,9 @@ from dpbench.harness import split_images
 from dpbench.harness.splits import load_features
 from dpbench.harness.tuning import private
 from dpbench.harness.tuning.transfer import settings_from
-from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.accounting import accountant, private_search
+from dpbench.privacy.core.accounting.private_search import Repeats
 from dpbench.privacy.core.randomness import selection_generator
-from dpbench.privacy.mechanisms import private_selection
-from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.board import Board
 from dpbench.records.result import Result, Tuning
 from dpbench.records.search import UNRANKED
@@ -175,19 +174,19 @@ def test_settings_are_chosen_before_the_test_split_is_read(monkeypatch: pytest.M
     assert EVENTS == ["fit"] * 4 * 5 + ["test"] + ["fit"] * 2  # four settings, five folds; two seeds
 
 
-def test_private_selection_states_the_epsilon_of_the_whole_search() -> None:
+def test_private_search_states_the_epsilon_of_the_whole_search() -> None:
     privacy = ran("private-accounted", repeats=6, shape=0.5, epsilon=2).privacy
     assert privacy.repeats is not None
     plan = [Release(one.name, one.steps, one.planned.sample_rate, one.relative_noise) for one in privacy.plan]
     count = Repeats(privacy.repeats.mean, privacy.repeats.shape)
     assert (count, privacy.accountant) == (Repeats(6, 0.5), "rdp")
-    assert privacy.epsilon == private_selection.epsilon(plan, privacy.sigma, privacy.delta, count)
+    assert privacy.epsilon == private_search.epsilon(plan, privacy.sigma, privacy.delta, count)
     assert 0.99 * 2 < privacy.epsilon <= 2
     assert privacy.independent.lower <= privacy.epsilon <= privacy.independent.upper < 2 * 1.01
     assert privacy.sigma > 1.2 * accountant.calibrate(plan, Budget(2, privacy.delta), "rdp")
 
 
-def test_private_selection_records_each_seeds_setting_and_nothing_that_tells_how_many_runs_there_were() -> None:
+def test_private_search_records_each_seeds_setting_and_nothing_that_tells_how_many_runs_there_were() -> None:
     found = ran("private-accounted", seeds=6, repeats=5)
     record = found.search
     assert record is not None
@@ -210,7 +209,7 @@ def test_the_best_of_a_random_number_of_runs_wins_and_a_run_that_fails_counts_as
     found = session(plugins()).run(asked)
     for seed, won in zip(seeds, found.seeds, strict=True):
         chance = selection_generator("research", seed, identity)
-        tried = [rates[chance.randrange(3)] for _ in range(private_selection.draw(Repeats(8), chance))]
+        tried = [rates[chance.randrange(3)] for _ in range(private_search.draw(Repeats(8), chance))]
         runs += len(tried)
         assert won.setting == {"learning_rate": 0.5 if 0.5 in tried else 1e-7}  # 1e-5 fails, 1e-7 learns nothing
     assert EVENTS.count("fit") == runs
@@ -302,7 +301,7 @@ def test_a_search_that_does_not_fit_is_refused_in_one_sentence(
     assert said in refusal(capsys, "run", "--out", str(tmp_path), "--device", "cpu", "--seeds", "1", *flags.split())
 
 
-def test_private_selection_is_refused_where_nothing_is_run(capsys: Output, tmp_path: Path) -> None:
+def test_private_search_is_refused_where_nothing_is_run(capsys: Output, tmp_path: Path) -> None:
     asked = ("tune", "--learner", "dp-sgd", *PRIVATE.split(), "--out", str(tmp_path))
     assert "dpbench run --selection private-accounted" in refusal(capsys, *asked)
 

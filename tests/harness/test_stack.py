@@ -24,9 +24,9 @@ from torch import Tensor
 import dpbench
 from dpbench.api import Chunk, Predict, PublicData, Release, Task
 from dpbench.errors import NotPlanned, SpecError
-from dpbench.harness.tuning.simulated import simulated
 from dpbench.harness.tuning.stack import Stack, StackedOuterProducts
 from dpbench.harness.tuning.together import MappedRows, PublicMap, fit_together
+from dpbench.harness.tuning.trials import simulate_rows
 from dpbench.learning import defaults
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.binding import bind
@@ -81,7 +81,7 @@ def alone(learners: Sequence[ProbeLearner], rows: PrivateRows, weight: float = 1
     fits = []
     asked = curators(learners, rows, len(rows), 1 / weight)
     for learner, curator, own in zip(learners, asked, OWN, strict=True):
-        handle = simulated(curator, {"gradient": own[3]}, weight) if weight != 1 else handle_of(curator)
+        handle = simulate_rows(curator, {"gradient": own[3]}, weight) if weight != 1 else handle_of(curator)
         fits.append(learner.fit(handle, PUBLIC, curator.randomness.initialisation))
     return fits
 

@@ -38,9 +38,8 @@ from dpbench.harness.roles import Roles
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning import trials
 from dpbench.harness.tuning.folds import folds_of
-from dpbench.harness.tuning.simulated import simulated
 from dpbench.harness.tuning.together import fit_together
-from dpbench.harness.tuning.trials import Bench
+from dpbench.harness.tuning.trials import Bench, simulate_rows
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.result import Result
 from dpbench.records.search import ResolvedSearch, Search, Selection
@@ -210,7 +209,7 @@ def test_a_simulated_curator_answers_with_the_weighted_sum_and_the_noise_of_the_
     rows = private_rows(n=20, d=20_000)
     sigma, clips, plan = 3.0, (0.5, 40.0), [Release("both", steps=2)]
     curator = curator_over(rows, plan, sigma=sigma / weight)
-    stand_ins = simulated(curator.curator, {"both": sigma}, weight)
+    stand_ins = simulate_rows(curator.curator, {"both": sigma}, weight)
     answers = stand_ins.noisy_sum(lambda chunk: Blocks((chunk.x, -chunk.x)), release="both", clip=clips)
     answers = [*answers, stand_ins.map(lambda x: x).noisy_sum(lambda chunk: chunk.x, release="both", clip=2.0)]
     for answer, clip, sign, spread in zip(answers, (*clips, 2.0), (1, -1, 1), (2**0.5, 2**0.5, 1), strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, edit
 
-ACCOUNT, SELECT = "privacy/core/test_accountant.py::test_", "privacy/mechanisms/test_private_selection.py::test_"
+ACCOUNT, SELECT = "privacy/core/test_accountant.py::test_", "privacy/core/test_private_search.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -109,20 +109,20 @@ MUTANTS = (
         (ACCOUNT + "an_independent_accountant_brackets_the_stated_epsilon",),
     ),
     Mutant(
-        "the best of many for one", "a search costs as one run", "mechanisms/private_selection.py",
+        "the best of many for one", "a search costs as one run", "core/accounting/private_search.py",
         edit("accountant.compose(RepeatAndSelectDpEvent(run, repeats.mean, repeats.shape))", "accountant.compose(run)"),
         (SELECT + "forgetting_to_account_for_the_search_costs_two_to_three_times",
          SELECT + "golden_figures_and_calibration_from_below"),
     ),
     Mutant(
         "the theorem without its choice", "the second account of a search is too low to contradict the first",
-        "mechanisms/private_selection.py",
+        "core/accounting/private_search.py",
         edit("search = one_run + (1 + repeats.shape) * choice + ", "search = one_run + choice + "),
         (SELECT + "the_theorem_written_out_equals_dp_accounting",),
     ),
     Mutant(
         "a fixed number of runs", "who knows how many runs the best had to beat pays for all of them",
-        "mechanisms/private_selection.py",
+        "core/accounting/private_search.py",
         edit("    return runs\n", "    return max(1, round(repeats.mean))\n"),
         (SELECT + "draws_follow_the_distribution",),
     ),
@@ -133,12 +133,12 @@ MUTANTS = (
     ),
     Mutant(
         "searches that contradict", "two accounts of a search differ, and nobody says so",
-        "mechanisms/private_selection.py",
+        "core/accounting/private_search.py",
         edit("if max(stated, 0.05) < other / (1 + _LOOSE):", "if False:"),
         (SELECT + "two_accounts_of_a_search_that_contradict_each_other_are_refused",),
     ),
     Mutant(
-        "a search of one noise", "its curve is that of the first release alone", "mechanisms/private_selection.py",
+        "a search of one noise", "its curve is that of the first release alone", "core/accounting/private_search.py",
         edit("        for release in plan:\n            total", "        for release in plan[:1]:\n            total"),
         (SELECT + "a_plan_of_unlike_releases_is_one_sequence_in_both_accounts",),
     ),

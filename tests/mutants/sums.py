@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant, edit
 SUMS, EXACT, BASES = (
     "privacy/core/test_sums.py::test_",
     "privacy/core/test_exact.py::test_",
-    "privacy/mechanisms/test_bases.py::test_",
+    "privacy/core/test_bases.py::test_",
 )
 UNITS = "privacy/test_units.py::test_"
 ONE_ROW = SUMS + "one_row_moves_the_integers_by_at_most_the_clip"
@@ -118,9 +118,9 @@ MUTANTS = (
          SUMS + "rows_in_8_bits_whose_integers_were_replaced_are_refused"),
     ),
     Mutant(
-        "a basis that moves", "the norms of residuals are those of the basis as it was", "mechanisms/residual/bases.py",
+        "a basis that moves", "the norms of residuals are those of the basis as it was", "core/forms/residual/bases.py",
         edit("if versions(*self.tensors) != self._versions:", "if False:"),
-        ("privacy/mechanisms/test_bases.py::test_a_basis_that_was_changed_in_place_is_refused",),
+        ("privacy/core/test_bases.py::test_a_basis_that_was_changed_in_place_is_refused",),
     ),
     Mutant(
         "sums beyond 64 bits", "half a million rows wrap around: one row moves the sum by a million clips",
@@ -169,24 +169,24 @@ MUTANTS = (
         (ONE_ROW, FORMS + "joined_rows_are_clipped_as_one"),
     ),
     Mutant(
-        "a basis that is not orthonormal", "residuals are longer than their bound", "mechanisms/residual/bases.py",
+        "a basis that is not orthonormal", "residuals are longer than their bound", "core/forms/residual/bases.py",
         edit("if not self.defect <= DEFECT_LIMIT:", "if False:"),
         (BASES + "a_basis_that_is_not_orthonormal_is_refused",),
     ),
     Mutant(
         "an embedding that can be changed", "what is taken off is not what the norm was measured for",
-        "mechanisms/residual/form.py",
+        "core/forms/residual/form.py",
         edit("return self._embedding.clone()", "return self._embedding"),
-        ("privacy/mechanisms/test_residual_guards.py::test_changing_the_embedding_in_place_unclips_nothing",),
+        ("privacy/core/test_residual_guards.py::test_changing_the_embedding_in_place_unclips_nothing",),
     ),
     Mutant(
-        "residuals of a skew basis", "what is not orthonormal lengthens them", "mechanisms/residual/form.py",
+        "residuals of a skew basis", "what is not orthonormal lengthens them", "core/forms/residual/form.py",
         edit("(1 - defect) * embedded.square()", "embedded.square()"),
         (BASES + "rows_along_a_basis_that_is_as_skew_as_allowed_have_upper_bounds",),
     ),
     Mutant(
         "residuals without room for rounding", "three roundings lengthen them beyond the clip",
-        "mechanisms/residual/form.py",
+        "core/forms/residual/form.py",
         edit("(clip if shares is None else clip * shares) * (1 - 2.0**-30) - rest - grids.reserve(right.lengths)",
              "torch.full((1, 1), clip, dtype=torch.float64)"),
         (BASES + "one_row_moves_each_of_the_two_sums_by_at_most_its_clip", ONE_ROW),

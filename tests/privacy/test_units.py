@@ -19,6 +19,8 @@ from dpbench.privacy.binding import bind
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
+from dpbench.privacy.core.forms.residual.bases import DenseBasis
+from dpbench.privacy.core.forms.residual.form import Residual
 from dpbench.privacy.core.head import HeadGradient
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
@@ -28,8 +30,6 @@ from dpbench.privacy.core.witness import SumObservation, Witness
 from dpbench.privacy.mechanisms.choice.cells import counts, number_cells
 from dpbench.privacy.mechanisms.choice.question import LeastLoss, Majorities, losses
 from dpbench.privacy.mechanisms.choice.steps import project_totals
-from dpbench.privacy.mechanisms.residual.bases import DenseBasis
-from dpbench.privacy.mechanisms.residual.form import Residual
 from dpbench.privacy.mechanisms.votes import deal
 from tests.helpers.worlds import note, noted
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from dpbench.api import Planned
 from dpbench.board.verify.expectations import Wrong
 from dpbench.harness.guarantee import account_twice
-from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.accounting import accountant, private_search
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.privacy.core.plan import check_plan
-from dpbench.privacy.mechanisms import private_selection
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import Privacy
 from dpbench.records.tolerance import close
@@ -30,7 +29,7 @@ class EpsilonQuestion:
     sigma: float
     delta: float
     accountant: AccountantName
-    repeats: private_selection.Repeats | None
+    repeats: private_search.Repeats | None
     stated: float  # an answer far from it is not worth the memory of computing it
 
 
@@ -46,7 +45,7 @@ def question_of(result: Result) -> EpsilonQuestion:
     """
     privacy = result.privacy
     plan = check_plan(privacy.releases, f"learner {result.spec.learner.name!r}")
-    again = None if privacy.repeats is None else private_selection.Repeats(privacy.repeats.mean, privacy.repeats.shape)
+    again = None if privacy.repeats is None else private_search.Repeats(privacy.repeats.mean, privacy.repeats.shape)
     return EpsilonQuestion(plan, privacy.sigma, privacy.delta, privacy.accountant, again, privacy.epsilon)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from dpbench.api import Budget, Choice, Chunk, Release, Task
 from dpbench.harness.cutting import cut_rows
 from dpbench.privacy.binding import bind
-from dpbench.privacy.core.accounting import group
+from dpbench.privacy.core.accounting import group, private_search
 from dpbench.privacy.core.accounting.accountant import ACCOUNTANTS, calibrate, epsilon
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.forms.contributions import Joined, RankOne
@@ -20,7 +20,6 @@ from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.curator import handle_of
-from dpbench.privacy.mechanisms import private_selection
 from dpbench.records.protocol import SplitRule
 
 IDENTITY = "a fingerprint"  # what noise is derived from, beside the seed
@@ -52,7 +51,7 @@ def state_guarantees() -> Iterator[float]:
         yield epsilon(plan, 3.0, 1e-5, accountant)
     yield epsilon(mixed, 3.0, 1e-5, "pld")
     yield group.epsilon(plan, 3.0, 1e-5, 3)
-    yield private_selection.epsilon(plan, 3.0, 1e-5, private_selection.Repeats(5.0))
+    yield private_search.epsilon(plan, 3.0, 1e-5, private_search.Repeats(5.0))
     yield calibrate(plan, Budget(2.0, 1e-5), "pld")
 
 

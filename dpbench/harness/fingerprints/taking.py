@@ -1,4 +1,9 @@
-"""Take the fingerprint of any component that is installed."""
+"""Take the fingerprint of any component that is installed.
+
+That of an extractor is what it makes of eight images, beside its version and the digest of its weights. The images are
+four in colour and four in grey, of 64 x 64 pixels, and equal on every machine. Kept are 24 sums of each image's
+features with random signs: another feature changes all of them.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from PIL import Image
+
+from dpbench.api import Extractor
 from dpbench.errors import DpbenchError
 from dpbench.harness.fingerprints.core import core_bits
-from dpbench.harness.fingerprints.extractors import take_features
 from dpbench.harness.fingerprints.learners import take_behaviour, take_choices
-from dpbench.records.fingerprints import Behaviour, FingerprintKind, fingerprint_folder
+from dpbench.records.fingerprints import Behaviour, FingerprintKind, FitPrint, fingerprint_folder
 from dpbench.registry import Registry
 from dpbench.registry.same_code import Fingerprints
+from dpbench.support.plugin_calls import call_plugin
+
+SIDE, EACH, SUMS = 64, 4, 24
+MODES = {"colour": (SIDE, SIDE, 3), "grey": (SIDE, SIDE)}
 
 
 def take_fingerprint(kind: FingerprintKind, name: str, settings: Mapping[str, Any], plugins: Registry) -> Behaviour:
@@ -44,3 +57,42 @@ def taken_as_asked(plugins: Registry, folder: Path | None = None) -> Fingerprint
         lambda kind, name, settings: take_fingerprint(kind, name, settings, plugins),
         lambda name, asked: take_open_settings(name, asked, plugins),
     )
+
+
+def take_features(extractor: Extractor) -> Behaviour:
+    """Return the fingerprint of an extractor; one whose weights are not on this machine is not covered."""
+    who = f"extractor {extractor.name!r}"
+    try:
+        if not call_plugin(f"present of {who}", extractor.present):
+            return Behaviour(task="", fits={}, not_covered=f"The weights of {who} are not on this machine.")
+        weights = call_plugin(f"weights of {who}", extractor.weights)
+        network = call_plugin(f"Opening {who}", extractor.open, torch.device("cpu"))
+    except DpbenchError as error:
+        return Behaviour(task="", fits={}, not_covered=str(error))
+    fits: dict[str, FitPrint | str] = {}
+    for mode in MODES:
+        try:
+            with torch.no_grad():
+                prepared = torch.stack([call_plugin(who, extractor.prepare, image) for image in eight_images(mode)])
+                fits[mode] = _print(call_plugin(who, network, prepared).double().numpy().reshape(EACH, -1))
+        except DpbenchError as error:  # an extractor may take images in colour only
+            fits[mode] = str(error)
+    return Behaviour(task=f"version {extractor.version}, weights {weights}", fits=fits)
+
+
+def eight_images(mode: str) -> list[Image.Image]:
+    """Return four images in colour, or in grey: waves and noise."""
+    draw = np.random.default_rng([7, len(MODES[mode])])
+    places = np.mgrid[:SIDE, :SIDE] / SIDE
+    found = []
+    for _ in range(EACH):
+        wave = np.sin(2 * np.pi * np.tensordot(draw.integers(1, 6, 2), places, 1) + draw.uniform(0, 6))
+        shape = MODES[mode]
+        values = 128 + 70 * wave.reshape(SIDE, SIDE, *[1] * (len(shape) - 2)) + draw.normal(0, 25, shape)
+        found.append(Image.fromarray(values.clip(0, 255).astype(np.uint8)))
+    return found
+
+
+def _print(features: np.ndarray) -> FitPrint:
+    signs = 2 * np.random.default_rng(5).integers(0, 2, (features.shape[1], SUMS)) - 1
+    return FitPrint.of(features @ signs / features.shape[1] ** 0.5, len(features))

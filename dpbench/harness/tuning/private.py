@@ -15,8 +15,8 @@ from dpbench.harness.scoring import count_confusion
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
 from dpbench.privacy.core.accounting.accountant import AccountantName
+from dpbench.privacy.core.accounting.private_search import Repeats, draw
 from dpbench.privacy.core.randomness import Randomness, selection_generator
-from dpbench.privacy.mechanisms.private_selection import Repeats, draw
 from dpbench.records.metrics import count_metric
 from dpbench.records.search import ResolvedSearch, Selection
 from dpbench.records.stated_plan import Privacy
@@ -70,9 +70,9 @@ def best_of(
 ) -> Winner:  # fmt: skip
     """Run a random number of times with random settings and return the best run by public labels.
 
-    Covered: the winner has the epsilon that `privacy.mechanisms.private_selection` states for the search. A run that
-    fails counts, with the worst score; where all do, the outcome is a predictor that knows nothing. How many runs there
-    were is not kept.
+    Covered: the winner has the epsilon that `privacy.core.accounting.private_search` states for the search. A run
+    that fails counts, with the worst score; where all do, the outcome is a predictor that knows nothing. How many runs
+    there were is not kept.
     """
     wanted, _ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
     fold = folds_of(roles, learner, search)[0]

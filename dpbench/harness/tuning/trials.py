@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from dpbench.api import Budget, Learner, Planned, Predict, Task
+from dpbench.api import Budget, Curator, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.fitting import FitInput, Fitted, copy_public, fit_once, fit_several, predict_isolated
 from dpbench.harness.plans import Who, plan_of, settle
@@ -17,12 +18,12 @@ from dpbench.harness.roles import Roles
 from dpbench.harness.scoring import count_confusion
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, folds_of
-from dpbench.harness.tuning.simulated import simulated
 from dpbench.harness.tuning.stack import Stack
 from dpbench.harness.tuning.together import MappedRows, fit_together, stackable
 from dpbench.privacy.core.accounting import calibration
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.ledger_curator import LedgerCurator
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
+from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.plan import sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.metrics import count_metric
@@ -170,7 +171,7 @@ class Bench:
     def _fit(self, one: TrialPlan, given: FitInput, fold: Fold) -> Fitted:
         if fold.weight == 1:
             return fit_once(given)
-        return fit_once(given, wrap=lambda curator: simulated(curator, sigmas(one.plan, one.sigma), fold.weight))
+        return fit_once(given, wrap=lambda curator: simulate_rows(curator, sigmas(one.plan, one.sigma), fold.weight))
 
     def _confusion(self, fitted: Fitted, fold: Fold) -> np.ndarray | str:
         try:
@@ -193,3 +194,25 @@ def _groups(tried: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:
     for group in groups.values():
         for start in range(0, len(group), TOGETHER):
             yield group[start : start + TOGETHER]
+
+
+def simulate_rows(curator: LedgerCurator, sigma: Mapping[str, float], weight: float) -> Curator:
+    """Return a curator whose rows count `weight` times each: sums have the size of the real run, noise its share.
+
+    The learner sees its real task, sigma and plan. Nothing private is behind it. A choice is made by the stand-ins'
+    own losses: a share of sigma makes eps0 as much larger as totals are smaller.
+
+    Args:
+        curator: over the stand-ins, bound with the real sigma divided by `weight`: multiplied by it, its answers have
+            the noise of the real run.
+        sigma: the real noise multipliers.
+        weight: private examples that one row stands for.
+    """
+
+    def answer(question: Question) -> Any:
+        found = curator.answer(question.of_stand_ins(weight))
+        if isinstance(question, Map):
+            return simulate_rows(found, sigma, weight)
+        return question.weigh(found, weight)
+
+    return Curator(curator.task, sigma, answer)

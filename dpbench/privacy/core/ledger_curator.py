@@ -19,8 +19,6 @@ from dpbench.privacy.core.closed import is_closed
 from dpbench.privacy.core.plan import Ledger, Planned, Task
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from dpbench.privacy.core.exact.sums import IntegerSum
     from dpbench.privacy.core.guarding import RowGuard
     from dpbench.privacy.core.randomness import Draws, Randomness
@@ -131,10 +129,6 @@ class Question(ABC):
         """Return among how many an answer is chosen; None where it is numbers."""
         return None
 
-    def told(self, answer: Any) -> Sequence[ReleasedSum]:
-        """Return what an answer tells of each sum that noise was added to, in their order."""
-        return ()
-
     def of_stand_ins(self, weight: float) -> Question:
         """Return what to ask of public rows that stand for `weight` private rows each."""
         return self
@@ -142,14 +136,6 @@ class Question(ABC):
     def weigh(self, answer: Any, weight: float) -> Any:
         """Return the answer that as many private rows would give."""
         return answer
-
-
-@dataclasses.dataclass(frozen=True)
-class ReleasedSum:
-    """The noisy blocks of one sum that a learner is told, and by how much a row may move each."""
-
-    answers: tuple[Tensor, ...]  # none where nobody is told
-    bounds: tuple[float, ...]
 
 
 def check_chunk_size(chunk_size: int | None) -> None:

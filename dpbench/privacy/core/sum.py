@@ -37,7 +37,7 @@ from dpbench.privacy.core.chunk import Chunk, RowFn
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.head import own_function
-from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, ReleasedSum, check_chunk_size, sum_chunks
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_chunk_size, sum_chunks
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.rows import CHUNK_BYTES, PrivateRows
@@ -144,10 +144,6 @@ class Sum(Question):
     def clips_asked(self) -> tuple[float, ...]:
         """The clips."""
         return self.clips
-
-    def told(self, answer: Any) -> Sequence[ReleasedSum]:
-        """Return all of it."""
-        return (ReleasedSum(answer if isinstance(answer, tuple) else (answer,), self.clips),)
 
     def weigh(self, answer: Any, weight: float) -> Any:
         """Return the answer times the weight."""

@@ -60,6 +60,14 @@ class RowInfluence:
     complaints: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class ReleasedSum:
+    """The noisy blocks of one sum that an answer reveals, and by how much a row may move each."""
+
+    answers: tuple[Tensor, ...]  # none where the sum only decides what is answered
+    bounds: tuple[float, ...]
+
+
 def strip_seeds(chunk: Chunk) -> Chunk:
     """Return the chunk with one seed for all rows: a row that stands elsewhere would have another."""
     return Chunk(chunk.rows, chunk.y, torch.full_like(chunk.seeds, SEED))

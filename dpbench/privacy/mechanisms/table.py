@@ -1,15 +1,16 @@
 """The closed table: every mechanism there is, what is asked by it, and what an audit does about it.
 
-A new mechanism is one module (or package) beside this one, and a line here, in `PLANS` and in `mechanisms`. Nothing in
-`core` names one: accountants, ledger and records ask its `Planned`, `LedgerCurator` its `Question`, sums its form. What
-no line names is refused wherever it counts (`core.closed`), and a test holds this table to all that is defined.
+A new question is one module (or package) beside this one, a new form one in `core.forms`, and each has a line here, in
+`PLANS` and in `mechanisms`. Nothing in `core` names a question: accountants, ledger and records ask its `Planned`,
+`LedgerCurator` its `Question`, sums its form. What no line names is refused wherever it counts (`core.closed`), and a
+test holds this table to all that is defined.
 
 Importing it brings in no torch, for records read `PLANS`: how results are read and written follows from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from dpbench.privacy.core.forms.contributions import Contribution
     from dpbench.privacy.mechanisms.choice.replay import ChoiceCounts
-    from dpbench.privacy.mechanisms.replay import Neighbours, RowInfluence
+    from dpbench.privacy.mechanisms.replay import Neighbours, ReleasedSum, RowInfluence
 
 PLANS: tuple[type[Planned], ...] = (Release, Choice)
 """What a plan may hold. No two have the same fields: records of a plan are told apart by them."""
@@ -31,12 +32,14 @@ PLANS: tuple[type[Planned], ...] = (Release, Choice)
 
 @dataclass(frozen=True)
 class AuditReplay:
-    """How an audit puts a mechanism's questions again, where it does not compare sums (`audit.sensitivity`)."""
+    """How an audit puts a mechanism's questions again and reads its answers; not for sums (`audit.sensitivity`)."""
 
     replay: Callable[[Any, Neighbours], RowInfluence]
     costly: bool = False  # to ask again, whatever rows are
     probe: Callable[[Neighbours], RowInfluence] | None = None  # a question of the audit's own
     laws: Callable[[float, Task, np.random.Generator], Iterator[ChoiceCounts]] | None = None
+    released: Callable[[Any, Any], Sequence[ReleasedSum]] = lambda question, answer: ()
+    """The noisy sums that an answer reveals, in order."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +67,17 @@ class Mechanism:
 def mechanisms() -> tuple[Mechanism, ...]:
     """Return the table."""
     from dpbench.privacy.core.forms.contributions import Joined, RankOne, Rows, Scaled
+    from dpbench.privacy.core.forms.residual.form import Residual
     from dpbench.privacy.core.map import Map
     from dpbench.privacy.core.sum import Sum
     from dpbench.privacy.mechanisms import votes
     from dpbench.privacy.mechanisms.choice import cells, parts, question, replay
-    from dpbench.privacy.mechanisms.residual.form import Residual
 
     return (
         Mechanism("core.sum", Release, (Sum,), (Rows, Joined, RankOne, Scaled)),
         Mechanism("core.map", None, (Map,)),
         Mechanism(
-            "mechanisms.residual",
+            "core.forms.residual",
             Release,
             forms=(Residual,),
             claims=(
@@ -102,13 +105,8 @@ def mechanisms() -> tuple[Mechanism, ...]:
             "mechanisms.votes",
             Release,
             (votes.TeacherVotes,),
-            audit=AuditReplay(votes.replay, costly=True),
+            audit=AuditReplay(votes.replay, costly=True, released=votes.released_counts),
             claims=(Claim("one example moves at most one vote a query", ("test_votes",)),),
-        ),
-        Mechanism(
-            "mechanisms.private_selection",  # of whole fits: it asks nothing itself
-            None,
-            claims=(Claim("the best of several runs has the epsilon of the search", ("test_private_selection",)),),
         ),
     )
 

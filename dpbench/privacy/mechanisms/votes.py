@@ -41,13 +41,13 @@ from dpbench.errors import SpecError
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.chunk import Chunk, Teacher
 from dpbench.privacy.core.exact.sums import IntegerSum
-from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, ReleasedSum
+from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import SumObservation, Witness
-from dpbench.privacy.mechanisms.replay import REPLAY, SMALL, Neighbours, RowInfluence, one, put_between
+from dpbench.privacy.mechanisms.replay import REPLAY, SMALL, Neighbours, ReleasedSum, RowInfluence, one, put_between
 
 BITS = 20  # noise comes in steps of 2^-20 votes
 BATCH = 1_024  # rows that are hashed at once
@@ -142,12 +142,6 @@ class TeacherVotes(Question):
     def public(self) -> tuple[Any, ...]:
         """Queries, shards and what decides which are answered."""
         return self.queries, self.shards, self.confident, self.threshold
-
-    def told(self, answer: Any) -> Sequence[ReleasedSum]:
-        """Return the counts that were answered; nobody is told how far the largest were from the threshold."""
-        answered = answer[~answer.isnan().any(1)]
-        largest = (ReleasedSum((), (largest_spread(len(answer)),)),) if self.confident is not None else ()
-        return (*largest, ReleasedSum((answered,), (counts_spread(len(answered)),)))
 
     def of_stand_ins(self, weight: float) -> TeacherVotes:
         """Return as many fewer teachers, over shards of the real size."""
@@ -259,6 +253,13 @@ def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
         if float(votes.abs().max()) > 1 or float(torch.linalg.vector_norm(votes, dim=1).max()) > math.sqrt(2) + 1e-9:
             moved.complaints.append("an example moved more than one vote of a query")
     return moved
+
+
+def released_counts(question: TeacherVotes, answer: Tensor) -> Sequence[ReleasedSum]:
+    """Return the counts that were answered; no answer reveals how far the largest were from the threshold."""
+    answered = answer[~answer.isnan().any(1)]
+    largest = (ReleasedSum((), (largest_spread(len(answer)),)),) if question.confident is not None else ()
+    return (*largest, ReleasedSum((answered,), (counts_spread(len(answered)),)))
 
 
 def _replayed(question: TeacherVotes, near: Neighbours, rows: PrivateRows, key: int) -> IntegerSum:

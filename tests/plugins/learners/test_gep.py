@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpbench import AnchorBasis, Budget, DenseBasis, Learner, PublicData, RankOne, SpecError, Task, quantise
 from dpbench.privacy.core.exact import products
-from dpbench.privacy.mechanisms.residual.bases import Basis
+from dpbench.privacy.core.forms.residual.bases import Basis
 from dpbench.testing.curators import Watcher
 from tests.cli.test_cli import refusal
 from tests.helpers.worlds import curator_over, private_rows

@@ -27,19 +27,18 @@ from dpbench import (
 from dpbench.cli import main
 from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.guarantee import state
-from dpbench.harness.tuning.simulated import simulated
-from dpbench.privacy.core.accounting import accountant
+from dpbench.harness.tuning.trials import simulate_rows
+from dpbench.privacy.core.accounting import accountant, private_search
 from dpbench.privacy.core.accounting.crosscheck import cross_check
+from dpbench.privacy.core.accounting.private_search import Repeats
 from dpbench.privacy.core.forms.contributions import Rows
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.mechanisms import private_selection
 from dpbench.privacy.mechanisms.choice.cells import Cells
 from dpbench.privacy.mechanisms.choice.choice_plan import divergence, eps0_of, loss_variable
 from dpbench.privacy.mechanisms.choice.question import check_matrix, choose, losses
 from dpbench.privacy.mechanisms.choice.steps import project_totals
-from dpbench.privacy.mechanisms.private_selection import Repeats
 from tests.helpers.worlds import curator_over, private_rows
 
 DELTA = 1e-5
@@ -343,10 +342,10 @@ def test_steps_of_a_choice_cost_what_as_many_choices_do() -> None:
 def test_a_private_search_charges_for_choices() -> None:
     plan: list[Planned] = [Choice("any", 4), Release("sum")]
     repeats = Repeats(5.0)
-    sigma = private_selection.calibrate(plan, Budget(1.0, DELTA), repeats)
-    stated = private_selection.epsilon(plan, sigma, DELTA, repeats)
-    assert private_selection.independent(plan, sigma, DELTA, repeats) == pytest.approx(stated, rel=1e-6)
-    assert private_selection.epsilon(plan[1:], sigma, DELTA, repeats) < 0.8 * stated
+    sigma = private_search.calibrate(plan, Budget(1.0, DELTA), repeats)
+    stated = private_search.epsilon(plan, sigma, DELTA, repeats)
+    assert private_search.independent(plan, sigma, DELTA, repeats) == pytest.approx(stated, rel=1e-6)
+    assert private_search.epsilon(plan[1:], sigma, DELTA, repeats) < 0.8 * stated
 
 
 def test_opacus_does_not_compose_choices() -> None:
@@ -384,7 +383,9 @@ def test_the_two_forms_of_the_dominating_pair_are_one(eps0: float) -> None:
 
 
 def test_a_search_on_stand_ins_knows_choices() -> None:
-    curator = simulated(curator_over(private_rows(200), [Choice("any", 3)], sigma=0.1).curator, {"any": 1.0}, weight=10)
+    curator = simulate_rows(
+        curator_over(private_rows(200), [Choice("any", 3)], sigma=0.1).curator, {"any": 1.0}, weight=10
+    )
     assert curator.noisy_choice(lambda chunk: torch.tensor([1.0, 0, 1]).expand(len(chunk), -1), release="any") == 1
 
 

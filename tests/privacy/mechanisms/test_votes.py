@@ -19,7 +19,7 @@ from dpbench import (
     Teacher,
 )
 from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure
-from dpbench.harness.tuning.simulated import simulated
+from dpbench.harness.tuning.trials import simulate_rows
 from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms.votes import add, deal
@@ -256,7 +256,7 @@ def test_stand_ins_vote_in_fewer_shards_of_the_real_size() -> None:
     def one_each(shard: Chunk, queries: Tensor) -> Tensor:
         return torch.zeros(len(queries), dtype=torch.int64)
 
-    curator = simulated(curator_over(private_rows(400), PLAN).curator, {}, weight=10.0)
+    curator = simulate_rows(curator_over(private_rows(400), PLAN).curator, {}, weight=10.0)
     answer = curator.noisy_votes(one_each, QUERIES, release="votes", shards=50)
     assert torch.equal(answer, torch.tensor([50.0, 0, 0]).expand(12, -1))
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from dpbench.api import Chunk, Release
 from dpbench.errors import ComponentFailed, DpbenchError, NotPerExample, NotPure, SpecError
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
-from dpbench.privacy.mechanisms.residual.bases import AnchorBasis
+from dpbench.privacy.core.forms.residual.bases import AnchorBasis
 from dpbench.privacy.purity.reach import Reach
 from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, CheckSchedule, set_aside
 from tests.helpers.worlds import curator_over, note, noted, private_rows

@@ -10,7 +10,7 @@ from dpbench.privacy.core.exact.sums import IntegerSum, misfit
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from dpbench.privacy.mechanisms.residual.bases import Basis
+    from dpbench.privacy.core.forms.residual.bases import Basis
 
 
 class ResidualSum(IntegerSum):

@@ -9,8 +9,8 @@ from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.core.exact.elementwise import TINY
 from dpbench.privacy.core.exact.quantised import ROW_LIMIT, QuantisedRows, quantise
 from dpbench.privacy.core.forms.contributions import Contribution, RankOne
+from dpbench.privacy.core.forms.residual.bases import AnchorBasis, Basis, DenseBasis, expect_float32
 from dpbench.privacy.core.forms.rounding import check_precision
-from dpbench.privacy.mechanisms.residual.bases import AnchorBasis, Basis, DenseBasis, expect_float32
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,7 +84,7 @@ class Residual(Contribution):
         import torch
 
         from dpbench.privacy.core.exact import sums
-        from dpbench.privacy.mechanisms.residual.total import ResidualSum
+        from dpbench.privacy.core.forms.residual.total import ResidualSum
 
         right, bias = self.outer.right, self.outer.bias
         if not isinstance(right, QuantisedRows):  # what is embedded must be what is summed

@@ -18,7 +18,7 @@ from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.core.exact.quantised import floats, quantise
 from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
-from dpbench.privacy.mechanisms.residual.bases import Basis
+from dpbench.privacy.core.forms.residual.bases import Basis
 from tests.helpers.oracles import clipped_sum
 
 World = tuple[RankOne, tuple[AnchorBasis, DenseBasis]]

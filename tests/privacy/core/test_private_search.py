@@ -13,10 +13,16 @@ from scipy import stats
 
 from dpbench.api import Budget, Release
 from dpbench.errors import AccountantsDisagree, PlanError, SpecError
-from dpbench.privacy.core.accounting import accountant
+from dpbench.privacy.core.accounting import accountant, private_search
 from dpbench.privacy.core.accounting.accountant import ORDERS
-from dpbench.privacy.mechanisms import private_selection
-from dpbench.privacy.mechanisms.private_selection import Repeats, calibrate, cross_check, draw, epsilon, independent
+from dpbench.privacy.core.accounting.private_search import (
+    Repeats,
+    calibrate,
+    cross_check,
+    draw,
+    epsilon,
+    independent,
+)
 
 DELTA = 1e-5
 BOARD = [Release("gradient", steps=1000, sample_rate=1024 / 45000)]
@@ -52,7 +58,7 @@ def _true_delta(drawn: Repeats, sigma: float, at: float) -> float:
 def test_gamma_gives_the_mean(mean: float, shape: float) -> None:
     drawn = Repeats(mean, shape)
     assert 0 < drawn.gamma <= 1
-    assert private_selection._mean(drawn.log_inverse_gamma, shape) == pytest.approx(mean, rel=1e-9)
+    assert private_search._mean(drawn.log_inverse_gamma, shape) == pytest.approx(mean, rel=1e-9)
 
 
 def test_the_geometric_and_the_logarithmic_are_the_textbook_ones() -> None:
@@ -125,7 +131,7 @@ def test_the_accounts_differ_by_less_than_a_thousandth_at_epsilon_eight() -> Non
 
 @pytest.mark.parametrize(("rate", "sigma"), [(0.0227, 0.8), (0.3, 2.0), (0.7, 5.0)])
 def test_at_fractional_orders_the_integral_is_what_opacus_says(rate: float, sigma: float) -> None:
-    found = private_selection._curve([Release("gradient", 1, rate)], sigma)
+    found = private_search._curve([Release("gradient", 1, rate)], sigma)
     y = np.linspace(-12 * sigma, 12 * sigma + 5, 400_001)
     for order, value in zip(ORDERS, found, strict=True):
         if order in (1.1, 1.5, 2.5, 4.5):
@@ -208,7 +214,7 @@ def test_rounding_that_would_break_the_budget_is_refused(monkeypatch: pytest.Mon
     def rising(plan: list[Release], sigma: float, *_: object) -> float:
         return 2.0 if sigma == float(f"{sigma:.6g}") else 6 / sigma
 
-    monkeypatch.setattr(private_selection, "epsilon", rising)
+    monkeypatch.setattr(private_search, "epsilon", rising)
     with pytest.raises(PlanError, match="raised it above 1"):
         calibrate(BOARD, Budget(1.0, DELTA), TEN)
 

@@ -15,7 +15,7 @@ from dpbench.privacy.purity.reach import Snapshot
 KEPT = 16  # maps: each a few arrays of the size of public features' statistics, for one seed
 
 
-class PublicMap:
+class CachedMap:
     """A public map, the state in which its making left the generator, and what it reaches as it was made."""
 
     def __init__(self, features: Transform, generator: torch.Generator) -> None:
@@ -31,7 +31,7 @@ class Maps:
     """The last few public maps. Each fit gets what it would make on its own, to the last bit."""
 
     def __init__(self) -> None:
-        self._made: OrderedDict[Hashable, PublicMap] = OrderedDict()
+        self._made: OrderedDict[Hashable, CachedMap] = OrderedDict()
 
     def of(
         self, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator, data: str = ""
@@ -44,7 +44,7 @@ class Maps:
         key = (learner.map_key, data, str(task.device), public.y is None, drawn)
         made = self._made.pop(key, None)
         if made is None or made.has_changed():
-            made = PublicMap(learner.features(task, public, generator), generator)
+            made = CachedMap(learner.features(task, public, generator), generator)
         self._made[key] = made
         while len(self._made) > KEPT:
             self._made.popitem(last=False)

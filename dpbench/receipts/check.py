@@ -47,6 +47,7 @@ from dpbench.records.packed import hash_record
 TOLERANCE = 0.01
 """By how much rates and noise may differ: loaders round, and the noise of some is measured."""
 RANDOM: frozenset[Drawn] = frozenset({"poisson", "truncated-poisson", "cyclic-poisson", "balls-in-bins"})
+ONCE_AN_EPOCH: frozenset[Drawn] = frozenset({"shuffled", "balls-in-bins"})
 LIMITED_SIZE: frozenset[Drawn] = frozenset({"shuffled", "fixed-size", "truncated-poisson"})
 """Batches of a fixed size at most: one row more can displace another, which moves a sum by two clips."""
 LIKELY = 30  # times the mean: of so many runs or more, private selection makes one in 10^12
@@ -117,12 +118,10 @@ def _epsilon(receipt: Receipt, answered: tuple[Account, ...]) -> Iterator[Mismat
     if receipt.epsilon >= min(best.least, best.upper - 1e-6):
         return
     cost = f"{best.upper:.4g}" if math.isfinite(best.upper) else "infinitely much"
-    said = (
-        f"{best.accountant} computes {cost} for the events."
-        if best.lower
-        else f"no accountant here can show less than {cost} ({best.accountant}). State that, or describe the events in "
-        "a form that an accountant supports."
-    )
+    said = f"{best.accountant} computes {cost} for the events."
+    if not best.lower:
+        said = f"no accountant here can show less than {cost} ({best.accountant}). State that, or describe the events "
+        said += "in a form that an accountant supports."
     yield Mismatch("epsilon", f"{receipt.epsilon:.4g} is stated, but {said}")
 
 
@@ -133,12 +132,11 @@ def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     drawn = batches.drawn
     if drawn == "cyclic-poisson" and batches.cycle is None:
         yield Mismatch("sampler", "rows take turns, but `cycle`, the number of groups that take turns, is missing.")
+    sums = (Gaussian, Laplace) if drawn == WITH_REPLACEMENT else Gaussian
     accounted = {
         one.sampler if one.rate < 1 or one.sampler == WITH_REPLACEMENT else None
         for one in terms
-        if isinstance(one.leaf, Gaussian)
-        or one.rate < 1
-        or (drawn == WITH_REPLACEMENT and isinstance(one.leaf, Laplace))
+        if isinstance(one.leaf, sums) or one.rate < 1
     }
     if drawn != WITH_REPLACEMENT:
         if None in accounted and drawn in LIMITED_SIZE and receipt.adjacency == "add-or-remove-one":
@@ -159,11 +157,8 @@ def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
 def _as_drawn(receipt: Receipt, terms: list[Term]) -> str:
     """Say what batches cost where each row is in one of them an epoch, and nothing is gained by the order."""
     batches, stated = receipt.training.batches, receipt.adjacency or "add-or-remove-one"
-    if (
-        batches is None
-        or batches.drawn not in {"shuffled", "balls-in-bins"}
-        or not all(isinstance(one.leaf, Gaussian) for one in terms)
-    ):
+    gaussian = all(isinstance(one.leaf, Gaussian) for one in terms)
+    if batches is None or batches.drawn not in ONCE_AN_EPOCH or not gaussian:
         return ""
     epochs = [Repeated(event=one.leaf, times=max(1, math.ceil(one.times * one.rate - 1e-9))) for one in terms]
     replaced = batches.drawn == "shuffled" and stated == "add-or-remove-one"
@@ -198,7 +193,7 @@ def _steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     steps = batches.steps
     if batches.drawn == "cyclic-poisson":
         steps = math.ceil(steps / batches.groups)  # that a row can be in
-    elif batches.size and receipt.training.size and batches.drawn in {"shuffled", "balls-in-bins"}:
+    elif batches.size and receipt.training.size and batches.drawn in ONCE_AN_EPOCH:
         rate = terms[0].rate if terms and terms[0].sampler else 1.0
         steps = math.ceil(steps * batches.size / (receipt.training.size * rate) - 1e-9)  # the same
     accounted = sum(one.times for one in noisy_sums(terms))
@@ -212,21 +207,14 @@ def _noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         return
     if not sigmas:
         yield Mismatch("noise", "the loop added noise to a sum, but the events have no noisy sum.")
-        return
-    if noise.sigma is None:
-        yield Mismatch(
-            "noise",
-            "noise was added to a mean, but without noise.divisor its size cannot be checked. State noise.divisor.",
-        )
-        return
-    yield from _divisor(noise, receipt.training.batches)
-    stated = min(sigmas)
-    if noise.sigma < stated * (1 - TOLERANCE):
-        yield Mismatch(
-            "noise",
-            f"noise of std {noise.std:g} on a {noise.added_to} of rows clipped to {noise.clip:g} is "
-            f"{noise.sigma:.4g} clips, but the events have sigma {stated:.4g}.",
-        )
+    elif noise.sigma is None:
+        unknown = "without noise.divisor its size cannot be checked. State noise.divisor."
+        yield Mismatch("noise", f"noise was added to a mean, but {unknown}")
+    else:
+        yield from _divisor(noise, receipt.training.batches)
+        if noise.sigma < (stated := min(sigmas)) * (1 - TOLERANCE):
+            added = f"noise of std {noise.std:g} on a {noise.added_to} of rows clipped to {noise.clip:g}"
+            yield Mismatch("noise", f"{added} is {noise.sigma:.4g} clips, but the events have sigma {stated:.4g}.")
 
 
 def _divisor(noise: Noise, batches: Batches | None) -> Iterator[Mismatch]:
@@ -246,9 +234,8 @@ def _normaliser(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches = receipt.training.batches
     if batches is None or batches.normalised_by != "drawn-size":
         return
-    if batches.drawn in RANDOM or (
-        batches.drawn in {"everything", "shuffled"} and receipt.adjacency == "add-or-remove-one"
-    ):
+    fixed = batches.drawn in {"everything", "shuffled"} and receipt.adjacency == "add-or-remove-one"
+    if batches.drawn in RANDOM or fixed:
         yield Mismatch(
             "normaliser",
             "sums were divided by the number of rows drawn, which one row changes: divide by the expected number.",

@@ -40,7 +40,7 @@ CONFIG = {"distributed.scheduler.allowed-failures": MAX_TRIES - 1, "distributed.
 
 
 @dataclass
-class Submissions:
+class SlurmSubmissions:
     """The jobs that Slurm accepted, or the error it gave."""
 
     folder: Folder
@@ -54,7 +54,7 @@ class Submissions:
 
 
 class _Job(SLURMJob):
-    def __init__(self, *arguments: Any, submissions: Submissions, **options: Any) -> None:
+    def __init__(self, *arguments: Any, submissions: SlurmSubmissions, **options: Any) -> None:
         super().__init__(*arguments, **options)  # type: ignore[no-untyped-call]
         self._submissions = submissions
 
@@ -103,7 +103,7 @@ class SlurmJobs:
         Raises:
             DpbenchError: Slurm refuses a job.
         """
-        submissions = Submissions(self.folder)
+        submissions = SlurmSubmissions(self.folder)
         with ExitStack() as stack:
             cluster = stack.enter_context(self._started(submissions))
             client = stack.enter_context(connect(cluster))
@@ -112,7 +112,7 @@ class SlurmJobs:
             watch = _JobMonitor(self, cluster, submissions, min(self.jobs, len(cells)))
             yield from outcomes(client, cells, self.device, self.threads, watch)
 
-    def _started(self, submissions: Submissions) -> Any:
+    def _started(self, submissions: SlurmSubmissions) -> Any:
         log = self.folder.path.resolve() / "slurm-%j.log"
         job: Any = _Job
         try:
@@ -140,7 +140,7 @@ class SlurmJobs:
 class _JobMonitor:
     """Monitors the jobs while cells are left."""
 
-    def __init__(self, executor: SlurmJobs, cluster: Any, submissions: Submissions, jobs: int) -> None:
+    def __init__(self, executor: SlurmJobs, cluster: Any, submissions: SlurmSubmissions, jobs: int) -> None:
         self._executor, self._cluster, self._submissions, self._jobs = executor, cluster, submissions, jobs
         self._next_look = 0.0
         self._begin, self._pause = time.monotonic(), CONNECT_TIMEOUT

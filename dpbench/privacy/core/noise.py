@@ -8,12 +8,12 @@ from torch import Tensor
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.exact.sums import IntegerSum
-from dpbench.privacy.core.randomness import Noise, Std
+from dpbench.privacy.core.randomness import NoiseSource, Std
 
 MOST_STEPS = 2.0**56  # standard deviation of noise in grid steps: sums and noise stay inside 64 bits
 
 
-def add_noise(summed: IntegerSum, std: Std, draws: Noise) -> Tensor:
+def add_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> Tensor:
     """Return the sum in float32, with normal noise of standard deviation `std` in whole steps of the sum's own grid.
 
     An array of standard deviations broadcasts with the sum. At epsilon = inf all are 0, and nothing is drawn.

@@ -37,7 +37,7 @@ Std = float | np.ndarray
 """A standard deviation in grid steps: one for all coordinates, or an array that broadcasts to them."""
 
 
-class Noise(Protocol):
+class NoiseSource(Protocol):
     """Where noise comes from."""
 
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:

@@ -43,7 +43,7 @@ class AuditReplay:
 
 
 @dataclass(frozen=True)
-class Claim:
+class TestedClaim:
     """What holds of a mechanism, and who tries to break it."""
 
     text: str
@@ -60,7 +60,7 @@ class Mechanism:
     questions: tuple[type[Question], ...] = ()
     forms: tuple[type[Contribution], ...] = ()  # what rows may contribute to them
     audit: AuditReplay | None = None
-    claims: tuple[Claim, ...] = ()  # beside those of core, which `dpbench.privacy` lists
+    claims: tuple[TestedClaim, ...] = ()  # beside those of core, which `dpbench.privacy` lists
 
 
 @cache
@@ -81,9 +81,9 @@ def mechanisms() -> tuple[Mechanism, ...]:
             Release,
             forms=(Residual,),
             claims=(
-                Claim("a basis that is not orthonormal is refused", ("test_bases",), "bases"),
-                Claim("a residual is no longer than its bound", ("test_bases", "test_residual_guards"), "form"),
-                Claim("how a sample is cut into chunks moves no residual", ("test_sums",), "total"),
+                TestedClaim("a basis that is not orthonormal is refused", ("test_bases",), "bases"),
+                TestedClaim("a residual is no longer than its bound", ("test_bases", "test_residual_guards"), "form"),
+                TestedClaim("how a sample is cut into chunks moves no residual", ("test_sums",), "total"),
             ),
         ),
         Mechanism(
@@ -93,12 +93,14 @@ def mechanisms() -> tuple[Mechanism, ...]:
             (cells.Cells, parts.PartLosses),
             AuditReplay(replay.replay, probe=replay.probe, laws=replay.laws),
             claims=(
-                Claim("one example moves each loss by 0 to 1, the law by eps0", ("test_choice", "test_units"), "steps"),
-                Claim("a row counts in one cell, once, or for its share of a unit", ("test_units",), "cells"),
-                Claim("candidates are chosen with the chances of the law", ("test_choice",), "question"),
-                Claim("parts cost one choice, however a unit's rows are spread", ("test_part_losses",), "parts"),
-                Claim("no choice of one eps0 loses more than one pair of laws", ("test_choice",), "choice_plan"),
-                Claim("a choice is put again, and drawn as its law has it", ("test_choice",), "replay"),
+                TestedClaim(
+                    "one example moves each loss by 0 to 1, the law by eps0", ("test_choice", "test_units"), "steps"
+                ),
+                TestedClaim("a row counts in one cell, once, or for its share of a unit", ("test_units",), "cells"),
+                TestedClaim("candidates are chosen with the chances of the law", ("test_choice",), "question"),
+                TestedClaim("parts cost one choice, however a unit's rows are spread", ("test_part_losses",), "parts"),
+                TestedClaim("no choice of one eps0 loses more than one pair of laws", ("test_choice",), "choice_plan"),
+                TestedClaim("a choice is put again, and drawn as its law has it", ("test_choice",), "replay"),
             ),
         ),
         Mechanism(
@@ -106,7 +108,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
             Release,
             (votes.TeacherVotes,),
             audit=AuditReplay(votes.replay, costly=True, released=votes.released_counts),
-            claims=(Claim("one example moves at most one vote a query", ("test_votes",)),),
+            claims=(TestedClaim("one example moves at most one vote a query", ("test_votes",)),),
         ),
     )
 

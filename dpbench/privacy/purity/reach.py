@@ -32,12 +32,12 @@ Referents = list[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReachedValue:
     """One thing and how it was reached: as referent number `at` of the parent, or by this name."""
 
     thing: Any
     kind: Kind
-    parent: Entry | None
+    parent: ReachedValue | None
     at: int
     name: str = ""
 
@@ -120,14 +120,14 @@ class Reach:
 
     def _walk(self, root: Any) -> None:
         seen: dict[int, Any] = {}  # holds what it has seen: an address is a name only while its owner lives
-        ends: list[tuple[Any, Entry | None, int]] = [(root, None, 0)]
+        ends: list[tuple[Any, ReachedValue | None, int]] = [(root, None, 0)]
         while ends:
             thing, parent, at = ends.pop()
             if type(thing) in _PLAIN or id(thing) in seen:
                 continue
             seen[id(thing)] = thing
             for kind in self._kinds(thing, parent, at):
-                entry = Entry(thing, kind, parent, at, _name(root))
+                entry = ReachedValue(thing, kind, parent, at, _name(root))
                 self._entries.append(entry)
                 if kind.referents:
                     ends += [(one, entry, place) for place, one in enumerate(kind.referents(thing))]
@@ -136,7 +136,7 @@ class Reach:
                     f"{_name(root)} reaches more than {LIMIT:,} objects, too many to compare. Give it tensors."
                 )
 
-    def _kinds(self, thing: Any, parent: Entry | None, at: int) -> Sequence[Kind]:
+    def _kinds(self, thing: Any, parent: ReachedValue | None, at: int) -> Sequence[Kind]:
         if self._thorough and _published(thing):
             return ()
         cls: Any = type(thing)
@@ -169,7 +169,7 @@ class ModuleReach(Reach):
         super().__init__(tuple(modules), thorough=True, generators=False, left_out=left_out)
         self.first = self.read()
 
-    def _kinds(self, thing: Any, parent: Entry | None, at: int) -> Sequence[Kind]:
+    def _kinds(self, thing: Any, parent: ReachedValue | None, at: int) -> Sequence[Kind]:
         if isinstance(thing, ModuleType):
             return (self._namespace,) if id(thing) in self._modules else ()
         cls: Any = type(thing)
@@ -198,7 +198,7 @@ class Snapshot:
         return self._reach.change(self._before, self._reach.read())
 
 
-def _moved(entry: Entry, before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
+def _moved(entry: ReachedValue, before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
     if len(before) != len(after):
         known = {name for name in before if isinstance(name, str)}
         added = [name for name in getattr(entry.thing, "__dict__", ()) if name not in known]
@@ -246,7 +246,7 @@ def _classes(thing: Any) -> tuple[type, ...]:
 _CLASSES = Kind(_classes, lambda thing: [f"class `{cls.__name__}`" for cls in _classes(thing)])
 
 
-def _settings() -> Iterator[Entry]:
+def _settings() -> Iterator[ReachedValue]:
     """Yield settings of libraries that tell what a row function set them by."""
     kinds = {
         "numpy's error handling": Kind(state=lambda _: np.geterr()),
@@ -257,10 +257,10 @@ def _settings() -> Iterator[Entry]:
         "Python's recursion limit": Kind(state=lambda _: sys.getrecursionlimit()),
     }
     for name, kind in kinds.items():
-        yield Entry(None, kind, None, 0, name)
+        yield ReachedValue(None, kind, None, 0, name)
 
 
-def _generators() -> Iterator[Entry]:
+def _generators() -> Iterator[ReachedValue]:
     kinds = {
         "torch's global generator": Kind(state=lambda _: torch_state(torch.default_generator)),
         "numpy's global generator": Kind(state=lambda _: words_of(np.random.mtrand.get_bit_generator())),
@@ -270,4 +270,4 @@ def _generators() -> Iterator[Entry]:
     if len(others) == 1:  # threads of other libraries draw from it: Dask's, a notebook's
         kinds["the global generator of `random`"] = Kind(state=lambda _: random.getstate())
     for name, kind in kinds.items():
-        yield Entry(None, kind, None, 0, name)
+        yield ReachedValue(None, kind, None, 0, name)

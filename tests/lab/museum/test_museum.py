@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +13,7 @@ from dpbench.main import build
 from dpbench.testing import LearnerLaws
 from dpbench.testing.curators import Recorder
 from dpbench_lab.museum import matrix
-from dpbench_lab.museum.cores import BrokenCore
+from dpbench_lab.museum.cores.broken_core import CoreExhibit
 from dpbench_lab.museum.exhibit import Exhibit
 from dpbench_lab.museum.exhibits.elections import Committee, NearestExamples, Prototypes, Stumps
 from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, SampledLearner, TwoBlockLearner
@@ -130,25 +128,8 @@ def test_what_exhibits_change_is_honest_itself(learner: type[Learner]) -> None:
     "learner", [HonestLearner, SampledLearner, TwoBlockLearner, Prototypes, Stumps, NearestExamples, Committee]
 )
 def test_an_honest_core_passes_the_audit_that_broken_ones_fail(learner: type[Learner]) -> None:
-    honest = BrokenCore(lambda core, *given: core(*given), "core.randomness:_SeededDraws.noise", learner)
+    honest = CoreExhibit(lambda core, *given: core(*given), "core.randomness:_SeededDraws.noise", learner)
     assert set(honest.visit().values()) == {None}
-
-
-def test_a_broken_core_is_whole_again_after_a_visit() -> None:
-    for exhibit in EXHIBITS:
-        if isinstance(exhibit, BrokenCore):
-            module, _, path = exhibit.place.partition(":")
-            before = _at(module, path)
-            with exhibit.break_core():
-                assert _at(module, path) is not before
-            assert _at(module, path) is before
-
-
-def _at(module: str, path: str) -> object:
-    found: object = importlib.import_module(f"dpbench.privacy.{module}")
-    for name in path.split("."):
-        found = getattr(found, name)
-    return found
 
 
 def test_autocast_around_a_fit_changes_no_answer() -> None:

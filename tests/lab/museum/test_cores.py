@@ -16,7 +16,7 @@ from dpbench.audit.sensitivity import Replays
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records.spec import make_spec
 from dpbench_lab.museum.cores import CORES
-from dpbench_lab.museum.cores.broken_core import Audited, BrokenCore, check_patches, edit
+from dpbench_lab.museum.cores.broken_core import AuditCase, BrokenCore, check_patches, edit
 from dpbench_lab.museum.cores.patch import Edit, Replacement, find_place
 from tests.helpers.sessions import session
 
@@ -26,10 +26,10 @@ PLAN = "privacy/core/plan.py"
 
 def audits() -> Iterator[object]:
     for core in CORES:
-        for audited in core.audits:
-            marks = () if audited.quick else pytest.mark.long
-            crowd = "" if audited.canaries else ", as many canaries as a run has room for"
-            yield pytest.param(core, audited, id=f"{core.name}: {audited.learner}{crowd}", marks=marks)
+        for case in core.audits:
+            marks = () if case.quick else pytest.mark.long
+            crowd = "" if case.canaries else ", as many canaries as a run has room for"
+            yield pytest.param(core, case, id=f"{core.name}: {case.learner}{crowd}", marks=marks)
 
 
 @functools.cache
@@ -38,18 +38,18 @@ def prepared(learner: str) -> PreparedRun:
     return session().prepare(make_spec(values, "a test"))
 
 
-@pytest.mark.parametrize(("core", "audited"), [*audits()])
-def test_an_audit_rejects_a_broken_core(core: BrokenCore, audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("core", "case"), [*audits()])
+def test_an_audit_rejects_a_broken_core(core: BrokenCore, case: AuditCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """If an audit that is to pass turns red, the page on audits says too little."""
-    run = prepared(audited.learner)
+    run = prepared(case.learner)
     assert isinstance(core.patch, Replacement)
     monkeypatch.setattr(auditing_curator, "QUESTIONS", 2)  # of a release that are asked again: enough, and quick
-    for name in ("replay", "probe") if audited.part != "sensitivity" else ():
+    for name in ("replay", "probe") if case.part != "sensitivity" else ():
         monkeypatch.setattr(Replays, name, lambda *_: None)
     with core.patch.apply():
-        found = audit_of(run, 0, audited.canaries)
-    assert found.passed == (audited.part is None), found.figures.failed
-    assert audited.part is None or found.part(audited.part) is False, found.figures.failed
+        found = audit_of(run, 0, case.canaries)
+    assert found.passed == (case.part is None), found.figures.failed
+    assert case.part is None or found.part(case.part) is False, found.figures.failed
 
 
 def test_every_patch_still_applies() -> None:

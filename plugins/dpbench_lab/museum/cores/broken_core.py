@@ -67,7 +67,7 @@ class CoreExhibit(Exhibit):
 
 
 @dataclass(frozen=True)
-class Audited:
+class AuditCase:
     """An audit of a run on digits that must reject a broken core."""
 
     learner: str  # with its settings, as `--learner` takes them
@@ -84,7 +84,7 @@ class BrokenCore:
     patch: Patch
     why: str = ""  # it is a bug, where the name does not say it
     exhibit: CoreExhibit | None = None
-    audits: tuple[Audited, ...] = ()
+    audits: tuple[AuditCase, ...] = ()
     tests: tuple[str, ...] = ()  # below tests/, as pytest names them
 
 
@@ -93,7 +93,7 @@ def edit(file: str, name: str, why: str, *changes: str, tests: str | tuple[str, 
     return BrokenCore(name, Edit(file, changes), why, tests=(tests,) if isinstance(tests, str) else tests)
 
 
-def show(exhibit: CoreExhibit, *audits: Audited, tests: tuple[str, ...] = ()) -> BrokenCore:
+def show(exhibit: CoreExhibit, *audits: AuditCase, tests: tuple[str, ...] = ()) -> BrokenCore:
     """Return a core that the museum exhibits."""
     return BrokenCore(exhibit.name, exhibit.patch, exhibit.summary, exhibit, audits, tests)
 

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special, stats
 
 from dpbench.privacy.core import randomness
-from dpbench_lab.museum.cores.broken_core import CANARIES, Audited, BrokenCore
+from dpbench_lab.museum.cores.broken_core import CANARIES, AuditCase, BrokenCore
 from dpbench_lab.museum.cores.patch import Replacement
 from dpbench_lab.museum.cores.published import KEY, NOISE, WHOLE, Honest
 
@@ -41,7 +41,7 @@ class NoiseRequest:
 Make = Callable[[NoiseRequest], np.ndarray]
 
 
-def make_noise(name: str, make: Make, *audits: Audited) -> BrokenCore:
+def make_noise(name: str, make: Make, *audits: AuditCase) -> BrokenCore:
     """Return a core with other noise in the learner's answers; that of canaries, in one axis, stays as it is."""
 
     def noise(honest: Honest, draws: Any, shape: Sequence[int], std: Any) -> np.ndarray:
@@ -51,7 +51,7 @@ def make_noise(name: str, make: Make, *audits: Audited) -> BrokenCore:
         made: np.ndarray = np.rint(make(NoiseRequest(honest, draws, shape)) * std).astype(np.int64)
         return made
 
-    return BrokenCore(name, Replacement({NOISE: noise}), audits=audits or (Audited("dp-sgd"),))
+    return BrokenCore(name, Replacement({NOISE: noise}), audits=audits or (AuditCase("dp-sgd"),))
 
 
 def _without_last_column(request: NoiseRequest) -> np.ndarray:
@@ -160,28 +160,28 @@ def _shifted(request: NoiseRequest) -> np.ndarray:
     return np.roll(request.of_step(0).reshape(-1), request.step).reshape(request.shape)
 
 
-EVERYWHERE = tuple(Audited(learner, quick=learner == "dp-sgd") for learner in ("dp-sgd", "pillar", "gep", "adadps"))
-NO_BIAS_IN_GEP = tuple(audited for audited in EVERYWHERE if audited.learner != "gep")
-CROWDED = Audited("dp-sgd", canaries=None)
+EVERYWHERE = tuple(AuditCase(learner, quick=learner == "dp-sgd") for learner in ("dp-sgd", "pillar", "gep", "adadps"))
+NO_BIAS_IN_GEP = tuple(case for case in EVERYWHERE if case.learner != "gep")
+CROWDED = AuditCase("dp-sgd", canaries=None)
 
 NOISES = (
     BrokenCore(
         "sigma halved where it is bound",
         Replacement({"binding:sigmas": lambda honest, plan, sigma: honest(plan, sigma / 2)}),
-        "noise for a budget four times smaller in sigma^2", audits=(Audited(WHOLE),),
+        "noise for a budget four times smaller in sigma^2", audits=(AuditCase(WHOLE),),
         tests=("privacy/test_curator.py::test_the_noise_of_an_answer_has_std_sigma_times_clip",),
     ),
     BrokenCore(
         "noise that is the same in every step",
         Replacement({KEY: lambda honest, draws, key, shared: honest(draws, key[:-1], shared)}),
-        audits=(Audited(WHOLE),),
+        audits=(AuditCase(WHOLE),),
     ),
     BrokenCore(
         "noise that is the same in every release",
         Replacement({KEY: lambda honest, draws, key, shared: honest(draws, (*key[:-2], key[-1]), shared)}),
-        audits=(Audited("dp-raft:steps=6,private_mean=true"),),
+        audits=(AuditCase("dp-raft:steps=6,private_mean=true"),),
     ),
-    make_noise("noise of the right size that is not normal", _uniform, Audited(WHOLE)),
+    make_noise("noise of the right size that is not normal", _uniform, AuditCase(WHOLE)),
     make_noise("no noise on the bias column", _without_last_column, *NO_BIAS_IN_GEP, CROWDED),
     make_noise("correlation of 0.5 at lag 3", _correlated_at_lag_three, *EVERYWHERE),
     make_noise("moving average of 0.1 over steps", _averaged_over_steps, *EVERYWHERE),
@@ -204,11 +204,11 @@ NOISES = (
     make_noise("fifty values of noise, coordinate by coordinate", _repeated_every_fifty),
     make_noise("noise from a table of 500 values", _from_a_table),
     make_noise("no noise in one step", lambda request: request.normal() * (request.step != 5)),
-    make_noise("noise in the first block alone", lambda request: request.normal() * request.first, Audited("gep")),
+    make_noise("noise in the first block alone", lambda request: request.normal() * request.first, AuditCase("gep")),
     make_noise("noise that adds up to 0 over the classes", _centred_over_classes),
     make_noise("noise that shares 2% of its variance in an answer", _with_common_part),
     make_noise("a moving average of 0.1 over coordinates", _averaged_over_coordinates),
     make_noise("variance 121% and 79%, coordinate after coordinate", _alternating_in_size),
     make_noise("noise 2% short in answers alone", lambda request: 0.98 * request.normal()),
-    make_noise("no noise along one direction, drawn at random", _without_a_direction, Audited("dp-sgd", None)),
+    make_noise("no noise along one direction, drawn at random", _without_a_direction, AuditCase("dp-sgd", None)),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from torch import Tensor
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import RankOne
 from dpbench.privacy.mechanisms.choice.parts import PartLosses
-from dpbench_lab.museum.cores.broken_core import Audited, CoreExhibit, show
+from dpbench_lab.museum.cores.broken_core import AuditCase, CoreExhibit, show
 from dpbench_lab.museum.exhibits.elections import Committee, NearestExamples, Prototypes, Stumps
 from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, SampledLearner, TwoBlockLearner
 from dpbench_lab.museum.exhibits.patients import LARGEST, MOST_LABELS, PatientDigits
@@ -251,17 +251,17 @@ INTEGERS, WEIGHTS = "core.forms.contributions:RankOne.integers", "core.exact.sum
 UNITS, STEPS = "core.rows:PrivateRows.of_units", "mechanisms.choice.steps:_steps"
 CURATOR, CORE, MECHANISMS = "privacy/test_curator.py::test_", "privacy/core/test_", "privacy/mechanisms/test_"
 ANY_LOSS = MECHANISMS + "choice.py::test_a_row_moves_every_total_by_0_to_1_whatever_it_says"
-SUMMED = Audited(WHOLE, "sensitivity")
+SUMMED = AuditCase(WHOLE, "sensitivity")
 
 PUBLISHED = (
-    show(CoreExhibit(half_the_noise, NOISE, HonestLearner, noise=1 / 2), Audited(WHOLE)),
-    show(CoreExhibit(noise_five_percent_short, NOISE, HonestLearner, noise=0.95), Audited(WHOLE)),
-    show(CoreExhibit(missing_root_of_two, NOISE, TwoBlockLearner, noise=0.5**0.5), Audited("gep:steps=6,k=20")),
-    show(CoreExhibit(one_noise_for_all_classes, NOISE, HonestLearner, noise=0), Audited(WHOLE),
+    show(CoreExhibit(half_the_noise, NOISE, HonestLearner, noise=1 / 2), AuditCase(WHOLE)),
+    show(CoreExhibit(noise_five_percent_short, NOISE, HonestLearner, noise=0.95), AuditCase(WHOLE)),
+    show(CoreExhibit(missing_root_of_two, NOISE, TwoBlockLearner, noise=0.5**0.5), AuditCase("gep:steps=6,k=20")),
+    show(CoreExhibit(one_noise_for_all_classes, NOISE, HonestLearner, noise=0), AuditCase(WHOLE),
          tests=(CURATOR + "noise_is_independent_across_classes_steps_and_releases",)),
-    show(CoreExhibit(generator_reseeded_every_epoch, KEY, HonestLearner, noise=0), Audited(WHOLE)),
-    show(CoreExhibit(noise_reused_between_runs, KEY, HonestLearner, noise=0), Audited(WHOLE)),
-    show(CoreExhibit(fixed_size_batches, "core.randomness:poisson_sample", SampledLearner), Audited(SAMPLED),
+    show(CoreExhibit(generator_reseeded_every_epoch, KEY, HonestLearner, noise=0), AuditCase(WHOLE)),
+    show(CoreExhibit(noise_reused_between_runs, KEY, HonestLearner, noise=0), AuditCase(WHOLE)),
+    show(CoreExhibit(fixed_size_batches, "core.randomness:poisson_sample", SampledLearner), AuditCase(SAMPLED),
          tests=(CORE + "mechanisms.py::test_batch_sizes_are_binomial",
                 CORE + "randomness.py::test_a_sample_by_gaps_is_one_by_single_draws")),
     show(CoreExhibit(unequal_sample_rates, SAMPLE, SampledLearner, rate=1.6)),

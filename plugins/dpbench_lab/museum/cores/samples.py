@@ -11,7 +11,7 @@ from torch import Tensor
 from dpbench.privacy.core import randomness
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.records.audit import Part
-from dpbench_lab.museum.cores.broken_core import Audited, BrokenCore
+from dpbench_lab.museum.cores.broken_core import AuditCase, BrokenCore
 from dpbench_lab.museum.cores.patch import Replacement
 from dpbench_lab.museum.cores.published import KEY, NOISE, SAMPLE, SAMPLED, Honest
 
@@ -19,14 +19,14 @@ FIFTH = "dp-sgd:sample_rate=0.2"
 Sample = Callable[[Any, int, float, np.ndarray], np.ndarray]
 
 
-def draw(name: str, sample: Sample, part: Part | None = "noise", *, quick: bool = False) -> BrokenCore:
+def make_sample(name: str, sample: Sample, part: Part | None = "noise", *, quick: bool = False) -> BrokenCore:
     """Return a core with another sample, made from the draws, the number of rows, the rate and the honest sample."""
 
     def sampled(honest: Honest, draws: Any, size: int, rate: float) -> np.ndarray:
         drawn: np.ndarray = honest(draws, size, rate)
         return drawn if rate == 1 or size < 2 else np.sort(sample(draws, size, rate, drawn))
 
-    return BrokenCore(name, Replacement({SAMPLE: sampled}), audits=(Audited(FIFTH, part, quick=quick),))
+    return BrokenCore(name, Replacement({SAMPLE: sampled}), audits=(AuditCase(FIFTH, part, quick=quick),))
 
 
 def _stream(draws: Any, *key: object) -> np.random.Generator:
@@ -114,44 +114,44 @@ def _losses_in_two_parts(honest: Honest, rows: Any, *given: Any) -> IntegerSum:
 _in_noise, _in_sum = _DrawnShare(), _DrawnShare()
 
 SAMPLES = (
-    draw("rows sampled in pairs", _pairs, quick=True),
-    draw("samples dealt from shuffled epochs", _shuffled_epochs),
-    draw("samples without replacement within epochs, of binomial size", _dealt_epochs),
-    draw("the same sample twice in a row", _same_twice),
-    draw("rows sampled in fives", _fives),
-    draw("rows sampled in pairs that were drawn at random", _random_pairs),
-    draw("three rows in every sample", _with_favourites),
-    draw("one row in no sample", _without_a_row, None),
+    make_sample("rows sampled in pairs", _pairs, quick=True),
+    make_sample("samples dealt from shuffled epochs", _shuffled_epochs),
+    make_sample("samples without replacement within epochs, of binomial size", _dealt_epochs),
+    make_sample("the same sample twice in a row", _same_twice),
+    make_sample("rows sampled in fives", _fives),
+    make_sample("rows sampled in pairs that were drawn at random", _random_pairs),
+    make_sample("three rows in every sample", _with_favourites),
+    make_sample("one row in no sample", _without_a_row, None),
     BrokenCore(
         "samples at a higher rate than planned",
         Replacement({SAMPLE: lambda honest, draws, size, rate: honest(draws, size, min(1.0, 1.5 * rate))}),
-        audits=(Audited(SAMPLED),),
+        audits=(AuditCase(SAMPLED),),
     ),
     BrokenCore(
         "the same sample in every step",
         Replacement({KEY: lambda honest, draws, key, shared: honest(draws, key, shared[:-1])}),
-        audits=(Audited(SAMPLED),),
+        audits=(AuditCase(SAMPLED),),
     ),
     BrokenCore(
         "noise scaled by the size of the sample",
-        Replacement({SAMPLE: _in_noise.sample, NOISE: _in_noise.scale_noise}), audits=(Audited(FIFTH),),
+        Replacement({SAMPLE: _in_noise.sample, NOISE: _in_noise.scale_noise}), audits=(AuditCase(FIFTH),),
     ),
     BrokenCore(
         "sums divided by the size of the sample",
         Replacement({SAMPLE: _in_sum.sample, "core.sum:Sum.compute_answer": _in_sum.divide_answer}),
-        audits=(Audited(SAMPLED, "sensitivity"),),
+        audits=(AuditCase(SAMPLED, "sensitivity"),),
     ),
     BrokenCore(
         "clips of later blocks ignored", Replacement({"core.sum:Sum._integers": _wider_later_clips}),
-        audits=(Audited("gep:steps=6,k=20", "sensitivity"),),
+        audits=(AuditCase("gep:steps=6,k=20", "sensitivity"),),
     ),
     BrokenCore(
         "chunks added up in bfloat16", Replacement({"core.exact.sums:IntegerSum.__add__": _bfloat16_chunks}),
-        audits=(Audited(SAMPLED, "sensitivity"),),
+        audits=(AuditCase(SAMPLED, "sensitivity"),),
     ),
     BrokenCore(
         "losses in two parts of a choice",
         Replacement({"mechanisms.choice.parts:PartLosses.integers": _losses_in_two_parts}),
-        audits=(Audited("prototypes:groups=2", "sensitivity"),),
+        audits=(AuditCase("prototypes:groups=2", "sensitivity"),),
     ),
 )  # fmt: skip

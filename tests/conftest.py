@@ -9,12 +9,16 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import numpy as np
 import pytest
 from filelock import FileLock
 from pytest_socket import disable_socket
+
+if TYPE_CHECKING:
+    from tests.helpers.commands import Refusal
 
 Factory = pytest.TempPathFactory
 SLOW = {"chromium", "documentation", "fresh", "wheel"}
@@ -158,6 +162,14 @@ def real_data() -> Path:
     if not named:
         pytest.skip("set DPBENCH_DATA to a folder with real data, such as uoft-cs/cifar10/plain_text/*.parquet")
     return Path(named)
+
+
+@pytest.fixture
+def refusal(capsys: pytest.CaptureFixture[str]) -> Refusal:
+    """The message with which a call of Python or a command is refused."""
+    from tests.helpers.commands import Refusal
+
+    return Refusal(capsys)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +18,6 @@ from dpbench.api import PublicData
 from dpbench.audit.audit_fit import audit, audit_of
 from dpbench.audit.auditing_curator import _check
 from dpbench.audit.figures import compute_figures
-from dpbench.cli import main
 from dpbench.errors import NotReproducible, PrivacyError, SpecError
 from dpbench.harness.fit import fit
 from dpbench.harness.prepare import PreparedRun
@@ -30,6 +28,7 @@ from dpbench.privacy.mechanisms.choice.replay import ChoiceCounts
 from dpbench.records.audit import Audit
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
+from tests.helpers.commands import Refusal, call
 from tests.helpers.sessions import session
 from tests.helpers.worlds import private_rows
 
@@ -205,25 +204,17 @@ def test_an_audit_is_blind_to_public_data_that_was_made_of_private_rows() -> Non
     assert audit_of(leaky, 0, CANARIES).passed
 
 
-def _main(arguments: Sequence[str]) -> int:
-    try:
-        main(list(arguments))
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
-
-
 def test_the_command_audits_a_result_and_its_exit_code_says_what_came_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = result().write(tmp_path)
-    asked = ["audit", str(file), "--canaries", str(CANARIES), "--out", str(tmp_path)]
-    assert _main(asked) == 0
+    asked = ("audit", file, "--canaries", CANARIES, "--out", tmp_path)
+    assert call(*asked) == 0
     said = capsys.readouterr().out
     assert "the predictions of the result" in said and said.count("passed") == 3
     assert "an honest run fails at most 1 audit in 1,000" in said
     monkeypatch.setattr("dpbench.privacy.core.sum.math", SimpleNamespace(sqrt=lambda blocks: 0.5))
-    assert _main([*asked, "--json"]) == 1
+    assert call(*asked, "--json") == 1
     written = json.loads((tmp_path / "audit" / f"{result().digest[:16]}.json").read_text(encoding="utf-8"))
     assert any("noise" in line for line in written["figures"]["failed"])
 
@@ -231,7 +222,7 @@ def test_the_command_audits_a_result_and_its_exit_code_says_what_came_out(
 def test_the_command_audits_a_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "spec.toml"
     file.write_text('learner = "class-means"\ndataset = "digits"\nextractor = "pixels"\n', encoding="utf-8")
-    assert _main(["audit", str(file), "--canaries", str(CANARIES), "--out", str(tmp_path)]) == 0
+    assert call("audit", file, "--canaries", CANARIES, "--out", tmp_path) == 0
     assert "class-means" not in capsys.readouterr().err
 
 
@@ -243,8 +234,5 @@ def test_the_command_audits_a_spec(tmp_path: Path, capsys: pytest.CaptureFixture
         ("missing.toml", "Cannot read the spec"),
     ],
 )
-def test_a_target_that_is_nothing_is_one_sentence(
-    target: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert _main(["audit", target, "--root", str(tmp_path)]) == 1
-    assert said in capsys.readouterr().err
+def test_a_target_that_is_nothing_is_one_sentence(target: str, said: str, refusal: Refusal, tmp_path: Path) -> None:
+    assert said in refusal.command("audit", target, "--root", tmp_path)

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from dpbench.audit.foreign import Claim, audit_loop
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.receipts import AuditFigures
+from tests.helpers.commands import Refusal
 
 BATCH, RATE, STEPS, SIZE = 100, 0.1, 6, 1_000
 SAMPLED = Claim(sigma=1.0, steps=STEPS, sample_rate=RATE)
@@ -130,15 +131,6 @@ def test_a_step_whose_other_columns_move_is_left_out_and_said() -> None:
     assert found.left_out[0].startswith("contributions to 3 of 4 steps were not")
 
 
-def test_noise_that_is_not_seeded_later_is_refused() -> None:
-    def answers(x: Tensor, y: Tensor, seed: int) -> list[Tensor]:
-        first, *later = loop(x, y, seed)
-        return [first, *(one + 1e-3 * torch.randn(one.shape) for one in later)]
-
-    with pytest.raises(SpecError, match="the same answers for the same data and seed"):
-        audit_loop(answers, WHOLE, canaries=100)
-
-
 @pytest.mark.parametrize(
     ("wrong", "part"),
     [
@@ -191,23 +183,39 @@ def test_a_receipt_states_what_an_audit_found() -> None:
     assert AuditFigures.of(failed).failed == ("x",) and AuditFigures.of(failed).confidence is None
 
 
-def test_too_few_canaries_are_refused() -> None:
-    with pytest.raises(SpecError, match="at least 20 canaries, got 2"):
-        audit_loop(loop, WHOLE, canaries=2)
+def seeded(x: Tensor, y: Tensor, seed: int) -> list[Tensor]:
+    return [torch.randn(2, x.shape[1], generator=torch.Generator().manual_seed(seed))]
 
 
-def test_what_a_loop_has_to_give_is_said_in_a_sentence() -> None:
-    with pytest.raises(SpecError, match=r"Expected 4 answers of shape \(2, 1065\) from the loop, one a step, got 1"):
-        audit_loop(lambda x, y, seed: loop(x, y, seed)[:1], WHOLE)
-    nothing: Any = lambda *_: None
-    with pytest.raises(SpecError, match="Expected a list of tensors from the loop, one a step, got NoneType"):
-        audit_loop(nothing, Claim(sigma=1.0))
-    with pytest.raises(SpecError, match="Expected tensors of torch from the loop, got ndarray"):
-        audit_loop(lambda x, y, seed: [one.numpy() for one in loop(x, y, seed)], WHOLE)  # type: ignore[misc]
-    with pytest.raises(SpecError, match="finite answers from the loop on finite examples, got others in step 1"):
-        audit_loop(lambda x, y, seed: [torch.full_like(one, math.nan) for one in loop(x, y, seed)], WHOLE)
-    with pytest.raises(SpecError, match="the same answers for the same data and seed"):
-        audit_loop(lambda x, y, seed: [torch.randn(2, x.shape[1]) for _ in range(4)], WHOLE)
+def unseeded_later(x: Tensor, y: Tensor, seed: int) -> list[Tensor]:
+    first, *later = loop(x, y, seed)
+    return [first, *(answer + 1e-3 * torch.randn(answer.shape) for answer in later)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "claim", "said"),
+    [
+        (lambda x, y, seed: loop(x, y, seed)[:1], WHOLE,
+         "Expected 4 answers of shape (2, 1065) from the loop, one a step, got 1"),
+        (lambda *_: None, Claim(sigma=1.0), "Expected a list of tensors from the loop, one a step, got NoneType"),
+        (lambda x, y, seed: [answer.numpy() for answer in loop(x, y, seed)], WHOLE,
+         "Expected tensors of torch from the loop, got ndarray"),
+        (lambda x, y, seed: [torch.full_like(answer, math.nan) for answer in loop(x, y, seed)], WHOLE,
+         "finite answers from the loop on finite examples, got others in step 1"),
+        (lambda x, y, seed: [torch.randn(2, x.shape[1]) for _ in range(4)], WHOLE,
+         "the same answers for the same data and seed"),
+        (unseeded_later, WHOLE, "the same answers for the same data and seed"),
+    ],
+)  # fmt: skip
+def test_what_a_loop_has_to_give_is_said_in_a_sentence(answers: Any, claim: Claim, said: str, refusal: Refusal) -> None:
+    assert said in refusal(lambda: audit_loop(answers, claim), SpecError)
+
+
+def test_too_few_examples_are_refused(refusal: Refusal) -> None:
+    assert "at least 20 canaries, got 2" in refusal(lambda: audit_loop(loop, WHOLE, canaries=2), SpecError)
+    rare = Claim(sigma=1.0, sample_rate=1e-3)
+    said = refusal(lambda: audit_loop(seeded, rare, size=20, canaries=20), SpecError)  # none of the last rows is drawn
+    assert "it did for none. Audit it with a larger size or a larger rate" in said
 
 
 def sampled_loop(x: Tensor, y: Tensor, seed: int, wrong: str = "") -> list[Tensor]:
@@ -257,11 +265,3 @@ def test_a_fault_shows_by_whatever_seed_a_loop_samples(wrong: str, draws: str, s
 
 def test_shuffled_batches_are_no_poisson_samples() -> None:
     assert "samples of 'gradient'" in failures("shuffled", 0)
-
-
-def test_a_first_sample_without_one_of_the_last_rows_is_said() -> None:
-    with pytest.raises(SpecError, match=r"it did for none\. Audit it with a larger size or a larger rate"):
-        audit_loop(
-            lambda x, y, seed: [torch.randn(2, x.shape[1], generator=torch.Generator().manual_seed(seed))],
-            Claim(sigma=1.0, sample_rate=1e-3), size=20, canaries=20,
-        )  # fmt: skip

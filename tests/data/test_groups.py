@@ -43,8 +43,8 @@ from dpbench.registry import load
 from dpbench.site import build_site
 from dpbench.site.report import render_report
 from dpbench.testing import DatasetLaws
-from tests.cli.test_cli import Output, called
 from tests.helpers import boards
+from tests.helpers.commands import Output, call
 from tests.helpers.sessions import session
 from tests.helpers.strangers import extend_registry
 from tests.site.test_site import filed
@@ -403,7 +403,7 @@ def test_which_image_is_in_which_group_is_the_authors_word_until_a_rerun_has_cou
 def test_show_says_accuracy_by_group_and_what_privacy_costs_where_the_folder_knows(
     folder: Path, result: Result, capsys: Output
 ) -> None:
-    assert called("results", "show", str(folder / result.file_name)) == 0
+    assert call("results", "show", str(folder / result.file_name)) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert re.search(r"accuracy by sex female [\d.]+%.* of 120 test images.*male .* of 120.*not known .* of 119", shown)
     assert "80 and over" in shown and "of 12 test images (too few to compare)" in shown

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from dpbench import cli
 from dpbench.data.holdings import clear, holdings
 from dpbench.errors import OutputError, SpecError
 from dpbench.records.spec import make_spec
+from tests.helpers.commands import call
 from tests.helpers.sessions import session
 
 
@@ -70,8 +70,6 @@ def test_the_command_lists_and_clears(filled: Path, capsys: pytest.CaptureFixtur
         (["clear", "--all"], 0, "Cleared 5 entries, 1"),
         (["list"], 0, "nothing in"),
     ):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["cache", *arguments])
-        assert (ended.value.code or 0) == code
+        assert call("cache", *arguments) == code
         told = capsys.readouterr()
         assert said.replace(" ", "") in (told.out + told.err).replace("\n", "").replace(" ", "")

@@ -35,8 +35,8 @@ from dpbench.records.protocol import SplitRule
 from dpbench.records.spec import make_spec
 from dpbench.support import progress
 from dpbench.testing import DatasetLaws
-from tests.cli.test_cli import Output, called
 from tests.harness.test_roles import parts
+from tests.helpers.commands import Output, call
 
 CPU = torch.device("cpu")
 TRAIN, TEST = 20, 5  # images of each of two classes
@@ -353,7 +353,7 @@ def test_entries_of_earlier_versions_are_listed_as_unused(fresh_cache: Path) -> 
     made = {"data": "d", "split": "train", "rows": 9, "extractor": "pixels", "options": {}}
     (entry / "manifest.json").write_text(json.dumps(made))
     assert [one.what for one in holdings()] == ["9 train examples by pixels (not used: of an earlier version)"]
-    assert called("cache", "clear", entry.name[:12]) == 0
+    assert call("cache", "clear", entry.name[:12]) == 0
     assert not entry.exists()
 
 

@@ -21,8 +21,8 @@ from dpbench.records.protocol import SplitRule
 from dpbench_lab.advise.advice import REHEARSED
 from dpbench_lab.advise.folder import list_training
 from dpbench_lab.advise.forecast import Forecaster, Question, read_experience
-from tests.cli.test_cli import Output, called, refusal
 from tests.helpers import readme
+from tests.helpers.commands import Output, Refusal, call
 from tests.lab import advice
 
 RULE = SplitRule(0.25, 1.0, None, 0)
@@ -59,7 +59,7 @@ def opened() -> Iterator[list[str]]:
 
 
 def advised(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
-    assert called("advise", str(folder), "--json", *FAST, *more) == 0
+    assert call("advise", str(folder), "--json", *FAST, *more) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -108,13 +108,13 @@ def test_advice_without_labels_does_not_read_them(photos: Path, capsys: Output) 
 
 
 def test_a_wished_accuracy_has_its_epsilon(photos: Path, capsys: Output) -> None:
-    called("advise", str(photos), "--accuracy", "0.6", "--no-public-labels", *FAST)
+    call("advise", str(photos), "--accuracy", "0.6", "--no-public-labels", *FAST)
     assert "60% is expected from ε " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("fraction", "warned"), [("0.1", True), ("0.7", False)])
 def test_few_public_images_are_warned_of(photos: Path, capsys: Output, fraction: str, warned: bool) -> None:
-    assert called("advise", str(photos), "--epsilon", "1", *FAST[2:], "--public-fraction", fraction) == 0
+    assert call("advise", str(photos), "--epsilon", "1", *FAST[2:], "--public-fraction", fraction) == 0
     assert ("the true intervals are wider" in capsys.readouterr().out) == warned
 
 
@@ -123,15 +123,15 @@ def test_no_board_rehearses_on_fewer_public_images_than_the_warning_says() -> No
     assert min(one.public for one in readme.index().standings if one.board.name in rehearsed) == REHEARSED
 
 
-def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, capsys: Output) -> None:
-    assert "which is not a folder" in refusal(capsys, "advise", str(tmp_path / "none"))
-    assert "train/CLASS/IMAGE" in refusal(capsys, "advise", str(tmp_path))
-    assert "--epsilon to be finite, got inf" in refusal(capsys, "advise", str(photos), "--epsilon", "inf")
-    assert "each value of --epsilon once" in refusal(capsys, "advise", str(photos), "--epsilon", "1,1")
-    assert "--accuracy 90 to be between 0 and 1" in refusal(capsys, "advise", str(photos), "--accuracy", "90")
-    assert "below 0.00" in refusal(capsys, "advise", str(photos), "--delta", "0.1", *FAST)
+def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, refusal: Refusal) -> None:
+    assert "which is not a folder" in refusal.command("advise", str(tmp_path / "none"))
+    assert "train/CLASS/IMAGE" in refusal.command("advise", str(tmp_path))
+    assert "--epsilon to be finite, got inf" in refusal.command("advise", str(photos), "--epsilon", "inf")
+    assert "each value of --epsilon once" in refusal.command("advise", str(photos), "--epsilon", "1,1")
+    assert "--accuracy 90 to be between 0 and 1" in refusal.command("advise", str(photos), "--accuracy", "90")
+    assert "below 0.00" in refusal.command("advise", str(photos), "--delta", "0.1", *FAST)
     few = ("--public-fraction", "0.02", "--extractor", "pixels")
-    assert "labelled public images" in refusal(capsys, "advise", str(photos), *few)
+    assert "labelled public images" in refusal.command("advise", str(photos), *few)
 
 
 @pytest.mark.parametrize("basis", ["rehearsal", "numbers"])

@@ -15,7 +15,6 @@ import pytest
 from dp_accounting import get_epsilon_gaussian
 
 from dpbench.board.index import Index
-from dpbench.cli import main
 from dpbench.errors import SpecError
 from dpbench.registry import load
 from dpbench.site.context import Site
@@ -23,6 +22,7 @@ from dpbench.site.render import renderer
 from dpbench_lab.claims.catalogue import FIELDS, Claim, Paper, find_catalogue, read_catalogue, read_paper
 from dpbench_lab.claims.page import PAGE
 from dpbench_lab.claims.verdict import RECORD, Verdict, digest, judge, judge_all, read_record, remarks, write_record
+from tests.helpers.commands import Refusal, call
 
 CATALOGUE = Path(__file__).parents[2] / "leaderboard" / "claims"
 PAPERS = read_catalogue(CATALOGUE)
@@ -271,46 +271,38 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Run the command line; return its exit code and what it wrote."""
-    with pytest.raises(SystemExit) as done:
-        main(["claims", *arguments])
-    written = capsys.readouterr()
-    return int(done.value.code or 0), written.out, written.err
-
-
 def test_the_command_prints_a_table_and_the_sources_of_one_paper(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = called(capsys, "paper", "--root", str(root))
-    assert code == 0 and "1 claim from 1 paper: 1 reproducible." in out and "Table 1" in out
+    assert call("claims", "paper", "--root", root) == 0
+    out = capsys.readouterr().out
+    assert "1 claim from 1 paper: 1 reproducible." in out and "Table 1" in out
 
 
-def test_a_folder_without_claims_is_not_taken_for_that_of_the_package(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, said = called(capsys, "--root", str(tmp_path))
-    assert code == 1 and not out and str(tmp_path / "claims") in said
+def test_a_folder_without_claims_is_not_taken_for_that_of_the_package(tmp_path: Path, refusal: Refusal) -> None:
+    assert str(tmp_path / "claims") in refusal.command("claims", "--root", tmp_path)
 
 
 def test_no_verdict_is_cut_off_in_a_pipe(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = GOOD.replace('id = "one"', f'id = "{"one-" * 9}end"').replace("delta = 1e-5, ", "")
     (root / "claims" / "paper.toml").write_text(long.replace('"delta", ', ""), encoding="utf-8")
-    code, out, _ = called(capsys, "--root", str(root))
-    assert code == 0 and "one-end" in out and "underspecified: δ" in out
+    assert call("claims", "--root", root) == 0
+    out = capsys.readouterr().out
+    assert "one-end" in out and "underspecified: δ" in out
 
 
 def test_the_command_prints_json_with_sources_and_verdicts(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = called(capsys, "--root", str(root), "--json", "--dataset", "mnist")
-    (row,) = json.loads(out)
-    assert code == 0 and row["verdict"]["judgement"] == "reproducible" and row["claim"]["sources"]["sigma"] == "Table 1"
+    assert call("claims", "--root", root, "--json", "--dataset", "mnist") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["verdict"]["judgement"] == "reproducible" and row["claim"]["sources"]["sigma"] == "Table 1"
     assert math.isclose(row["verdict"]["pld"], 1, rel_tol=1e-3) and row["paper"]["title"] == "A paper"
 
 
-def test_the_command_records_the_verdicts_for_the_site(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert called(capsys, "--root", str(root), "--write")[0] == 0
-    (one,) = read_record(root / "claims")
-    assert one.judgement == "reproducible" and (root / "claims" / RECORD).read_text(encoding="utf-8").endswith("]\n")
+def test_the_command_records_the_verdicts_for_the_site(root: Path) -> None:
+    assert call("claims", "--root", root, "--write") == 0
+    (verdict,) = read_record(root / "claims")
+    assert verdict.judgement == "reproducible"
+    assert (root / "claims" / RECORD).read_text(encoding="utf-8").endswith("]\n")
 
 
 @pytest.mark.parametrize(
@@ -322,10 +314,9 @@ def test_the_command_records_the_verdicts_for_the_site(root: Path, capsys: pytes
     ],
 )
 def test_the_command_refuses_in_one_sentence(
-    arguments: tuple[str, ...], said: str, root: Path, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], said: str, root: Path, refusal: Refusal
 ) -> None:
-    code, _, err = called(capsys, *arguments, "--root", str(root))
-    assert code == 1 and said in err and err.count("\n") == 1
+    assert said in refusal.command("claims", *arguments, "--root", root)
 
 
 def test_a_leaderboard_without_a_catalogue_gets_that_of_the_package(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from dpbench_lab.explain.command import _show
 from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Signal
 from dpbench_lab.explain.ladder import _dimensions, explain
 from dpbench_lab.explain.lifting import Protection, Step, lifted, observed, signals
-from tests.cli.test_cli import Output, called, refusal
+from tests.helpers.commands import Output, Refusal, call
 from tests.helpers.sessions import session
 from tests.helpers.worlds import curator_over, private_rows
 
@@ -78,12 +78,6 @@ def test_scores_are_in_the_metric_that_learners_aim_for(capsys: Output) -> None:
     assert figure(found).axes[0].get_xlabel() == "balanced accuracy (%)"
 
 
-def test_a_metric_of_two_classes_is_refused_where_there_are_more() -> None:
-    spec = make_spec({"learner": "pillar", "metric": "auroc", "seeds": 1}, "the test")
-    with pytest.raises(SpecError, match="Expected two classes with metric auroc, and 'digits' has 10"):
-        explain([spec], session(registry.load()))
-
-
 def test_files_from_before_scores_had_a_metric_are_read(explained: Explanation) -> None:
     older = explained.model_dump_json().replace('"score":', '"accuracy":')
     assert older.count('"accuracy":') > 5
@@ -132,18 +126,19 @@ def test_tuning_is_a_rung_of_its_own_where_it_is_asked_for() -> None:
     assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(found.score.mean)
 
 
-@pytest.mark.parametrize("learner", ["public-only", "non-private", "dp-sgd"])
-def test_a_run_that_pays_no_price_is_refused(learner: str) -> None:
-    epsilon = 1.0 if learner == "public-only" else "inf"
-    spec = make_spec({"learner": learner, "epsilon": epsilon, "public_labels": True, "seeds": 1}, "the test")
-    with pytest.raises(SpecError, match=f"a private learner with one fit per seed, got '{learner}'"):
-        explain([spec], session(registry.load()))
-
-
-def test_the_ceiling_is_refused_before_its_epsilon_is() -> None:
-    spec = make_spec({"learner": "non-private", "seeds": 1}, "the test")
-    with pytest.raises(SpecError, match="it is the baseline that others are compared with"):
-        explain([spec], session(registry.load()))
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"learner": "pillar", "metric": "auroc"}, "Expected two classes with metric auroc, and 'digits' has 10"),
+        ({"learner": "public-only", "public_labels": True}, "one fit per seed, got 'public-only'"),
+        ({"learner": "non-private", "epsilon": "inf"}, "a private learner with one fit per seed, got 'non-private'"),
+        ({"learner": "dp-sgd", "epsilon": "inf"}, "a private learner with one fit per seed, got 'dp-sgd'"),
+        ({"learner": "non-private"}, "it is the baseline that others are compared with"),
+    ],
+)
+def test_a_run_that_has_no_price_to_explain_is_refused(values: dict[str, Any], said: str, refusal: Refusal) -> None:
+    spec = make_spec({"seeds": 1, **values}, "the test")
+    assert said in refusal(lambda: explain([spec], session(registry.load())), SpecError)
 
 
 def _curator(kept: Protection, sigma: float = 3.0, seed: int = 0) -> Curator:
@@ -280,7 +275,7 @@ def _command(out: Path, *more: str) -> Sequence[str]:
 
 def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys: Output, tmp_path: Path) -> None:
     plot = tmp_path / "price.svg"
-    assert called(*_command(tmp_path, "--seeds", "1", "--plot", str(plot))) == 0
+    assert call(*_command(tmp_path, "--seeds", "1", "--plot", str(plot))) == 0
     said = capsys.readouterr().out
     assert "none: reads private data without noise" in " ".join(said.split())
     assert "no board accepts them" in said.replace("\n", " ")
@@ -292,8 +287,8 @@ def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys
     drawn = plot.read_text(encoding="utf-8")
     assert "class-means" in drawn
     assert "Guarantee of all runs except the private ones: none: reads private data without noise" in drawn
-    assert called("leaderboard", "add", str(file)) == 1
-    assert called("leaderboard", "verify", str(file)) == 1
+    assert call("leaderboard", "add", str(file)) == 1
+    assert call("leaderboard", "verify", str(file)) == 1
 
 
 def test_all_tables_name_every_learner_in_full(explained: Explanation) -> None:
@@ -316,16 +311,16 @@ def test_all_tables_name_every_learner_in_full(explained: Explanation) -> None:
     ],
 )
 def test_a_bad_flag_is_refused_in_one_sentence(
-    capsys: Output, tmp_path: Path, more: tuple[str, ...], said: str
+    refusal: Refusal, tmp_path: Path, more: tuple[str, ...], said: str
 ) -> None:
-    assert said in refusal(capsys, *_command(tmp_path, *more))
+    assert said in refusal.command(*_command(tmp_path, *more))
 
 
-def test_a_learner_has_to_be_named(capsys: Output) -> None:
-    assert "Expected --learner: name one, or several" in refusal(capsys, "explain")
+def test_a_learner_has_to_be_named(refusal: Refusal) -> None:
+    assert "Expected --learner: name one, or several" in refusal.command("explain")
 
 
 def test_the_numbers_of_several_seeds_have_intervals(capsys: Output, tmp_path: Path) -> None:
-    assert called(*_command(tmp_path, "--seeds", "2")) == 0
+    assert call(*_command(tmp_path, "--seeds", "2")) == 0
     (row, *_) = [line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["class-means"]]
     assert re.match(r" *class-means +\d\d\.\d\d ± +", row)

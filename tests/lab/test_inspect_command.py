@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpbench_lab.inspect.report import Inspection
-from tests.cli.test_cli import Output, called, refusal
+from tests.helpers.commands import Output, Refusal, call
 
 QUICK = ("inspect", "--k", "2,8")
 
@@ -26,7 +26,7 @@ def inspection_in(folder: Path) -> Inspection:
 
 def test_it_prints_a_table_and_writes_json_and_plot(tmp_path: Path, capsys: Output) -> None:
     plot = tmp_path / "drawn" / "plot.svg"
-    assert called(*QUICK, "--out", str(tmp_path), "--plot", str(plot)) == 0
+    assert call(*QUICK, "--out", str(tmp_path), "--plot", str(plot)) == 0
     said = capsys.readouterr().out
     assert "pixels on digits: 144 public examples with 64 features, labels read" in said
     assert re.search(r"^ 2 +\d+\.\d% +\d\.\d{3} \(\d\.\d\d–\d\.\d\d\) +\d\.\d{3} .* -?\d\.\d{4} *$", said, re.MULTILINE)
@@ -39,7 +39,7 @@ def test_it_prints_a_table_and_writes_json_and_plot(tmp_path: Path, capsys: Outp
 
 
 def test_json_is_all_that_is_printed(tmp_path: Path, capsys: Output) -> None:
-    assert called(*QUICK, "--out", str(tmp_path), "--json") == 0
+    assert call(*QUICK, "--out", str(tmp_path), "--json") == 0
     printed = Inspection.model_validate_json(capsys.readouterr().out)
     assert printed == inspection_in(tmp_path)
     assert "test" not in printed.digests
@@ -47,14 +47,14 @@ def test_json_is_all_that_is_printed(tmp_path: Path, capsys: Output) -> None:
 
 def test_the_same_question_gives_the_same_numbers(tmp_path: Path) -> None:
     for name in ("first", "second"):
-        assert called(*QUICK, "--out", str(tmp_path / name)) == 0
+        assert call(*QUICK, "--out", str(tmp_path / name)) == 0
     first, second = (inspection_in(tmp_path / name) for name in ("first", "second"))
     assert first.model_dump(exclude={"seconds"}) == second.model_dump(exclude={"seconds"})
 
 
 def test_reading_private_data_is_marked_everywhere(tmp_path: Path, capsys: Output) -> None:
     plot = tmp_path / "plot.svg"
-    assert called(*QUICK, "--read-private", "--out", str(tmp_path), "--plot", str(plot)) == 0
+    assert call(*QUICK, "--read-private", "--out", str(tmp_path), "--plot", str(plot)) == 0
     said = capsys.readouterr().out
     assert said.startswith("NON-PRIVATE ANALYSIS")
     assert "1,294 private examples" in said
@@ -67,13 +67,13 @@ def test_reading_private_data_is_marked_everywhere(tmp_path: Path, capsys: Outpu
 
 
 def test_few_pairs_are_drawn_and_said(tmp_path: Path, capsys: Output) -> None:
-    assert called(*QUICK, "--public-only", "--pairs", "3", "--out", str(tmp_path)) == 0
+    assert call(*QUICK, "--public-only", "--pairs", "3", "--out", str(tmp_path)) == 0
     assert "over 3 (sampled) of 45 class pairs" in capsys.readouterr().out
 
 
 def test_split_and_c_are_flags(tmp_path: Path) -> None:
     flags = ("--public-fraction", "0.2", "--split-seed", "4", "--svm-c", "1", "--k", "3", "--device", "cpu")
-    assert called(*QUICK, *flags, "--out", str(tmp_path)) == 0
+    assert call(*QUICK, *flags, "--out", str(tmp_path)) == 0
     found = inspection_in(tmp_path)
     assert (found.examples, found.asked.split_seed, found.asked.svm_c, found.asked.k) == (288, 4, 1, (2, 3, 8))
 
@@ -100,10 +100,10 @@ def test_split_and_c_are_flags(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_sentence(
-    flags: tuple[str, ...], message: str, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    flags: tuple[str, ...], message: str, tmp_path: Path, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert message in refusal(capsys, "inspect", *flags)
+    assert message in refusal.command("inspect", *flags)
     assert not list(tmp_path.rglob("*.json"))
 
 
@@ -114,7 +114,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path, capsys: Output, monk
         raise OutputError(f"Cannot write {folder}: No space left on device.")
 
     monkeypatch.setattr(Inspection, "write", full)
-    assert called(*QUICK, "--out", str(tmp_path)) == 1
+    assert call(*QUICK, "--out", str(tmp_path)) == 1
     captured = capsys.readouterr()
     assert Inspection.model_validate_json(captured.out).examples == 144
     assert "No space left" in captured.err

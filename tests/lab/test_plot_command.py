@@ -16,8 +16,8 @@ from dpbench.analysis.tables import arrange
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result
 from dpbench.sweep import ready_made_sweeps
-from tests.cli.test_cli import Output, called, refusal
 from tests.helpers import readme
+from tests.helpers.commands import Output, Refusal, call
 
 RESULTS = ("--results", str(readme.FIGURE))
 current = pytest.mark.skipif(
@@ -31,7 +31,7 @@ def test_a_ready_figure_is_drawn_into_the_working_folder(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert called("plot", "pillar-figure-4", *RESULTS) == 0
+    assert call("plot", "pillar-figure-4", *RESULTS) == 0
     assert capsys.readouterr().out == "Wrote pillar-figure-4.png\nAll 27 cells have a result.\n"
     assert (tmp_path / "pillar-figure-4.png").read_bytes().startswith(b"\x89PNG")
 
@@ -41,7 +41,7 @@ def test_cells_without_a_result_are_counted_and_every_file_is_written(tmp_path: 
     file = tmp_path / "more.toml"
     file.write_text(ready_made_sweeps.find(Path("pillar-figure-4")).read_text().replace("[10,", "[5, 10,"))
     outs = [tmp_path / "drawn" / name for name in ("a.png", "a.svg")]
-    assert called("plot", str(file), *RESULTS, "--out", str(outs[0]), "--out", str(outs[1])) == 0
+    assert call("plot", str(file), *RESULTS, "--out", str(outs[0]), "--out", str(outs[1])) == 0
     assert capsys.readouterr().out == (
         f"Wrote {outs[0]}\nWrote {outs[1]}\n27 of 30 cells have a result; the rest are not drawn. "
         f"To run them: dpbench sweep {file} --out {readme.FIGURE}\n"
@@ -50,28 +50,28 @@ def test_cells_without_a_result_are_counted_and_every_file_is_written(tmp_path: 
 
 
 def test_results_are_looked_for_where_the_sweep_writes_them(
-    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    said = refusal(capsys, "plot", "pillar-figure-4")
+    said = refusal.command("plot", "pillar-figure-4")
     assert "has a result in dpbench-results/pillar-figure-4. Run them first: dpbench sweep pillar-figure-4\n" in said
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_of_another_kind_is_refused_before_anything_is_read(capsys: Output) -> None:
-    assert "Expected --out a.gif to end in .png, .svg or .pdf." in refusal(capsys, "plot", "nothing", "--out", "a.gif")
+def test_a_file_of_another_kind_is_refused_before_anything_is_read(refusal: Refusal) -> None:
+    assert "Expected --out a.gif to end in .png, .svg or .pdf." in refusal.command("plot", "nothing", "--out", "a.gif")
 
 
 @pytest.mark.parametrize("command", ["plot", "sweep"])
-def test_a_name_that_is_neither_file_nor_ready_is_refused_with_those_that_are(command: str, capsys: Output) -> None:
-    said = refusal(capsys, command, "pillar-figure-60")
+def test_a_name_that_is_neither_file_nor_ready_is_refused_with_those_that_are(command: str, refusal: Refusal) -> None:
+    said = refusal.command(command, "pillar-figure-60")
     assert "No file pillar-figure-60. Unknown ready-made sweep 'pillar-figure-60'. Did you mean" in said
     assert ", ".join(ready_made_sweeps.names()) in said
 
 
 @current
 def test_a_ready_sweep_is_run_by_its_name(capsys: Output) -> None:
-    assert called("sweep", "pillar-figure-4", "--dry-run", "--out", str(readme.FIGURE)) == 0
+    assert call("sweep", "pillar-figure-4", "--dry-run", "--out", str(readme.FIGURE)) == 0
     said = capsys.readouterr().out  # done, or done by a plugin whose files have changed since
     counts = re.search(r"27 cells: (\d+) done,(?: (\d+) other code,)? 0 failed, 0 to do\n", said)
     assert counts and sum(int(count or 0) for count in counts.groups()) == 27
@@ -79,7 +79,7 @@ def test_a_ready_sweep_is_run_by_its_name(capsys: Output) -> None:
 
 def test_help_lists_the_ready_sweeps(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    assert called("plot", "--help") == 0
+    assert call("plot", "--help") == 0
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert all(name in said for name in ready_made_sweeps.names())
 
@@ -98,18 +98,17 @@ def test_a_folder_of_results_is_drawn_against_epsilon(
     assert drawn.measured[Position((), "thrift", 8.0)] == next(
         cell.score for row in tables[0].rows if row.label == "thrift" and (cell := row.cells[1])
     )
-    assert called("plot", str(boards[0])) == 0
+    assert call("plot", str(boards[0])) == 0
     assert capsys.readouterr().out == "Wrote digits-eps1.png\n"
     assert (tmp_path / "digits-eps1.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_cannot_be_drawn_of_a_folder_is_one_sentence(
-    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Refusal
 ) -> None:
     board = str(readme.LEADERBOARD / "results" / "digits-eps1")
-    assert f"--results goes with a sweep, but {board} is itself a folder" in refusal(
-        capsys, "plot", board, "--results", board
-    )
-    assert f"Expected results in {tmp_path}, found none." in refusal(capsys, "plot", str(tmp_path))
+    said = refusal.command("plot", board, "--results", board)
+    assert f"--results goes with a sweep, but {board} is itself a folder" in said
+    assert f"Expected results in {tmp_path}, found none." in refusal.command("plot", str(tmp_path))
     monkeypatch.setattr(figure_data, "PANELS", 0)
-    assert "Expected results of up to 0 protocols in digits-eps1, got 1." in refusal(capsys, "plot", board)
+    assert "Expected results of up to 0 protocols in digits-eps1, got 1." in refusal.command("plot", board)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from dpbench import registry
-from dpbench.cli import main
 from dpbench.errors import DataError
 from dpbench.records.result import Interval
 from dpbench.sweep import ready_made_sweeps
@@ -21,6 +20,7 @@ from dpbench_lab.reproduce.document import cells, coverage, page, remarks
 from dpbench_lab.reproduce.measurements import Measurement, Rate
 from dpbench_lab.reproduce.verdict import Comparison, compare
 from tests.helpers import readme
+from tests.helpers.commands import call
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "dpbench" / "docs" / "explanation" / "papers.md"
@@ -206,10 +206,7 @@ def test_a_study_runs_its_sweep_and_says_the_verdict(
     printed.write_text(literature.FILE.read_text(encoding="utf-8").replace('cifar10"', 'digits"'), encoding="utf-8")
     monkeypatch.setattr(literature, "FILE", printed)
     monkeypatch.setattr("dpbench_lab.reproduce.catalogue.studies", lambda: (study,))
-    monkeypatch.setattr("sys.argv", ["dpbench", "reproduce", "small", "--out", str(tmp_path / "out"), "--workers", "1"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
+    assert call("reproduce", "small", "--out", tmp_path / "out", "--workers", "1") == 0
     said = capsys.readouterr().out
     assert "85.89" in said and "Verdict: " in said and "Differences: Digits." in said
     kept = [json.loads(file.read_text()) for file in (tmp_path / "out").glob("*-digits-*.json")]

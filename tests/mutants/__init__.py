@@ -1,4 +1,4 @@
-"""Mutation test of `dpbench.privacy`: small edits, each a privacy bug, each of which some test must notice.
+"""Mutation test of the core: the broken cores of the museum's list that name tests, one of which must fail on each.
 
 Not a part of the suite. Run it after a change of the core or of its tests::
 

@@ -1,4 +1,4 @@
-"""Put each mutant into a copy of the repository, run the tests that should notice, and say which did not."""
+"""Run the tests that should notice each broken core, in a copy of the repository, and say which did not."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from itertools import repeat
 from multiprocessing.connection import Connection
@@ -19,16 +19,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import accounts, answers, elections, glue, purity, sums
-from tests.mutants.mutant import Mutant, NoLongerApplies
+from dpbench_lab.museum.cores import CORES
+from dpbench_lab.museum.cores.broken_core import check_patches
+from dpbench_lab.museum.cores.patch import Edit, Patch
 
 ROOT = Path(__file__).parents[2]
-MUTANTS: tuple[Mutant, ...] = (
-    *answers.MUTANTS, *sums.MUTANTS, *purity.MUTANTS, *accounts.MUTANTS, *elections.MUTANTS, *glue.MUTANTS
-)  # fmt: skip
+MUTANTS = {core.name: core for core in CORES if core.tests}
 COPIED = ("dpbench", "plugins", "tests", "leaderboard/boards", "pyproject.toml", "README.md")
-CORES, LIMIT = 2, 300  # copies at once, and seconds for the tests of one mutant: what hangs was noticed too
+COPIES, LIMIT = 2, 300  # of the repository at once, and seconds for the tests of one mutant: what hangs was noticed too
 AUDIT = ("lab/museum/test_museum.py::test_an_honest_core_passes_the_audit_that_broken_ones_fail",)
+OURS = {"tests", "dpbench", "dpbench_lab", "dpbench_plugins"}
 PROCESSES = multiprocessing.get_context("fork")  # importing torch and its like takes longer than most tests
 LIBRARIES = (
     "torch", "torch.nn", "numpy", "scipy.stats", "scipy.optimize", "scipy.special", "hypothesis", "opacus.accountants",
@@ -40,7 +40,7 @@ LIBRARIES = (
 class Outcome:
     """What became of one mutant."""
 
-    mutant: Mutant
+    name: str
     killer: str | None  # the test that failed; None if all passed
     seconds: float
 
@@ -51,30 +51,23 @@ def main(words: Sequence[str]) -> int:
     With `--audit` among the words, say of each as well whether `dpbench audit` rejects a run on it.
     """
     audited, words = "--audit" in words, [word for word in words if word != "--audit"]
-    wanted = [one for one in MUTANTS if not words or any(word in one.name for word in words)]
-    stale = list(filter(None, map(_stale, wanted)))
-    print(*stale, sep="\n", end="\n" * bool(stale), flush=True)
+    named = [core for core in MUTANTS.values() if not words or any(word in core.name for word in words)]
+    stale = check_patches(named)
+    print(*stale.values(), sep="\n", end="\n" * bool(stale), flush=True)
+    wanted = [core.name for core in named if core.name not in stale]
     os.environ["OMP_NUM_THREADS"] = "1"
     sys.dont_write_bytecode = True  # a file is edited and put back within the second that tells its bytecode's age
     for library in LIBRARIES:
         importlib.import_module(library)
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(CORES, PROCESSES) as pool:
-        tests = sorted({test for mutant in wanted for test in mutant.tests})
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(COPIES, PROCESSES) as pool:
+        tests = sorted({test for name in wanted for test in MUTANTS[name].tests})
         if broken := _failing(_copy(folder), tests, None):
             print(f"Without any mutant {broken} fails: nothing can be told. Fix it first.")
             return 1
-        outcomes = [one for one in pool.map(_told, wanted, repeat(folder), repeat(audited)) if one is not None]
-    survived = [one.mutant.name for one in outcomes if one.killer is None]
-    print(f"{len(outcomes) - len(survived)} of {len(wanted)} killed; survived: {', '.join(survived) or 'none'}.")
+        outcomes = list(pool.map(_try_mutant, wanted, repeat(folder), repeat(audited)))
+    survived = [outcome.name for outcome in outcomes if outcome.killer is None]
+    print(f"{len(outcomes) - len(survived)} of {len(named)} killed; survived: {', '.join(survived) or 'none'}.")
     return len(survived) + len(stale)
-
-
-def _stale(mutant: Mutant) -> str | None:
-    try:
-        mutant.applied(mutant.path(ROOT).read_text(encoding="utf-8"))
-    except NoLongerApplies as error:
-        return str(error)
-    return None
 
 
 def _copy(below: str) -> Path:
@@ -90,34 +83,42 @@ def _copy(below: str) -> Path:
     return folder
 
 
-def _told(mutant: Mutant, below: str, audited: bool) -> Outcome | None:
-    folder, start = _copy(below), time.monotonic()
-    file = mutant.path(folder)
-    source = file.read_text(encoding="utf-8")
-    try:
-        file.write_text(mutant.applied(source), encoding="utf-8")
-        outcome = Outcome(mutant, _failing(folder, mutant.tests, LIMIT), time.monotonic() - start)
-        rejected = _failing(folder, AUDIT, LIMIT) if audited else None
-    except NoLongerApplies:
-        return None  # said already
-    finally:
-        file.write_text(source, encoding="utf-8")
-    print(f"{'killed  ' if outcome.killer else 'SURVIVED'} {outcome.seconds:4.0f} s  {mutant.name}", flush=True)
-    print(f"                 {outcome.killer or 'by none of ' + ', '.join(mutant.tests)}", flush=True)
+def _try_mutant(name: str, below: str, audited: bool) -> Outcome:
+    folder, start, core = _copy(below), time.monotonic(), MUTANTS[name]
+    with _edited(core.patch, folder):
+        outcome = Outcome(name, _failing(folder, core.tests, name), time.monotonic() - start)
+        rejected = _failing(folder, AUDIT, name) if audited else None
+    print(f"{'killed  ' if outcome.killer else 'SURVIVED'} {outcome.seconds:4.0f} s  {name}", flush=True)
+    print(f"                 {outcome.killer or 'by none of ' + ', '.join(core.tests)}", flush=True)
     if audited:
         print(f"                 the audit {'rejects' if rejected else 'passes'} a run on it", flush=True)
     return outcome
 
 
-def _failing(folder: Path, tests: Sequence[str], limit: float | None) -> str | None:
-    """Return the first test that fails in a copy; None if none does."""
+@contextmanager
+def _edited(patch: Patch, folder: Path) -> Iterator[None]:
+    """Edit a file of the copy for a while, if the core is broken by an edit."""
+    if not isinstance(patch, Edit):
+        yield
+        return
+    file = folder / "dpbench" / patch.file
+    source = file.read_text(encoding="utf-8")
+    file.write_text(patch.edit_source(source), encoding="utf-8")
+    try:
+        yield
+    finally:
+        file.write_text(source, encoding="utf-8")
+
+
+def _failing(folder: Path, tests: Sequence[str], name: str | None) -> str | None:
+    """Return the first test that fails in a copy on the core of this name; None if none does."""
     told, tells = PROCESSES.Pipe(duplex=False)
-    child = PROCESSES.Process(target=_run, args=(folder, tests, tells))
+    child = PROCESSES.Process(target=_run, args=(folder, tests, name, tells))
     child.start()
     tells.close()
     try:
-        if not told.poll(limit):
-            return f"it did not end within {limit} seconds"
+        if not told.poll(LIMIT if name else None):
+            return f"it did not end within {LIMIT} seconds"
         status, first = told.recv()
     except EOFError:
         raise SystemExit(f"pytest ended without a word for {', '.join(tests)}.") from None
@@ -129,17 +130,28 @@ def _failing(folder: Path, tests: Sequence[str], limit: float | None) -> str | N
     return str(first) if first else None
 
 
-def _run(folder: Path, tests: Sequence[str], tells: Connection) -> None:
-    """Run some tests of a copy in this process, which has the libraries already and nothing of dpbench."""
-    for name in [name for name in sys.modules if name.partition(".")[0] in {"tests", "dpbench"}]:
-        del sys.modules[name]
+def _run(folder: Path, tests: Sequence[str], name: str | None, tells: Connection) -> None:
+    """Run some tests of a copy in this process, which has the libraries already; it loads the copy's own dpbench."""
+    for module in [module for module in sys.modules if module.partition(".")[0] in OURS]:
+        del sys.modules[module]
     os.chdir(folder)
     sys.path[:0] = [str(folder), str(folder / "plugins")]
     first = First()
     words = ["-x", "-q", "-n", "0", "-m", "", "--no-header", "--no-summary", "--assert", "plain"]
-    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere), _replaced(name):
         status = pytest.main([*words, *(f"tests/{test}" for test in tests)], [first])
     tells.send((int(status), first.failed))
+
+
+def _replaced(name: str | None) -> AbstractContextManager[None]:
+    """Replace functions of the copy's dpbench, if the core is broken by that."""
+    if name is None or isinstance(MUTANTS[name].patch, Edit):
+        return nullcontext()
+    from dpbench_lab.museum.cores import CORES as COPY  # as the copy has them
+    from dpbench_lab.museum.cores.patch import Replacement
+
+    (applied,) = (core.patch.apply() for core in COPY if core.name == name and isinstance(core.patch, Replacement))
+    return applied
 
 
 class First:

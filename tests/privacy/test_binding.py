@@ -30,7 +30,6 @@ from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.mechanisms.table import PLANS, mechanisms
 from tests.helpers.worlds import curator_over, private_rows
-from tests.mutants.__main__ import MUTANTS
 
 PLAN = (Release("mean", 2, 1.0, 1.0), Release("gradient", 3, 0.1, 4.0), Release("scale", 1, 0.5, 0.25))
 WIDTH = 40_000
@@ -186,9 +185,3 @@ def test_core_names_no_mechanism() -> None:
     sources = [file for ring in ("core", "purity") for file in (ROOT / "privacy" / ring).rglob("*.py")]
     lines = [(file.name, line.strip()) for file in sources for line in file.read_text().splitlines()]
     assert [(name, line) for name, line in lines if line.startswith(above)] == []
-
-
-def test_every_mutant_still_applies() -> None:
-    """Mutants edit the text of this folder: whoever changes that makes the same bug in the code as it is now."""
-    for one in MUTANTS:
-        one.applied(one.path(ROOT.parent).read_text(encoding="utf-8"))

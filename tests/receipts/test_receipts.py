@@ -12,7 +12,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 import dpbench
-from dpbench import SpecError, cli, receipt
+from dpbench import SpecError, receipt
 from dpbench.errors import DataError
 from dpbench.receipts import (
     AuditFigures,
@@ -43,6 +43,7 @@ from dpbench.receipts.events import Event, Term, flatten
 from dpbench.receipts.receipt import Adjacency
 from dpbench.records.packed import find_records, read_record
 from dpbench.records.result import Result
+from tests.helpers.commands import call
 from tests.helpers.readme import LEADERBOARD, ROOT
 
 FEW = gaussian_steps(sigma=4.0, steps=4)
@@ -448,29 +449,23 @@ def test_every_field_has_a_sentence_in_the_schema() -> None:
         assert {*bare} <= {"kind"}, name
 
 
-def called(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(list(arguments))
-    return int(ended.value.code or 0)
-
-
 def test_the_command_exits_with_one_where_a_receipt_does_not_fit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = written().write(tmp_path / "a.json")
     bad = written(unit=None).write(tmp_path / "b.json")
-    assert called("receipt", "check", str(good)) == 0
+    assert call("receipt", "check", str(good)) == 0
     assert "No mismatch found." in capsys.readouterr().out
-    assert called("receipt", "check", str(good), str(bad)) == 1
+    assert call("receipt", "check", str(good), str(bad)) == 1
     assert "MISMATCH unit: missing" in capsys.readouterr().out
-    assert called("receipt", "check", "--json", str(bad)) == 1
+    assert call("receipt", "check", "--json", str(bad)) == 1
     (told,) = json.loads(capsys.readouterr().out).values()
     (tmp_path / "empty.json").touch()
-    assert called("receipt", "check", "--json", str(good), str(tmp_path / "empty.json")) == 1
+    assert call("receipt", "check", "--json", str(good), str(tmp_path / "empty.json")) == 1
     both = json.loads(capsys.readouterr().out)
     assert [one["passed"] for one in both.values()] == [True, False] and "empty.json" in [*both.values()][1]["error"]
     assert [one["name"] for one in told["mismatches"]] == ["unit"] and len(told["accountants"]) == 2
-    assert called("receipt", "schema") == 0
+    assert call("receipt", "schema") == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Receipt"
 
 
@@ -557,7 +552,7 @@ def test_a_broken_receipt_is_refused_in_a_sentence_before_anything_is_composed(
     text, named = BROKEN[name]
     file = tmp_path / "broken.json"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert called("receipt", "check", str(file)) == 1
+    assert call("receipt", "check", str(file)) == 1
     assert not compositions
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("dpbench: ") and named in said and len(said) < 600
@@ -569,7 +564,7 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     for place in (tmp_path, tmp_path / "pipe", tmp_path / "loop", Path("/dev/zero")):
-        assert called("receipt", "check", str(place)) == 1
+        assert call("receipt", "check", str(place)) == 1
         assert len(capsys.readouterr().err.splitlines()) == 1
     for place in (tmp_path, tmp_path / "pipe", tmp_path / "loop", Path("/dev/zero")):
         listed = {"model": HashedFile(path=str(place), sha256="0" * 64)}
@@ -581,7 +576,7 @@ def test_one_receipt_that_cannot_be_read_does_not_hide_what_others_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = written(unit=None).write(tmp_path / "b.json")
-    assert called("receipt", "check", str(tmp_path / "gone.json"), str(bad), str(tmp_path)) == 1
+    assert call("receipt", "check", str(tmp_path / "gone.json"), str(bad), str(tmp_path)) == 1
     said = capsys.readouterr()
     assert "MISMATCH unit" in said.out and "gone.json" in said.err and "to be a regular file" in said.err
 
@@ -702,15 +697,15 @@ def test_a_receipt_of_a_result_lies_apart_from_results_and_finds_its_result(
     file = next(file for file in find_records(LEADERBOARD / "results" / "digits-eps1") if file.name[:6] == "pillar")
     copy = tmp_path / file.name
     copy.write_bytes(read_record(file))
-    assert called("receipt", "from", str(copy)) == 0
+    assert call("receipt", "from", str(copy)) == 0
     made = tmp_path / "receipt" / file.name
     assert capsys.readouterr().out.strip() == str(made)
     assert Receipt.read(made).files["result"].path == f"../{file.name}"
-    assert called("receipt", "check", str(made)) == 0
-    assert called("receipt", "from", str(made)) == 1
+    assert call("receipt", "check", str(made)) == 0
+    assert call("receipt", "from", str(made)) == 1
     assert "which is a receipt already" in capsys.readouterr().err
     copy.write_bytes(b"{}")
-    assert called("receipt", "check", str(made)) == 1
+    assert call("receipt", "check", str(made)) == 1
 
 
 def test_the_names_of_receipts_stand_at_the_root() -> None:

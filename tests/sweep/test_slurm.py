@@ -7,13 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from dpbench.errors import SpecError
 from dpbench.sweep import Resources, Slurm, slurm_options, sweep
+from tests.helpers.commands import Refusal
 from tests.sweep.test_processes import COMMAND, LINUX, alive, ended, numbers, results, started, until, written
 
 SBATCH = """#!{python}
@@ -193,22 +194,19 @@ def test_slurm_options_are_typed_and_may_repeat_where_that_makes_sense() -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("refused", "said"),
     [
-        (["queu=long"], r"Unknown key 'queu' of --slurm\. Did you mean 'queue'\? Available: account, interface, "),
-        (["cores=4"], r"A job's cores are its worker's --threads"),
-        (["queue"], r"Expected a value for 'queue' of --slurm, as in --slurm queue=VALUE"),
-        (["queue=a", "queue=b"], r"Expected 'queue' of --slurm once, got 'a' and 'b'"),
-        (["memory=much"], r"Expected memory=much of --slurm to be a size, like 8GB"),
+        (lambda: slurm_options(["queu=long"]),
+         "Unknown key 'queu' of --slurm. Did you mean 'queue'? Available: account, interface, "),
+        (lambda: slurm_options(["cores=4"]), "A job's cores are its worker's --threads"),
+        (lambda: slurm_options(["queue"]), "Expected a value for 'queue' of --slurm, as in --slurm queue=VALUE"),
+        (lambda: slurm_options(["queue=a", "queue=b"]), "Expected 'queue' of --slurm once, got 'a' and 'b'"),
+        (lambda: slurm_options(["memory=much"]), "Expected memory=much of --slurm to be a size, like 8GB"),
+        (lambda: Resources("slurm"), "Expected --workers with --executor slurm"),
+        (lambda: Resources("local", slurm=Slurm()), "Expected --slurm only with --executor slurm"),
     ],
-)
-def test_options_that_slurm_does_not_have_are_refused(options: list[str], message: str) -> None:
-    with pytest.raises(SpecError, match=message):
-        slurm_options(options)
-
-
-def test_what_does_not_go_with_slurm_is_refused() -> None:
-    with pytest.raises(SpecError, match="Expected --workers with --executor slurm"):
-        Resources("slurm")
-    with pytest.raises(SpecError, match="Expected --slurm only with --executor slurm"):
-        Resources("local", slurm=Slurm())
+)  # fmt: skip
+def test_what_slurm_does_not_have_or_go_with_is_refused(
+    refused: Callable[[], object], said: str, refusal: Refusal
+) -> None:
+    assert said in refusal(refused, SpecError)

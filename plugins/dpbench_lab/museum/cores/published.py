@@ -1,93 +1,25 @@
-"""Broken cores: a function in the place of one of `dpbench.privacy`. Each is given the honest one, and what that is."""
+"""Broken cores of the museum. Each function is given the honest one whose place it takes, and what that is given."""
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Dataset, Learner, Release
-from dpbench.audit.audit_fit import audit_of
-from dpbench.harness.guarantee import epsilon_of_copies
-from dpbench.harness.prepare import PreparedRun
-from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import RankOne
 from dpbench.privacy.mechanisms.choice.parts import PartLosses
-from dpbench.records.audit import PARTS, Part
-from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
-from dpbench_lab.museum.strangers import EPSILON, prepare_learner
+from dpbench_lab.museum.cores.broken_core import AuditCase, CoreExhibit, show
+from dpbench_lab.museum.exhibits.elections import Committee, NearestExamples, Prototypes, Stumps
+from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, SampledLearner, TwoBlockLearner
+from dpbench_lab.museum.exhibits.patients import LARGEST, MOST_LABELS, PatientDigits
 
 Honest = Callable[..., Any]
-CANARIES = 4_000  # enough for a large bug to be attacked, in a second
-
-
-@dataclass(frozen=True)
-class BrokenCore(Exhibit):
-    """A curator that computes otherwise than it states, and the run that is audited with it."""
-
-    place: str = ""  # module:name, or module:Class.name
-    learner: type[Learner] | None = None
-    noise: float | None = None  # what the run is as private as: with this times its noise
-    rate: float = 1.0  # and this times its sample rate
-    patients: type[Dataset] | None = None  # whose patients epsilon is stated for, where it is stated for such
-    images: int = 1  # of one of them that count as so many patients
-
-    def truth(self) -> Epsilon | None:
-        """Return epsilon as the run states it, and that of the noise and rate that the worst example meets."""
-        stated = self._run.privacy
-        if self.images > 1 and (found := epsilon_of_copies(stated, self.images)) is not None:
-            return Epsilon(EPSILON, found)
-        if self.noise is None and self.rate == 1:
-            return None
-        worst = [
-            replace(one, sample_rate=one.sample_rate * self.rate) if isinstance(one, Release) else one
-            for one in stated.releases
-        ]
-        noise = 1.0 if self.noise is None else self.noise
-        return Epsilon(EPSILON, accountant.epsilon(worst, stated.sigma * noise, stated.delta))
-
-    def visit(self) -> Findings:
-        """Audit an honest learner on the broken core."""
-        run = self._run
-        with self.break_core():
-            found = audit_of(run, 0, CANARIES)
-        said = {
-            part: [one.partition(": ")[2] for one in found.figures.failed if one.startswith(part)] for part in PARTS
-        }
-        return {_GUARD[part]: "; ".join(said[part]) or None for part in PARTS if found.part(part) is not None}
-
-    @property
-    def _run(self) -> PreparedRun:
-        assert self.learner is not None
-        if self.patients is None:
-            return prepare_learner(self.learner)
-        return prepare_learner(self.learner, self.patients, dataset=self.patients.name, unit="patient")
-
-    @contextmanager
-    def break_core(self) -> Iterator[None]:
-        """Put it into its place for a while."""
-        module, _, path = self.place.partition(":")
-        *owners, name = path.split(".")
-        owner: Any = importlib.import_module(f"dpbench.privacy.{module}")
-        for one in owners:
-            owner = getattr(owner, one)
-        honest = getattr(owner, name)
-        setattr(owner, name, lambda *given, **named: self.shown(honest, *given, **named))
-        try:
-            yield
-        finally:
-            setattr(owner, name, honest)
-
-
-_GUARD: dict[Part, Any] = {part: f"audit: {part}" for part in PARTS}
 
 
 def half_the_noise(honest: Honest, draws: object, shape: Sequence[int], std: Any) -> np.ndarray:
@@ -310,3 +242,47 @@ def mean_over_drawn_images(honest: Honest, rows: Any, sample: np.ndarray, device
     places, shares = honest(rows, sample, device)
     weight = len(sample) / max(1, len(places))
     return places, None if shares is None else torch.full_like(shares, weight)
+
+
+WHOLE, SAMPLED = "dp-sgd:steps=12", "dp-sgd:steps=12,sample_rate=0.3"
+NOISE, KEY = "core.randomness:_SeededDraws.noise", "core.randomness:_SeededDraws.__init__"
+SAMPLE = "core.randomness:_SeededDraws.sample"
+INTEGERS, WEIGHTS = "core.forms.contributions:RankOne.integers", "core.exact.sums:weights_within"
+UNITS, STEPS = "core.rows:PrivateRows.of_units", "mechanisms.choice.steps:_steps"
+CURATOR, CORE, MECHANISMS = "privacy/test_curator.py::test_", "privacy/core/test_", "privacy/mechanisms/test_"
+ANY_LOSS = MECHANISMS + "choice.py::test_a_row_moves_every_total_by_0_to_1_whatever_it_says"
+SUMMED = AuditCase(WHOLE, "sensitivity")
+
+PUBLISHED = (
+    show(CoreExhibit(half_the_noise, NOISE, HonestLearner, noise=1 / 2), AuditCase(WHOLE)),
+    show(CoreExhibit(noise_five_percent_short, NOISE, HonestLearner, noise=0.95), AuditCase(WHOLE)),
+    show(CoreExhibit(missing_root_of_two, NOISE, TwoBlockLearner, noise=0.5**0.5), AuditCase("gep:steps=6,k=20")),
+    show(CoreExhibit(one_noise_for_all_classes, NOISE, HonestLearner, noise=0), AuditCase(WHOLE),
+         tests=(CURATOR + "noise_is_independent_across_classes_steps_and_releases",)),
+    show(CoreExhibit(generator_reseeded_every_epoch, KEY, HonestLearner, noise=0), AuditCase(WHOLE)),
+    show(CoreExhibit(noise_reused_between_runs, KEY, HonestLearner, noise=0), AuditCase(WHOLE)),
+    show(CoreExhibit(fixed_size_batches, "core.randomness:poisson_sample", SampledLearner), AuditCase(SAMPLED),
+         tests=(CORE + "mechanisms.py::test_batch_sizes_are_binomial",
+                CORE + "randomness.py::test_a_sample_by_gaps_is_one_by_single_draws")),
+    show(CoreExhibit(unequal_sample_rates, SAMPLE, SampledLearner, rate=1.6)),
+    show(CoreExhibit(missing_clip, WEIGHTS, HonestLearner, noise=0), SUMMED,
+         tests=(CORE + "sums.py::test_one_row_moves_the_integers_by_at_most_the_clip",)),
+    show(CoreExhibit(unchecked_nan_rows, WEIGHTS, HonestLearner, noise=0)),
+    show(CoreExhibit(clip_after_summation, INTEGERS, HonestLearner, noise=1 / 2), SUMMED),
+    show(CoreExhibit(pairs_averaged_before_clipping, INTEGERS, HonestLearner, noise=1 / 2), SUMMED),
+    show(CoreExhibit(float32_sums, "core.exact.sums:rounded_outer_sum", HonestLearner), SUMMED),
+    show(CoreExhibit(first_rows_counted_twice, "core.rows:PrivateRows.chunks", HonestLearner, noise=1 / 2)),
+    show(CoreExhibit(image_epsilon_stated_for_a_patient, UNITS, HonestLearner, patients=PatientDigits, images=LARGEST)),
+    show(CoreExhibit(mean_over_drawn_images, UNITS, HonestLearner, patients=PatientDigits)),
+    show(CoreExhibit(unbounded_losses, STEPS, Stumps, noise=0), tests=(ANY_LOSS,)),
+    show(CoreExhibit(two_sided_scores, STEPS, Stumps), tests=(ANY_LOSS,)),
+    show(CoreExhibit(losses_in_every_class, "mechanisms.choice.parts:PartLosses.integers", NearestExamples,
+                     noise=1 / 10),
+         tests=(MECHANISMS + "part_losses.py::test_a_row_moves_its_own_part_by_0_to_1_whatever_it_says",)),
+    show(CoreExhibit(patient_bounded_in_each_class, UNITS, NearestExamples, noise=1 / MOST_LABELS,
+                     patients=PatientDigits)),
+    show(CoreExhibit(choice_at_twice_eps0, "mechanisms.choice.question:least", Prototypes, noise=1 / 2),
+         tests=(MECHANISMS + "choice.py::test_three_candidates_are_chosen_with_the_chances_of_the_law",)),
+    show(CoreExhibit(shards_by_position, "mechanisms.votes:deal", Committee),
+         tests=(MECHANISMS + "votes.py::test_an_example_stays_in_its_shard_whoever_else_is_there",)),
+)  # fmt: skip

@@ -1,0 +1,109 @@
+"""A broken core: a privacy bug, how it is put into `dpbench`, and who must notice it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpbench.api import Dataset, Learner, Release
+from dpbench.audit.audit_fit import audit_of
+from dpbench.harness.guarantee import epsilon_of_copies
+from dpbench.harness.prepare import PreparedRun
+from dpbench.privacy.core.accounting import accountant
+from dpbench.records.audit import PARTS, Part
+from dpbench_lab.museum.cores.patch import Edit, NoLongerApplies, Patch, Replacement
+from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
+from dpbench_lab.museum.strangers import EPSILON, prepare_learner
+
+CANARIES = 4_000  # enough for a large bug to be attacked, in a second
+_GUARD: dict[Part, Any] = {part: f"audit: {part}" for part in PARTS}
+
+
+@dataclass(frozen=True)
+class CoreExhibit(Exhibit):
+    """A function that computes otherwise than the curator states, and the run that is audited with it."""
+
+    place: str  # that `Replacement` puts it in
+    learner: type[Learner]
+    noise: float | None = None  # what the run is as private as: with this times its noise
+    rate: float = 1.0  # and this times its sample rate
+    patients: type[Dataset] | None = None  # whose patients epsilon is stated for, where it is stated for such
+    images: int = 1  # of one of them that count as so many patients
+
+    def truth(self) -> Epsilon | None:
+        """Return epsilon as the run states it, and that of the noise and rate that the worst example meets."""
+        stated = self._run.privacy
+        if self.images > 1 and (found := epsilon_of_copies(stated, self.images)) is not None:
+            return Epsilon(EPSILON, found)
+        if self.noise is None and self.rate == 1:
+            return None
+        worst = [
+            replace(release, sample_rate=release.sample_rate * self.rate) if isinstance(release, Release) else release
+            for release in stated.releases
+        ]
+        noise = 1.0 if self.noise is None else self.noise
+        return Epsilon(EPSILON, accountant.epsilon(worst, stated.sigma * noise, stated.delta))
+
+    def visit(self) -> Findings:
+        """Audit an honest learner on the broken core."""
+        run = self._run
+        with self.patch.apply():
+            found = audit_of(run, 0, CANARIES)
+        failed = found.figures.failed
+        said = {part: [told.partition(": ")[2] for told in failed if told.startswith(part)] for part in PARTS}
+        return {_GUARD[part]: "; ".join(said[part]) or None for part in PARTS if found.part(part) is not None}
+
+    @property
+    def patch(self) -> Replacement:
+        """How it is put into the core."""
+        return Replacement({self.place: self.shown})
+
+    @property
+    def _run(self) -> PreparedRun:
+        if self.patients is None:
+            return prepare_learner(self.learner)
+        return prepare_learner(self.learner, self.patients, dataset=self.patients.name, unit="patient")
+
+
+@dataclass(frozen=True)
+class AuditCase:
+    """An audit of a run on digits that must reject a broken core."""
+
+    learner: str  # with its settings, as `--learner` takes them
+    part: Part | None = "noise"  # of the audit, which fails; None: the audit passes, and the manual says that it does
+    canaries: int | None = CANARIES  # None: as many as a run has room for
+    quick: bool = False  # part of the quick suite
+
+
+@dataclass(frozen=True)
+class BrokenCore:
+    """One entry of the list: the museum shows its exhibit, audits reject it, and one of its tests fails on it."""
+
+    name: str
+    patch: Patch
+    why: str = ""  # it is a bug, where the name does not say it
+    exhibit: CoreExhibit | None = None
+    audits: tuple[AuditCase, ...] = ()
+    tests: tuple[str, ...] = ()  # below tests/, as pytest names them
+
+
+def edit(file: str, name: str, why: str, *changes: str, tests: str | tuple[str, ...]) -> BrokenCore:
+    """Return a core that is broken by changes of the text of a file below `dpbench`."""
+    return BrokenCore(name, Edit(file, changes), why, tests=(tests,) if isinstance(tests, str) else tests)
+
+
+def show(exhibit: CoreExhibit, *audits: AuditCase, tests: tuple[str, ...] = ()) -> BrokenCore:
+    """Return a core that the museum exhibits."""
+    return BrokenCore(exhibit.name, exhibit.patch, exhibit.summary, exhibit, audits, tests)
+
+
+def check_patches(cores: Iterable[BrokenCore]) -> dict[str, str]:
+    """Return a complaint for each core, by name, whose patch no longer applies to the code as it is now."""
+    complaints: dict[str, str] = {}
+    for core in cores:
+        try:
+            core.patch.check()
+        except NoLongerApplies as error:
+            complaints[core.name] = f"{core.name!r} no longer applies: {error} Make the same bug in the code as it is."
+    return complaints

@@ -1,0 +1,214 @@
+"""Cores whose noise is wrong in size, in shape, or in what it depends on, and who audits them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import special, stats
+
+from dpbench.privacy.core import randomness
+from dpbench_lab.museum.cores.broken_core import CANARIES, AuditCase, BrokenCore
+from dpbench_lab.museum.cores.patch import Replacement
+from dpbench_lab.museum.cores.published import KEY, NOISE, WHOLE, Honest
+
+
+class NoiseRequest:
+    """One array of noise that the core asks for."""
+
+    def __init__(self, honest: Honest, draws: Any, shape: Sequence[int]) -> None:
+        self.shape, self._honest, self._draws = tuple(shape), honest, draws
+        self.fit, self.step = draws._shared[:-1], int(draws._shared[-1])
+        self.first = not getattr(draws, "asked", False)
+        draws.asked = True
+
+    def normal(self) -> np.ndarray:
+        """Return what the honest core adds, in standard deviations."""
+        noise: np.ndarray = self._honest(self._draws, self.shape, 2.0**40) / 2.0**40
+        return noise
+
+    def generator(self, *key: object) -> np.random.Generator:
+        """Return a generator of this fit's own, by whatever key."""
+        return randomness._stream((*self.fit, *map(str, key)))
+
+    def of_step(self, step: int) -> np.ndarray:
+        """Return normal noise that belongs to a step, whoever asks for it."""
+        return self.generator("innovation", step, self.shape).standard_normal(self.shape)
+
+
+Make = Callable[[NoiseRequest], np.ndarray]
+
+
+def make_noise(name: str, make: Make, *audits: AuditCase) -> BrokenCore:
+    """Return a core with other noise in the learner's answers; that of canaries, in one axis, stays as it is."""
+
+    def noise(honest: Honest, draws: Any, shape: Sequence[int], std: Any) -> np.ndarray:
+        if len(shape) == 1 and shape[0] >= CANARIES:
+            canaries: np.ndarray = honest(draws, shape, std)
+            return canaries
+        made: np.ndarray = np.rint(make(NoiseRequest(honest, draws, shape)) * std).astype(np.int64)
+        return made
+
+    return BrokenCore(name, Replacement({NOISE: noise}), audits=audits or (AuditCase("dp-sgd"),))
+
+
+def _without_last_column(request: NoiseRequest) -> np.ndarray:
+    noise = request.normal()
+    noise[..., -1] = 0 if noise.ndim > 1 else noise[..., -1]
+    return noise
+
+
+def _correlated_at_lag_three(request: NoiseRequest) -> np.ndarray:
+    first = 1 + (request.step - 1) % 3
+    noise = request.of_step(first)
+    for step in range(first + 3, request.step + 1, 3):
+        noise = 0.5 * noise + math.sqrt(0.75) * request.of_step(step)
+    return noise
+
+
+def _averaged_over_steps(request: NoiseRequest) -> np.ndarray:
+    return (request.of_step(request.step) + 0.1 * request.of_step(request.step - 1)) / math.sqrt(1.01)
+
+
+def _short_in_first_class(request: NoiseRequest) -> np.ndarray:
+    noise = request.normal()
+    noise[0] *= 0.9 if noise.ndim > 1 else 1
+    return noise
+
+
+def _zero_at_some_coordinates(request: NoiseRequest) -> np.ndarray:
+    noise = request.normal()
+    noise.reshape(-1)[7::200] = 0
+    return noise
+
+
+def _averaged_over_coordinates(request: NoiseRequest) -> np.ndarray:
+    noise = request.normal()
+    flat = noise.reshape(-1)
+    flat[1:] = (flat[1:] + 0.1 * flat[:-1].copy()) / math.sqrt(1.01)
+    return noise
+
+
+def _without_a_direction(request: NoiseRequest) -> np.ndarray:
+    noise = request.normal()
+    direction = request.generator("direction", request.shape).standard_normal(request.shape)
+    direction /= np.linalg.norm(direction)
+    noise -= float((noise * direction).sum()) * direction
+    return noise
+
+
+def _alternating_in_size(request: NoiseRequest) -> np.ndarray:
+    noise = request.normal()
+    flat = noise.reshape(-1)
+    flat[::2] *= 1.1
+    flat[1::2] *= math.sqrt(2 - 1.21)
+    return noise
+
+
+def _with_common_part(request: NoiseRequest) -> np.ndarray:
+    common = float(request.generator("common", request.step).standard_normal())
+    return math.sqrt(0.98) * request.normal() + math.sqrt(0.02) * common
+
+
+def _repeated_every_fifty(request: NoiseRequest) -> np.ndarray:
+    size = math.prod(request.shape)
+    few = np.array([request.generator("coordinate", place, request.step).standard_normal() for place in range(50)])
+    return few[np.arange(size) % 50].reshape(request.shape)
+
+
+def _from_a_table(request: NoiseRequest) -> np.ndarray:
+    table = stats.norm.ppf((np.arange(500) + 0.5) / 500)
+    return request.generator("pool", request.step, request.shape).choice(table, request.shape)
+
+
+def _reordered(request: NoiseRequest) -> np.ndarray:
+    base = request.generator("base", request.shape).standard_normal(request.shape)
+    order = request.generator("order", request.step).permutation(base.size)
+    flat: np.ndarray = base.reshape(-1)[order]
+    return flat.reshape(request.shape)
+
+
+def _centred_over_classes(request: NoiseRequest) -> np.ndarray:
+    noise = request.normal()
+    return noise - noise.mean(0) if noise.ndim > 1 else noise
+
+
+def _laplace(request: NoiseRequest) -> np.ndarray:
+    return request.generator("laplace", request.step, request.shape).laplace(scale=math.sqrt(0.5), size=request.shape)
+
+
+def _student(request: NoiseRequest) -> np.ndarray:
+    return request.generator("t", request.step, request.shape).standard_t(8, request.shape) * math.sqrt(6 / 8)
+
+
+def _uniform(request: NoiseRequest) -> np.ndarray:
+    shares: np.ndarray = special.erf(request.normal() / math.sqrt(2)) * math.sqrt(3)
+    return shares
+
+
+def _drifting(request: NoiseRequest) -> np.ndarray:
+    return request.normal() * math.sqrt(1.15 - 0.3 * (request.step - 1) / 29)
+
+
+def _two_steps_alike(request: NoiseRequest) -> np.ndarray:
+    return request.of_step((request.step + 1) // 2)
+
+
+def _shifted(request: NoiseRequest) -> np.ndarray:
+    return np.roll(request.of_step(0).reshape(-1), request.step).reshape(request.shape)
+
+
+EVERYWHERE = tuple(AuditCase(learner, quick=learner == "dp-sgd") for learner in ("dp-sgd", "pillar", "gep", "adadps"))
+NO_BIAS_IN_GEP = tuple(case for case in EVERYWHERE if case.learner != "gep")
+CROWDED = AuditCase("dp-sgd", canaries=None)
+
+NOISES = (
+    BrokenCore(
+        "sigma halved where it is bound",
+        Replacement({"binding:sigmas": lambda honest, plan, sigma: honest(plan, sigma / 2)}),
+        "noise for a budget four times smaller in sigma^2", audits=(AuditCase(WHOLE),),
+        tests=("privacy/test_curator.py::test_the_noise_of_an_answer_has_std_sigma_times_clip",),
+    ),
+    BrokenCore(
+        "noise that is the same in every step",
+        Replacement({KEY: lambda honest, draws, key, shared: honest(draws, key[:-1], shared)}),
+        audits=(AuditCase(WHOLE),),
+    ),
+    BrokenCore(
+        "noise that is the same in every release",
+        Replacement({KEY: lambda honest, draws, key, shared: honest(draws, (*key[:-2], key[-1]), shared)}),
+        audits=(AuditCase("dp-raft:steps=6,private_mean=true"),),
+    ),
+    make_noise("noise of the right size that is not normal", _uniform, AuditCase(WHOLE)),
+    make_noise("no noise on the bias column", _without_last_column, *NO_BIAS_IN_GEP, CROWDED),
+    make_noise("correlation of 0.5 at lag 3", _correlated_at_lag_three, *EVERYWHERE),
+    make_noise("moving average of 0.1 over steps", _averaged_over_steps, *EVERYWHERE),
+    make_noise("one class with 90% of the noise", _short_in_first_class, *EVERYWHERE, CROWDED),
+    make_noise("half a percent of coordinates without noise", _zero_at_some_coordinates, *EVERYWHERE),
+    make_noise("noise cut off at 2 sigma, rescaled", lambda request: request.normal().clip(-2, 2) / 0.9594),
+    make_noise("noise cut off at 3 sigma", lambda request: request.normal().clip(-3, 3)),
+    make_noise("Laplace noise of the same variance", _laplace),
+    make_noise("Student's t with 8 degrees of freedom", _student),
+    make_noise("noise rounded to a quarter of sigma", lambda request: np.rint(4 * request.normal()) / 4),
+    make_noise("noise with a mean of 0.05 sigma", lambda request: request.normal() + 0.05),
+    make_noise("noise whose variance drifts from 115% to 85% over the steps", _drifting),
+    make_noise("noise of the step before, every second step", _two_steps_alike),
+    make_noise(
+        "noise of the step before with the other sign",
+        lambda request: _two_steps_alike(request) * (-1) ** request.step,
+    ),
+    make_noise("noise of the step before, one place on", _shifted),
+    make_noise("noise of the first step, in another order", _reordered),
+    make_noise("fifty values of noise, coordinate by coordinate", _repeated_every_fifty),
+    make_noise("noise from a table of 500 values", _from_a_table),
+    make_noise("no noise in one step", lambda request: request.normal() * (request.step != 5)),
+    make_noise("noise in the first block alone", lambda request: request.normal() * request.first, AuditCase("gep")),
+    make_noise("noise that adds up to 0 over the classes", _centred_over_classes),
+    make_noise("noise that shares 2% of its variance in an answer", _with_common_part),
+    make_noise("a moving average of 0.1 over coordinates", _averaged_over_coordinates),
+    make_noise("variance 121% and 79%, coordinate after coordinate", _alternating_in_size),
+    make_noise("noise 2% short in answers alone", lambda request: 0.98 * request.normal()),
+    make_noise("no noise along one direction, drawn at random", _without_a_direction, AuditCase("dp-sgd", None)),
+)  # fmt: skip

@@ -1,0 +1,95 @@
+"""How a bug is put into `dpbench`: an edit of some words, or a function in the place of another."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dpbench
+
+REMOVED, ADDED = (re.compile(mark, re.DOTALL) for mark in (r"\[-(.*?)-\]", r"\{\+(.*?)\+\}"))
+
+
+class NoLongerApplies(Exception):
+    """The code that a patch changes has changed itself."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Changes of one file's text, marked as `git diff --word-diff` marks them: `if [-not same-]{+False+}:`.
+
+    The text before a change stands once in the file. Edits are tried in a copy of the repository.
+    """
+
+    file: str  # below dpbench
+    changes: tuple[str, ...]
+
+    def edit_source(self, source: str) -> str:
+        """Return the file's text with the bug.
+
+        Raises:
+            NoLongerApplies: the text before a change is not there, or is there more than once.
+        """
+        for change in self.changes:
+            before, after = REMOVED.sub(r"\1", ADDED.sub("", change)), ADDED.sub(r"\1", REMOVED.sub("", change))
+            if (count := source.count(before)) != 1:
+                raise NoLongerApplies(f"Expected once in dpbench/{self.file}, found {count} times: {before!r}.")
+            source = source.replace(before, after)
+        return source
+
+    def check(self) -> None:
+        """Raise `NoLongerApplies` if the text before a change is not in the file."""
+        self.edit_source((Path(dpbench.__file__).parent / self.file).read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Functions in the place of some of `dpbench.privacy`: each receives the honest function and its arguments."""
+
+    functions: Mapping[str, Callable[..., Any]]  # by place: module:name, or module:Class.name
+
+    @contextmanager
+    def apply(self) -> Iterator[None]:
+        """Replace the honest functions for a while."""
+        replaced = [(*find_place(place), function) for place, function in self.functions.items()]
+        for owner, name, honest, function in replaced:
+            setattr(owner, name, _hand_honest(function, honest))
+        try:
+            yield
+        finally:
+            for owner, name, honest, _ in replaced:
+                setattr(owner, name, honest)
+
+    def check(self) -> None:
+        """Raise `NoLongerApplies` if a function that is replaced is gone."""
+        for place in self.functions:
+            find_place(place)
+
+
+Patch = Edit | Replacement
+
+
+def find_place(place: str) -> tuple[Any, str, Any]:
+    """Return a module or class of `dpbench.privacy`, the name of its function, and that function.
+
+    Raises:
+        NoLongerApplies: there is none.
+    """
+    module, _, path = place.partition(":")
+    *classes, name = path.split(".")
+    try:
+        owner: Any = importlib.import_module(f"dpbench.privacy.{module}")
+        for cls in classes:
+            owner = getattr(owner, cls)
+        return owner, name, getattr(owner, name)
+    except (ImportError, AttributeError) as error:
+        raise NoLongerApplies(f"Expected a function dpbench.privacy.{place}: {error}.") from None
+
+
+def _hand_honest(function: Callable[..., Any], honest: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *given, **named: function(honest, *given, **named)

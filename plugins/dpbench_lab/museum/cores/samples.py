@@ -1,0 +1,157 @@
+"""Cores whose samples or sums are wrong, and who audits them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from dpbench.privacy.core import randomness
+from dpbench.privacy.core.exact.sums import IntegerSum
+from dpbench.records.audit import Part
+from dpbench_lab.museum.cores.broken_core import AuditCase, BrokenCore
+from dpbench_lab.museum.cores.patch import Replacement
+from dpbench_lab.museum.cores.published import KEY, NOISE, SAMPLE, SAMPLED, Honest
+
+FIFTH = "dp-sgd:sample_rate=0.2"
+Sample = Callable[[Any, int, float, np.ndarray], np.ndarray]
+
+
+def make_sample(name: str, sample: Sample, part: Part | None = "noise", *, quick: bool = False) -> BrokenCore:
+    """Return a core with another sample, made from the draws, the number of rows, the rate and the honest sample."""
+
+    def sampled(honest: Honest, draws: Any, size: int, rate: float) -> np.ndarray:
+        drawn: np.ndarray = honest(draws, size, rate)
+        return drawn if rate == 1 or size < 2 else np.sort(sample(draws, size, rate, drawn))
+
+    return BrokenCore(name, Replacement({SAMPLE: sampled}), audits=(AuditCase(FIFTH, part, quick=quick),))
+
+
+def _stream(draws: Any, *key: object) -> np.random.Generator:
+    """Return a generator for the samples of one release, by whatever key."""
+    return randomness._stream((*draws._shared[:-1], "samples", *map(str, key)))
+
+
+def _epoch(draws: Any, rate: float) -> tuple[np.random.Generator, int, int]:
+    """Return a generator of this step's epoch, the step's place in it, and the steps of an epoch."""
+    step, steps = int(draws._shared[-1]) - 1, round(1 / rate)
+    return _stream(draws, "epoch", step // steps), step % steps, steps
+
+
+def _shuffled_epochs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+    generator, place, steps = _epoch(draws, rate)
+    drawn: np.ndarray = np.array_split(generator.permutation(size), steps)[place]
+    return drawn
+
+
+def _dealt_epochs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+    generator, place, steps = _epoch(draws, rate)
+    return np.flatnonzero(generator.integers(steps, size=size) == place)
+
+
+def _same_twice(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+    return randomness.poisson_sample(size, rate, _stream(draws, (int(draws._shared[-1]) + 1) // 2))
+
+
+def _pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+    first = honest[honest < size // 2]
+    return np.concatenate([2 * first, 2 * first + 1])
+
+
+def _fives(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+    rows = (5 * honest[honest < -(-size // 5)][:, None] + np.arange(5)).ravel()
+    return rows[rows < size]
+
+
+def _random_pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+    order, half = _stream(draws, "partners").permutation(size), honest[honest < size // 2]
+    return np.concatenate([order[2 * half], order[2 * half + 1]])
+
+
+def _with_favourites(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+    return np.union1d(honest, np.arange(3))
+
+
+def _without_a_row(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
+    return np.setdiff1d(honest, [size // 3])
+
+
+class _DrawnShare:
+    """The size of the last sample, as a share of what was expected, in the noise or in the sum."""
+
+    share = 1.0
+
+    def sample(self, honest: Honest, draws: Any, size: int, rate: float) -> np.ndarray:
+        drawn: np.ndarray = honest(draws, size, rate)
+        self.share = len(drawn) / (size * rate)
+        return drawn
+
+    def scale_noise(self, honest: Honest, draws: Any, shape: Sequence[int], std: Any) -> Any:
+        return honest(draws, shape, np.asarray(std) * self.share)
+
+    def divide_answer(self, honest: Honest, *given: Any) -> Any:
+        answer = honest(*given)
+        return answer / self.share if isinstance(answer, Tensor) and self.share else answer
+
+
+def _wider_later_clips(honest: Honest, question: Any, blocks: Sequence[Any], *given: Any) -> list[IntegerSum]:
+    clipped = enumerate(zip(blocks, question.clips, strict=True))
+    return [block.integers(clip * (100 if place else 1)) for place, (block, clip) in clipped]
+
+
+def _bfloat16_chunks(honest: Honest, total: IntegerSum, other: IntegerSum) -> IntegerSum:
+    return IntegerSum((total.total.bfloat16() + other.total.bfloat16()).to(total.total.dtype), total.grid)
+
+
+def _losses_in_two_parts(honest: Honest, rows: Any, *given: Any) -> IntegerSum:
+    found = honest(rows, *given)
+    by_part = found.total.reshape(rows.parts, -1)
+    return IntegerSum((by_part + by_part.roll(1, 0)).flatten(), found.grid)
+
+
+_in_noise, _in_sum = _DrawnShare(), _DrawnShare()
+
+SAMPLES = (
+    make_sample("rows sampled in pairs", _pairs, quick=True),
+    make_sample("samples dealt from shuffled epochs", _shuffled_epochs),
+    make_sample("samples without replacement within epochs, of binomial size", _dealt_epochs),
+    make_sample("the same sample twice in a row", _same_twice),
+    make_sample("rows sampled in fives", _fives),
+    make_sample("rows sampled in pairs that were drawn at random", _random_pairs),
+    make_sample("three rows in every sample", _with_favourites),
+    make_sample("one row in no sample", _without_a_row, None),
+    BrokenCore(
+        "samples at a higher rate than planned",
+        Replacement({SAMPLE: lambda honest, draws, size, rate: honest(draws, size, min(1.0, 1.5 * rate))}),
+        audits=(AuditCase(SAMPLED),),
+    ),
+    BrokenCore(
+        "the same sample in every step",
+        Replacement({KEY: lambda honest, draws, key, shared: honest(draws, key, shared[:-1])}),
+        audits=(AuditCase(SAMPLED),),
+    ),
+    BrokenCore(
+        "noise scaled by the size of the sample",
+        Replacement({SAMPLE: _in_noise.sample, NOISE: _in_noise.scale_noise}), audits=(AuditCase(FIFTH),),
+    ),
+    BrokenCore(
+        "sums divided by the size of the sample",
+        Replacement({SAMPLE: _in_sum.sample, "core.sum:Sum.compute_answer": _in_sum.divide_answer}),
+        audits=(AuditCase(SAMPLED, "sensitivity"),),
+    ),
+    BrokenCore(
+        "clips of later blocks ignored", Replacement({"core.sum:Sum._integers": _wider_later_clips}),
+        audits=(AuditCase("gep:steps=6,k=20", "sensitivity"),),
+    ),
+    BrokenCore(
+        "chunks added up in bfloat16", Replacement({"core.exact.sums:IntegerSum.__add__": _bfloat16_chunks}),
+        audits=(AuditCase(SAMPLED, "sensitivity"),),
+    ),
+    BrokenCore(
+        "losses in two parts of a choice",
+        Replacement({"mechanisms.choice.parts:PartLosses.integers": _losses_in_two_parts}),
+        audits=(AuditCase("prototypes:groups=2", "sensitivity"),),
+    ),
+)  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpbench.analysis.formats import percent, write_score
-from dpbench.analysis.rows import CHOSEN, ResultRow, ResultStanding, sort_options
+from dpbench.analysis.rows import CHOSEN, ResultRow, ResultStanding
 from dpbench.errors import SpecError
 from dpbench.records.metrics import FACTS, METRICS, Metric
 from dpbench.records.result import Interval
@@ -117,9 +117,9 @@ def _cpu(row: ResultRow) -> str:
 
 COLUMNS: tuple[Column, ...] = (
     _on_board("board", "Board", lambda standing: standing.board),
-    _column("dataset", "Dataset", lambda row: str(sort_options(row.protocol.dataset)),
+    _column("dataset", "Dataset", lambda row: str(row.protocol.dataset),
             lambda row: row.protocol.dataset.name, filtered=True),
-    _column("extractor", "Extractor", lambda row: str(sort_options(row.protocol.extractor)),
+    _column("extractor", "Extractor", lambda row: str(row.protocol.extractor),
             lambda row: row.protocol.extractor.names, filtered=True),
     _column("target_epsilon", "ε", lambda row: row.protocol.epsilon,
             lambda row: write_budget(row.protocol.epsilon), filtered=True),

@@ -109,7 +109,9 @@ class ResultRow:
 
 def row_of_file(filed: StoredResult) -> ResultRow:
     """Return the row of a stored result, which stands on no board yet."""
-    return ResultRow(str(filed.file), filed.result.spec, collect_facts(filed.result), stored=filed.result)
+    spec = filed.result.spec
+    protocol = spec.model_copy(update={name: sort_options(getattr(spec, name)) for name in ("dataset", "extractor")})
+    return ResultRow(str(filed.file), protocol, collect_facts(filed.result), stored=filed.result)
 
 
 def collect_facts(result: Result) -> ResultFacts:

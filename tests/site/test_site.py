@@ -17,10 +17,13 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from dpbench.analysis.columns import write_percent
 from dpbench.analysis.formats import percent_at_most
 from dpbench.analysis.risk import membership_risk
+from dpbench.analysis.rows import Origin
 from dpbench.board.distance import distances
-from dpbench.board.index import Entry, Index, Origin, Role, Standing
+from dpbench.board.index import Entry, Index, Role, Standing
+from dpbench.board.rows import rows_of
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
@@ -30,7 +33,7 @@ from dpbench.registry import KINDS, load
 from dpbench.site import build_site, layout, prose, text, view
 from dpbench.site.citations import catalogue, citations
 from dpbench.site.entry_pages import RAW
-from dpbench.site.home_page import Column
+from dpbench.site.home_page import BoardColumn
 from dpbench.site.lines import epsilon_charts, k_chart
 from dpbench.site.looks import DARK, LIGHT, SHAPES, looks
 from dpbench.site.picture import Chart
@@ -156,7 +159,7 @@ def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_
     page = html.unescape((tmp_path / "site" / "boards" / "digits-eps1.html").read_text(encoding="utf-8"))
     for entry in index.standings[0].entries[1:]:
         if entry.role == "entry":
-            assert text.spread(entry.metrics["accuracy"]) in page
+            assert write_percent(entry.metrics["accuracy"]) in page
             assert text.round_up(entry.epsilon) in page
             assert f"{text.round_down(entry.independent.lower)}–{text.round_up(entry.independent.upper, 3)}" in page
 
@@ -189,7 +192,7 @@ def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], t
         page = (tmp_path / "site" / f"boards/{standing.board.name}.html").read_text(encoding="utf-8")
         assert f"{count} {whose}s, " in page
         assert re.search(rf"Unit of the guarantee</dt>\s*<dd>{whose}<", page)
-    columns = [Column("Skin lesions (HAM10000)", "", one) for one in standings]
+    columns = [BoardColumn("Skin lesions (HAM10000)", "", one) for one in standings]
     assert _heads(columns) == ["Skin lesions, lesion", "Skin lesions, image"]
 
 
@@ -407,7 +410,9 @@ def _with(standing: Standing, **update: Any) -> Standing:
 
 
 def _against(*family: Standing) -> list[Chart]:
-    return epsilon_charts(family, looks({entry.learner for one in family for entry in one.entries}))
+    return epsilon_charts(
+        [rows_of(one) for one in family], looks({entry.learner for one in family for entry in one.entries})
+    )
 
 
 def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_in_epsilon_alone(
@@ -430,10 +435,10 @@ def test_accuracy_against_k_takes_runs_that_differ_in_k_alone(results: list[Resu
     standing = standing_of(find_board("digits-eps1"), results)
     alike = _with(standing, learner="pillar", selection="default")
     every = looks(["pillar", *(entry.learner for entry in standing.entries)])
-    assert k_chart(standing, every) is None  # each learner has one entry
-    assert k_chart(alike, every) is None  # they differ in steps too
+    assert k_chart(rows_of(standing), every) is None  # each learner has one entry
+    assert k_chart(rows_of(alike), every) is None  # they differ in steps too
     only_k = tuple(entry.model_copy(update={"settings": {**entry.settings, "steps": "9"}}) for entry in alike.entries)
-    chart = k_chart(alike.model_copy(update={"entries": only_k}), every)
+    chart = k_chart(rows_of(alike.model_copy(update={"entries": only_k})), every)
     assert chart is not None
     assert len({row[1] for row in chart.rows}) == 5
 
@@ -468,7 +473,7 @@ def test_a_thousand_entries_are_limited_and_the_table_says_so(results: list[Resu
         for n in range(1000)
     )
     crowded = standing.model_copy(update={"entries": many})
-    shown = view.table(crowded)
+    shown = view.table(rows_of(crowded))
     assert (len(shown.rows), shown.entries, shown.left_out) == (500, 1000, 500)
 
 
@@ -619,8 +624,8 @@ def test_the_documentation_stands_beside_the_board_where_it_is_built_along(index
 
 
 def test_an_interval_says_what_is_known() -> None:
-    assert text.spread(Interval(mean=0.5, low=None, high=None)) == "50.00"
-    assert text.spread(None) == "–"
+    assert write_percent(Interval(mean=0.5, low=None, high=None)) == "50.00"
+    assert write_percent(None) == "–"
     assert text.round_up(0.69999) == "0.7000"
     assert text.round_up(math.inf) == "∞"
 

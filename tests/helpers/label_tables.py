@@ -20,7 +20,7 @@ def scores(results: Sequence[Result], metric: Metric, said: Said) -> str:
     """Return a metric by data, learner, and what it aims at where that differs: a column an epsilon."""
     aims = len({one.spec.metric for one in results}) > 1
     steps = {one.spec.epsilon for one in results}
-    shown = []
+    shown: list[Result] = []
     for (_, learner, _), by in _rows(results):
         shown += by.values()
         if learner == ALONE:  # the same at every epsilon

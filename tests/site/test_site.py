@@ -23,14 +23,14 @@ from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.rows import Origin
 from dpbench.board.distance import distances
 from dpbench.board.index import Entry, Index, Role, Standing
-from dpbench.board.rows import rows_of
+from dpbench.board.rows import name_entry, rows_of
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
 from dpbench.records.result import Interval, Result
 from dpbench.records.stated_plan import Privacy
 from dpbench.registry import KINDS, load
-from dpbench.site import build_site, layout, prose, text, view
+from dpbench.site import build_site, entries_page, layout, prose, text, view
 from dpbench.site.citations import catalogue, citations
 from dpbench.site.entry_pages import RAW
 from dpbench.site.home_page import BoardColumn
@@ -236,7 +236,7 @@ def test_a_cost_that_is_not_known_is_an_empty_cell_that_says_why_and_no_mark_in_
     assert [re.sub(r"<span.*?</span>", "", cell) for _, cell in cells] == ["", ""]
     chart = page[page.index('id="cost"') :]
     shown = re.findall(r'<th scope="row">(.*?)</th><td class="number">', chart[: chart.index("</figure>")])
-    assert shown == [view.name(one) for one in entries if one.role == "entry" and one.id != unknown.id]
+    assert shown == [name_entry(one) for one in entries if one.role == "entry" and one.id != unknown.id]
     known = sum(one.role == "entry" for one in entries)
     assert f"{known - 1} of {known} entries." in chart
 
@@ -709,6 +709,16 @@ def test_all_entries_begin_with_the_boards_of_the_home_page(results: list[Result
     page = (tmp_path / "site" / "entries.html").read_text(encoding="utf-8")
     shown = list(dict.fromkeys(re.findall(r'<td><a href="boards/([^"]+).html"', page)))
     assert shown == ["cifar10-lite0-eps1", "cifar10-lite0-eps0.1", "cifar10-lite0-eps0.7"]
+
+
+def test_filters_and_heads_of_the_table_of_all_entries_go_by_the_names_of_columns(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    page = (tmp_path / "site" / "entries.html").read_text(encoding="utf-8")
+    heads = re.findall(r'<th scope="col" data-column="([^"]+)"', page)
+    assert heads == [column.name for column in entries_page.COLUMNS]
+    filters = re.findall(r'<select name="([^"]+)" data-column="([^"]+)"', page)
+    assert [pair for pair in filters if pair[0] != pair[1] or pair[1] not in heads] == []
+    assert [name for name, _ in filters] == [column.name for column in entries_page.COLUMNS if column.filter]
 
 
 def test_a_page_that_is_not_found_leads_to_the_address_and_never_above_the_root(

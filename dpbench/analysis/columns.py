@@ -115,6 +115,10 @@ def _cpu(row: ResultRow) -> str:
     return seconds_in_words(spent) if spent is not None and row.facts.measured else ""
 
 
+def _run_seconds(row: ResultRow) -> float:
+    return sum(row.result.seconds.values())
+
+
 COLUMNS: tuple[Column, ...] = (
     _on_board("board", "Board", lambda standing: standing.board),
     _column("dataset", "Dataset", lambda row: str(row.protocol.dataset),
@@ -143,7 +147,6 @@ COLUMNS: tuple[Column, ...] = (
     _column("second_upper", "ε at most", lambda row: row.facts.independent.upper),
     _column("sigma", "σ", lambda row: row.facts.sigma),
     _column("steps", "Steps", lambda row: row.facts.steps),
-    # Of one fit. Files had a column of this name for the whole run, which is `run_seconds` now.
     _column("seconds", "Seconds of a fit", lambda row: row.facts.seconds, known="boards"),
     _column("cpu_seconds", "CPU, s", lambda row: row.facts.cpu_seconds, _cpu),
     _column("peak_bytes", "Memory", lambda row: row.facts.peak_bytes,
@@ -171,13 +174,14 @@ COLUMNS: tuple[Column, ...] = (
     _column("public", "Public", lambda row: row.result.task.public, known="files"),
     _column("test", "Test", lambda row: row.result.task.test, known="files"),
     _column("public_labels", "Public labels read", lambda row: row.result.task.public_labels_seen, known="files"),
-    _column("run_seconds", "Seconds of the run", lambda row: sum(row.result.seconds.values()), known="files"),
+    _column("run_seconds", "Seconds of the run", _run_seconds, known="files"),
+    _column("seconds", "Seconds of the run (old name)", _run_seconds, known="files"),  # until 0.4
 )  # fmt: skip
 OF_ENTRIES = tuple(column for column in COLUMNS if column.known != "files")
 OF_FILES = tuple(column for column in COLUMNS if column.known != "boards")
 
 
-def pick_columns(names: Iterable[str], among: Sequence[Column] = COLUMNS) -> tuple[Column, ...]:
+def pick_columns(names: Iterable[str], among: Sequence[Column]) -> tuple[Column, ...]:
     """Return columns by name, in the order of the names.
 
     Raises:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpbench.analysis.columns import Column, pick_columns
+from dpbench.analysis.columns import OF_ENTRIES, Column, pick_columns
 from dpbench.board.rows import EntryRow
 from dpbench.site.context import Site
 from dpbench.site.home_page import HeatMap, filled_boards
 from dpbench.site.render import Renderer
 
-COLUMNS = pick_columns((
+SHOWN = (
     "rank", "learner", "score", "board", "target_epsilon", "dataset", "extractor", "selection", "reads", "trust",
     "cpu_seconds", "peak_bytes",
-))  # fmt: skip
+)  # fmt: skip
+COLUMNS = pick_columns(SHOWN, OF_ENTRIES)
 CHOICES = 200  # of one filter; the search field finds the rest
 NAME = 120  # characters of a learner's name
 

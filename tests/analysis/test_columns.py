@@ -39,8 +39,9 @@ def ordered(value: object) -> object:
 
 
 def test_names_and_titles_are_distinct() -> None:
-    for texts in ([column.name for column in COLUMNS], [column.title for column in COLUMNS]):
-        assert len(set(texts)) == len(texts)
+    for columns in (OF_FILES, OF_ENTRIES):
+        for texts in ([column.name for column in columns], [column.title for column in columns]):
+            assert len(set(texts)) == len(texts)
 
 
 def test_what_a_file_and_its_entry_say_is_the_same_but_for_which_file_it_is() -> None:
@@ -53,7 +54,7 @@ def test_what_a_file_and_its_entry_say_is_the_same_but_for_which_file_it_is() ->
         assert differing == ["target_epsilon"] * (row.entry.role == "ceiling")
 
 
-@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.name)
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: f"{column.name}-{column.known}")
 def test_every_column_shows_a_text_of_every_row_that_it_is_known_of(column: Column) -> None:
     for rows, known in ((of_files()[:2], OF_FILES), (of_entries()[:2], OF_ENTRIES)):
         for row in rows if column in known else ():
@@ -62,7 +63,7 @@ def test_every_column_shows_a_text_of_every_row_that_it_is_known_of(column: Colu
 
 
 def test_columns_are_picked_by_name_in_the_order_asked_for() -> None:
-    assert [column.name for column in pick_columns(["sigma", "learner"])] == ["sigma", "learner"]
+    assert [column.name for column in pick_columns(["sigma", "learner"], OF_FILES)] == ["sigma", "learner"]
     with pytest.raises(SpecError, match=r"^Unknown column 'rank'\. .*Available: accountant, accuracy, "):
         pick_columns(["learner", "rank"], OF_FILES)
 

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.columns import write_percent
+from dpbench.analysis.formats import write_score
 from dpbench.analysis.grid import Grid, Series, grid_by_number
-from dpbench.analysis.rows import ResultRow
+from dpbench.analysis.rows import ResultRow, merit
 from dpbench.board.rows import EntryRow, find_reference_row
+from dpbench.records.metrics import FACTS
 from dpbench.records.result import Interval
 from dpbench.site import looks, text, view
 from dpbench.site.looks import LIGHT, Look
@@ -39,15 +40,13 @@ def _epsilon_chart(
 ) -> Chart | None:
     """Return the chart of entries chosen by one of some rules: a later one goes before."""
     grid = grid_by_epsilon(family, rules)
-    if len({x for one in grid.series if not one.reference for x in one.points}) < 2:
+    if len({x for line in grid.series if not line.reference for x in line.points}) < 2:
         return None
-    name = view.metric_name(family[0][0].protocol.metric)
     key, word = ("default", "default settings") if len(rules) == 1 else ("tuned", "tuned settings")
-    title = f"{name} against ε, {word}"
     note = "Each learner on each board of this protocol; bars: 95% intervals. Grey lines are references, not entries."
     if len(rules) > 1:
         note += " Settings tuned on public labels where there are any; otherwise default settings."
-    return lines_chart(grid, every, f"epsilon-{key}", title, note)
+    return lines_chart(grid, every, f"epsilon-{key}", note, f", {word}")
 
 
 def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) -> Grid[EntryRow]:
@@ -64,7 +63,8 @@ def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) 
         for role, label in view.LINES.items():
             if found := find_reference_row(scored, role):
                 references[label][found.protocol.epsilon] = found
-    return grid_by_number("", None, "ε", lines, references)
+    metric = next((row.protocol.metric for rows in measured for row in rows), None)
+    return grid_by_number("", metric, "ε", lines, references)
 
 
 def k_chart(rows: Sequence[EntryRow], every: Mapping[str, Look]) -> Chart | None:
@@ -82,63 +82,67 @@ def k_chart(rows: Sequence[EntryRow], every: Mapping[str, Look]) -> Chart | None
     if not lines:
         return None
     note = "Entries of one learner that differ only in k, the number of dimensions kept; bars: 95% intervals."
-    title = f"{view.metric_name(rows[0].protocol.metric)} against k"
-    return lines_chart(grid_by_number("", rows[0].protocol.metric, "k", lines), every, "k", title, note)
+    return lines_chart(grid_by_number("", rows[0].protocol.metric, "k", lines), every, "k", note)
 
 
-def lines_chart(grid: Grid[ResultRow], every: Mapping[str, Look], key: str, title: str, note: str) -> Chart:
-    """Return the chart of a grid, with its numbers as a table."""
-    series = [one for one in grid.series if not one.reference]
-    best = sorted(series, key=lambda one: -one.best)[:SERIES]
-    kept = [*best, *(one for one in grid.series if one.reference)]
-    rows = [(one.label, f"{x:g}", write_percent(one.points[x])) for one in kept for x in sorted(one.points)]
+def lines_chart(grid: Grid[ResultRow], every: Mapping[str, Look], key: str, note: str, settings: str = "") -> Chart:
+    """Return the chart of a grid by one metric, with its numbers as a table; `settings` ends its title."""
+    metric = grid.metric
+    assert metric is not None
+    facts = FACTS[metric]
+    title, y = f"{facts.title} against {grid.axis}{settings}", facts.title.lower() + " (%)" * facts.share
+    series = [line for line in grid.series if not line.reference]
+    best = sorted(series, key=lambda line: -max(merit(metric, score) for score in line.points.values()))[:SERIES]
+    kept = [*best, *(line for line in grid.series if line.reference)]
+    rows = [(line.label, f"{x:g}", write_score(metric, line.points[x])) for line in kept for x in sorted(line.points)]
     if len(best) < len(series):
         note += f" Shown: the best {len(best)} of {len(series)} learners."
-    y = f"{title.partition(' against ')[0].lower()} (%)"
     drawn = picture(
-        lambda: _draw(kept, f"{grid.axis} (log scale)", y, every), key,
+        lambda: _draw(kept, (f"{grid.axis} (log scale)", y), every, 100 if facts.share else 1), key,
         f"{title}. The table below the chart lists the numbers.",
     )  # fmt: skip
     return Chart(key, title, note, drawn, ("Learner", grid.axis, y), tuple(rows))
 
 
-def _draw(series: Sequence[Series], x: str, y: str, every: Mapping[str, Look]) -> Figure:
+def _draw(series: Sequence[Series], axes_labels: tuple[str, str], every: Mapping[str, Look], scale: int) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.6, 4.3))
     axes = figure.add_axes((0.09, 0.115, 0.655, 0.865))
     axes.set_xscale("log")
-    xs = sorted({x for one in series for x in one.points})
+    xs = sorted({x for line in series for x in line.points})
     axes.set_xticks(xs, labels=[f"{x:g}" for x in xs])
     axes.minorticks_off()
     axes.set_xlim(xs[0] / (xs[-1] / xs[0]) ** 0.04, xs[-1] * (xs[-1] / xs[0]) ** 0.04)
-    axes.set(xlabel=x, ylabel=y)
-    for one in sorted(series, key=lambda one: not one.reference):  # entries above references
-        if one.reference:
-            _line(axes, one.points, QUIET, "--" if one.label == view.LINES["ceiling"] else ":", "")
+    axes.set(xlabel=axes_labels[0], ylabel=axes_labels[1])
+    for line in sorted(series, key=lambda line: not line.reference):  # entries above references
+        if line.reference:
+            style = "--" if line.label == view.LINES["ceiling"] else ":"
+            _line(axes, line.points, scale, QUIET, style, "")
         else:
-            look = every[one.label]
-            _line(axes, one.points, LIGHT[look.colour or 0], "-." if look.turn else "-", look.shape.marker)
-    _labels(axes, series, every)
+            look = every[line.label]
+            style = "-." if look.turn else "-"
+            _line(axes, line.points, scale, LIGHT[look.colour or 0], style, look.shape.marker)
+    _labels(axes, series, every, scale)
     return figure
 
 
-def _line(axes: Axes, points: Mapping[float, Interval], colour: str, style: str, marker: str) -> None:
+def _line(axes: Axes, points: Mapping[float, Interval], scale: int, colour: str, style: str, marker: str) -> None:
     xs = sorted(points)
-    means = [100 * points[x].mean for x in xs]
+    means = [scale * points[x].mean for x in xs]
     axes.plot(xs, means, linestyle=style, marker=marker, color=colour, linewidth=1.4, markersize=6)
     for x in xs:
         low, high = points[x].low, points[x].high
         if marker and low is not None and high is not None and high > low:
-            axes.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=1, alpha=0.6)
+            axes.plot([x, x], [scale * low, scale * high], color=colour, linewidth=1, alpha=0.6)
 
 
-def _labels(axes: Axes, series: Sequence[Series], every: Mapping[str, Look]) -> None:
+def _labels(axes: Axes, series: Sequence[Series], every: Mapping[str, Look], scale: int) -> None:
     """Write each name beside the end of its line, apart from the others, with the mark of its learner."""
-    named = [(one.label, one.points, looks.REFERENCE if one.reference else every[one.label]) for one in series]
+    named = [(line.label, line.points, looks.REFERENCE if line.reference else every[line.label]) for line in series]
     low, high = axes.get_ylim()
     gap = (high - low) / 20
-    wanted = [100 * points[max(points)].mean for _, points, _ in named]
+    wanted = [scale * points[max(points)].mean for _, points, _ in named]
     places = looks.spread(wanted, gap, low + gap / 2, high - gap / 2)
     across = axes.get_yaxis_transform()
     for (name, _, look), end, place in zip(named, wanted, places, strict=True):

@@ -12,7 +12,7 @@ from statistics import fmean
 
 from markupsafe import Markup
 
-from dpbench.analysis.columns import NONE, write_percent
+from dpbench.analysis.columns import NONE
 from dpbench.analysis.formats import percent_at_most
 from dpbench.analysis.grid import Grid, GridLine
 from dpbench.analysis.reader import StoredResult
@@ -23,7 +23,7 @@ from dpbench.analysis.text_tables import heading
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import Result
-from dpbench.site import text, view
+from dpbench.site import text
 from dpbench.site.citations import own_entry
 from dpbench.site.group_tables import GroupTable, tabulate_groups
 from dpbench.site.lines import lines_chart
@@ -97,7 +97,7 @@ def _section(key: str, grid: Grid[ResultRow], named: Named, all_results: Sequenc
     metrics = tuple(name for name in METRICS if any(name in row.facts.metrics for _, row in shown))
     classes = list(_classes(shown))
     worst = sorted(classes, key=lambda one: one[0])[:CLASSES]
-    scores = [(line.label, tuple(write_percent(row.facts.metrics.get(one)) for one in metrics)) for line, row in shown]
+    scores = [(line.label, tuple(_write_scores(row, metrics))) for line, row in shown]
     remarks = dict.fromkeys(said for one in results for said in one.remarks)
     return Section(
         key, grid, heading(grid), _chart(key, grid), tuple(_price(grid)), epsilon,
@@ -108,6 +108,10 @@ def _section(key: str, grid: Grid[ResultRow], named: Named, all_results: Sequenc
         tuple(_costs(shown)), tuple(_facts(results, named)), tuple(_guarantee(private)),
         tuple(remarks)[:REMARKS], _sentence(results, private, grid, named),
     )  # fmt: skip
+
+
+def _write_scores(row: ResultRow, metrics: Sequence[Metric]) -> Iterator[str]:
+    return (text.plain_score(row.facts.metrics.get(name), name) for name in metrics)
 
 
 def _column(grid: Grid[ResultRow]) -> tuple[int, float]:
@@ -122,12 +126,11 @@ def _column(grid: Grid[ResultRow]) -> tuple[int, float]:
 
 
 def _chart(key: str, grid: Grid[ResultRow]) -> Chart | None:
-    groups = [[one for one in grid.series if one.reference is reference] for reference in (False, True)]
-    if len({x for one in groups[0] for x in one.points}) < 2 or not can_draw():
+    groups = [[line for line in grid.series if line.reference is reference] for reference in (False, True)]
+    if len({x for line in groups[0] for x in line.points}) < 2 or not can_draw():
         return None
-    title = f"{view.metric_name(grid.row_metric(grid.lines[0].filled[0]))} against ε"
-    styles = looks(*([one.label for one in group] for group in groups))
-    return lines_chart(grid, styles, key, title, "Bars: 95% intervals over seeds.")
+    styles = looks(*([line.label for line in group] for group in groups))
+    return lines_chart(grid, styles, key, "Bars: 95% intervals over seeds.")
 
 
 def _price(grid: Grid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -135,12 +138,10 @@ def _price(grid: Grid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
     free = [line for line in grid.lines if line.reference and any(map(_without, line.filled))]
     if not free:
         return
+    ceilings = [[line.rows[place] for line in free] for place in range(len(grid.columns))]
     for line in grid.lines:
         if not line.reference:
-            yield (
-                line.label,
-                tuple(_lost(grid, row, [one.rows[place] for one in free]) for place, row in enumerate(line.rows)),
-            )
+            yield line.label, tuple(_lost(grid, *pair) for pair in zip(line.rows, ceilings, strict=True))
 
 
 def _without(row: ResultRow) -> bool:
@@ -148,7 +149,7 @@ def _without(row: ResultRow) -> bool:
 
 
 def _lost(grid: Grid[ResultRow], row: ResultRow | None, free: Sequence[ResultRow | None]) -> str:
-    ceilings = [grid.score(one).mean for one in free if one]
+    ceilings = [grid.score(ceiling).mean for ceiling in free if ceiling]
     return f"{100 * (max(ceilings) - grid.score(row).mean):.2f}" if row and ceilings else NONE
 
 

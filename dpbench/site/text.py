@@ -82,7 +82,16 @@ def score(interval: Interval | None, metric: str) -> str:
     >>> score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), score(Interval(mean=1.5, low=1, high=2), "nll")
     ('72.00 ± 2.00%', '1.500 ± 0.500')
     """
-    return NONE if interval is None else formats.write_score(metric, interval) + formats.unit_of(metric)
+    return NONE if interval is None else plain_score(interval, metric) + formats.unit_of(metric)
+
+
+def plain_score(interval: Interval | None, metric: str) -> str:
+    """Return the same without its unit, which stands above a column.
+
+    >>> plain_score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), plain_score(None, "nll")
+    ('72.00 ± 2.00', '–')
+    """
+    return NONE if interval is None else formats.write_score(metric, interval)
 
 
 def seed_score(value: float | None, metric: str) -> str:
@@ -133,8 +142,7 @@ def anchor(name: str) -> str:
 
 FILTERS = {
     "percent": percent, "points": points, "signed": show_signed_points, "spread": write_percent, "score": score,
-    "seed_score": seed_score, "budget": write_budget,
+    "plain_score": plain_score, "unit": formats.unit_of, "seed_score": seed_score, "budget": write_budget,
     "upward": round_up, "downward": round_down, "four": round_to_four, "bound": bound, "duration": duration,
-    "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most, "anchor": anchor,
-    "shorten": show_string,
+    "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most, "anchor": anchor, "shorten": show_string,
 }  # fmt: skip

@@ -11,10 +11,10 @@ import pytest
 from dpbench import cli
 from dpbench.analysis.columns import COLUMNS, OF_ENTRIES, OF_FILES, Column, pick_columns
 from dpbench.analysis.reader import read_results
-from dpbench.analysis.rows import ResultRow, row_of_file
+from dpbench.analysis.rows import ResultRow, file_row
 from dpbench.analysis.spreadsheet import render_csv
 from dpbench.board.index import Index
-from dpbench.board.rows import EntryRow, rows_of
+from dpbench.board.rows import EntryRow, board_rows
 from dpbench.errors import SpecError
 from dpbench.notebook import load
 from dpbench.site import entries_page
@@ -24,12 +24,12 @@ DIGITS = ROOT / "results" / "digits-eps1"
 
 
 def of_files() -> list[ResultRow]:
-    return [row_of_file(filed) for filed in read_results([DIGITS])[0]]
+    return [file_row(filed) for filed in read_results([DIGITS])[0]]
 
 
 def of_entries() -> tuple[EntryRow, ...]:
     (standing,) = (one for one in Index.read(ROOT / "leaderboard.json").standings if one.board.name == "digits-eps1")
-    return rows_of(standing)
+    return board_rows(standing)
 
 
 def test_names_and_titles_are_distinct() -> None:

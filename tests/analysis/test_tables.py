@@ -21,7 +21,7 @@ from dpbench.analysis.formats import percent
 from dpbench.analysis.grid import Grid, GridLine
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.risk import membership_risk
-from dpbench.analysis.rows import ResultRow, row_of_file
+from dpbench.analysis.rows import ResultRow, file_row
 from dpbench.analysis.spreadsheet import render_csv
 from dpbench.analysis.tables import arrange
 from dpbench.analysis.text_tables import render_html, render_latex, render_markdown, render_terminal, write_grids
@@ -224,7 +224,7 @@ def test_every_form_has_every_cell() -> None:
     for text in (render_markdown(written), render_html(written)):
         assert all(cell in text for cell in cells)
     assert all(cell.replace("±", r"$\pm$") in render_latex(written) for cell in cells)
-    rows = list(csv.DictReader(io.StringIO(render_csv(map(row_of_file, read_results([LOW, HIGH])[0]), OF_FILES))))
+    rows = list(csv.DictReader(io.StringIO(render_csv(map(file_row, read_results([LOW, HIGH])[0]), OF_FILES))))
     assert len(rows) == len({file.name for folder in (LOW, HIGH) for file in find_records(folder)})
     assert {row["target_epsilon"] for row in rows} == {"0.1", "0.7", "inf"}
 
@@ -276,7 +276,7 @@ def test_settings_are_told_as_they_ran_and_by_whom_they_were_chosen() -> None:
     result = filed.result.model_copy(update={"spec": spec, "settled": {"steps": 37}, "selection": "by-hand"})
     told = dict(description.describe_result(StoredResult(filed.file, result)))["settings"]
     assert "steps=37" in told and told.endswith("(set by hand; steps from n, ε and δ)")
-    (row,) = csv.DictReader(io.StringIO(render_csv([row_of_file(StoredResult(filed.file, result))], OF_FILES)))
+    (row,) = csv.DictReader(io.StringIO(render_csv([file_row(StoredResult(filed.file, result))], OF_FILES)))
     assert "steps=37" in row["settings"]
     assert dict(description.describe_result(filed))["settings"].endswith(
         "(the defaults; k, learning_rate, steps from n, ε and δ)"

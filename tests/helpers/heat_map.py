@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dpbench.board.index import Standing
-from dpbench.board.rows import EntryRow, rows_of
+from dpbench.board.rows import EntryRow, board_rows
 
 COLUMN, ROW, LEFT, TOP = 13, 20, 108, 62  # pixels
 STEPS = (1, 2, 4, 8, 16)  # points behind the best: each a paler colour
@@ -88,4 +88,4 @@ def _text(x: float, y: float, said: str, anchor: str = "start", size: int = 11) 
 
 
 def _defaults(standing: Standing) -> list[EntryRow]:
-    return [row for row in rows_of(standing) if row.standing.role == "entry" and row.facts.selection == "default"]
+    return [row for row in board_rows(standing) if row.standing.role == "entry" and row.facts.selection == "default"]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from dpbench.analysis.grid import Grid
 from dpbench.analysis.plots import Plot, Position
-from dpbench.analysis.tables import Table
+from dpbench.analysis.rows import ResultRow
 from dpbench.errors import SpecError
 from dpbench.records.result import Interval
 from dpbench.support.validation import Record
@@ -61,11 +62,11 @@ class FigureData:
         return len(self.positions) - len(self.measured)
 
 
-def collect_tables(name: str, tables: Sequence[Table]) -> FigureData:
-    """Return the scores of tables against ε: a line for each row, a panel for each table.
+def collect_tables(name: str, tables: Sequence[Grid[ResultRow]]) -> FigureData:
+    """Return the scores of grids against ε: a line for each of theirs, a panel for each grid.
 
     Raises:
-        SpecError: there are more tables than a figure has room for.
+        SpecError: there are more grids than a figure has room for.
     """
     if len(tables) > PANELS:
         raise SpecError(
@@ -73,14 +74,13 @@ def collect_tables(name: str, tables: Sequence[Table]) -> FigureData:
         )
     several = len(tables) > 1
     found = {
-        Position((table.title,) * several, row.label, epsilon): cell
-        for table in tables
-        for row in table.rows
-        for epsilon, cell in zip(table.epsilons, row.cells, strict=True)
-        if cell
+        Position((grid.title,) * several, line.label, epsilon): (grid.score(row), row.facts.seeds)
+        for grid in tables
+        for line in grid.lines
+        for epsilon, row in zip(grid.x, line.rows, strict=True)
+        if row
     }
     title = name if several else tables[0].title
     plot = Plot(x="epsilon", lines="learner", panels=("dataset",) * several, scale="log", title=title)
-    scores = {at: cell.score for at, cell in found.items()}
-    seeds = tuple(len(cell.filed.result.seeds) for cell in found.values())
-    return FigureData(name, plot, tuple(found), scores, seeds, {}, None, ())
+    scores = {at: score for at, (score, _) in found.items()}
+    return FigureData(name, plot, tuple(found), scores, tuple(seeds for _, seeds in found.values()), {}, None, ())

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from dpbench.analysis import description, formats
+from dpbench.analysis import description
+from dpbench.analysis.columns import OF_FILES
+from dpbench.analysis.grid import Grid
 from dpbench.analysis.reader import StoredResult, read_results
-from dpbench.analysis.tables import Table, arrange
+from dpbench.analysis.rows import ResultRow, file_row
+from dpbench.analysis.tables import arrange
+from dpbench.analysis.text_tables import render_html, render_markdown, write_grids
 from dpbench.errors import SpecError
 from dpbench.models import Model
 from dpbench.notebook import epsilon_plot
@@ -71,7 +74,8 @@ class Results(Sequence["Results"]):
         """Return a pandas frame with a row per result and the columns of `dpbench results --csv`."""
         import pandas
 
-        return pandas.read_csv(io.StringIO(formats.render_csv(self.filed)))
+        rows = [file_row(filed) for filed in self.filed]
+        return pandas.DataFrame({column.name: [column.value(row) for row in rows] for column in OF_FILES})
 
     def plot(self, metric: Metric = "accuracy", ax: Axes | None = None) -> Axes:
         """Plot a metric against ε with a line per learner and 95% intervals; return the axes.
@@ -79,7 +83,7 @@ class Results(Sequence["Results"]):
         Raises:
             SpecError: the results are of several protocols, or lack the metric.
         """
-        return epsilon_plot.plot_against_epsilon(self._tables(check_metric(metric)), metric, ax)
+        return epsilon_plot.plot_against_epsilon(self._grids(check_metric(metric)), metric, ax)
 
     def model(self, seed: int | None = None, device: str = "auto") -> Model:
         """Return the model of a seed (default: the first), saved by the run or fitted again.
@@ -116,16 +120,16 @@ class Results(Sequence["Results"]):
         return (self[place] for place in range(len(self)))
 
     def __repr__(self) -> str:
-        return formats.render_markdown(self._tables()).rstrip() + "".join(
+        return render_markdown(write_grids(self._grids())).rstrip() + "".join(
             f"\nFailed: {line}" for line in self._failures()
         )
 
     def _repr_html_(self) -> str:
         failures = "".join(f"<p>Failed: {html.escape(line)}</p>" for line in self._failures())
         remarks = "".join(f"<p>{html.escape(said)}</p>" for one in self.records for said in one.remarks)
-        return formats.render_html(self._tables()) + remarks + failures
+        return render_html(write_grids(self._grids())) + remarks + failures
 
-    def _tables(self, metric: Metric = "accuracy") -> list[Table]:
+    def _grids(self, metric: Metric = "accuracy") -> list[Grid[ResultRow]]:
         return arrange(self.filed, metric, shorten_component(self.plugins or load_plugins()))
 
     def _failures(self) -> list[str]:

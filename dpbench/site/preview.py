@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dpbench.board.index import Standing
+from dpbench.board.rows import EntryRow, name_entry
 from dpbench.site import text, view
-from dpbench.site.home_page import Cell, Column, HeatMap
+from dpbench.site.home_page import BoardColumn, HeatMap, heat
 from dpbench.site.looks import LIGHT, Look
 from dpbench.site.picture import INK, LINE, PAPER, QUIET, use_site_style
 
@@ -64,10 +65,10 @@ def _map(shown: HeatMap | None) -> Figure:
     axes.set(xlim=(0, len(columns)), ylim=(len(lines), 0))
     axes.grid(visible=False)
     for row, line in enumerate(lines):
-        for place, cell in enumerate(line.cells[:COLUMNS]):
+        for place, cell in enumerate(line.rows[:COLUMNS]):
             if cell:
                 _cell(axes, place, row, cell)
-    axes.set_yticks([row + 0.5 for row in range(len(lines))], [text.shorten_string(one.name, 16) for one in lines])
+    axes.set_yticks([row + 0.5 for row in range(len(lines))], [text.shorten_string(line.label, 16) for line in lines])
     places = [place + 0.5 for place in range(len(columns))]
     axes.set_xticks(places, _heads(columns), rotation=24, ha="left")
     axes.xaxis.tick_top()
@@ -76,11 +77,11 @@ def _map(shown: HeatMap | None) -> Figure:
     return figure
 
 
-def _heads(columns: Sequence[Column]) -> list[str]:
+def _heads(columns: Sequence[BoardColumn]) -> list[str]:
     """Return what stands above each column: its data, and what tells boards of the same data apart."""
     often, units = Counter(one.data for one in columns), {one.data for one in columns if one.standing.board.unit}
 
-    def head(one: Column) -> str:
+    def head(one: BoardColumn) -> str:
         if one.data in units:
             return f"{text.shorten_string(one.data.partition(' (')[0], 13)}, {view.whose(one.standing)}"
         return f"{one.data}, {one.features}" if often[one.data] > 1 else one.data
@@ -88,15 +89,16 @@ def _heads(columns: Sequence[Column]) -> list[str]:
     return [text.shorten_string(head(one), 22) for one in columns]
 
 
-def _cell(axes: Axes, place: int, row: int, cell: Cell) -> None:
-    """Fill a cell as the style sheet does: `heat` 0 in full, every further one paler."""
+def _cell(axes: Axes, place: int, row: int, cell: EntryRow) -> None:
+    """Fill a cell as the style sheet does: a heat of 0 in full, every further one paler."""
     from matplotlib.patches import Rectangle
 
-    alpha = SHADES[cell.heat]
-    axes.add_patch(Rectangle((place, row), 1, 1, facecolor=HEAT, alpha=alpha, edgecolor=PAPER, linewidth=2))
+    shade, score = heat(cell), cell.score
+    assert score is not None  # ranked entries have one
+    axes.add_patch(Rectangle((place, row), 1, 1, facecolor=HEAT, alpha=SHADES[shade], edgecolor=PAPER, linewidth=2))
     axes.text(
-        place + 0.5, row + 0.5, f"{100 * cell.score.mean:.1f}", ha="center", va="center", fontsize=15,
-        color=PAPER if cell.heat == 0 else INK, weight="bold" if cell.heat == 0 else "normal",
+        place + 0.5, row + 0.5, f"{100 * score.mean:.1f}", ha="center", va="center", fontsize=15,
+        color=PAPER if shade == 0 else INK, weight="bold" if shade == 0 else "normal",
     )  # fmt: skip
 
 
@@ -114,7 +116,8 @@ def _board(standing: Standing, looks: Mapping[str, Look]) -> Figure:
     for line, style in ((view.control(standing), ":"), (view.ceiling(standing), "--")):
         if line:
             axes.axvline(100 * line.metrics[metric].mean, color=QUIET, linestyle=style, linewidth=1.5)
-    axes.set_yticks(range(len(rows)), labels=[text.shorten_string(view.name(entry), 24) for entry in rows], fontsize=17)
+    names = [text.shorten_string(name_entry(entry), 24) for entry in rows]
+    axes.set_yticks(range(len(rows)), labels=names, fontsize=17)
     axes.set_ylim(max(len(rows), 2) - 0.4, -0.6)
     axes.tick_params(axis="x", labelsize=15)
     axes.grid(visible=True, axis="x", color=LINE)

@@ -12,23 +12,27 @@ from statistics import fmean
 
 from markupsafe import Markup
 
-from dpbench.analysis.formats import heading, percent_at_most
+from dpbench.analysis.columns import NONE
+from dpbench.analysis.formats import percent_at_most
+from dpbench.analysis.grid import Grid, GridLine
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.risk import membership_risk
-from dpbench.analysis.tables import Named, Row, Table, TableCell, arrange, label
+from dpbench.analysis.rows import ResultRow
+from dpbench.analysis.tables import Named, arrange, label
+from dpbench.analysis.text_tables import heading
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS, Metric
-from dpbench.records.result import Interval, Result
-from dpbench.site import text, view
+from dpbench.records.result import Result
+from dpbench.site import text
 from dpbench.site.citations import own_entry
 from dpbench.site.group_tables import GroupTable, tabulate_groups
-from dpbench.site.lines import Lines, lines_chart
+from dpbench.site.lines import lines_chart
 from dpbench.site.looks import looks
 from dpbench.site.picture import Chart
 from dpbench.site.render import ALONE, Renderer, renderer, stylesheet
 from dpbench.site.settings import Settings, installed_repository, installed_version
 from dpbench.support.charts import can_draw
-from dpbench.support.messages import bytes_in_words
+from dpbench.support.messages import bytes_in_words, seconds_in_words
 
 CLASSES = 60  # of more, the ones with the lowest accuracy are shown
 REMARKS = 40
@@ -39,7 +43,7 @@ class Section:
     """What the page says of the results of one protocol."""
 
     key: str
-    table: Table
+    grid: Grid[ResultRow]
     title: str
     chart: Chart | None  # with results at two epsilons or more
     price: tuple[tuple[str, tuple[str, ...]], ...]  # points below the same data without privacy, a learner a row
@@ -85,100 +89,90 @@ def _renderer() -> Renderer:
     return renderer(Settings("", "", "", installed_version()))
 
 
-def _section(key: str, table: Table, named: Named, all_results: Sequence[Result]) -> Section:
-    cells = [cell for row in table.rows for cell in row.cells if cell]
-    results = list({one.filed.result.digest: one.filed.result for one in cells}.values())
+def _section(key: str, grid: Grid[ResultRow], named: Named, all_results: Sequence[Result]) -> Section:
+    results = list({row.result.digest: row.result for line in grid.lines for row in line.filled}.values())
     private = [one for one in results if one.privacy.plan and math.isfinite(one.spec.epsilon)]
-    place, epsilon = _column(table)
-    shown = [(row, cell) for row in table.rows if (cell := row.cells[place])]
-    metrics = tuple(name for name in METRICS if any(name in cell.filed.result.metrics for _, cell in shown))
+    place, epsilon = _column(grid)
+    shown = list(grid.column(place))
+    metrics = tuple(name for name in METRICS if any(name in row.facts.metrics for _, row in shown))
     classes = list(_classes(shown))
     worst = sorted(classes, key=lambda one: one[0])[:CLASSES]
-    scores = [
-        (row.label, tuple(text.spread(cell.filed.result.metrics.get(one)) for one in metrics)) for row, cell in shown
-    ]
+    scores = [(line.label, tuple(_write_scores(row, metrics))) for line, row in shown]
     remarks = dict.fromkeys(said for one in results for said in one.remarks)
     return Section(
-        key, table, heading(table), _chart(key, table), tuple(_price(table)), epsilon,
-        tuple(scores), metrics, tuple(row.label for row, _ in shown),
+        key, grid, heading(grid), _chart(key, grid), tuple(_price(grid)), epsilon,
+        tuple(scores), metrics, tuple(line.label for line, _ in shown),
         tuple((name, values) for low, name, values in classes if (low, name, values) in worst),
         max(0, len(classes) - CLASSES),
-        tuple(tabulate_groups([(row.label, cell.filed.result) for row, cell in shown], all_results)),
+        tuple(tabulate_groups([(line.label, row.result) for line, row in shown], all_results)),
         tuple(_costs(shown)), tuple(_facts(results, named)), tuple(_guarantee(private)),
-        tuple(remarks)[:REMARKS], _sentence(results, private, table, named),
+        tuple(remarks)[:REMARKS], _sentence(results, private, grid, named),
     )  # fmt: skip
 
 
-def _column(table: Table) -> tuple[int, float]:
+def _write_scores(row: ResultRow, metrics: Sequence[Metric]) -> Iterator[str]:
+    return (text.plain_score(row.facts.metrics.get(name), name) for name in metrics)
+
+
+def _column(grid: Grid[ResultRow]) -> tuple[int, float]:
     """Return the place and the epsilon of the column with most results, of several that nearest to 1."""
     found = {}
-    for place in range(len(table.columns)):
-        own = [row.cells[place] for row in table.rows if row.cells[place] and not row.reference]
-        some = next((cell for cell in own if cell), None) or next(row.cells[place] for row in table.rows)
-        found[place] = (len(own), some.filed.result.spec.epsilon if some else math.inf)
+    for place in range(len(grid.columns)):
+        own = [row for line, row in grid.column(place) if not line.reference]
+        some = own[0] if own else grid.lines[0].rows[place]
+        found[place] = (len(own), some.protocol.epsilon if some else math.inf)
     place = max(found, key=lambda one: (found[one][0], -abs(math.log(min(found[one][1], 1e9)))))
     return place, found[place][1]
 
 
-def _chart(key: str, table: Table) -> Chart | None:
-    def points(row: Row) -> dict[float, Interval]:
-        return {epsilon: cell.score for epsilon, cell in zip(table.epsilons, row.cells, strict=True) if cell}
-
-    series = {row.label: points(row) for row in table.rows if not row.reference}
-    references = {row.label: points(row) for row in table.rows if row.reference}
-    finite = {
-        name: {x: one for x, one in line.items() if math.isfinite(x)}
-        for name, line in (*series.items(), *references.items())
-    }
-    series = {name: finite[name] for name in series if finite[name]}
-    if len({x for line in series.values() for x in line}) < 2 or not can_draw():
+def _chart(key: str, grid: Grid[ResultRow]) -> Chart | None:
+    groups = [[line for line in grid.series if line.reference is reference] for reference in (False, True)]
+    if len({x for line in groups[0] for x in line.points}) < 2 or not can_draw():
         return None
-    name = view.metric_name(table.metric)
-    shown = Lines(
-        series, {one: finite[one] for one in references if finite[one]}, "ε (log scale)", f"{name.lower()} (%)"
-    )
-    return lines_chart(shown, looks(series, references), key, f"{name} against ε", "Bars: 95% intervals over seeds.")
+    styles = looks(*([line.label for line in group] for group in groups))
+    return lines_chart(grid, styles, key, "Bars: 95% intervals over seeds.")
 
 
-def _price(table: Table) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield for each learner how many points it is below the best row without privacy, at each epsilon."""
-    free = [row for row in table.rows if row.reference and any(_without(cell) for cell in row.cells)]
+def _price(grid: Grid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield for each learner how many points it is below the best line without privacy, at each epsilon."""
+    free = [line for line in grid.lines if line.reference and any(map(_without, line.filled))]
     if not free:
         return
-    for row in table.rows:
-        if not row.reference:
-            yield (
-                row.label,
-                tuple(_lost(cell, [one.cells[place] for one in free]) for place, cell in enumerate(row.cells)),
-            )
+    ceilings = [[line.rows[place] for line in free] for place in range(len(grid.columns))]
+    for line in grid.lines:
+        if not line.reference:
+            yield line.label, tuple(_lost(grid, *pair) for pair in zip(line.rows, ceilings, strict=True))
 
 
-def _without(cell: TableCell | None) -> bool:
-    return cell is not None and bool(cell.filed.result.privacy.plan) and math.isinf(cell.filed.result.spec.epsilon)
+def _without(row: ResultRow) -> bool:
+    return bool(row.result.privacy.plan) and math.isinf(row.protocol.epsilon)
 
 
-def _lost(cell: TableCell | None, free: Sequence[TableCell | None]) -> str:
-    ceilings = [one.score.mean for one in free if one]
-    return f"{100 * (max(ceilings) - cell.score.mean):.2f}" if cell and ceilings else text.NONE
+def _lost(grid: Grid[ResultRow], row: ResultRow | None, free: Sequence[ResultRow | None]) -> str:
+    ceilings = [grid.score(ceiling).mean for ceiling in free if ceiling]
+    return f"{100 * (max(ceilings) - grid.score(row).mean):.2f}" if row and ceilings else NONE
 
 
-def _classes(shown: Sequence[tuple[Row, TableCell]]) -> Iterator[tuple[float, str, tuple[str, ...]]]:
+Shown = Sequence[tuple[GridLine[ResultRow], ResultRow]]
+
+
+def _classes(shown: Shown) -> Iterator[tuple[float, str, tuple[str, ...]]]:
     """Yield each class with test images: the lowest mean accuracy of any learner, its name, and all learners' means."""
-    accuracies = [cell.filed.result.class_accuracies for _, cell in shown]
-    for name, *columns in zip(shown[0][1].filed.result.task.classes, *accuracies, strict=False):
+    accuracies = [row.result.class_accuracies for _, row in shown]
+    for name, *columns in zip(shown[0][1].result.task.classes, *accuracies, strict=False):
         means = [fmean(values) if values else None for values in columns]
         known = [one for one in means if one is not None]
         if known:
             yield min(known), text.show_string(name, 60), tuple(text.percent(one) for one in means)
 
 
-def _costs(shown: Sequence[tuple[Row, TableCell]]) -> Iterator[tuple[str, str, str, str]]:
-    for row, cell in shown:
-        result = cell.filed.result
-        fit, peak = result.cpu_seconds.get("fit"), max(result.peak_bytes.values(), default=0)
-        seconds = text.seconds(fit / len(result.seeds)) if fit else text.NONE
+def _costs(shown: Shown) -> Iterator[tuple[str, str, str, str]]:
+    for line, row in shown:
+        result = row.result
+        fit, peak = result.cpu_seconds.get("fit"), row.facts.peak_bytes
+        seconds = seconds_in_words(fit / row.facts.seeds) if fit else NONE
         machine = f"{result.provenance.get('device', 'unknown device')}, {result.provenance.get('processor', '')}"
-        yield row.label, seconds, bytes_in_words(peak) if peak else text.NONE, machine.rstrip(", ")
+        yield line.label, seconds, bytes_in_words(peak) if peak else NONE, machine.rstrip(", ")
 
 
 def _facts(results: Sequence[Result], named: Named) -> Iterator[tuple[str, str]]:
@@ -241,7 +235,7 @@ def _largest_risk(private: Sequence[Result]) -> dict[float, float]:
     return found
 
 
-def _sentence(results: Sequence[Result], private: Sequence[Result], table: Table, named: Named) -> str:
+def _sentence(results: Sequence[Result], private: Sequence[Result], grid: Grid[ResultRow], named: Named) -> str:
     """Return what a paper would say of these results."""
     first = results[0]
     task, spec, many = first.task, first.spec, sorted({len(one.seeds) for one in results})
@@ -249,7 +243,7 @@ def _sentence(results: Sequence[Result], private: Sequence[Result], table: Table
     seeds = f"{many[0]}" if len(many) == 1 else f"{many[0]} to {many[-1]}"
     data, features = named("dataset", spec.dataset), named("extractor", spec.extractor)
     ran = (
-        f"We report {table.metric.replace('_', ' ')} on {data} with {features} features "
+        f"We report {(grid.metric or spec.metric).replace('_', ' ')} on {data} with {features} features "
         f"({task.private:,} private {whose}s, {_public(results):,} public and {task.test:,} test images), as the mean "
         f"over {seeds} seed{'s' * (many[-1] > 1)}{' with its 95% interval' * (many[0] > 1)}. "
     )

@@ -10,6 +10,7 @@ import math
 import re
 
 from dpbench.analysis import formats
+from dpbench.analysis.columns import NONE, write_budget, write_percent
 from dpbench.records.result import Interval
 from dpbench.support.messages import bytes_in_words, duration
 
@@ -19,7 +20,6 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
-NONE = "–"
 
 
 def show_string(text: str, longest: int = LONGEST) -> str:
@@ -76,22 +76,22 @@ def show_signed_points(share: float, digits: int = 2) -> str:
     return f"{100 * share:+.{digits}f}".replace("-", "−") if share else "0"
 
 
-def spread(interval: Interval | None) -> str:
-    """Return a mean with its interval, in percent, as `dpbench results` prints it.
-
-    >>> spread(Interval(mean=0.72, low=0.70, high=0.74)), spread(Interval(mean=0.95, low=0.85, high=1.05))
-    ('72.00 ± 2.00', '95.00 (85.00 to 100)')
-    """
-    return NONE if interval is None else formats.percent(interval)
-
-
 def score(interval: Interval | None, metric: str) -> str:
     """Return a metric's mean with its interval, as `dpbench results` prints it, with its unit.
 
     >>> score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), score(Interval(mean=1.5, low=1, high=2), "nll")
     ('72.00 ± 2.00%', '1.500 ± 0.500')
     """
-    return NONE if interval is None else formats.write_score(metric, interval) + formats.unit_of(metric)
+    return NONE if interval is None else plain_score(interval, metric) + formats.unit_of(metric)
+
+
+def plain_score(interval: Interval | None, metric: str) -> str:
+    """Return the same without its unit, which stands above a column.
+
+    >>> plain_score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), plain_score(None, "nll")
+    ('72.00 ± 2.00', '–')
+    """
+    return NONE if interval is None else formats.write_score(metric, interval)
 
 
 def seed_score(value: float | None, metric: str) -> str:
@@ -101,15 +101,6 @@ def seed_score(value: float | None, metric: str) -> str:
     ('72.00%', '–')
     """
     return NONE if value is None else score(Interval(mean=value, low=None, high=None), metric)
-
-
-def budget(epsilon: float) -> str:
-    """Return a target of epsilon, as short as it was written.
-
-    >>> budget(0.1), budget(math.inf)
-    ('0.1', '∞')
-    """
-    return "∞" if math.isinf(epsilon) else f"{epsilon:.10g}"
 
 
 def round_up(value: float, digits: int = 4) -> str:
@@ -140,16 +131,6 @@ def round_to_four(value: float) -> str:
     return f"{value:.4g}"
 
 
-def seconds(value: float) -> str:
-    """Return seconds with three significant digits, never a power of ten.
-
-    >>> seconds(0.0731), seconds(4.443), seconds(76.25), seconds(1234.0)
-    ('0.0731', '4.44', '76.2', '1,234')
-    """
-    digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
-    return f"{value:,.{min(digits, 4)}f}"
-
-
 def anchor(name: str) -> str:
     """Return a name as the fragment of an address.
 
@@ -160,8 +141,8 @@ def anchor(name: str) -> str:
 
 
 FILTERS = {
-    "percent": percent, "points": points, "signed": show_signed_points, "spread": spread, "score": score,
-    "seed_score": seed_score, "budget": budget,
+    "percent": percent, "points": points, "signed": show_signed_points, "spread": write_percent, "score": score,
+    "plain_score": plain_score, "unit": formats.unit_of, "seed_score": seed_score, "budget": write_budget,
     "upward": round_up, "downward": round_down, "four": round_to_four, "bound": bound, "duration": duration,
-    "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most, "anchor": anchor,
+    "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most, "anchor": anchor, "shorten": show_string,
 }  # fmt: skip

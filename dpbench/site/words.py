@@ -13,15 +13,6 @@ TRUST: Mapping[Trust, str] = {
     "reproduced": "the project re-ran all seeds with the same code and settings and got the same predictions",
     "audited": "the project watched and attacked one more fit, and found nothing that contradicts the stated guarantee",
 }
-CHOSEN: Mapping[SelectionRule, str] = {
-    "default": "defaults",
-    "by-hand": "set by hand",
-    "transfer": "tuned elsewhere",
-    "public-validation": "tuned",
-    "private-accounted": "tuned within ε",
-    "private-unaccounted": "tuned outside ε",
-    "oracle": "tuned on the test split",
-}
 SELECTION: Mapping[SelectionRule, str] = {
     "default": "The learner's default settings; nothing was tried.",
     "by-hand": "Settings given by the user; how they were chosen is not recorded.",
@@ -31,18 +22,6 @@ SELECTION: Mapping[SelectionRule, str] = {
     "private-unaccounted": "Tuned on private data; ε does not cover the search, so the result is never ranked.",
     "oracle": "Tuned on the test split; never ranked.",
 }
-
-
-def name_trust(entry: Entry) -> str:
-    """Return what was done to an entry beyond the checks of all, in a few words; an audit does not hide a re-run."""
-    again = entry.again
-    words = []
-    if entry.reproduced:
-        words.append("reproduced")
-    elif again is not None:
-        many = f"{max(1, len(again.seeds))} of {again.of or entry.seeds} seeds"
-        words.append("re-run by other code" if again.code == "other" else f"{many} re-run")
-    return " and ".join(words + ["audited"] * (entry.audit is not None)) or entry.trust
 
 
 def describe_trust(entry: Entry) -> str:

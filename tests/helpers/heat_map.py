@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dpbench.board.distance import behind
-from dpbench.board.index import Entry, Standing
+from dpbench.board.index import Standing
+from dpbench.board.rows import EntryRow, board_rows
 
 COLUMN, ROW, LEFT, TOP = 13, 20, 108, 62  # pixels
 STEPS = (1, 2, 4, 8, 16)  # points behind the best: each a paler colour
@@ -50,8 +50,8 @@ def _learners(standings: Iterable[Standing]) -> list[str]:
     """Return the learners by how far they are behind on average, the closest first."""
     gaps: dict[str, list[float]] = {}
     for standing in standings:
-        for entry in _defaults(standing):
-            gaps.setdefault(entry.learner, []).append(behind(standing, entry))
+        for row in _defaults(standing):
+            gaps.setdefault(row.facts.learner, []).append(row.behind or 0.0)
     return sorted(gaps, key=lambda name: sum(gaps[name]) / len(gaps[name]))
 
 
@@ -59,19 +59,19 @@ def _group(group: Group, left: int, learners: list[str]) -> Iterator[str]:
     for line, heading in enumerate(group.heading):
         yield _text(left, TOP - 40 + 13 * line, heading)
     for column, standing in enumerate(group.standings):
-        x, entries = left + COLUMN * column, {entry.learner: entry for entry in _defaults(standing)}
+        x, rows = left + COLUMN * column, {row.facts.learner: row for row in _defaults(standing)}
         yield _text(x + COLUMN / 2, TOP - 6, f"{standing.board.epsilon:g}".lstrip("0"), "middle", 7)
         for place, name in enumerate(learners):
-            if name in entries:
-                yield _cell(x, TOP + ROW * place, standing, entries[name])
+            if name in rows:
+                yield _cell(x, TOP + ROW * place, rows[name])
 
 
-def _cell(x: int, y: int, standing: Standing, entry: Entry) -> str:
-    gap = 100 * behind(standing, entry)
+def _cell(x: int, y: int, row: EntryRow) -> str:
+    gap = 100 * (row.behind or 0.0)
     shade = SHADES[sum(gap > step for step in STEPS)]
     box = f'<rect x="{x}" y="{y}" width="{COLUMN - 1}" height="{ROW - 1}" fill="{shade}"/>'
     dot = PAPER if gap <= STEPS[1] else INK
-    return box + (f'<circle cx="{x + 6}" cy="{y + 9.5}" r="2" fill="{dot}"/>' if entry.rank == 1 else "")
+    return box + (f'<circle cx="{x + 6}" cy="{y + 9.5}" r="2" fill="{dot}"/>' if row.standing.tied else "")
 
 
 def _legend(y: int) -> Iterator[str]:
@@ -87,5 +87,5 @@ def _text(x: float, y: float, said: str, anchor: str = "start", size: int = 11) 
     return f'<text x="{x:g}" y="{y}" text-anchor="{anchor}" font-size="{size}" fill="{INK}">{said}</text>'
 
 
-def _defaults(standing: Standing) -> list[Entry]:
-    return [one for one in standing.entries if one.role == "entry" and one.selection == "default"]
+def _defaults(standing: Standing) -> list[EntryRow]:
+    return [row for row in board_rows(standing) if row.standing.role == "entry" and row.facts.selection == "default"]

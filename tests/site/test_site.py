@@ -17,20 +17,23 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from dpbench.analysis.columns import write_percent
 from dpbench.analysis.formats import percent_at_most
 from dpbench.analysis.risk import membership_risk
+from dpbench.analysis.rows import Origin
 from dpbench.board.distance import distances
-from dpbench.board.index import Entry, Index, Origin, Role, Standing
+from dpbench.board.index import Entry, Index, Role, Standing
+from dpbench.board.rows import board_rows, name_entry
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
 from dpbench.records.result import Interval, Result
 from dpbench.records.stated_plan import Privacy
 from dpbench.registry import KINDS, load
-from dpbench.site import build_site, layout, prose, text, view
+from dpbench.site import build_site, entries_page, layout, prose, text, view
 from dpbench.site.citations import catalogue, citations
 from dpbench.site.entry_pages import RAW
-from dpbench.site.home_page import Column
+from dpbench.site.home_page import BoardColumn
 from dpbench.site.lines import epsilon_charts, k_chart
 from dpbench.site.looks import DARK, LIGHT, SHAPES, looks
 from dpbench.site.picture import Chart
@@ -156,7 +159,7 @@ def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_
     page = html.unescape((tmp_path / "site" / "boards" / "digits-eps1.html").read_text(encoding="utf-8"))
     for entry in index.standings[0].entries[1:]:
         if entry.role == "entry":
-            assert text.spread(entry.metrics["accuracy"]) in page
+            assert write_percent(entry.metrics["accuracy"]) in page
             assert text.round_up(entry.epsilon) in page
             assert f"{text.round_down(entry.independent.lower)}–{text.round_up(entry.independent.upper, 3)}" in page
 
@@ -189,7 +192,7 @@ def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], t
         page = (tmp_path / "site" / f"boards/{standing.board.name}.html").read_text(encoding="utf-8")
         assert f"{count} {whose}s, " in page
         assert re.search(rf"Unit of the guarantee</dt>\s*<dd>{whose}<", page)
-    columns = [Column("Skin lesions (HAM10000)", "", one) for one in standings]
+    columns = [BoardColumn("Skin lesions (HAM10000)", "", one) for one in standings]
     assert _heads(columns) == ["Skin lesions, lesion", "Skin lesions, image"]
 
 
@@ -233,7 +236,7 @@ def test_a_cost_that_is_not_known_is_an_empty_cell_that_says_why_and_no_mark_in_
     assert [re.sub(r"<span.*?</span>", "", cell) for _, cell in cells] == ["", ""]
     chart = page[page.index('id="cost"') :]
     shown = re.findall(r'<th scope="row">(.*?)</th><td class="number">', chart[: chart.index("</figure>")])
-    assert shown == [view.name(one) for one in entries if one.role == "entry" and one.id != unknown.id]
+    assert shown == [name_entry(one) for one in entries if one.role == "entry" and one.id != unknown.id]
     known = sum(one.role == "entry" for one in entries)
     assert f"{known - 1} of {known} entries." in chart
 
@@ -407,7 +410,9 @@ def _with(standing: Standing, **update: Any) -> Standing:
 
 
 def _against(*family: Standing) -> list[Chart]:
-    return epsilon_charts(family, looks({entry.learner for one in family for entry in one.entries}))
+    return epsilon_charts(
+        [board_rows(one) for one in family], looks({entry.learner for one in family for entry in one.entries})
+    )
 
 
 def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_in_epsilon_alone(
@@ -424,16 +429,17 @@ def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_i
     assert "84.89" not in chart.picture  # what papers report stretches no axis
     assert _against(one) == []
     assert _against(standing_of(boards[0], [])) == []
+    assert _against(standing_of(boards[0], []), one, two)[0].rows == _against(one, two)[0].rows
 
 
 def test_accuracy_against_k_takes_runs_that_differ_in_k_alone(results: list[Result]) -> None:
     standing = standing_of(find_board("digits-eps1"), results)
     alike = _with(standing, learner="pillar", selection="default")
     every = looks(["pillar", *(entry.learner for entry in standing.entries)])
-    assert k_chart(standing, every) is None  # each learner has one entry
-    assert k_chart(alike, every) is None  # they differ in steps too
+    assert k_chart(board_rows(standing), every) is None  # each learner has one entry
+    assert k_chart(board_rows(alike), every) is None  # they differ in steps too
     only_k = tuple(entry.model_copy(update={"settings": {**entry.settings, "steps": "9"}}) for entry in alike.entries)
-    chart = k_chart(alike.model_copy(update={"entries": only_k}), every)
+    chart = k_chart(board_rows(alike.model_copy(update={"entries": only_k})), every)
     assert chart is not None
     assert len({row[1] for row in chart.rows}) == 5
 
@@ -468,7 +474,7 @@ def test_a_thousand_entries_are_limited_and_the_table_says_so(results: list[Resu
         for n in range(1000)
     )
     crowded = standing.model_copy(update={"entries": many})
-    shown = view.table(crowded)
+    shown = view.table(board_rows(crowded))
     assert (len(shown.rows), shown.entries, shown.left_out) == (500, 1000, 500)
 
 
@@ -619,8 +625,8 @@ def test_the_documentation_stands_beside_the_board_where_it_is_built_along(index
 
 
 def test_an_interval_says_what_is_known() -> None:
-    assert text.spread(Interval(mean=0.5, low=None, high=None)) == "50.00"
-    assert text.spread(None) == "–"
+    assert write_percent(Interval(mean=0.5, low=None, high=None)) == "50.00"
+    assert write_percent(None) == "–"
     assert text.round_up(0.69999) == "0.7000"
     assert text.round_up(math.inf) == "∞"
 
@@ -704,6 +710,16 @@ def test_all_entries_begin_with_the_boards_of_the_home_page(results: list[Result
     page = (tmp_path / "site" / "entries.html").read_text(encoding="utf-8")
     shown = list(dict.fromkeys(re.findall(r'<td><a href="boards/([^"]+).html"', page)))
     assert shown == ["cifar10-lite0-eps1", "cifar10-lite0-eps0.1", "cifar10-lite0-eps0.7"]
+
+
+def test_filters_and_heads_of_the_table_of_all_entries_go_by_the_names_of_columns(index: Index, tmp_path: Path) -> None:
+    build_site(index, tmp_path, tmp_path / "site")
+    page = (tmp_path / "site" / "entries.html").read_text(encoding="utf-8")
+    heads = re.findall(r'<th scope="col" data-column="([^"]+)"', page)
+    assert heads == [column.name for column in entries_page.COLUMNS]
+    filters = re.findall(r'<select name="([^"]+)" data-column="([^"]+)"', page)
+    assert [pair for pair in filters if pair[0] != pair[1] or pair[1] not in heads] == []
+    assert [name for name, _ in filters] == [column.name for column in entries_page.COLUMNS if column.filter]
 
 
 def test_a_page_that_is_not_found_leads_to_the_address_and_never_above_the_root(

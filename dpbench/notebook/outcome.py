@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from dpbench.analysis import description, formats
+from dpbench.analysis import comparison, formats
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.tables import Table, arrange
 from dpbench.errors import SpecError
@@ -183,9 +183,9 @@ def compare(first: Results | str | Path, second: Results | str | Path, metric: M
     """
     one, other = (each if isinstance(each, Results) else results(each) for each in (first, second))
     pair = one._only, other._only
-    found = description.compare_results(*pair, check_metric(metric))
+    found = comparison.compare_results(*pair, check_metric(metric))
     return Comparison(
-        tuple(description.describe_difference(*pair, metric)),
+        tuple(comparison.describe_difference(*pair, metric)),
         found.difference,
         found.half,
         found.p,

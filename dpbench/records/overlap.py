@@ -36,10 +36,10 @@ def overlap_name(pair: str) -> str:
     """Say which images a count of two splits is of.
 
     >>> overlap_name("test in private")
-    'Test images that are also in the private split'
+    'test images that are also in the private split'
     """
     of, among = pair.split(" in ")
-    return f"{of.capitalize()} images that are also in the {among} split"
+    return f"{of} images that are also in the {among} split"
 
 
 class Overlap(Record):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from dpbench.analysis.describe import CHOSEN
 from dpbench.board.index import Entry, Standing
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.cost import Cost, cost
 from dpbench.site.home_page import HeatMap, filled_boards
 from dpbench.site.render import Renderer
-from dpbench.site.words import CHOSEN, name_trust
+from dpbench.site.words import name_trust
 
 CHOICES = 200  # of one filter; the search field finds the rest
 NAME = 120  # characters of a learner's name

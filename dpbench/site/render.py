@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from dpbench.analysis import describe
+from dpbench.records.metrics import FACTS
 from dpbench.site import layout, text, view, words
 from dpbench.site.cost import cost
 from dpbench.site.looks import style
@@ -79,14 +81,15 @@ def _environment(packages: tuple[str, ...]) -> Environment:
     )
     environment.filters.update(text.FILTERS)
     environment.globals.update(
-        chosen=words.CHOSEN,
+        chosen=describe.CHOSEN,
         trust=words.TRUST,
         name_trust=words.name_trust,
         describe_trust=words.describe_trust,
-        rng=words.RNG,
+        rng=describe.RNG,
         describe_model=words.describe_model,
-        selection=words.SELECTION,
+        selection=describe.SELECTION,
         metric_name=view.metric_name,
+        axis=lambda metric: FACTS[metric].axis,
         uncorrected=view.uncorrected,
         cost=cost,
         page=layout.page,

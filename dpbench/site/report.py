@@ -12,14 +12,14 @@ from statistics import fmean
 
 from markupsafe import Markup
 
-from dpbench.analysis.formats import heading, percent_at_most
+from dpbench.analysis.describe import Description, count_public, describe_together
+from dpbench.analysis.formats import heading
 from dpbench.analysis.reader import StoredResult
-from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.tables import Named, Row, Table, TableCell, arrange, label
 from dpbench.errors import SpecError
-from dpbench.records.metrics import METRICS, Metric
+from dpbench.records.metrics import FACTS, METRICS, Metric
 from dpbench.records.result import Interval, Result
-from dpbench.site import text, view
+from dpbench.site import text
 from dpbench.site.citations import own_entry
 from dpbench.site.group_tables import GroupTable, tabulate_groups
 from dpbench.site.lines import Lines, lines_chart
@@ -51,8 +51,8 @@ class Section:
     more_classes: int
     groups: tuple[GroupTable, ...]  # accuracy by group, where the test split has groups
     costs: tuple[tuple[str, str, str, str], ...]
-    facts: tuple[tuple[str, str], ...]
-    guarantee: tuple[tuple[str, str], ...]
+    together: Description  # what all results say alike
+    private: bool  # whether any result has a guarantee
     remarks: tuple[str, ...]
     sentence: str
 
@@ -95,7 +95,8 @@ def _section(key: str, table: Table, named: Named, all_results: Sequence[Result]
     classes = list(_classes(shown))
     worst = sorted(classes, key=lambda one: one[0])[:CLASSES]
     scores = [
-        (row.label, tuple(text.spread(cell.filed.result.metrics.get(one)) for one in metrics)) for row, cell in shown
+        (row.label, tuple(text.score(cell.filed.result.metrics.get(one), one) for one in metrics))
+        for row, cell in shown
     ]
     remarks = dict.fromkeys(said for one in results for said in one.remarks)
     return Section(
@@ -104,7 +105,7 @@ def _section(key: str, table: Table, named: Named, all_results: Sequence[Result]
         tuple((name, values) for low, name, values in classes if (low, name, values) in worst),
         max(0, len(classes) - CLASSES),
         tuple(tabulate_groups([(row.label, cell.filed.result) for row, cell in shown], all_results)),
-        tuple(_costs(shown)), tuple(_facts(results, named)), tuple(_guarantee(private)),
+        tuple(_costs(shown)), describe_together(results, named), bool(private),
         tuple(remarks)[:REMARKS], _sentence(results, private, table, named),
     )  # fmt: skip
 
@@ -133,11 +134,11 @@ def _chart(key: str, table: Table) -> Chart | None:
     series = {name: finite[name] for name in series if finite[name]}
     if len({x for line in series.values() for x in line}) < 2 or not can_draw():
         return None
-    name = view.metric_name(table.metric)
+    facts = FACTS[table.metric]
     shown = Lines(
-        series, {one: finite[one] for one in references if finite[one]}, "ε (log scale)", f"{name.lower()} (%)"
+        series, {one: finite[one] for one in references if finite[one]}, "ε (log scale)", facts.axis, table.metric
     )
-    return lines_chart(shown, looks(series, references), key, f"{name} against ε", "Bars: 95% intervals over seeds.")
+    return lines_chart(shown, looks(series, references), key, f"{facts.title} against ε", "Bars: 95% intervals over seeds.")
 
 
 def _price(table: Table) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -149,7 +150,7 @@ def _price(table: Table) -> Iterator[tuple[str, tuple[str, ...]]]:
         if not row.reference:
             yield (
                 row.label,
-                tuple(_lost(cell, [one.cells[place] for one in free]) for place, cell in enumerate(row.cells)),
+                tuple(_lost(table, cell, [one.cells[place] for one in free]) for place, cell in enumerate(row.cells)),
             )
 
 
@@ -157,9 +158,12 @@ def _without(cell: TableCell | None) -> bool:
     return cell is not None and bool(cell.filed.result.privacy.plan) and math.isinf(cell.filed.result.spec.epsilon)
 
 
-def _lost(cell: TableCell | None, free: Sequence[TableCell | None]) -> str:
-    ceilings = [one.score.mean for one in free if one]
-    return f"{100 * (max(ceilings) - cell.score.mean):.2f}" if cell and ceilings else text.NONE
+def _lost(table: Table, cell: TableCell | None, free: Sequence[TableCell | None]) -> str:
+    facts, ceilings = FACTS[table.metric], [one.score.mean for one in free if one]
+    if not cell or not ceilings:
+        return text.NONE
+    lost = max(ceilings) - cell.score.mean if facts.higher else cell.score.mean - min(ceilings)
+    return f"{facts.scale * lost:.{facts.digits}f}"
 
 
 def _classes(shown: Sequence[tuple[Row, TableCell]]) -> Iterator[tuple[float, str, tuple[str, ...]]]:
@@ -181,66 +185,6 @@ def _costs(shown: Sequence[tuple[Row, TableCell]]) -> Iterator[tuple[str, str, s
         yield row.label, seconds, bytes_in_words(peak) if peak else text.NONE, machine.rstrip(", ")
 
 
-def _facts(results: Sequence[Result], named: Named) -> Iterator[tuple[str, str]]:
-    first = results[0]
-    task, spec = first.task, first.spec
-    of = f" {spec.unit}s ({task.units.images:,} images)" if spec.unit and task.units else " images"
-    yield (
-        "Images",
-        f"{task.private:,} private{of}, {_public(results):,} public, {task.test:,} test, of {len(task.classes)} "
-        "classes",
-    )
-    yield "Features", named("extractor", spec.extractor)
-    yield from (("Copy of the data", edition) for edition in task.named_editions)
-    yield "Licence", task.licence
-    labels = {one.task.public_labels_seen for one in results}
-    yield "Public labels", "read by some learners" if len(labels) > 1 else "read" if True in labels else "not read"
-    for pair, counted in task.overlap.items():
-        yield pair, str(counted)
-
-
-def _public(results: Sequence[Result]) -> int:
-    """Return how many public images the protocol has, although a learner that reads none counts none."""
-    split = [one.task.overlap[pair].among for one in results if (pair := "public in private") in one.task.overlap]
-    return max([*split, *(one.task.public for one in results)])
-
-
-def _guarantee(private: Sequence[Result]) -> Iterator[tuple[str, str]]:
-    if not private:
-        return
-    whose = sorted({one.spec.unit or "image" for one in private})
-    epsilons = sorted({one.spec.epsilon for one in private})
-    yield "ε", f"{', '.join(f'{one:g}' for one in epsilons)}, for one {' or '.join(whose)}"
-    yield "δ", ", ".join(sorted({f"{one.privacy.delta:g}" for one in private}))
-    yield "Neighbours", ", ".join(sorted({one.privacy.adjacency for one in private}))
-    names = (
-        sorted({one.privacy.accountant for one in private}),
-        sorted({one.privacy.independent.accountant for one in private}),
-    )
-    yield "Accountants", f"{', '.join(names[0])}; checked by {', '.join(names[1])}"
-    yield "Noise", ", ".join(sorted({one.privacy.rng for one in private})) + " randomness"
-    risk = _largest_risk(private)
-    if risk:
-        odds = " and ".join(f"{percent_at_most(most)} at {rate:.1%} false positives" for rate, most in risk.items())
-        yield f"Membership tests, at ε {epsilons[-1]:g}", f"true positives at most {odds}, for every run"
-    chosen = sorted({one.selection for one in private})
-    yield "How settings were chosen", ", ".join(chosen)
-    yield "Not covered", "; ".join(dict.fromkeys(said for one in private for said in one.privacy.not_covered))
-
-
-def _largest_risk(private: Sequence[Result]) -> dict[float, float]:
-    """Return what a membership test can reach, at each rate of false positives, against the run that gives away most.
-
-    Plans with the same epsilon differ: noise of other shapes leaves other tests.
-    """
-    largest = max(one.spec.epsilon for one in private)
-    found: dict[float, float] = {}
-    for one in private:
-        for rate, most in membership_risk(one.privacy).items() if one.spec.epsilon == largest else ():
-            found[rate] = max(most, found.get(rate, 0.0))
-    return found
-
-
 def _sentence(results: Sequence[Result], private: Sequence[Result], table: Table, named: Named) -> str:
     """Return what a paper would say of these results."""
     first = results[0]
@@ -250,8 +194,8 @@ def _sentence(results: Sequence[Result], private: Sequence[Result], table: Table
     data, features = named("dataset", spec.dataset), named("extractor", spec.extractor)
     ran = (
         f"We report {table.metric.replace('_', ' ')} on {data} with {features} features "
-        f"({task.private:,} private {whose}s, {_public(results):,} public and {task.test:,} test images), as the mean "
-        f"over {seeds} seed{'s' * (many[-1] > 1)}{' with its 95% interval' * (many[0] > 1)}. "
+        f"({task.private:,} private {whose}s, {max(map(count_public, results)):,} public and {task.test:,} test "
+        f"images), as the mean over {seeds} seed{'s' * (many[-1] > 1)}{' with its 95% interval' * (many[0] > 1)}. "
     )
     if not private:
         return f"{ran}None of these results is private."

@@ -76,22 +76,22 @@ def show_signed_points(share: float, digits: int = 2) -> str:
     return f"{100 * share:+.{digits}f}".replace("-", "−") if share else "0"
 
 
-def spread(interval: Interval | None) -> str:
-    """Return a mean with its interval, in percent, as `dpbench results` prints it.
+def spread(interval: Interval | None, metric: str = "accuracy") -> str:
+    """Return a metric's mean with its interval, as `dpbench results` prints it in tables.
 
-    >>> spread(Interval(mean=0.72, low=0.70, high=0.74)), spread(Interval(mean=0.95, low=0.85, high=1.05))
-    ('72.00 ± 2.00', '95.00 (85.00 to 100)')
+    >>> spread(Interval(mean=0.72, low=0.70, high=0.74)), spread(Interval(mean=4.043, low=1.639, high=6.447), "nll")
+    ('72.00 ± 2.00', '4.043 ± 2.404')
     """
-    return NONE if interval is None else formats.percent(interval)
+    return NONE if interval is None else formats.write_score(metric, interval)
 
 
 def score(interval: Interval | None, metric: str) -> str:
-    """Return a metric's mean with its interval, as `dpbench results` prints it, with its unit.
+    """Return a metric's mean with its interval and its unit, as `dpbench results show` prints it.
 
     >>> score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), score(Interval(mean=1.5, low=1, high=2), "nll")
-    ('72.00 ± 2.00%', '1.500 ± 0.500')
+    ('72.00% ± 2.00', '1.500 ± 0.500')
     """
-    return NONE if interval is None else formats.write_score(metric, interval) + formats.unit_of(metric)
+    return NONE if interval is None else formats.write_score(metric, interval, unit=True)
 
 
 def seed_score(value: float | None, metric: str) -> str:
@@ -110,20 +110,6 @@ def budget(epsilon: float) -> str:
     ('0.1', '∞')
     """
     return "∞" if math.isinf(epsilon) else f"{epsilon:.10g}"
-
-
-def round_up(value: float, digits: int = 4) -> str:
-    """Return an upper bound, rounded up: a page never states less than the file does.
-
-    >>> round_up(0.99991234)
-    '1.0000'
-    """
-    return "∞" if math.isinf(value) else f"{math.ceil(value * 10**digits) / 10**digits:.{digits}f}"
-
-
-def round_down(value: float, digits: int = 3) -> str:
-    """Return a lower bound, rounded down."""
-    return "∞" if math.isinf(value) else f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"
 
 
 def bound(title: str) -> str:
@@ -150,6 +136,15 @@ def seconds(value: float) -> str:
     return f"{value:,.{min(digits, 4)}f}"
 
 
+def capital(name: str) -> str:
+    """Return a name with a capital letter; a symbol stays, as Δ is another one than δ.
+
+    >>> capital("not covered"), capital("δ")
+    ('Not covered', 'δ')
+    """
+    return name[:1].upper() + name[1:] if name.isascii() else name
+
+
 def anchor(name: str) -> str:
     """Return a name as the fragment of an address.
 
@@ -162,6 +157,7 @@ def anchor(name: str) -> str:
 FILTERS = {
     "percent": percent, "points": points, "signed": show_signed_points, "spread": spread, "score": score,
     "seed_score": seed_score, "budget": budget,
-    "upward": round_up, "downward": round_down, "four": round_to_four, "bound": bound, "duration": duration,
+    "upward": formats.round_up, "downward": formats.round_down, "four": round_to_four, "bound": bound,
+    "duration": duration, "capital": capital,
     "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most, "anchor": anchor,
 }  # fmt: skip

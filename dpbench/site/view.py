@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import ClassVar
 
+from dpbench.analysis.describe import CHOSEN
 from dpbench.board.distance import best_score
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.privacy import MECHANISM
 from dpbench.records.metrics import TITLES, Metric
 from dpbench.records.result import Interval
-from dpbench.site.words import CHOSEN
 
 MOST = 500  # rows of a board's table: beyond, the table of all entries has them
 LINES = {"control": "public labels only", "ceiling": "no privacy"}

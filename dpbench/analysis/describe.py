@@ -253,7 +253,7 @@ def describe_guarantee(spec: Spec, privacy: Privacy, size: int | None) -> Iterat
     """
     other, whose = privacy.independent, f"for one {spec.unit or 'image'}"
     bounds = f"{round_down(other.lower)} to {round_up(other.upper)} by {other.accountant}"
-    stated = f"ε {round_up(privacy.epsilon, 6)} {whose} by {privacy.accountant}"
+    stated = f"ε {round_up(privacy.epsilon)} {whose} by {privacy.accountant}"
     names = f"{privacy.accountant}, checked by {other.accountant}"
     yield Fact("guarantee", (f"{stated}, {bounds}",), brief=True, shared=(f"ε {spec.epsilon:g} {whose}, {names}",))
     pure = " (pure)" * (not privacy.delta)

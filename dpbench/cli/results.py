@@ -101,7 +101,7 @@ def check_charts(files: Sequence[Path], flag: str = "--chart") -> None:
         SpecError: a file is neither PNG, SVG nor PDF; or matplotlib is missing.
         OutputError: a folder cannot be written.
     """
-    from dpbench.support.charts import check_file
+    from dpbench.analysis.draw import check_file
     from dpbench.support.files import check_writable
 
     for file in files:
@@ -117,7 +117,7 @@ def write_charts(tables: Sequence[Tables], name: str, files: Sequence[Path]) -> 
     """
     if not files:
         return
-    from dpbench.analysis.draw import write_figure
+    from dpbench.analysis.figure import write_figure
     from dpbench.analysis.figure_data import collect_tables
 
     collected = collect_tables(name, tables)

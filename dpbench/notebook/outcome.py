@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from dpbench.analysis import comparison, formats
+from dpbench.analysis.draw import check_drawing
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.tables import Table, arrange
 from dpbench.errors import SpecError
 from dpbench.models import Model
-from dpbench.notebook import epsilon_plot
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import Result
 from dpbench.registry import Registry
@@ -77,9 +77,25 @@ class Results(Sequence["Results"]):
         """Plot a metric against ε with a line per learner and 95% intervals; return the axes.
 
         Raises:
-            SpecError: the results are of several protocols, or lack the metric.
+            SpecError: the results are of several protocols, or lack the metric; or matplotlib is missing.
         """
-        return epsilon_plot.plot_against_epsilon(self._tables(check_metric(metric)), metric, ax)
+        from dpbench.analysis.figure import draw_panel, y_label
+        from dpbench.analysis.figure_data import collect_tables
+
+        tables = self._tables(check_metric(metric))
+        if len(tables) != 1:
+            said = "; ".join(table.title for table in tables) or f"none with {metric}"
+            raise SpecError(f"Expected results of one protocol to draw, got {said}. Select some, like results[:3].")
+        if ax is None:
+            check_drawing()
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots()
+        draw_panel(ax, collect_tables("results", tables), ())
+        ax.set_ylabel(y_label(metric))
+        ax.set_title(tables[0].title, parse_math=False, fontsize="medium")
+        ax.legend(fontsize="small")
+        return ax
 
     def model(self, seed: int | None = None, device: str = "auto") -> Model:
         """Return the model of a seed (default: the first), saved by the run or fitted again.

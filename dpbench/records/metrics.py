@@ -117,9 +117,7 @@ class MetricFacts:
 FACTS: dict[str, MetricFacts] = {"auroc": MetricFacts("AUROC")}  # which rests on the order of scores
 
 
-def metric(
-    title: str, *, higher: bool = True, share: bool = True, most: float = 1.0
-) -> Callable[[Compute], Compute]:
+def metric(title: str, *, higher: bool = True, share: bool = True, most: float = 1.0) -> Callable[[Compute], Compute]:
     """Register the function below as the metric of its name."""
 
     def register(compute: Compute) -> Compute:

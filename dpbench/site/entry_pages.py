@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from dpbench.analysis.confusion import MOST, largest_errors, total_confusion
 from dpbench.analysis.describe import describe
+from dpbench.analysis.palette import LearnerStyle
 from dpbench.analysis.risk import Risk, membership_risk
 from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Entry, Standing
@@ -28,7 +29,6 @@ from dpbench.records.result import Result
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.group_tables import GroupTable, tabulate_groups
-from dpbench.site.looks import Look
 from dpbench.site.render import PREVIEW, Renderer, renderer
 from dpbench.site.settings import Settings
 from dpbench.support.processes import process_pool
@@ -50,7 +50,7 @@ class Batch:
     rivals: Mapping[bool, int]  # among how many entries one is ranked that reads no public labels, or does
     tied: frozenset[int | None]  # ranks that several share of those that read no public labels
     free: tuple[Entry, ...]  # of the same learners, without privacy
-    looks: Mapping[str, Look]  # of their learners
+    looks: Mapping[str, LearnerStyle]  # of their learners
     learners: Mapping[str, str]  # the pages of those
     root: Path
     site: Path

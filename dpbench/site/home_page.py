@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from dpbench.analysis.palette import LearnerStyle
 from dpbench.board.distance import behind
 from dpbench.board.index import Entry, Standing
 from dpbench.records.result import Interval
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
-from dpbench.site.looks import Look
 from dpbench.site.overall import count_data_sets, describe_distance, overall
 from dpbench.site.render import Renderer
 
@@ -42,7 +42,7 @@ class Line:
 
     name: str
     page: str
-    look: Look
+    look: LearnerStyle
     cells: tuple[Cell | None, ...]
 
     @property

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpbench.analysis.draw import Line, exact, in_units, label_ends, lines, new_figure
+from dpbench.analysis.palette import REFERENCE, LearnerStyle
 from dpbench.board.index import Standing
+from dpbench.records.metrics import FACTS, Metric
 from dpbench.records.result import Interval
-from dpbench.site import looks, text, view
-from dpbench.site.looks import LIGHT, Look
-from dpbench.site.picture import INK, QUIET, Chart, picture
+from dpbench.site import text, view
+from dpbench.site.picture import Chart, picture
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SERIES = 16  # of one chart: beyond, the best
@@ -29,10 +30,10 @@ class Lines:
     series: Mapping[str, Points]  # by learner
     references: Mapping[str, Points]  # by what they are called
     x: str
-    y: str
+    metric: Metric
 
 
-def epsilon_charts(family: Sequence[Standing], every: Mapping[str, Look]) -> list[Chart]:
+def epsilon_charts(family: Sequence[Standing], every: Mapping[str, LearnerStyle]) -> list[Chart]:
     """Return accuracy against epsilon over the boards of a protocol: with default settings, then tuned where possible.
 
     The second chart draws a learner that nobody tuned with its default settings, and is there only if it differs. A
@@ -43,7 +44,7 @@ def epsilon_charts(family: Sequence[Standing], every: Mapping[str, Look]) -> lis
     return charts[:1] if len({one.rows for one in charts}) == 1 else charts
 
 
-def _epsilon_chart(family: Sequence[Standing], rules: Sequence[str], every: Mapping[str, Look]) -> Chart | None:
+def _epsilon_chart(family: Sequence[Standing], rules: Sequence[str], every: Mapping[str, LearnerStyle]) -> Chart | None:
     """Return the chart of entries chosen by one of some rules: a later one goes before."""
     metric = family[0].board.metric
     measured = [one for one in family if view.count(one)]
@@ -64,11 +65,11 @@ def _epsilon_chart(family: Sequence[Standing], rules: Sequence[str], every: Mapp
     note = "Each learner on each board of this protocol; bars: 95% intervals. Grey lines are references, not entries."
     if len(rules) > 1:
         note += " Settings tuned on public labels where there are any; otherwise default settings."
-    return lines_chart(Lines(series, references, "ε (log scale)", f"{view.metric_name(metric).lower()} (%)"), every,
+    return lines_chart(Lines(series, references, "ε (log scale)", metric), every,
                        f"epsilon-{key}", title, note)  # fmt: skip
 
 
-def k_chart(standing: Standing, every: Mapping[str, Look]) -> Chart | None:
+def k_chart(standing: Standing, every: Mapping[str, LearnerStyle]) -> Chart | None:
     """Return accuracy against the dimensions kept, for learners with entries that differ in k alone; else None."""
     metric = standing.board.metric
     groups: dict[tuple[object, ...], dict[float, Interval]] = defaultdict(dict)
@@ -84,77 +85,46 @@ def k_chart(standing: Standing, every: Mapping[str, Look]) -> Chart | None:
     if not series:
         return None
     note = "Entries of one learner that differ only in k, the number of dimensions kept; bars: 95% intervals."
-    shown = Lines(series, {}, "k (log scale)", f"{view.metric_name(metric).lower()} (%)")
+    shown = Lines(series, {}, "k (log scale)", metric)
     return lines_chart(shown, every, "k", f"{view.metric_name(metric)} against k", note)
 
 
-def lines_chart(shown: Lines, every: Mapping[str, Look], key: str, title: str, note: str) -> Chart:
+def lines_chart(shown: Lines, every: Mapping[str, LearnerStyle], key: str, title: str, note: str) -> Chart:
     """Return the chart, with its numbers as a table."""
     best = sorted(shown.series, key=lambda name: -max(one.mean for one in shown.series[name].values()))[:SERIES]
-    kept = Lines({name: shown.series[name] for name in best}, shown.references, shown.x, shown.y)
+    kept = Lines({name: shown.series[name] for name in best}, shown.references, shown.x, shown.metric)
     rows = [
-        (name, f"{x:g}", text.spread(points[x]))
+        (name, f"{x:g}", text.spread(points[x], kept.metric))
         for name, points in (*kept.series.items(), *kept.references.items())
         for x in sorted(points)
     ]
     if len(best) < len(shown.series):
         note += f" Shown: the best {len(best)} of {len(shown.series)} learners."
     drawn = picture(lambda: _draw(kept, every), key, f"{title}. The table below the chart lists the numbers.")
-    return Chart(key, title, note, drawn, ("Learner", shown.x.partition(" ")[0], shown.y), tuple(rows))
+    return Chart(key, title, note, drawn, ("Learner", shown.x.partition(" ")[0], FACTS[shown.metric].axis), tuple(rows))
 
 
-def _draw(shown: Lines, every: Mapping[str, Look]) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.6, 4.3))
+def _draw(shown: Lines, every: Mapping[str, LearnerStyle]) -> Figure:
+    figure = new_figure(6.6, 4.3)
     axes = figure.add_axes((0.09, 0.115, 0.655, 0.865))
     axes.set_xscale("log")
     xs = sorted({x for points in (*shown.series.values(), *shown.references.values()) for x in points})
     axes.set_xticks(xs, labels=[f"{x:g}" for x in xs])
     axes.minorticks_off()
     axes.set_xlim(xs[0] / (xs[-1] / xs[0]) ** 0.04, xs[-1] * (xs[-1] / xs[0]) ** 0.04)
-    axes.set(xlabel=shown.x, ylabel=shown.y)
+    axes.set(xlabel=shown.x, ylabel=FACTS[shown.metric].axis)
+    drawn = [Line(name, _in_units(shown, points), every[name]) for name, points in shown.series.items()]
     for name, points in shown.references.items():
-        style = "--" if name == view.LINES["ceiling"] else ":"
-        _line(axes, points, QUIET, style, "")
-    for name, points in shown.series.items():
-        look = every[name]
-        _line(axes, points, LIGHT[look.colour or 0], "-." if look.turn else "-", look.shape.marker)
-    _labels(axes, shown, every)
+        stroke = "--" if name == view.LINES["ceiling"] else ":"
+        means = {x: exact(score.mean) for x, score in _in_units(shown, points).items()}
+        drawn.append(Line(name, means, REFERENCE, stroke, marked=False))
+    lines(axes, drawn)
+    label_ends(axes, drawn, lambda name: text.shorten_string(name, LABEL))
     return figure
 
 
-def _line(axes: Axes, points: Points, colour: str, style: str, marker: str) -> None:
-    xs = sorted(points)
-    means = [100 * points[x].mean for x in xs]
-    axes.plot(xs, means, linestyle=style, marker=marker, color=colour, linewidth=1.4, markersize=6)
-    for x in xs:
-        low, high = points[x].low, points[x].high
-        if marker and low is not None and high is not None and high > low:
-            axes.plot([x, x], [100 * low, 100 * high], color=colour, linewidth=1, alpha=0.6)
-
-
-def _labels(axes: Axes, shown: Lines, every: Mapping[str, Look]) -> None:
-    """Write each name beside the end of its line, apart from the others, with the mark of its learner."""
-    named = [(name, points, every[name]) for name, points in shown.series.items()]
-    named += [(name, points, looks.REFERENCE) for name, points in shown.references.items()]
-    low, high = axes.get_ylim()
-    gap = (high - low) / 20
-    wanted = [100 * points[max(points)].mean for _, points, _ in named]
-    places = looks.spread(wanted, gap, low + gap / 2, high - gap / 2)
-    across = axes.get_yaxis_transform()
-    for (name, _, look), end, place in zip(named, wanted, places, strict=True):
-        colour = QUIET if look.colour is None else LIGHT[look.colour]
-        axes.plot([1.005, 1.025], [end, place], color=colour, linewidth=0.8, transform=across, clip_on=False)
-        if look.colour is not None:
-            axes.plot(
-                [1.045], [place], marker=look.shape.marker, color=colour, markersize=6, transform=across, clip_on=False
-            )
-        left = 1.035 if look.colour is None else 1.075
-        word = text.shorten_string(name, LABEL)
-        axes.text(
-            left, place, word, va="center", transform=across, color=QUIET if look.colour is None else INK, fontsize=9
-        )
+def _in_units(shown: Lines, points: Points) -> Points:
+    return {x: in_units(shown.metric, score) for x, score in points.items()}
 
 
 def _positive(word: str) -> float | None:

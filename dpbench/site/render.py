@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from dpbench.analysis import describe
+from dpbench.analysis import describe, palette
 from dpbench.records.metrics import FACTS
 from dpbench.site import layout, text, view, words
 from dpbench.site.cost import cost
-from dpbench.site.looks import style
 from dpbench.site.settings import Settings
 
 if TYPE_CHECKING:
@@ -104,4 +103,4 @@ def static(name: str) -> bytes:
 
 def stylesheet() -> bytes:
     """Return the style of all pages, with the colours of learners."""
-    return style().encode() + static("site.css")
+    return palette.stylesheet().encode() + static("site.css")

@@ -13,7 +13,9 @@ from statistics import fmean
 from markupsafe import Markup
 
 from dpbench.analysis.describe import Description, count_public, describe_together
+from dpbench.analysis.draw import can_draw
 from dpbench.analysis.formats import heading
+from dpbench.analysis.palette import row_styles
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.tables import Named, Row, Table, TableCell, arrange, label
 from dpbench.errors import SpecError
@@ -23,11 +25,9 @@ from dpbench.site import text
 from dpbench.site.citations import own_entry
 from dpbench.site.group_tables import GroupTable, tabulate_groups
 from dpbench.site.lines import Lines, lines_chart
-from dpbench.site.looks import looks
 from dpbench.site.picture import Chart
 from dpbench.site.render import ALONE, Renderer, renderer, stylesheet
 from dpbench.site.settings import Settings, installed_repository, installed_version
-from dpbench.support.charts import can_draw
 from dpbench.support.messages import bytes_in_words
 
 CLASSES = 60  # of more, the ones with the lowest accuracy are shown
@@ -134,11 +134,10 @@ def _chart(key: str, table: Table) -> Chart | None:
     series = {name: finite[name] for name in series if finite[name]}
     if len({x for line in series.values() for x in line}) < 2 or not can_draw():
         return None
-    facts = FACTS[table.metric]
-    shown = Lines(
-        series, {one: finite[one] for one in references if finite[one]}, "ε (log scale)", facts.axis, table.metric
-    )
-    return lines_chart(shown, looks(series, references), key, f"{facts.title} against ε", "Bars: 95% intervals over seeds.")
+    beside = {label: finite[label] for label in references if finite[label]}
+    shown = Lines(series, beside, "ε (log scale)", table.metric)
+    styles, title = row_styles((*series, *beside), beside), f"{FACTS[table.metric].title} against ε"
+    return lines_chart(shown, styles, key, title, "Bars: 95% intervals over seeds.")
 
 
 def _price(table: Table) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -114,7 +114,7 @@ def test_a_chart_is_drawn_of_two_epsilons_and_not_of_one(page: str, folder: Path
 def test_without_matplotlib_a_report_is_written_and_has_no_charts(
     folder: Path, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpbench.support.charts.find_spec", lambda name: None)
+    monkeypatch.setattr("dpbench.analysis.draw.find_spec", lambda name: None)
     assert called("report", str(folder), "--out", str(tmp_path / "report.html")) == 0
     assert "The report has no charts. Expected matplotlib" in capsys.readouterr().err
     assert "<figure" not in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -195,20 +195,23 @@ def label_ends(axes: Axes, drawn: Sequence[Line], shorten: Callable[[str], str])
     ends = [line.points[max(line.points)].mean for line in drawn]
     for line, end, place in zip(drawn, ends, spread(ends, gap, low + gap / 2, high - gap / 2), strict=True):
         axes.plot([1.005, 1.025], [end, place], color=line.colour, linewidth=0.8, transform=across, clip_on=False)
-        _name(axes, line, place, 1.045, across, shorten)
+        _name(axes, line, (1.045, place), 0.03, across, shorten)
 
 
 def list_names(axes: Axes, drawn: Sequence[Line], rows: int, shorten: Callable[[str], str]) -> None:
     """Write the names of lines beside the axes, from the top down, with room for `rows`."""
     for place, line in enumerate(drawn):
-        _name(axes, line, 0.97 - place * 0.94 / max(rows - 1, len(drawn)), 1.07, axes.transAxes, shorten)
+        _name(axes, line, (1.07, 0.97 - place * 0.94 / max(rows - 1, len(drawn))), 0.05, axes.transAxes, shorten)
 
 
-def _name(axes: Axes, line: Line, y: float, x: float, across: Any, shorten: Callable[[str], str]) -> None:
+def _name(
+    axes: Axes, line: Line, at: tuple[float, float], beside: float, across: Any, shorten: Callable[[str], str]
+) -> None:
+    x, y = at
     if line.marked:
         axes.plot([x], [y], linestyle="none", transform=across, clip_on=False, **mark_of(line.style, 6))
     colour = INK if line.style.colour is not None else QUIET
-    left = x + 0.03 if line.marked else x - 0.01
+    left = x + beside if line.marked else x - 0.01
     axes.text(left, y, shorten(line.name), va="center", transform=across, color=colour, fontsize=9)
 
 

@@ -7,19 +7,20 @@ privacy) are grey and hollow.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from dpbench.records.provenance import HARNESS
-from dpbench.registry import load
-
 LIGHT = ("#3e6cbe", "#c88362", "#00583d", "#b92285", "#886f22", "#249cdc", "#302464", "#481600")
 DARK = ("#4668b4", "#ff851c", "#6ac496", "#b77184", "#fadf3e", "#86dfff", "#a796f9", "#cb2e12")
 INK, QUIET, LINE, PAPER = "#1a1c1f", "#545a63", "#dcdfe3", "#ffffff"  # those of light pages
 HEAT, SHADES = "#124e78", (1.0, 0.5, 0.41, 0.33, 0.26, 0.19, 0.13, 0.08, 0.04)  # shares of the colour: 0 is best
+
+
+SALT = 224161  # with it dpbench's learners differ, and no three of those on the boards share a colour
 
 
 @dataclass(frozen=True)
@@ -81,25 +82,32 @@ def style_at(place: int) -> LearnerStyle:
 
 
 def learner_styles(names: Iterable[str], references: Iterable[str] = ()) -> dict[str, LearnerStyle]:
-    """Return the style of each learner by name: dpbench's own by their place among all of these, then all others."""
-    installed = load().components["learner"]
-    own = sorted(name for name, found in installed.items() if found.distribution == HARNESS)
-    wanted = set(names)
-    order = {name: place for place, name in enumerate([*own, *sorted(wanted.difference(own))])}
-    return dict.fromkeys(references, REFERENCE) | {name: style_at(order[name]) for name in wanted}
+    """Return the style of each learner: it follows from the name, so it is the same beside whatever is shown.
+
+    Of two learners with one style, which those of dpbench have not, the later by name gets the next that is free.
+    """
+    found, taken = dict.fromkeys(references, REFERENCE), set[LearnerStyle]()
+    for name in sorted(set(names)):
+        place = int.from_bytes(hashlib.sha256(f"{SALT}{name}".encode("utf-8", "surrogatepass")).digest()[:4])
+        styles = (style_at(place + step) for step in range(len(LIGHT) * len(SHAPES)))
+        found[name] = next((style for style in styles if style not in taken), style_at(place))
+        taken.add(found[name])
+    return found
 
 
 def row_styles(labels: Iterable[str], references: Collection[str] = ()) -> dict[str, LearnerStyle]:
     """Return the style of each row or line that is labelled with a learner and its settings.
 
-    Of several of one learner, all but the first are hollow.
+    Of several of one learner, all but that of the shortest label, the default settings, are hollow.
     """
-    entries = {label: learner_of(label) for label in labels if label not in references}
-    styles, seen = learner_styles(entries.values()), set[str]()
-    found = dict.fromkeys(references, REFERENCE)
-    for label, learner in entries.items():
-        found[label] = replace(styles[learner], hollow=learner in seen)
-        seen.add(learner)
+    entries: dict[str, list[str]] = {}
+    for label in labels:
+        if label not in references:
+            entries.setdefault(learner_of(label), []).append(label)
+    styles, found = learner_styles(entries), dict.fromkeys(references, REFERENCE)
+    for learner, rows in entries.items():
+        first = min(rows, key=len)
+        found |= {label: replace(styles[learner], hollow=label != first) for label in rows}
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,12 @@ from dpbench.analysis.palette import (
     style_at,
     stylesheet,
 )  # fmt: skip
+from dpbench.board.index import Index
+from dpbench.registry import load
 from dpbench.site.render import static
 
 ROOT = Path(__file__).parents[2]
+BESIDE = "public-only (no private data)"
 
 
 def _linear(colour: str) -> list[float]:
@@ -85,21 +89,33 @@ def test_seventy_learners_look_different() -> None:
 
 
 def test_a_learner_looks_the_same_beside_whoever_it_is_drawn() -> None:
-    alone = learner_styles(["pillar"])["pillar"]
-    strangers = [f"a-stranger-{place}" for place in range(9)]
-    beside = learner_styles(["dp-sgd", "pillar", "zeta", *strangers], ["public-only"])
-    assert beside["pillar"] == alone
-    assert beside["dp-sgd"] != alone
-    assert beside["public-only"] == REFERENCE and REFERENCE.colour is None
-    assert len(set(beside.values())) == len(beside)
-    assert row_styles(["pillar (tuned)", "pillar"])["pillar (tuned)"] == alone
+    own = load().components["learner"]
+    styles = learner_styles(own, ["public labels only"])
+    assert len(set(styles.values())) == len(own) + 1
+    assert all(learner_styles([name])[name] == styles[name] for name in own)
+    assert styles["public labels only"] == REFERENCE and REFERENCE.colour is None
+    assert row_styles(["pillar (tuned)"])["pillar (tuned)"] == styles["pillar"]
+
+
+def test_no_three_learners_of_the_boards_share_a_colour() -> None:
+    index = Index.read(ROOT / "leaderboard" / "leaderboard.json")
+    ranked = {entry.learner for one in index.standings for entry in one.entries if entry.role == "entry"}
+    colours = Counter(style.colour for style in learner_styles(ranked).values())
+    assert max(colours.values()) <= 2
+
+
+def test_strangers_of_one_style_are_told_apart_as_far_as_styles_go() -> None:
+    names = [f"a-stranger-{place}" for place in range(72)]
+    assert len(set(learner_styles(names).values())) == 72
+    assert len(learner_styles([*names, "one-more"])) == 73
 
 
 def test_further_rows_of_a_learner_are_hollow_and_references_grey() -> None:
-    found = row_styles(["pillar:k=3", "pillar:k=4", "public-only (no private data)"], ["public-only (no private data)"])
-    assert [style.hollow for style in found.values()] == [True, False, True]
-    first, second = found["pillar:k=3"], found["pillar:k=4"]
-    assert (first.colour, first.shape) == (second.colour, second.shape)
+    found = row_styles(["pillar (tuned)", "pillar", BESIDE], [BESIDE])
+    tuned, default = found["pillar (tuned)"], found["pillar"]
+    assert (tuned.hollow, default.hollow) == (True, False)
+    assert (tuned.colour, tuned.shape) == (default.colour, default.shape)
+    assert found[BESIDE] == REFERENCE
 
 
 def test_the_style_sheet_has_the_colours_of_pictures() -> None:

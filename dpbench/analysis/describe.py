@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.formats import round_down, round_up, write_score
 from dpbench.analysis.risk import Risk, describe_largest_risk, describe_risk, membership_risk
+from dpbench.analysis.rows import CHOSEN
 from dpbench.analysis.tables import Named, label
 from dpbench.analysis.word import list_author_word
 from dpbench.harness.delta import USUAL, default_delta
@@ -26,16 +27,6 @@ from dpbench.support.messages import bytes_in_words, duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-CHOSEN: Mapping[SelectionRule, str] = {
-    "default": "defaults",
-    "by-hand": "set by hand",
-    "transfer": "tuned elsewhere",
-    "public-validation": "tuned",
-    "private-accounted": "tuned within ε",
-    "private-unaccounted": "tuned outside ε",
-    "oracle": "tuned on the test split",
-}
-"""How settings were chosen, in a word or two."""
 SELECTION: Mapping[SelectionRule, str] = {
     "default": "The learner's default settings; nothing was tried.",
     "by-hand": "Settings given by the user; how they were chosen is not recorded.",

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
+from dpbench.analysis.grid import Grid
 from dpbench.analysis.palette import LearnerStyle, row_styles, style_at
 from dpbench.analysis.plots import Plot, Position
-from dpbench.analysis.tables import Table
+from dpbench.analysis.rows import ResultRow
 from dpbench.errors import SpecError
 from dpbench.records.result import Interval
 from dpbench.support.validation import Record
@@ -72,11 +73,11 @@ class FigureData:
         return len(self.positions) - len(self.measured)
 
 
-def collect_tables(name: str, tables: Sequence[Table]) -> FigureData:
-    """Return the scores of tables against ε: a line for each row, a panel for each table.
+def collect_tables(name: str, tables: Sequence[Grid[ResultRow]]) -> FigureData:
+    """Return the scores of grids against ε: a line for each of theirs, a panel for each grid.
 
     Raises:
-        SpecError: there are more tables than a figure has room for.
+        SpecError: there are more grids than a figure has room for.
     """
     if len(tables) > PANELS:
         raise SpecError(
@@ -84,17 +85,18 @@ def collect_tables(name: str, tables: Sequence[Table]) -> FigureData:
         )
     several = len(tables) > 1
     found = {
-        Position((table.title,) * several, row.label, epsilon): cell
-        for table in tables
-        for row in table.rows
-        for epsilon, cell in zip(table.epsilons, row.cells, strict=True)
-        if cell
+        Position((grid.title,) * several, line.label, epsilon): (grid.score(row), row.facts.seeds)
+        for grid in tables
+        for line in grid.lines
+        for epsilon, row in zip(grid.x, line.rows, strict=True)
+        if row
     }
     title = name if several else tables[0].title
     plot = Plot(
-        x="epsilon", lines="learner", panels=("dataset",) * several, scale="log", title=title, metric=tables[0].metric
-    )
-    references = frozenset(row.label for table in tables for row in table.rows if row.reference)
-    scores = {at: cell.score for at, cell in found.items()}
-    seeds = tuple(len(cell.filed.result.seeds) for cell in found.values())
+        x="epsilon", lines="learner", panels=("dataset",) * several, scale="log", title=title,
+        metric=tables[0].metric or "accuracy",
+    )  # fmt: skip
+    references = frozenset(line.label for grid in tables for line in grid.lines if line.reference)
+    scores = {at: score for at, (score, _) in found.items()}
+    seeds = tuple(seeds for _, seeds in found.values())
     return FigureData(name, plot, tuple(found), scores, seeds, {}, None, (), references)

@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from dpbench.records.metrics import METRICS
-from dpbench.records.result import Interval
+from dpbench.analysis.columns import Column
+from dpbench.analysis.rows import ResultRow
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def table(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Return rows as CSV under the names of their columns.
+def render_csv(rows: Iterable[ResultRow], columns: Sequence[Column]) -> str:
+    """Return rows as CSV under the names of the columns.
 
     A stranger's text that a spreadsheet would take for a formula begins with an apostrophe; numbers are left as they
     are.
     """
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _safe(row[name]) for name in columns} for row in rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([column.name for column in columns])
+    writer.writerows([_safe(column.value(row)) for column in columns] for row in rows)
     return text.getvalue()
-
-
-def scores(metrics: Mapping[str, Interval]) -> dict[str, float | None]:
-    """Return a column for the mean and either end of the interval of every metric there is; None where it is absent."""
-    found: dict[str, float | None] = {}
-    for name in METRICS:
-        one = metrics.get(name)
-        numbers = (one.mean, one.low, one.high) if one else (None, None, None)
-        found |= zip((name, f"{name}_low", f"{name}_high"), numbers, strict=True)
-    return found
 
 
 def _safe(value: object) -> object:

@@ -1,6 +1,6 @@
-"""Results -> tables: one for each protocol, a row for each learner, a column for each ε, best first.
+"""Results -> grids: one for each protocol, a line for each learner, a column for each ε, best first.
 
-Two results stand in one table if they are of the same data, to the byte, and differ at most in learner, settings, ε,
+Two results stand in one grid if they are of the same data, to the byte, and differ at most in learner, settings, ε,
 seeds and whether public labels were read. In a column, those that a paired test cannot tell from the best
 (`analysis.paired`) are best as well. What reads no private row, and what has no privacy, is a reference: it stands
 below and is never best.
@@ -10,54 +10,32 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from dpbench.analysis.grid import Grid, grid_by_number
 from dpbench.analysis.paired import compare_entries, scores_of
 from dpbench.analysis.reader import StoredResult
-from dpbench.records.metrics import FACTS, Metric
+from dpbench.analysis.rows import (
+    CHOSEN,
+    ResultRow,
+    ResultStanding,
+    best_score,
+    distance_behind,
+    merit,
+    row_of_file,
+    sort_options,
+)
+from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component, Protocol
-from dpbench.records.result import Interval, Result
+from dpbench.records.result import Result
 from dpbench.records.search import UNRANKED
 from dpbench.registry import Kind
 
 FREE = {"epsilon", "seeds", "public_labels"}
-"""What may differ within a table, beside the learner and its settings."""
+"""What may differ within a grid, beside the learner and its settings."""
 WORDS = {"epsilon": "ε", "delta": "δ"}
-
-
-@dataclass(frozen=True)
-class TableCell:
-    """One cell: a score, and whether it cannot be told from the best of its column."""
-
-    score: Interval
-    best: bool
-    filed: StoredResult
-
-
-@dataclass(frozen=True)
-class Row:
-    """One learner: a cell for each column, None where there is no result."""
-
-    label: str
-    cells: tuple[TableCell | None, ...]
-    reference: bool
-
-
-@dataclass(frozen=True)
-class Table:
-    """All results of one protocol."""
-
-    title: str
-    metric: Metric
-    epsilons: tuple[float, ...]
-    rows: tuple[Row, ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The heads of its columns."""
-        return tuple(f"ε {'∞' if math.isinf(one) else f'{one:g}'}" for one in self.epsilons)
 
 
 Named = Callable[[Kind, Component], str]
@@ -65,8 +43,8 @@ Named = Callable[[Kind, Component], str]
 
 def arrange(
     filed: Sequence[StoredResult], metric: Metric = "accuracy", named: Named = lambda _, part: str(part)
-) -> list[Table]:
-    """Return the tables of some results, in the order of their titles; results without the metric are left out.
+) -> list[Grid[ResultRow]]:
+    """Return the grids of some results, in the order of their titles; results without the metric are left out.
 
     `named` says how titles write components: with all their options, or with those that are not at their default
     (`registry.components.shorten_component`), as long as that tells them apart.
@@ -80,7 +58,7 @@ def arrange(
     for one, title in zip(having, whole, strict=True):
         grounds[short[title] if told_apart else title].append(one)
     return [
-        _table(said, ones, metric)
+        _grid(said, ones, metric)
         for title, group in sorted(grounds.items())
         for said, ones in sorted(_of_one_data(title, group).items())
     ]
@@ -108,19 +86,13 @@ def _titles(results: Sequence[Result], named: Named) -> list[str]:
     return [
         ", ".join(
             [
-                named("dataset", ordered(one.spec.dataset)),
-                named("extractor", ordered(one.spec.extractor)),
+                named("dataset", sort_options(one.spec.dataset)),
+                named("extractor", sort_options(one.spec.extractor)),
                 *_said(one, told),
             ]
         )
         for one in results
     ]
-
-
-def ordered(component: Component) -> Component:
-    """Return the component with its options as a file has them: a result that was just made has another order."""
-    parts = [Component(name=part.name, options=dict(sorted(part.options.items()))) for part in component.parts]
-    return component.with_parts(parts)
 
 
 def _said(result: Result, names: Iterable[str]) -> Iterable[str]:
@@ -133,16 +105,22 @@ def _said(result: Result, names: Iterable[str]) -> Iterable[str]:
             yield f"{words} {f'{value:g}' if isinstance(value, float) else value}"
 
 
-def _table(title: str, filed: Sequence[StoredResult], metric: Metric) -> Table:
+def _grid(title: str, filed: Sequence[StoredResult], metric: Metric) -> Grid[ResultRow]:
     ceilings = _only_without_privacy(filed)
-    lines = [one for one in filed if one.result.spec.learner.name in ceilings or not one.result.privacy.plan]
-    entries = [one for one in filed if one not in lines]
-    columns = sorted({one.result.spec.epsilon for one in entries}) or [math.inf]
-    rows = [_row(label, ones, columns, entries, metric) for label, ones in _by_label(entries).items()]
-    rows = sorted(rows, key=lambda row: _behind(row, rows, metric))
-    beside = [_reference(label, ones, columns, metric) for label, ones in _by_label(lines).items()]
-    beside.sort(key=lambda row: max(_merit(metric, cell.score) for cell in row.cells if cell))
-    return Table(title, metric, tuple(columns), (*rows, *beside))
+    beside = [one for one in filed if one.result.spec.learner.name in ceilings or not one.result.privacy.plan]
+    entries = [one for one in filed if one not in beside]
+    x = sorted({one.result.spec.epsilon for one in entries}) or [math.inf]
+    ranked = {label: _by_epsilon(ones, entries, metric) for label, ones in _by_label(entries).items()}
+    references = {
+        f"{label}{' (no privacy)' * bool(ones[0].result.privacy.plan)}": _level(ones, x)
+        for label, ones in _by_label(beside).items()
+    }
+
+    def best(line: tuple[str, dict[float, ResultRow]]) -> float:
+        return max(merit(metric, row.facts.metrics[metric]) for row in line[1].values())
+
+    in_order = dict(sorted(ranked.items(), key=_place)), dict(sorted(references.items(), key=best))
+    return grid_by_number(title, metric, "ε", *in_order)
 
 
 def _only_without_privacy(filed: Sequence[StoredResult]) -> set[str]:
@@ -202,11 +180,8 @@ def _value(value: object) -> str:
 
 def label(result: Result) -> str:
     """Return the learner, how its settings were chosen, and whether it read public labels."""
-    chosen = {"default": "", "by-hand": "set by hand", "public-validation": "tuned"}.get(
-        result.selection, result.selection
-    )
     notes = [
-        *filter(None, [chosen]),
+        *[CHOSEN[result.selection]] * (result.selection != "default"),
         *["reads public labels"] * result.task.public_labels_seen,
         *["no private data"] * (not result.privacy.plan),
     ]
@@ -219,22 +194,24 @@ def _differing(filed: Sequence[StoredResult]) -> list[str]:
     return [name for name in names if len({str(one.get(name)) for one in options}) > 1]
 
 
-def _row(
-    label: str, filed: Sequence[StoredResult], columns: Sequence[float], entries: Sequence[StoredResult], metric: Metric
-) -> Row:
-    at = {one.result.spec.epsilon: one for one in filed}
-    cells: list[TableCell | None] = []
-    for epsilon in columns:
-        mine = at.get(epsilon)
-        rivals = [one for one in entries if one.result.spec.epsilon == epsilon and one.result.selection not in UNRANKED]
-        best = mine in rivals and _ties(mine, rivals, metric) if mine else False
-        cells.append(TableCell(mine.result.metrics[metric], best, mine) if mine else None)
-    return Row(label, tuple(cells), reference=False)
+def _by_epsilon(
+    filed: Sequence[StoredResult], entries: Sequence[StoredResult], metric: Metric
+) -> dict[float, ResultRow]:
+    """Return the rows of a learner, each compared with all entries of its column."""
+    found = {}
+    for one in filed:
+        column = [entry for entry in entries if entry.result.spec.epsilon == one.result.spec.epsilon]
+        rivals = [entry for entry in column if entry.result.selection not in UNRANKED]
+        best = best_score(metric, [entry.result.metrics[metric] for entry in column])
+        behind = distance_behind(metric, one.result.metrics[metric], best)
+        standing = ResultStanding(one in rivals and _ties(one, rivals, metric), behind)
+        found[one.result.spec.epsilon] = replace(row_of_file(one), standing=standing)
+    return found
 
 
 def _ties(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric) -> bool:
     """Say whether a result is the best of its column, or cannot be told from it by a test of the two."""
-    best = max(rivals, key=lambda one: _merit(metric, one.result.metrics[metric]))
+    best = max(rivals, key=lambda one: merit(metric, one.result.metrics[metric]))
     if mine is best:  # which is said where some other could be paired with it
         return sum(test_key(one.result) == test_key(best.result) for one in rivals) > 1
     if test_key(mine.result) != test_key(best.result):
@@ -247,25 +224,14 @@ def test_key(result: Result) -> tuple[object, ...]:
     return result.spec.seeds, result.task.digests.get("private"), result.task.test
 
 
-def _reference(name: str, filed: Sequence[StoredResult], columns: Sequence[float], metric: Metric) -> Row:
-    """Return a row that holds at every ε: in each column its result, or another where there is none at that ε."""
+def _level(filed: Sequence[StoredResult], x: Sequence[float]) -> dict[float, ResultRow]:
+    """Return a reference's rows, which hold at every ε: its result there, or another where there is none."""
     at = {one.result.spec.epsilon: one for one in filed}
-    chosen = [at.get(epsilon, filed[-1]) for epsilon in columns]
-    note = "" if not filed[0].result.privacy.plan else " (no privacy)"
-    cells = tuple(TableCell(one.result.metrics[metric], best=False, filed=one) for one in chosen)
-    return Row(name + note, cells, reference=True)
+    return {epsilon: row_of_file(at.get(epsilon, filed[-1])) for epsilon in x}
 
 
-def _behind(row: Row, rows: Sequence[Row], metric: Metric) -> tuple[float, str]:
-    """Return by how much a row is behind the best, on average over its columns."""
-    gaps = [
-        max(_merit(metric, other.score) for one in rows if (other := one.cells[place])) - _merit(metric, cell.score)
-        for place, cell in enumerate(row.cells)
-        if cell
-    ]
-    return sum(gaps) / len(gaps), row.label
-
-
-def _merit(metric: Metric, score: Interval) -> float:
-    """Return what is larger for a better score."""
-    return score.mean if FACTS[metric].higher else -score.mean
+def _place(line: tuple[str, Mapping[float, ResultRow]]) -> tuple[float, str]:
+    """Return what a line is sorted by: how far it is behind the best, on average over its columns."""
+    label, rows = line
+    gaps = [row.standing.behind or 0.0 for _, row in sorted(rows.items()) if row.standing]
+    return sum(gaps) / len(gaps), label

@@ -25,7 +25,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from dpbench.board.index import Distance, Entry, Standing
+from dpbench.board.index import Distance, Standing
+from dpbench.board.rows import EntryRow, rows_of
 
 RESAMPLES = 10_000
 TAIL = 0.025  # on either side of the interval
@@ -40,33 +41,21 @@ def distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
     gaps: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for standing in standings:
         data, family = str(standing.board.dataset), standing.board.family
-        for entry in at_defaults(standing):
-            gaps[entry.learner][data][family].append(100 * behind(standing, entry))
+        for row in rows_at_defaults(standing):
+            gaps[row.facts.learner][data][family].append(100 * (row.behind or 0.0))
     found = [_distance(learner, by_data) for learner, by_data in gaps.items()]
     return tuple(sorted(found, key=lambda one: (-one.data_sets, one.points, one.learner)))
 
 
-def at_defaults(standing: Standing) -> list[Entry]:
-    """Return the ranked entry of each learner at its defaults; the best where it has several.
+def rows_at_defaults(standing: Standing) -> list[EntryRow]:
+    """Return the ranked row of each learner at its defaults; the best where it has several.
 
     There is none where only one learner is ranked.
     """
-    ranked = [entry for entry in standing.entries if entry.role == "entry"]
-    if len({entry.learner for entry in ranked}) < 2:
+    ranked = [row for row in rows_of(standing) if row.entry.role == "entry"]
+    if len({row.facts.learner for row in ranked}) < 2:
         return []
-    return list({entry.learner: entry for entry in reversed(ranked) if entry.selection == "default"}.values())
-
-
-def behind(standing: Standing, entry: Entry) -> float:
-    """Return how far a ranked entry is behind the best one that reads no more than it does, in shares of 1."""
-    metric = standing.board.metric
-    return best_score(standing, labels=entry.reads_labels) - entry.metrics[metric].mean
-
-
-def best_score(standing: Standing, *, labels: bool) -> float:
-    """Return the best mean of a board with ranked entries, by its metric: of all, or of those that read no labels."""
-    ranked = [one for one in standing.entries if one.role == "entry"]
-    return max(one.metrics[standing.board.metric].mean for one in ranked if labels or not one.reads_labels)
+    return list({row.facts.learner: row for row in reversed(ranked) if row.facts.selection == "default"}.values())
 
 
 def _distance(learner: str, gaps: Gaps) -> Distance:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, Literal
 
+from dpbench.analysis.rows import collect_facts, origin_of
 from dpbench.analysis.word import list_author_word
-from dpbench.board.index import AuditSummary, Entry, Origin, Reads, RerunSummary, Role, Trust
+from dpbench.board.index import AuditSummary, Entry, Reads, RerunSummary, Role, Trust
 from dpbench.board.verify.checks import CheckedFile
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.verdict import reproduces
@@ -29,26 +29,16 @@ def entry_of(
     result = checked.result
     assert result is not None and checked.ok
     role, why = _role(result, board, known)
-    privacy, search = result.privacy, result.search
     agrees, passed = again if again and again.agrees else None, audit if audit and audit.passed else None
     reproduced = agrees is not None and reproduces(agrees, result)
-    fits, unmeasured = len(result.seeds), _unmeasured(result)
     return Entry(
         id=checked.stored.path.stem, file=checked.stored.file, role=role, rank=None, why=why,
-        learner=result.spec.learner.name, settings=_settings(result), command=repeat_command(result, board, known),
-        selection=result.selection, tried=search.tried if search else 1, status=result.status,
-        reads=_reads(result, known), reads_private=bool(privacy.plan),
+        command=repeat_command(result, board, known),
+        reads=_reads(result, known), reads_private=bool(result.privacy.plan),
         trust=_trust(agrees, reproduced, passed), reproduced=reproduced,
         again=_again(agrees, result) if agrees else None,
         author_word=list_author_word(result, _confirmed(agrees, reproduced) if agrees else frozenset()),
-        audit=_audited(passed) if passed else None, rng=privacy.rng, mechanism=privacy.mechanism,
-        made=_made(result.provenance),
-        metrics=dict(sorted(result.metrics.items())), class_accuracy=_by_class(result), seeds=fits,
-        epsilon=privacy.epsilon, independent=privacy.independent, sigma=privacy.sigma,
-        steps=sum(release.steps for release in privacy.plan), seconds=result.seconds.get("fit", 0.0) / fits,
-        cpu_seconds=result.cpu_seconds["fit"] / fits if _on_cpu(result) and "fit" in result.cpu_seconds else None,
-        peak_bytes=max(result.peak_bytes.values(), default=0), unmeasured=unmeasured,
-        plugin=result.components["learner"],
+        audit=_audited(passed) if passed else None, class_accuracy=_by_class(result), **vars(collect_facts(result)),
     )  # fmt: skip
 
 
@@ -116,19 +106,6 @@ def _reads(result: Result, known: Expectations) -> Reads:
     return "nothing" if here is not None and here.public == "none" else "features"
 
 
-def _on_cpu(result: Result) -> bool:
-    return result.provenance.get("device") == "cpu"
-
-
-def _unmeasured(result: Result) -> str:
-    """Return why a result does not say what a fit cost, where it does not."""
-    if result.privacy.repeats:
-        return "the cost of a private search stays secret: it tells how many runs there were"
-    if not _on_cpu(result):
-        return "the fit ran on a GPU, whose time and memory are not those of the processor"
-    return "" if "fit" in result.cpu_seconds and "fit" in result.peak_bytes else "the result does not record it"
-
-
 def _trust(again: Rerun | None, reproduced: bool, audit: Audit | None) -> Trust:
     if audit is not None:
         return "audited"
@@ -153,7 +130,7 @@ def _code(record: Rerun) -> Literal["same", "other", "not compared"]:
 def _again(record: Rerun, result: Result) -> RerunSummary:
     machine, cores = (record.provenance.get(name) for name in ("processor", "cores"))
     return RerunSummary(
-        seed=record.seeds[-1].seed, outcome=record.outcome, made=_made(record.provenance), by=record.by,
+        seed=record.seeds[-1].seed, outcome=record.outcome, made=origin_of(record.provenance), by=record.by,
         seeds=tuple(one.seed for one in record.seeds), of=len(result.seeds), code=_code(record),
         machine=f"{str(machine)[:80]}, {cores} cores" if machine and isinstance(cores, int) else None,
     )  # fmt: skip
@@ -162,35 +139,10 @@ def _again(record: Rerun, result: Result) -> RerunSummary:
 def _audited(audit: Audit) -> AuditSummary:
     found, moved = audit.figures, audit.sensitivity
     return AuditSummary(
-        made=_made(audit.provenance), seed=audit.seed, noise_low=found.low, noise_high=found.high,
+        made=origin_of(audit.provenance), seed=audit.seed, noise_low=found.low, noise_high=found.high,
         steinke=found.steinke, mahloujifar=found.mahloujifar, gauss=found.gauss.epsilon if found.gauss else None,
         largest=moved.largest if moved else None, canaries=audit.attack.canaries if audit.attack else 0,
     )  # fmt: skip
-
-
-def _made(provenance: Mapping[str, Any]) -> Origin:
-    """Return what a record says of its making, and nothing of what is not of the form that dpbench writes."""
-    text = {
-        name: str(provenance.get(name)) for name, form in _FORMS.items() if form.fullmatch(str(provenance.get(name)))
-    }
-    dirty = provenance.get("dirty")
-    return Origin(
-        date=text.get("date"), version=text.get("dpbench"), commit=text.get("commit"),
-        dirty=dirty if isinstance(dirty, bool) else None,
-    )  # fmt: skip
-
-
-_FORMS = {
-    "date": re.compile(r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"),
-    "dpbench": re.compile(r"[0-9][0-9A-Za-z.+-]{0,39}"),
-    "commit": re.compile(r"[0-9a-f]{40}"),
-}
-
-
-def _settings(result: Result) -> dict[str, str]:
-    search = result.search
-    each = dict.fromkeys(search.space, "chosen for each seed") if search and search.chosen is None else {}
-    return {name: str(value) for name, value in sorted({**result.settings, **each}.items())}
 
 
 def _by_class(result: Result) -> tuple[float | None, ...]:

@@ -10,6 +10,7 @@ from typing import Literal, Self
 
 from pydantic import Field, ValidationError
 
+from dpbench.analysis.rows import Origin
 from dpbench.errors import DataError
 from dpbench.records.audit import Bound
 from dpbench.records.board import Board
@@ -53,15 +54,6 @@ class Worth(Record):
             return f"{self.labels:,}"
         high = f"{self.high:,}" if self.high else f"more than {self.all:,}"
         return f"{self.labels:,} ({self.low:,} to {high})"
-
-
-class Origin(Record):
-    """When and with which code something was made, as far as it is on record."""
-
-    date: str | None  # of the day, YYYY-MM-DD
-    version: str | None  # of dpbench
-    commit: str | None
-    dirty: bool | None  # whether the tree had other changes
 
 
 class RerunSummary(Record):

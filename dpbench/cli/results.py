@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,8 +18,10 @@ from dpbench.records.packed import read_packed
 from dpbench.support.untrusted import printable
 
 if TYPE_CHECKING:
+    from dpbench.analysis.grid import Grid
     from dpbench.analysis.reader import StoredResult
-    from dpbench.analysis.tables import Table as Tables
+    from dpbench.analysis.rows import ResultRow
+    from dpbench.analysis.text_tables import TextTable
     from dpbench.records.metrics import Metric
 
 MOST = 12  # results that a message names
@@ -52,7 +54,13 @@ def table(
     dataset: Annotated[str | None, typer.Option(help="Only these datasets.")] = None,
     epsilon: Annotated[str | None, typer.Option(help="Only these ε, like 0.1,1,inf.")] = None,
     metric: Annotated[ScoredBy | None, typer.Option(help="Metric. \\[default: accuracy]")] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV: a row per result, with all of its fields.")] = False,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Print a row per result with these columns, like learner,accuracy,sigma; see --csv for all."),
+    ] = None,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Print CSV: a row per result, with all columns or those of --columns.")
+    ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX, using the package booktabs.")] = False,
     chart: Annotated[
@@ -60,17 +68,22 @@ def table(
     ] = None,
 ) -> None:
     """Show results in tables of learners by ε, one table per protocol. Best first; * marks ties with the best."""
-    from dpbench.analysis import formats
+    from dpbench.analysis import columns as known
+    from dpbench.analysis.rows import row_of_file
+    from dpbench.analysis.spreadsheet import render_csv
     from dpbench.analysis.tables import arrange
+    from dpbench.analysis.text_tables import list_rows, render_latex, render_markdown, write_grids
     from dpbench.registry import load
     from dpbench.registry.components import shorten_component
 
     if csv + markdown + latex > 1:
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
-    if csv and metric is not None:
-        raise SpecError("Expected --csv without --metric: each row of the CSV has all metrics.")
-    if csv and chart:
-        raise SpecError("Expected --csv without --chart: the CSV has every metric, and a chart shows one.")
+    flag = "--csv" if csv else "--columns"
+    if (csv or columns) and metric is not None:
+        raise SpecError(f"Expected {flag} without --metric: every metric is a column.")
+    if (csv or columns) and chart:
+        raise SpecError(f"Expected {flag} without --chart: every metric is a column, and a chart shows one.")
+    picked = known.pick_columns(columns.split(","), known.OF_FILES) if columns else known.OF_FILES
     check_charts(chart or ())
     filed = read_intact(places or [Path("dpbench-results")])
     chosen = [one for one in filed if _wanted(one, learner, dataset, epsilon)]
@@ -79,16 +92,17 @@ def table(
             f"No result of {_asked(learner, dataset, epsilon)} among the {len(filed)} found. Drop a filter."
         )
     if csv:
-        print(formats.render_csv(chosen), end="")
+        print(render_csv(map(row_of_file, chosen), picked), end="")
+        return
+    render = render_markdown if markdown else render_latex if latex else None
+    if columns:
+        _show([list_rows(map(row_of_file, chosen), picked)], render)
         return
     scored_by = metric or ScoredBy.accuracy  # type: ignore[attr-defined]
     tables = arrange(chosen, metric_of(scored_by), shorten_component(load()))
     if not tables:
         raise SpecError(f"None of the {len(chosen)} chosen results has {scored_by.value}. Choose another --metric.")
-    if markdown or latex:
-        print((formats.render_markdown if markdown else formats.render_latex)(tables), end="")
-    else:
-        show_tables(tables, Console())
+    _show(write_grids(tables), render)
     write_charts(tables, (places or [Path("dpbench-results")])[0].resolve().name, chart or ())
     for file in chart or ():
         typer.echo(f"Wrote {file}", err=True)  # standard output is the table
@@ -109,7 +123,7 @@ def check_charts(files: Sequence[Path], flag: str = "--chart") -> None:
         check_writable(file.parent)
 
 
-def write_charts(tables: Sequence[Tables], name: str, files: Sequence[Path]) -> None:
+def write_charts(tables: Sequence[Grid[ResultRow]], name: str, files: Sequence[Path]) -> None:
     """Draw tables against ε into every file.
 
     Raises:
@@ -199,15 +213,30 @@ def read_intact(places: Sequence[Path]) -> list[StoredResult]:
     return filed
 
 
-def show_tables(tables: Sequence[Tables], console: Console) -> None:
+def show_grids(grids: Sequence[Grid[ResultRow]], console: Console) -> None:
     """Print tables and what their numbers and marks mean."""
-    from dpbench.analysis import formats
+    from dpbench.analysis.text_tables import write_grids
+
+    _print(write_grids(grids), console)
+
+
+def _show(tables: Sequence[TextTable], render: Callable[[Sequence[TextTable]], str] | None) -> None:
+    """Print tables in a format, by default that of the terminal."""
+    if render is None:
+        _print(tables, Console())
+    else:
+        print(render(tables), end="")
+
+
+def _print(tables: Sequence[TextTable], console: Console) -> None:
+    from dpbench.analysis.text_tables import render_terminal
 
     for one in tables:
-        console.print(Text(formats.heading(one), style="bold"), soft_wrap=True)
-        for part in formats.render_terminal(one, console.width):
+        if one.title:
+            console.print(Text(one.title, style="bold"), soft_wrap=True)
+        for part in render_terminal(one, console.width):
             console.print(part, end="\n\n")
-    for said in dict.fromkeys(formats.legend(one.metric) for one in tables):
+    for said in filter(None, dict.fromkeys(one.legend("*") for one in tables)):
         console.print(said, highlight=False, soft_wrap=True)
 
 

@@ -20,7 +20,7 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
         typer.Exit: with code 1, where a cell failed.
     """
     from dpbench.analysis.tables import arrange
-    from dpbench.cli.results import show_tables
+    from dpbench.cli.results import show_grids
     from dpbench.records.result import TWO_SEEDS
     from dpbench.registry import load
     from dpbench.registry.components import shorten_component
@@ -29,7 +29,7 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
         console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
     filed = list(_filed(summary))
     if filed:
-        show_tables(arrange(filed, named=shorten_component(load())), console)
+        show_grids(arrange(filed, named=shorten_component(load())), console)
         if any(TWO_SEEDS in one.result.remarks for one in filed):
             console.print(f"Warning: {TWO_SEEDS}", soft_wrap=True)
     console.print(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from dpbench.analysis import comparison, formats
+from dpbench.analysis import comparison
+from dpbench.analysis.columns import OF_FILES
 from dpbench.analysis.draw import check_drawing
+from dpbench.analysis.grid import Grid
 from dpbench.analysis.reader import StoredResult, read_results
-from dpbench.analysis.tables import Table, arrange
+from dpbench.analysis.rows import ResultRow, row_of_file
+from dpbench.analysis.tables import arrange
+from dpbench.analysis.text_tables import render_html, render_markdown, write_grids
 from dpbench.errors import SpecError
 from dpbench.models import Model
 from dpbench.records.metrics import METRICS, Metric
@@ -71,7 +74,8 @@ class Results(Sequence["Results"]):
         """Return a pandas frame with a row per result and the columns of `dpbench results --csv`."""
         import pandas
 
-        return pandas.read_csv(io.StringIO(formats.render_csv(self.filed)))
+        rows = [row_of_file(one) for one in self.filed]
+        return pandas.DataFrame({column.name: [column.value(row) for row in rows] for column in OF_FILES})
 
     def plot(self, metric: Metric = "accuracy", ax: Axes | None = None) -> Axes:
         """Plot a metric against ε with a line per learner and 95% intervals; return the axes.
@@ -82,7 +86,7 @@ class Results(Sequence["Results"]):
         from dpbench.analysis.figure import draw_panel, y_label
         from dpbench.analysis.figure_data import collect_tables
 
-        tables = self._tables(check_metric(metric))
+        tables = self._grids(check_metric(metric))
         if len(tables) != 1:
             said = "; ".join(table.title for table in tables) or f"none with {metric}"
             raise SpecError(f"Expected results of one protocol to draw, got {said}. Select some, like results[:3].")
@@ -132,16 +136,16 @@ class Results(Sequence["Results"]):
         return (self[place] for place in range(len(self)))
 
     def __repr__(self) -> str:
-        return formats.render_markdown(self._tables()).rstrip() + "".join(
+        return render_markdown(write_grids(self._grids())).rstrip() + "".join(
             f"\nFailed: {line}" for line in self._failures()
         )
 
     def _repr_html_(self) -> str:
         failures = "".join(f"<p>Failed: {html.escape(line)}</p>" for line in self._failures())
         remarks = "".join(f"<p>{html.escape(said)}</p>" for one in self.records for said in one.remarks)
-        return formats.render_html(self._tables()) + remarks + failures
+        return render_html(write_grids(self._grids())) + remarks + failures
 
-    def _tables(self, metric: Metric = "accuracy") -> list[Table]:
+    def _grids(self, metric: Metric = "accuracy") -> list[Grid[ResultRow]]:
         return arrange(self.filed, metric, shorten_component(self.plugins or load_plugins()))
 
     def _failures(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpbench.board.index import Standing
+from dpbench.board.rows import count_rivals
 from dpbench.records.protocol import Protocol
 from dpbench.records.setting import facts
 from dpbench.site import text, view
@@ -17,15 +18,15 @@ from dpbench.site.render import PREVIEW, Renderer
 
 def board_page(site: Site, standing: Standing, against: Sequence[Chart], renderer: Renderer) -> bytes:
     """Return the page of a board; `against` are the charts of its family, against epsilon."""
-    table = view.table(standing)
+    table = view.table(site.rows[standing.board.name])
     family = site.family(standing)
     rows = (*table.rows, *table.unranked)
-    k, best = k_chart(standing, site.looks), view.best(standing)
+    k, best = k_chart(site.rows[standing.board.name], site.looks), view.best(standing)
     labels = best is not None and best.reads_labels  # as all entries do
     values = {
         "standing": standing, "table": table, "family": family, "looks": site.looks, "learners": site.learners,
         "best": best, "first": view.first(standing, labels=labels), "with_labels": view.first(standing, labels=True),
-        "count": view.count_rivals(standing, labels=labels), "all": view.count(standing),
+        "count": count_rivals(standing, labels=labels), "all": view.count(standing),
         "worthy": next((one for one in standing.entries if one.rank == 1 and one.worth), None),
         "control": view.control(standing), "ceiling": view.ceiling(standing),
         "epsilon_charts": against, "k_chart": k, "cost_chart": cost_chart(standing, site.looks),

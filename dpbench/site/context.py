@@ -10,6 +10,7 @@ from typing import Self
 
 from dpbench.analysis.palette import LearnerStyle, learner_styles
 from dpbench.board.index import Entry, Index, Standing
+from dpbench.board.rows import EntryRow, rows_of
 from dpbench.registry import Registry
 from dpbench.site import layout, view
 from dpbench.site.layout import Section
@@ -27,6 +28,7 @@ class Site:
     looks: Mapping[str, LearnerStyle]  # by learner
     learners: Mapping[str, str]  # the page of each, by name
     families: list[list[Standing]]
+    rows: Mapping[str, tuple[EntryRow, ...]]  # of each board, by its name
 
     @classmethod
     def of(cls, index: Index, root: Path, plugins: Registry, *, docs: bool, further: tuple[Section, ...] = ()) -> Self:
@@ -40,7 +42,8 @@ class Site:
         every = learner_styles(ranked, {entry.learner for entry in pairs} - ranked)
         pages = {name: f"learners/{slug}.html" for name, slug in slugs(every).items()}
         settings = Settings.read(index, docs=docs, further=further)
-        return cls(index, root, plugins, settings, every, pages, view.families(index))
+        rows = {standing.board.name: rows_of(standing) for standing in index.standings}
+        return cls(index, root, plugins, settings, every, pages, view.families(index), rows)
 
     @property
     def entries(self) -> Iterator[tuple[Standing, Entry]]:

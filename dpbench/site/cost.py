@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dpbench.analysis.columns import write_percent
 from dpbench.analysis.draw import Line, exact, in_units, lines, list_names, new_figure
 from dpbench.analysis.palette import LearnerStyle
 from dpbench.board.index import Entry, Standing
+from dpbench.board.rows import name_entry
 from dpbench.records.metrics import FACTS, Metric
 from dpbench.site import text, view
 from dpbench.site.picture import Chart, picture
-from dpbench.support.messages import bytes_in_words
+from dpbench.support.messages import bytes_in_words, seconds_in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +38,7 @@ def cost(entry: Entry) -> Cost:
     """Return the cells of an entry, or why they are empty."""
     if entry.unmeasured or entry.cpu_seconds is None or not entry.peak_bytes:
         return Cost("", "", entry.unmeasured or UNRECORDED)
-    return Cost(text.seconds(entry.cpu_seconds), bytes_in_words(entry.peak_bytes), "")
+    return Cost(seconds_in_words(entry.cpu_seconds), bytes_in_words(entry.peak_bytes), "")
 
 
 def cost_chart(standing: Standing, every: Mapping[str, LearnerStyle]) -> Chart | None:
@@ -57,7 +59,7 @@ def cost_chart(standing: Standing, every: Mapping[str, LearnerStyle]) -> Chart |
     if len(shown) < view.count(standing):
         note += f" Shown: {len(shown)} of {view.count(standing)} entries."
     rows = tuple(
-        (view.name(one), text.spread(one.metrics[metric]), cost(one).seconds, cost(one).memory) for one in shown
+        (name_entry(one), write_percent(one.metrics[metric]), cost(one).seconds, cost(one).memory) for one in shown
     )
     drawn = picture(
         lambda: _draw(shown, standing, every), "cost", f"{title}. The table below the chart lists the numbers."

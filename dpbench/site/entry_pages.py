@@ -22,6 +22,7 @@ from dpbench.analysis.palette import LearnerStyle
 from dpbench.analysis.risk import Risk, membership_risk
 from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Entry, Standing
+from dpbench.board.rows import EntryRow, count_rivals
 from dpbench.errors import DataError
 from dpbench.records.metrics import BINS, METRICS
 from dpbench.records.packed import read_record
@@ -46,7 +47,7 @@ class Batch:
     """Entries of one board that one process writes."""
 
     standing: Standing
-    rows: tuple[view.Row, ...]  # of some of its entries
+    rows: tuple[EntryRow, ...]  # of some of its entries
     rivals: Mapping[bool, int]  # among how many entries one is ranked that reads no public labels, or does
     tied: frozenset[int | None]  # ranks that several share of those that read no public labels
     free: tuple[Entry, ...]  # of the same learners, without privacy
@@ -93,10 +94,10 @@ def write_batch(batch: Batch) -> None:
 
 def _batches(site: Site, folder: Path) -> Iterator[Batch]:
     for standing in site.index.standings:
-        rows, bare = view.lines(standing), standing.model_copy(update={"entries": ()})
+        rows, bare = site.rows[standing.board.name], standing.model_copy(update={"entries": ()})
         shared = Counter(row.entry.rank for row in rows if row.entry.rank and not row.entry.reads_labels)
         tied = frozenset(rank for rank, count in shared.items() if count > 1)
-        rivals = {labels: view.count_rivals(standing, labels=labels) for labels in (False, True)}
+        rivals = {labels: count_rivals(standing, labels=labels) for labels in (False, True)}
         for start in range(0, len(rows), BATCH):
             some = tuple(rows[start : start + BATCH])
             names = {row.entry.learner for row in some}
@@ -117,7 +118,7 @@ def _write(batch: Batch, shared: Renderer) -> None:
         (batch.site / path).write_bytes(_page(batch, row, raw, risk, shared))
 
 
-def _place(batch: Batch, row: view.Row) -> str:
+def _place(batch: Batch, row: EntryRow) -> str:
     """Return an entry's place among the ranked ones in words; one without a rank is a line, or not ranked."""
     entry = row.entry
     if entry.rank is None:
@@ -141,7 +142,7 @@ def _read(file: Path) -> bytes:
     return raw
 
 
-def _page(batch: Batch, row: view.Row, raw: bytes, risk: Risk, shared: Renderer) -> bytes:
+def _page(batch: Batch, row: EntryRow, raw: bytes, risk: Risk, shared: Renderer) -> bytes:
     entry, board = row.entry, batch.standing.board
     result = _parsed(raw, entry.file)
     values = {

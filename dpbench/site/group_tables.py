@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dpbench.analysis.columns import NONE, write_percent
 from dpbench.records.groups import (
     ENOUGH,
     GroupColumn,
@@ -14,7 +15,6 @@ from dpbench.records.groups import (
     price_by_group,
 )
 from dpbench.records.result import Result
-from dpbench.site import text
 
 OVERALL = "all test images"
 
@@ -86,13 +86,13 @@ def _images(column: GroupColumn) -> int:
 def _accuracies(found: Sequence[GroupColumn]) -> Iterator[GroupRow]:
     for groups in zip(*(column.groups for column in found), strict=True):
         pairs = zip(found, groups, strict=True)
-        cells = tuple(text.spread(one.accuracy) + " (worst)" * (one == column.worst) for column, one in pairs)
+        cells = tuple(write_percent(one.accuracy) + " (worst)" * (one == column.worst) for column, one in pairs)
         yield GroupRow(groups[0].name, groups[0].images, cells)
 
 
 def _added(price: GroupPrice) -> str:
-    return text.NONE if price.most is None else f"{price.most.name}: {_points(price.added)}"
+    return NONE if price.most is None else f"{price.most.name}: {_points(price.added)}"
 
 
 def _points(share: float | None) -> str:
-    return text.NONE if share is None else f"{100 * share:.2f}"
+    return NONE if share is None else f"{100 * share:.2f}"

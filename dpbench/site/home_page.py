@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from dpbench.analysis.palette import LearnerStyle
-from dpbench.board.distance import behind
-from dpbench.board.index import Entry, Standing
-from dpbench.records.result import Interval
-from dpbench.site import layout, text, view
+from dpbench.analysis.grid import Grid, GridLine
+from dpbench.board.index import Standing
+from dpbench.board.rows import EntryRow, find_reference_row
+from dpbench.site import view
 from dpbench.site.context import Site
 from dpbench.site.overall import count_data_sets, describe_distance, overall
 from dpbench.site.render import Renderer
@@ -24,44 +23,7 @@ STEPS = (0.005, 0.01, 0.02, 0.035, 0.055, 0.09, 0.15)  # how far behind the best
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One learner on one board: its best ranked entry."""
-
-    page: str
-    score: Interval
-    behind: float  # the best of the board that reads no more, in shares
-    above: float | None  # the ceiling, less this
-    tied: bool  # it cannot be told from the best
-    heat: int  # 0: tied with the best; then ever paler
-    said: str
-
-
-@dataclass(frozen=True)
-class Line:
-    """A row of the map."""
-
-    name: str
-    page: str
-    look: LearnerStyle
-    cells: tuple[Cell | None, ...]
-
-    @property
-    def order(self) -> tuple[float, float, str]:
-        """What it is sorted by: on how many boards it ties with the best, then how far behind it is on average."""
-        found = [cell for cell in self.cells if cell]
-        return -sum(cell.tied for cell in found), sum(cell.behind for cell in found) / len(found), self.name
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A row below the map, of what is no entry."""
-
-    name: str
-    cells: tuple[Cell | None, ...]
-
-
-@dataclass(frozen=True)
-class Column:
+class BoardColumn:
     """A board of the map."""
 
     data: str
@@ -75,10 +37,19 @@ class HeatMap:
 
     epsilon: float
     path: str  # of its page
-    columns: tuple[Column, ...]
-    lines: tuple[Line, ...]  # of learners with an entry on one of the boards
+    columns: tuple[BoardColumn, ...]
+    grid: Grid[EntryRow]  # learners with an entry on one of the boards, and references
     left_out: int
-    references: tuple[Reference, ...]
+
+    @property
+    def lines(self) -> list[GridLine[EntryRow]]:
+        """The lines of learners."""
+        return [line for line in self.grid.lines if not line.reference]
+
+    @property
+    def references(self) -> list[GridLine[EntryRow]]:
+        """The lines below the map, of results that are no entries."""
+        return [line for line in self.grid.lines if line.reference]
 
 
 def maps(site: Site) -> list[HeatMap]:
@@ -87,7 +58,7 @@ def maps(site: Site) -> list[HeatMap]:
     often = Counter(standing.board.epsilon for standing in filled).most_common(EPSILONS)
     first = max(often, key=lambda found: (found[1], -abs(math.log(found[0]))), default=(None, 0))[0]
     order = sorted((epsilon for epsilon, _ in often), key=lambda epsilon: (epsilon != first, epsilon))
-    learners = [line.name for line in _lines(site, filled)]
+    learners = [line.label for line in learner_lines(site, filled)]
     return [_map(site, filled, epsilon, learners, place) for place, epsilon in enumerate(order)]
 
 
@@ -98,17 +69,21 @@ def filled_boards(site: Site) -> list[Standing]:
 
 def _map(site: Site, filled: Sequence[Standing], epsilon: float, learners: Sequence[str], place: int) -> HeatMap:
     boards = [standing for standing in filled if standing.board.epsilon == epsilon]
-    lines = sorted(_lines(site, boards), key=lambda line: learners.index(line.name))
+    lines = sorted(learner_lines(site, boards), key=lambda line: learners.index(line.label))
+    references = [_reference(site, boards, role) for role in view.LINES]
+    titles = tuple(view.title(standing) for standing in boards)
+    grid = Grid(f"ε {epsilon:g}", None, titles, (*lines[:LEARNERS], *references))
     return HeatMap(
-        epsilon, f"epsilon-{epsilon:g}.html" if place else "index.html", tuple(map(_column, boards)),
-        tuple(lines[:LEARNERS]), max(len(lines) - LEARNERS, 0), tuple(_reference(boards, role) for role in view.LINES),
+        epsilon, f"epsilon-{epsilon:g}.html" if place else "index.html", tuple(map(_column, boards)), grid,
+        max(len(lines) - LEARNERS, 0),
     )  # fmt: skip
 
 
-def further_maps(found: Sequence[HeatMap], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+def further_maps(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield a page for every map but that of the home page."""
+    shared = {"maps": _by_epsilon(found), "looks": site.looks, "learners": site.learners, "heat": heat}
     for one in found[1:]:
-        yield one.path, renderer.page("epsilon", one.path, "home", {"map": one, "maps": _by_epsilon(found)})
+        yield one.path, renderer.page("epsilon", one.path, "home", {"map": one, **shared})
 
 
 def _by_epsilon(found: Sequence[HeatMap]) -> list[HeatMap]:
@@ -118,7 +93,7 @@ def _by_epsilon(found: Sequence[HeatMap]) -> list[HeatMap]:
 def home(site: Site, found: Sequence[HeatMap], evidence: Sequence[Markup], renderer: Renderer) -> bytes:
     """Return the first page, with further sentences on why its numbers can be trusted."""
     filled = filled_boards(site)
-    lines = _lines(site, filled)
+    lines = learner_lines(site, filled)
     everything = [entry for _, entry in site.entries]
     ranked = [entry for entry in everything if entry.role == "entry"]
     old, read = view.count_by_other_code(site.index)
@@ -132,64 +107,55 @@ def home(site: Site, found: Sequence[HeatMap], evidence: Sequence[Markup], rende
         "again": sum(entry.again is not None and not entry.reproduced for entry in everything),
         "reproduced": sum(entry.reproduced for entry in everything),
         "audited": sum(entry.audit is not None for entry in everything),
-        "evidence": evidence,
+        "evidence": evidence, "heat": heat,
         "above": {view.title(standing): standing for standing in reversed(filled) if standing.above},
         "open": [standing for standing in site.index.standings if not standing.entries],
-        "ranking": site.index.ranking, "learner": lines[0].name if lines else "pillar",
+        "ranking": site.index.ranking, "learner": lines[0].label if lines else "pillar",
         "board": (found[0].columns[0].standing if found else next(iter(site.index.standings))).board.name,
     }  # fmt: skip
     return renderer.page("index", "index.html", "home", values)
 
 
-def _column(standing: Standing) -> Column:
+def _column(standing: Standing) -> BoardColumn:
     data, _, features = view.title(standing).partition(", ")
-    return Column(data, features, standing)
+    return BoardColumn(data, features, standing)
 
 
-def _lines(site: Site, columns: Sequence[Standing]) -> list[Line]:
-    cells: dict[str, dict[int, Cell]] = defaultdict(dict)
-    for place, standing in enumerate(columns):
-        for entry in reversed(standing.entries):  # the best last
-            if entry.role == "entry":
-                cells[entry.learner][place] = _cell(standing, entry)
-    return sorted(
-        (
-            Line(name, site.learners[name], site.looks[name], tuple(found.get(place) for place in range(len(columns))))
-            for name, found in cells.items()
-        ),
-        key=lambda line: line.order,
-    )
+def learner_lines(site: Site, boards: Sequence[Standing]) -> list[GridLine[EntryRow]]:
+    """Return the best ranked entry of each learner on each of some boards.
+
+    In order of the boards on which they tie with the best, then of how far they are behind it on average.
+    """
+    best: dict[str, dict[str, EntryRow]] = defaultdict(dict)
+    for standing in boards:
+        for row in reversed(site.rows[standing.board.name]):  # the best last
+            if row.entry.role == "entry":
+                best[row.entry.learner][standing.board.name] = row
+    lines = [GridLine(name, tuple(rows.get(standing.board.name) for standing in boards)) for name, rows in best.items()]
+    return sorted(lines, key=_order)
 
 
-def _cell(standing: Standing, entry: Entry) -> Cell:
-    metric, limit = standing.board.metric, view.ceiling(standing)
-    score = entry.metrics[metric]
-    gap = _behind(standing, entry)
-    heat = 0 if entry.rank == 1 else 1 + sum(gap > step for step in STEPS)
-    above = limit.metrics[metric].mean - score.mean if limit else None
-    place = f", rank {entry.rank} of {view.count_rivals(standing, labels=entry.reads_labels)}" if entry.rank else ""
-    said = f"{text.spread(score)}%{place}"
-    return Cell(layout.page(standing, entry), score, gap, above, entry.rank == 1, heat, said)
+def _order(line: GridLine[EntryRow]) -> tuple[float, float, str]:
+    behind = [row.behind or 0.0 for row in line.filled]
+    return -_count_ties(line), sum(behind) / len(behind), line.label
 
 
-def _behind(standing: Standing, entry: Entry) -> float:
-    """Return how far a result is behind the best entry: one that reads no more, for an entry; for a line, the first."""
-    top = view.best(standing)
-    if top is None:
-        return 0.0
-    if entry.role == "entry":
-        return behind(standing, entry)
-    return top.metrics[standing.board.metric].mean - entry.metrics[standing.board.metric].mean
+def _count_ties(line: GridLine[EntryRow]) -> int:
+    return sum(row.standing.tied for row in line.filled)
 
 
-def _reference(columns: Sequence[Standing], role: str) -> Reference:
-    line = view.control if role == "control" else view.ceiling
-    found = [(standing, line(standing)) for standing in columns]
-    return Reference(view.LINES[role], tuple(_cell(standing, entry) if entry else None for standing, entry in found))
+def heat(row: EntryRow) -> int:
+    """Return how pale a cell is: 0 for an entry that is tied with the best, then one more for each step behind it."""
+    return 0 if row.standing.tied else 1 + sum((row.behind or 0.0) > step for step in STEPS)
 
 
-def _answer(lines: Sequence[Line], boards: int) -> list[tuple[Line, int]]:
+def _reference(site: Site, boards: Sequence[Standing], role: str) -> GridLine[EntryRow]:
+    rows = tuple(find_reference_row(site.rows[standing.board.name], role) for standing in boards)
+    return GridLine(view.LINES[role], rows, reference=True)
+
+
+def _answer(lines: Sequence[GridLine[EntryRow]], boards: int) -> list[tuple[str, int]]:
     """Return who ties with the best on the most boards, with how many: the first two numbers of boards there are."""
-    found = [(line, sum(cell.tied for cell in line.cells if cell)) for line in lines]
+    found = [(line.label, _count_ties(line)) for line in lines]
     numbers = sorted({count for _, count in found if count}, reverse=True)[:2]
-    return [(line, count) for line, count in found if count in numbers] if boards else []
+    return [(label, count) for label, count in found if count in numbers] if boards else []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.board.index import Entry, Index, Standing
+from dpbench.board.rows import EntryRow
 from dpbench.errors import DataError
 
 
@@ -74,3 +75,8 @@ def source(root: Path, entry: Entry) -> Path:
 def page(standing: Standing, entry: Entry) -> str:
     """Return the path of an entry's page within the site."""
     return f"entries/{standing.board.name}/{entry.id}.html"
+
+
+def row_page(row: EntryRow) -> str:
+    """Return the path of a row's page within the site."""
+    return f"entries/{row.protocol.name}/{row.entry.id}.html"

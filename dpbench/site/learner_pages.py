@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from dpbench.board.index import Entry, Standing
+from dpbench.board.rows import EntryRow
 from dpbench.registry import Registration
 from dpbench.site import prose, text, view
 from dpbench.site.context import Site
@@ -24,7 +25,7 @@ class LearnerView:
 
     name: str
     registered: Registration | None  # None: its plugin is not installed where the site was built
-    entries: tuple[tuple[Standing, view.Row], ...]
+    entries: tuple[tuple[Standing, EntryRow], ...]
     axis: view.Axis
     role: str
     distance: str  # from the best entry, over all boards, in words; empty where it has none
@@ -58,17 +59,17 @@ def pages(site: Site, further: Sequence[Charts], renderer: Renderer) -> Iterator
     yield "learners.html", renderer.page("learners", "learners.html", "learners", values)
 
 
-def _rows(site: Site) -> dict[str, list[tuple[Standing, view.Row]]]:
+def _rows(site: Site) -> dict[str, list[tuple[Standing, EntryRow]]]:
     """Return every learner's lines, board by board in the order of families."""
-    found: dict[str, list[tuple[Standing, view.Row]]] = {name: [] for name in site.learners}
+    found: dict[str, list[tuple[Standing, EntryRow]]] = {name: [] for name in site.learners}
     for family in site.families:
         for standing in family:
-            for row in view.lines(standing):
+            for row in site.rows[standing.board.name]:
                 found[row.entry.learner].append((standing, row))
     return found
 
 
-def _shown(site: Site, name: str, rows: Sequence[tuple[Standing, view.Row]], distance: str) -> LearnerView:
+def _shown(site: Site, name: str, rows: Sequence[tuple[Standing, EntryRow]], distance: str) -> LearnerView:
     registered = site.plugins.components["learner"].get(name)
     roles = {row.entry.role for _, row in rows}
     role = "entry" if roles & {"entry", "unranked"} else next(iter(roles), "entry")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.draw import Line, exact, in_units, label_ends, lines, new_figure
+from dpbench.analysis.grid import Grid, Series, grid_by_number
 from dpbench.analysis.palette import REFERENCE, LearnerStyle
-from dpbench.board.index import Standing
+from dpbench.analysis.rows import ResultRow
+from dpbench.board.rows import EntryRow, find_reference_row
 from dpbench.records.metrics import FACTS, Metric
-from dpbench.records.result import Interval
 from dpbench.site import text, view
 from dpbench.site.picture import Chart, picture
 
@@ -20,111 +20,108 @@ if TYPE_CHECKING:
 
 SERIES = 16  # of one chart: beyond, the best
 LABEL = 24  # characters
-Points = Mapping[float, Interval]
 
 
-@dataclass(frozen=True)
-class Lines:
-    """What a chart of lines shows."""
-
-    series: Mapping[str, Points]  # by learner
-    references: Mapping[str, Points]  # by what they are called
-    x: str
-    metric: Metric
-
-
-def epsilon_charts(family: Sequence[Standing], every: Mapping[str, LearnerStyle]) -> list[Chart]:
+def epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str, LearnerStyle]) -> list[Chart]:
     """Return accuracy against epsilon over the boards of a protocol: with default settings, then tuned where possible.
 
     The second chart draws a learner that nobody tuned with its default settings, and is there only if it differs. A
-    chart needs entries at two budgets.
+    chart needs entries at two budgets. `family` has the rows of each board, by epsilon.
     """
     found = [_epsilon_chart(family, rules, every) for rules in (("default",), ("default", "public-validation"))]
     charts = [one for one in found if one is not None]
     return charts[:1] if len({one.rows for one in charts}) == 1 else charts
 
 
-def _epsilon_chart(family: Sequence[Standing], rules: Sequence[str], every: Mapping[str, LearnerStyle]) -> Chart | None:
+def _epsilon_chart(
+    family: Sequence[Sequence[EntryRow]], rules: Sequence[str], every: Mapping[str, LearnerStyle]
+) -> Chart | None:
     """Return the chart of entries chosen by one of some rules: a later one goes before."""
-    metric = family[0].board.metric
-    measured = [one for one in family if view.count(one)]
-    series: dict[str, dict[float, Interval]] = defaultdict(dict)
-    for standing in measured:
-        for rule in rules:
-            for entry in reversed(standing.entries):  # the best last
-                if entry.role == "entry" and entry.selection == rule and metric in entry.metrics:
-                    series[entry.learner][standing.board.epsilon] = entry.metrics[metric]
-    if len({epsilon for points in series.values() for epsilon in points}) < 2:
+    grid = grid_by_epsilon(family, rules)
+    if len({x for one in grid.series if not one.reference for x in one.points}) < 2:
         return None
-    references: dict[str, dict[float, Interval]] = defaultdict(dict)
-    for standing in measured:
-        for line in filter(None, (view.control(standing), view.ceiling(standing))):
-            references[view.LINES[line.role]][standing.board.epsilon] = line.metrics[metric]
+    name = view.metric_name(family[0][0].protocol.metric)
     key, word = ("default", "default settings") if len(rules) == 1 else ("tuned", "tuned settings")
-    title = f"{view.metric_name(metric)} against ε, {word}"
+    title = f"{name} against ε, {word}"
     note = "Each learner on each board of this protocol; bars: 95% intervals. Grey lines are references, not entries."
     if len(rules) > 1:
         note += " Settings tuned on public labels where there are any; otherwise default settings."
-    return lines_chart(Lines(series, references, "ε (log scale)", metric), every,
-                       f"epsilon-{key}", title, note)  # fmt: skip
+    return lines_chart(grid, every, f"epsilon-{key}", title, note)
 
 
-def k_chart(standing: Standing, every: Mapping[str, LearnerStyle]) -> Chart | None:
+def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) -> Grid[EntryRow]:
+    """Return learners by epsilon over the boards of a protocol that have entries, beside the references."""
+    lines: dict[str, dict[float, EntryRow]] = defaultdict(dict)
+    references: dict[str, dict[float, EntryRow]] = defaultdict(dict)
+    measured = [rows for rows in family if any(row.entry.role == "entry" for row in rows)]
+    for rows in measured:
+        scored = [row for row in rows if row.score]
+        for rule in rules:
+            for row in reversed(scored):  # the best last
+                if row.entry.role == "entry" and row.entry.selection == rule:
+                    lines[row.entry.learner][row.protocol.epsilon] = row
+        for role, label in view.LINES.items():
+            if found := find_reference_row(scored, role):
+                references[label][found.protocol.epsilon] = found
+    return grid_by_number("", None, "ε", lines, references)
+
+
+def k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Chart | None:
     """Return accuracy against the dimensions kept, for learners with entries that differ in k alone; else None."""
-    metric = standing.board.metric
-    groups: dict[tuple[object, ...], dict[float, Interval]] = defaultdict(dict)
-    for entry in standing.entries:
-        k = _positive(entry.settings.get("k", ""))
-        if entry.role == "entry" and k is not None and metric in entry.metrics:
-            rest = tuple(pair for pair in entry.settings.items() if pair[0] != "k")
-            groups[entry.learner, entry.selection, rest][k] = entry.metrics[metric]
-    series: dict[str, Points] = {}
-    for (learner, *_), points in groups.items():
-        if len(points) > len(series.get(str(learner), {0: None})):
-            series[str(learner)] = points
-    if not series:
+    groups: dict[tuple[object, ...], dict[float, EntryRow]] = defaultdict(dict)
+    for row in rows:
+        k = _positive(row.entry.settings.get("k", ""))
+        if row.entry.role == "entry" and k is not None and row.score:
+            rest = tuple(pair for pair in row.entry.settings.items() if pair[0] != "k")
+            groups[row.entry.learner, row.entry.selection, rest][k] = row
+    lines: dict[str, dict[float, EntryRow]] = {}
+    for (learner, *_), by_k in groups.items():
+        if len(by_k) > max(1, len(lines.get(str(learner), ()))):
+            lines[str(learner)] = by_k
+    if not lines:
         return None
     note = "Entries of one learner that differ only in k, the number of dimensions kept; bars: 95% intervals."
-    shown = Lines(series, {}, "k (log scale)", metric)
-    return lines_chart(shown, every, "k", f"{view.metric_name(metric)} against k", note)
+    title = f"{view.metric_name(rows[0].protocol.metric)} against k"
+    return lines_chart(grid_by_number("", rows[0].protocol.metric, "k", lines), every, "k", title, note)
 
 
-def lines_chart(shown: Lines, every: Mapping[str, LearnerStyle], key: str, title: str, note: str) -> Chart:
-    """Return the chart, with its numbers as a table."""
-    best = sorted(shown.series, key=lambda name: -max(one.mean for one in shown.series[name].values()))[:SERIES]
-    kept = Lines({name: shown.series[name] for name in best}, shown.references, shown.x, shown.metric)
-    rows = [
-        (name, f"{x:g}", text.spread(points[x], kept.metric))
-        for name, points in (*kept.series.items(), *kept.references.items())
-        for x in sorted(points)
-    ]
-    if len(best) < len(shown.series):
-        note += f" Shown: the best {len(best)} of {len(shown.series)} learners."
-    drawn = picture(lambda: _draw(kept, every), key, f"{title}. The table below the chart lists the numbers.")
-    return Chart(key, title, note, drawn, ("Learner", shown.x.partition(" ")[0], FACTS[shown.metric].axis), tuple(rows))
+def lines_chart(grid: Grid[ResultRow], every: Mapping[str, LearnerStyle], key: str, title: str, note: str) -> Chart:
+    """Return the chart of a grid, with its numbers as a table."""
+    series = [one for one in grid.series if not one.reference]
+    best = sorted(series, key=lambda one: -one.best)[:SERIES]
+    kept = [*best, *(one for one in grid.series if one.reference)]
+    metric = grid.row_metric(grid.lines[0].filled[0])
+    rows = [(one.label, f"{x:g}", text.spread(one.points[x], metric)) for one in kept for x in sorted(one.points)]
+    if len(best) < len(series):
+        note += f" Shown: the best {len(best)} of {len(series)} learners."
+    drawn = picture(
+        lambda: _draw(kept, f"{grid.axis} (log scale)", metric, every), key,
+        f"{title}. The table below the chart lists the numbers.",
+    )  # fmt: skip
+    return Chart(key, title, note, drawn, ("Learner", grid.axis, FACTS[metric].axis), tuple(rows))
 
 
-def _draw(shown: Lines, every: Mapping[str, LearnerStyle]) -> Figure:
+def _draw(series: Sequence[Series], x: str, metric: Metric, every: Mapping[str, LearnerStyle]) -> Figure:
     figure = new_figure(6.6, 4.3)
     axes = figure.add_axes((0.09, 0.115, 0.655, 0.865))
     axes.set_xscale("log")
-    xs = sorted({x for points in (*shown.series.values(), *shown.references.values()) for x in points})
+    xs = sorted({x for one in series for x in one.points})
     axes.set_xticks(xs, labels=[f"{x:g}" for x in xs])
     axes.minorticks_off()
     axes.set_xlim(xs[0] / (xs[-1] / xs[0]) ** 0.04, xs[-1] * (xs[-1] / xs[0]) ** 0.04)
-    axes.set(xlabel=shown.x, ylabel=FACTS[shown.metric].axis)
-    drawn = [Line(name, _in_units(shown, points), every[name]) for name, points in shown.series.items()]
-    for name, points in shown.references.items():
-        stroke = "--" if name == view.LINES["ceiling"] else ":"
-        means = {x: exact(score.mean) for x, score in _in_units(shown, points).items()}
-        drawn.append(Line(name, means, REFERENCE, stroke, marked=False))
+    axes.set(xlabel=x, ylabel=FACTS[metric].axis)
+    drawn = [_line(one, metric, every) for one in series]
     lines(axes, drawn)
     label_ends(axes, drawn, lambda name: text.shorten_string(name, LABEL))
     return figure
 
 
-def _in_units(shown: Lines, points: Points) -> Points:
-    return {x: in_units(shown.metric, score) for x, score in points.items()}
+def _line(one: Series, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
+    points = {x: in_units(metric, score) for x, score in one.points.items()}
+    if not one.reference:
+        return Line(one.label, points, every[one.label])
+    means = {x: exact(score.mean) for x, score in points.items()}
+    return Line(one.label, means, REFERENCE, "--" if one.label == view.LINES["ceiling"] else ":", marked=False)
 
 
 def _positive(word: str) -> float | None:

@@ -34,11 +34,11 @@ def _files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
     shared = renderer(site.settings, extras.packages)
     found = maps(site)
     yield "index.html", home(site, found, [sentence() for sentence in extras.evidence], shared)
-    yield from further_maps(found, shared)
+    yield from further_maps(site, found, shared)
     yield "entries.html", entries_page(site, found, shared)
     yield "entries.csv", table(site.index).encode("utf-8", "replace")
     for family in site.families:
-        against = epsilon_charts(family, site.looks)
+        against = epsilon_charts([site.rows[standing.board.name] for standing in family], site.looks)
         for standing in family:
             yield from _board(site, standing, against, shared)
     yield from learner_pages.pages(site, [charts(site) for charts in extras.charts], shared)

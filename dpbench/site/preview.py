@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from dpbench.analysis.draw import Bar, HeatCell, bars, heat_map, in_units, new_figure, render
 from dpbench.analysis.palette import INK, QUIET, LearnerStyle
 from dpbench.board.index import Standing
+from dpbench.board.rows import name_entry
 from dpbench.records.metrics import FACTS
 from dpbench.records.result import Interval
 from dpbench.site import text, view
-from dpbench.site.home_page import Column, HeatMap
+from dpbench.site.home_page import BoardColumn, HeatMap, heat
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,13 +57,13 @@ def _map(shown: HeatMap | None) -> Figure:
     columns = shown.columns[:COLUMNS]
     axes = figure.add_axes((0.15, 0.12, 0.69, 0.46))
     cells = [
-        HeatCell(place, row, cell.heat, f"{100 * cell.score.mean:.1f}")
+        HeatCell(place, row, heat(cell), f"{100 * cell.score.mean:.1f}")
         for row, line in enumerate(lines)
-        for place, cell in enumerate(line.cells[:COLUMNS])
-        if cell
+        for place, cell in enumerate(line.rows[:COLUMNS])
+        if cell and cell.score
     ]
     heat_map(axes, cells, len(columns), len(lines), text_size=15)
-    axes.set_yticks([row + 0.5 for row in range(len(lines))], [text.shorten_string(one.name, 16) for one in lines])
+    axes.set_yticks([row + 0.5 for row in range(len(lines))], [text.shorten_string(one.label, 16) for one in lines])
     places = [place + 0.5 for place in range(len(columns))]
     axes.set_xticks(places, _heads(columns), rotation=24, ha="left")
     axes.xaxis.tick_top()
@@ -70,11 +71,11 @@ def _map(shown: HeatMap | None) -> Figure:
     return figure
 
 
-def _heads(columns: Sequence[Column]) -> list[str]:
+def _heads(columns: Sequence[BoardColumn]) -> list[str]:
     """Return what stands above each column: its data, and what tells boards of the same data apart."""
     often, units = Counter(one.data for one in columns), {one.data for one in columns if one.standing.board.unit}
 
-    def head(one: Column) -> str:
+    def head(one: BoardColumn) -> str:
         if one.data in units:
             return f"{text.shorten_string(one.data.partition(' (')[0], 13)}, {view.whose(one.standing)}"
         return f"{one.data}, {one.features}" if often[one.data] > 1 else one.data
@@ -92,7 +93,9 @@ def _board(standing: Standing, looks: Mapping[str, LearnerStyle]) -> Figure:
     for line, style in ((view.control(standing), ":"), (view.ceiling(standing), "--")):
         if line:
             axes.axvline(100 * line.metrics[metric].mean, color=QUIET, linestyle=style, linewidth=1.5)
-    axes.set_yticks(range(len(rows)), labels=[text.shorten_string(view.name(entry), 24) for entry in rows], fontsize=17)
+    axes.set_yticks(
+        range(len(rows)), labels=[text.shorten_string(name_entry(entry), 24) for entry in rows], fontsize=17
+    )
     axes.set_ylim(max(len(rows), 2) - 0.4, -0.6)
     axes.tick_params(axis="x", labelsize=15)
     axes.set_xlabel(f"{FACTS[metric].axis}; dotted: public labels only, dashed: no privacy", fontsize=14)

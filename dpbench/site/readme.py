@@ -6,9 +6,9 @@ import re
 
 from dpbench.analysis.formats import percent
 from dpbench.board.index import Entry, Index, Standing
+from dpbench.board.rows import name_trust
 from dpbench.site import view
 from dpbench.site.cost import cost
-from dpbench.site.words import name_trust
 
 SHOWN = 10  # entries of a board; the rest is in leaderboard.json
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from dpbench.analysis import describe, palette
+from dpbench.analysis.rows import CHOSEN
+from dpbench.board.rows import name_trust
 from dpbench.records.metrics import FACTS
 from dpbench.site import layout, text, view, words
 from dpbench.site.cost import cost
@@ -80,9 +82,9 @@ def _environment(packages: tuple[str, ...]) -> Environment:
     )
     environment.filters.update(text.FILTERS)
     environment.globals.update(
-        chosen=describe.CHOSEN,
+        chosen=CHOSEN,
         trust=words.TRUST,
-        name_trust=words.name_trust,
+        name_trust=name_trust,
         describe_trust=words.describe_trust,
         rng=describe.RNG,
         describe_model=words.describe_model,
@@ -92,6 +94,7 @@ def _environment(packages: tuple[str, ...]) -> Environment:
         uncorrected=view.uncorrected,
         cost=cost,
         page=layout.page,
+        row_page=layout.row_page,
     )
     return environment
 

@@ -5,30 +5,33 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from markupsafe import Markup
 
+from dpbench.analysis.columns import NONE
 from dpbench.analysis.describe import Description, count_public, describe_together
 from dpbench.analysis.draw import can_draw
-from dpbench.analysis.formats import heading
-from dpbench.analysis.palette import row_styles
+from dpbench.analysis.grid import Grid, GridLine
+from dpbench.analysis.palette import LearnerStyle, row_styles
 from dpbench.analysis.reader import StoredResult
-from dpbench.analysis.tables import Named, Row, Table, TableCell, arrange, label
+from dpbench.analysis.rows import ResultRow, best_score, distance_behind
+from dpbench.analysis.tables import Named, arrange, label
+from dpbench.analysis.text_tables import heading
 from dpbench.errors import SpecError
 from dpbench.records.metrics import FACTS, METRICS, Metric
-from dpbench.records.result import Interval, Result
+from dpbench.records.result import Result
 from dpbench.site import text
 from dpbench.site.citations import own_entry
 from dpbench.site.group_tables import GroupTable, tabulate_groups
-from dpbench.site.lines import Lines, lines_chart
+from dpbench.site.lines import lines_chart
 from dpbench.site.picture import Chart
 from dpbench.site.render import ALONE, Renderer, renderer, stylesheet
 from dpbench.site.settings import Settings, installed_repository, installed_version
-from dpbench.support.messages import bytes_in_words
+from dpbench.support.messages import bytes_in_words, seconds_in_words
 
 CLASSES = 60  # of more, the ones with the lowest accuracy are shown
 REMARKS = 40
@@ -39,7 +42,8 @@ class Section:
     """What the page says of the results of one protocol."""
 
     key: str
-    table: Table
+    grid: Grid[ResultRow]
+    styles: Mapping[str, LearnerStyle]  # of its lines
     title: str
     chart: Chart | None  # with results at two epsilons or more
     price: tuple[tuple[str, tuple[str, ...]], ...]  # points below the same data without privacy, a learner a row
@@ -85,106 +89,97 @@ def _renderer() -> Renderer:
     return renderer(Settings("", "", "", installed_version()))
 
 
-def _section(key: str, table: Table, named: Named, all_results: Sequence[Result]) -> Section:
-    cells = [cell for row in table.rows for cell in row.cells if cell]
-    results = list({one.filed.result.digest: one.filed.result for one in cells}.values())
+def _section(key: str, grid: Grid[ResultRow], named: Named, all_results: Sequence[Result]) -> Section:
+    results = list({row.result.digest: row.result for line in grid.lines for row in line.filled}.values())
     private = [one for one in results if one.privacy.plan and math.isfinite(one.spec.epsilon)]
-    place, epsilon = _column(table)
-    shown = [(row, cell) for row in table.rows if (cell := row.cells[place])]
-    metrics = tuple(name for name in METRICS if any(name in cell.filed.result.metrics for _, cell in shown))
+    styles = row_styles([line.label for line in grid.lines], {line.label for line in grid.lines if line.reference})
+    place, epsilon = _column(grid)
+    shown = list(grid.column(place))
+    metrics = tuple(name for name in METRICS if any(name in row.facts.metrics for _, row in shown))
     classes = list(_classes(shown))
     worst = sorted(classes, key=lambda one: one[0])[:CLASSES]
     scores = [
-        (row.label, tuple(text.score(cell.filed.result.metrics.get(one), one) for one in metrics))
-        for row, cell in shown
+        (line.label, tuple(text.spread(row.facts.metrics.get(name), name) for name in metrics)) for line, row in shown
     ]
     remarks = dict.fromkeys(said for one in results for said in one.remarks)
     return Section(
-        key, table, heading(table), _chart(key, table), tuple(_price(table)), epsilon,
-        tuple(scores), metrics, tuple(row.label for row, _ in shown),
+        key, grid, styles, heading(grid), _chart(key, grid, styles), tuple(_price(grid)), epsilon,
+        tuple(scores), metrics, tuple(line.label for line, _ in shown),
         tuple((name, values) for low, name, values in classes if (low, name, values) in worst),
         max(0, len(classes) - CLASSES),
-        tuple(tabulate_groups([(row.label, cell.filed.result) for row, cell in shown], all_results)),
+        tuple(tabulate_groups([(line.label, row.result) for line, row in shown], all_results)),
         tuple(_costs(shown)), describe_together(results, named), bool(private),
-        tuple(remarks)[:REMARKS], _sentence(results, private, table, named),
+        tuple(remarks)[:REMARKS], _sentence(results, private, grid, named),
     )  # fmt: skip
 
 
-def _column(table: Table) -> tuple[int, float]:
+def _column(grid: Grid[ResultRow]) -> tuple[int, float]:
     """Return the place and the epsilon of the column with most results, of several that nearest to 1."""
     found = {}
-    for place in range(len(table.columns)):
-        own = [row.cells[place] for row in table.rows if row.cells[place] and not row.reference]
-        some = next((cell for cell in own if cell), None) or next(row.cells[place] for row in table.rows)
-        found[place] = (len(own), some.filed.result.spec.epsilon if some else math.inf)
+    for place in range(len(grid.columns)):
+        own = [row for line, row in grid.column(place) if not line.reference]
+        some = own[0] if own else grid.lines[0].rows[place]
+        found[place] = (len(own), some.protocol.epsilon if some else math.inf)
     place = max(found, key=lambda one: (found[one][0], -abs(math.log(min(found[one][1], 1e9)))))
     return place, found[place][1]
 
 
-def _chart(key: str, table: Table) -> Chart | None:
-    def points(row: Row) -> dict[float, Interval]:
-        return {epsilon: cell.score for epsilon, cell in zip(table.epsilons, row.cells, strict=True) if cell}
-
-    series = {row.label: points(row) for row in table.rows if not row.reference}
-    references = {row.label: points(row) for row in table.rows if row.reference}
-    finite = {
-        name: {x: one for x, one in line.items() if math.isfinite(x)}
-        for name, line in (*series.items(), *references.items())
-    }
-    series = {name: finite[name] for name in series if finite[name]}
-    if len({x for line in series.values() for x in line}) < 2 or not can_draw():
+def _chart(key: str, grid: Grid[ResultRow], styles: Mapping[str, LearnerStyle]) -> Chart | None:
+    if len({x for one in grid.series if not one.reference for x in one.points}) < 2 or not can_draw():
         return None
-    beside = {label: finite[label] for label in references if finite[label]}
-    shown = Lines(series, beside, "ε (log scale)", table.metric)
-    styles, title = row_styles((*series, *beside), beside), f"{FACTS[table.metric].title} against ε"
-    return lines_chart(shown, styles, key, title, "Bars: 95% intervals over seeds.")
+    title = f"{FACTS[grid.row_metric(grid.lines[0].filled[0])].title} against ε"
+    return lines_chart(grid, styles, key, title, "Bars: 95% intervals over seeds.")
 
 
-def _price(table: Table) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield for each learner how many points it is below the best row without privacy, at each epsilon."""
-    free = [row for row in table.rows if row.reference and any(_without(cell) for cell in row.cells)]
+def _price(grid: Grid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield for each learner how many points it is below the best line without privacy, at each epsilon."""
+    free = [line for line in grid.lines if line.reference and any(map(_without, line.filled))]
     if not free:
         return
-    for row in table.rows:
-        if not row.reference:
+    for line in grid.lines:
+        if not line.reference:
             yield (
-                row.label,
-                tuple(_lost(table, cell, [one.cells[place] for one in free]) for place, cell in enumerate(row.cells)),
+                line.label,
+                tuple(_lost(grid, row, [one.rows[place] for one in free]) for place, row in enumerate(line.rows)),
             )
 
 
-def _without(cell: TableCell | None) -> bool:
-    return cell is not None and bool(cell.filed.result.privacy.plan) and math.isinf(cell.filed.result.spec.epsilon)
+def _without(row: ResultRow) -> bool:
+    return bool(row.result.privacy.plan) and math.isinf(row.protocol.epsilon)
 
 
-def _lost(table: Table, cell: TableCell | None, free: Sequence[TableCell | None]) -> str:
-    facts, ceilings = FACTS[table.metric], [one.score.mean for one in free if one]
-    if not cell or not ceilings:
-        return text.NONE
-    lost = max(ceilings) - cell.score.mean if facts.higher else cell.score.mean - min(ceilings)
-    return f"{facts.scale * lost:.{facts.digits}f}"
+def _lost(grid: Grid[ResultRow], row: ResultRow | None, free: Sequence[ResultRow | None]) -> str:
+    ceilings = [grid.score(one) for one in free if one]
+    if not row or not ceilings:
+        return NONE
+    metric = grid.row_metric(row)
+    lost = distance_behind(metric, grid.score(row), best_score(metric, ceilings))
+    return f"{FACTS[metric].scale * lost:.{FACTS[metric].digits}f}"
 
 
-def _classes(shown: Sequence[tuple[Row, TableCell]]) -> Iterator[tuple[float, str, tuple[str, ...]]]:
+Shown = Sequence[tuple[GridLine[ResultRow], ResultRow]]
+
+
+def _classes(shown: Shown) -> Iterator[tuple[float, str, tuple[str, ...]]]:
     """Yield each class with test images: the lowest mean accuracy of any learner, its name, and all learners' means."""
-    accuracies = [cell.filed.result.class_accuracies for _, cell in shown]
-    for name, *columns in zip(shown[0][1].filed.result.task.classes, *accuracies, strict=False):
+    accuracies = [row.result.class_accuracies for _, row in shown]
+    for name, *columns in zip(shown[0][1].result.task.classes, *accuracies, strict=False):
         means = [fmean(values) if values else None for values in columns]
         known = [one for one in means if one is not None]
         if known:
             yield min(known), text.show_string(name, 60), tuple(text.percent(one) for one in means)
 
 
-def _costs(shown: Sequence[tuple[Row, TableCell]]) -> Iterator[tuple[str, str, str, str]]:
-    for row, cell in shown:
-        result = cell.filed.result
-        fit, peak = result.cpu_seconds.get("fit"), max(result.peak_bytes.values(), default=0)
-        seconds = text.seconds(fit / len(result.seeds)) if fit else text.NONE
+def _costs(shown: Shown) -> Iterator[tuple[str, str, str, str]]:
+    for line, row in shown:
+        result = row.result
+        fit, peak = result.cpu_seconds.get("fit"), row.facts.peak_bytes
+        seconds = seconds_in_words(fit / row.facts.seeds) if fit else NONE
         machine = f"{result.provenance.get('device', 'unknown device')}, {result.provenance.get('processor', '')}"
-        yield row.label, seconds, bytes_in_words(peak) if peak else text.NONE, machine.rstrip(", ")
+        yield line.label, seconds, bytes_in_words(peak) if peak else NONE, machine.rstrip(", ")
 
 
-def _sentence(results: Sequence[Result], private: Sequence[Result], table: Table, named: Named) -> str:
+def _sentence(results: Sequence[Result], private: Sequence[Result], grid: Grid[ResultRow], named: Named) -> str:
     """Return what a paper would say of these results."""
     first = results[0]
     task, spec, many = first.task, first.spec, sorted({len(one.seeds) for one in results})
@@ -192,7 +187,7 @@ def _sentence(results: Sequence[Result], private: Sequence[Result], table: Table
     seeds = f"{many[0]}" if len(many) == 1 else f"{many[0]} to {many[-1]}"
     data, features = named("dataset", spec.dataset), named("extractor", spec.extractor)
     ran = (
-        f"We report {table.metric.replace('_', ' ')} on {data} with {features} features "
+        f"We report {(grid.metric or spec.metric).replace('_', ' ')} on {data} with {features} features "
         f"({task.private:,} private {whose}s, {max(map(count_public, results)):,} public and {task.test:,} test "
         f"images), as the mean over {seeds} seed{'s' * (many[-1] > 1)}{' with its 95% interval' * (many[0] > 1)}. "
     )

@@ -6,10 +6,10 @@ beside them.
 
 from __future__ import annotations
 
-import math
 import re
 
 from dpbench.analysis import formats
+from dpbench.analysis.columns import NONE, write_budget
 from dpbench.records.result import Interval
 from dpbench.support.messages import bytes_in_words, duration
 
@@ -19,7 +19,6 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
-NONE = "–"
 
 
 def show_string(text: str, longest: int = LONGEST) -> str:
@@ -103,15 +102,6 @@ def seed_score(value: float | None, metric: str) -> str:
     return NONE if value is None else score(Interval(mean=value, low=None, high=None), metric)
 
 
-def budget(epsilon: float) -> str:
-    """Return a target of epsilon, as short as it was written.
-
-    >>> budget(0.1), budget(math.inf)
-    ('0.1', '∞')
-    """
-    return "∞" if math.isinf(epsilon) else f"{epsilon:.10g}"
-
-
 def bound(title: str) -> str:
     """Return a title whose epsilon and its number stay on one line."""
     return title.replace("ε ", "ε\u00a0")
@@ -124,16 +114,6 @@ def round_to_four(value: float) -> str:
     ('37.31', '0')
     """
     return f"{value:.4g}"
-
-
-def seconds(value: float) -> str:
-    """Return seconds with three significant digits, never a power of ten.
-
-    >>> seconds(0.0731), seconds(4.443), seconds(76.25), seconds(1234.0)
-    ('0.0731', '4.44', '76.2', '1,234')
-    """
-    digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
-    return f"{value:,.{min(digits, 4)}f}"
 
 
 def capital(name: str) -> str:
@@ -156,8 +136,9 @@ def anchor(name: str) -> str:
 
 FILTERS = {
     "percent": percent, "points": points, "signed": show_signed_points, "spread": spread, "score": score,
-    "seed_score": seed_score, "budget": budget,
+    "seed_score": seed_score, "budget": write_budget,
     "upward": formats.round_up, "downward": formats.round_down, "four": round_to_four, "bound": bound,
     "duration": duration, "capital": capital,
     "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most, "anchor": anchor,
+    "shorten": show_string,
 }  # fmt: skip

@@ -1,18 +1,17 @@
-"""What pages show of boards, made ready: rows with their distances, the lines beside them, and the boards akin."""
+"""What pages show of boards, made ready: their tables, the references beside entries, and the boards akin."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import ClassVar
 
-from dpbench.analysis.describe import CHOSEN
-from dpbench.board.distance import best_score
 from dpbench.board.index import Entry, Index, Standing
+from dpbench.board.rows import EntryRow, find_reference
 from dpbench.privacy import MECHANISM
 from dpbench.records.metrics import TITLES, Metric
 from dpbench.records.result import Interval
@@ -59,36 +58,24 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of a board: an entry, or what entries are held against."""
-
-    entry: Entry
-    differs: str  # settings that tell it from other entries of its learner
-    label: str  # learner, and how its settings were chosen
-    score: Interval | None
-    behind: float | None  # the best entry that reads no more, in shares of 1; below 0 for a line above the first entry
-    above: float | None  # the ceiling less this, in shares of 1
-
-
-@dataclass(frozen=True)
 class Table:
     """A board's lines: entries with a rank, and the references where their scores put them among the first group.
 
     The first group, of entries that read no public labels, and then that of those that do; the best of each first.
     """
 
-    rows: tuple[Row, ...]
-    unranked: tuple[Row, ...]
+    rows: tuple[EntryRow, ...]
+    unranked: tuple[EntryRow, ...]
     entries: int  # with a rank
     left_out: int  # entries that are in the table of all entries alone
     axis: Axis
     ruled: tuple[tuple[str, Interval], ...]  # role and score of the references that rule the axis
 
 
-def table(standing: Standing) -> Table:
-    """Return the lines of a board, at most `MOST` of each role."""
-    roles: dict[str, list[Row]] = defaultdict(list)
-    for row in lines(standing):
+def table(lines: Sequence[EntryRow]) -> Table:
+    """Return the rows of a board as its page shows them, at most `MOST` of each role."""
+    roles: dict[str, list[EntryRow]] = defaultdict(list)
+    for row in lines:
         roles[row.entry.role].append(row)
     ranked, unranked = roles["entry"], roles["unranked"]
     beside = [*_once(roles["control"]), *_once(roles["ceiling"])]
@@ -103,25 +90,11 @@ def table(standing: Standing) -> Table:
     return Table(tuple(rows), tuple(unranked[:MOST]), len(ranked), left_out, axis, ruled)
 
 
-def lines(standing: Standing) -> list[Row]:
-    """Return all results of a board, in its order."""
-    metric, varied = standing.board.metric, _varied(standing.entries)
-    top, limit = best(standing), ceiling(standing)
-    tops = {labels: best_score(standing, labels=labels or top.reads_labels) for labels in (False, True)} if top else {}
-    found = []
-    for entry in standing.entries:
-        score = entry.metrics.get(metric)
-        behind = tops[entry.role == "entry" and entry.reads_labels] - score.mean if tops and score else None
-        above = limit.metrics[metric].mean - score.mean if limit and score else None
-        found.append(Row(entry, _differs(entry, varied), name(entry), score, behind, above))
-    return found
-
-
-def _at_least(row: Row, line: Row) -> bool:
+def _at_least(row: EntryRow, line: EntryRow) -> bool:
     return row.score is not None and line.score is not None and row.score.mean >= line.score.mean
 
 
-def _once(rows: Sequence[Row]) -> list[Row]:
+def _once(rows: Sequence[EntryRow]) -> list[EntryRow]:
     """Return one line of those that differ in nothing but how nothing was chosen: the default, else the best."""
     order = sorted(rows, key=lambda row: (row.entry.selection != "default", -(row.score.mean if row.score else -1.0)))
     return [row for row in order if row.score][:1]
@@ -154,25 +127,14 @@ def count(standing: Standing) -> int:
     return sum(entry.role == "entry" for entry in standing.entries)
 
 
-def count_rivals(standing: Standing, *, labels: bool) -> int:
-    """Return among how many entries one is ranked that reads public labels, or that does not."""
-    return sum(one.role == "entry" and (labels or not one.reads_labels) for one in standing.entries)
-
-
 def ceiling(standing: Standing) -> Entry | None:
     """Return the best result without privacy."""
-    return _line(standing, "ceiling")
+    return find_reference(standing, "ceiling")
 
 
 def control(standing: Standing) -> Entry | None:
     """Return what public labels alone reach: the default's result, whose learning curve it is, where there is one."""
-    return _line(standing, "control")
-
-
-def _line(standing: Standing, role: str) -> Entry | None:
-    metric = standing.board.metric
-    found = [entry for entry in standing.entries if entry.role == role and metric in entry.metrics]
-    return max(found, key=lambda one: (one.selection == "default", one.metrics[metric].mean), default=None)
+    return find_reference(standing, "control")
 
 
 def chance(standing: Standing, metric: str) -> float | None:
@@ -212,12 +174,6 @@ def describe_split(standing: Standing) -> str:
     )
 
 
-def name(entry: Entry) -> str:
-    """Return learner and how its settings were chosen, unless by default."""
-    chosen = CHOSEN[entry.selection]
-    return entry.learner if entry.selection == "default" else f"{entry.learner}, {chosen}"
-
-
 def uncorrected(entry: Entry) -> int | None:
     """Return the rank of an entry without correction for the number of comparisons, where that is another one."""
     return entry.uncorrected_rank if entry.uncorrected_rank != entry.rank else None
@@ -237,19 +193,3 @@ def count_by_other_code(index: Index) -> tuple[int, int]:
 def metric_name(metric: Metric) -> str:
     """Return what a column is called."""
     return TITLES[metric]
-
-
-def _differs(entry: Entry, varied: dict[str, list[str]]) -> str:
-    return ", ".join(f"{key}={entry.settings[key]}" for key in varied[entry.learner] if key in entry.settings)
-
-
-def _varied(entries: Sequence[Entry]) -> dict[str, list[str]]:
-    """Return the settings in which entries of a learner differ that were chosen alike."""
-    alike = Counter((entry.learner, entry.selection) for entry in entries)
-    values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for entry in entries:
-        if alike[entry.learner, entry.selection] > 1:
-            for key, value in entry.settings.items():
-                values[entry.learner][key].add(value)
-    found = {learner: [key for key, seen in keys.items() if len(seen) > 1] for learner, keys in values.items()}
-    return defaultdict(list, found)

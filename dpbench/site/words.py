@@ -14,18 +14,6 @@ TRUST: Mapping[Trust, str] = {
 }
 
 
-def name_trust(entry: Entry) -> str:
-    """Return what was done to an entry beyond the checks of all, in a few words; an audit does not hide a re-run."""
-    again = entry.again
-    words = []
-    if entry.reproduced:
-        words.append("reproduced")
-    elif again is not None:
-        many = f"{max(1, len(again.seeds))} of {again.of or entry.seeds} seeds"
-        words.append("re-run by other code" if again.code == "other" else f"{many} re-run")
-    return " and ".join(words + ["audited"] * (entry.audit is not None)) or entry.trust
-
-
 def describe_trust(entry: Entry) -> str:
     """Return what was done to an entry in sentences, without the last full stop."""
     done: list[Trust] = ["reproduced"] if entry.reproduced else ["re-run"] if entry.again else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 
 
@@ -40,6 +41,16 @@ def bytes_in_words(size: int) -> str:
     if size >= 10**9:
         return f"{size / 1e9:.1f} GB"
     return f"{max(1, round(size / 1e6))} MB" if size else ""
+
+
+def seconds_in_words(value: float) -> str:
+    """Return seconds with three significant digits, never a power of ten.
+
+    >>> [seconds_in_words(one) for one in (0.0731, 4.443, 76.25, 1234.0)]
+    ['0.0731', '4.44', '76.2', '1,234']
+    """
+    digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
+    return f"{value:,.{min(digits, 4)}f}"
 
 
 def duration(seconds: float) -> str:

@@ -13,11 +13,16 @@ import pytest
 from rich.console import Console
 
 from dpbench import cli
-from dpbench.analysis import formats
+from dpbench.analysis.columns import OF_FILES
 from dpbench.analysis.comparison import compare_results
+from dpbench.analysis.formats import percent
+from dpbench.analysis.grid import Grid, GridLine
 from dpbench.analysis.reader import StoredResult, read_results
-from dpbench.analysis.tables import Row, Table, arrange
-from dpbench.cli.results import show_tables
+from dpbench.analysis.rows import ResultRow, row_of_file
+from dpbench.analysis.spreadsheet import render_csv
+from dpbench.analysis.tables import arrange
+from dpbench.analysis.text_tables import render_html, render_latex, render_markdown, render_terminal, write_grids
+from dpbench.cli.results import show_grids
 from dpbench.errors import DataError
 from dpbench.records.packed import find_records, read_record
 from dpbench.records.result import Interval, summarise
@@ -29,7 +34,7 @@ COUNT = len(find_records(LOW))
 DIGITS = RESULTS / "digits-eps1"
 
 
-def table(*places: Path) -> Table:
+def table(*places: Path) -> Grid[ResultRow]:
     found, damaged = read_results(places)
     (only,) = arrange(found)
     assert damaged == []
@@ -47,40 +52,45 @@ def one(folder: Path, learner: str) -> StoredResult:
     return found
 
 
-def by_label(table: Table) -> dict[str, Row]:
-    return {row.label: row for row in table.rows}
+def by_label(table: Grid[ResultRow]) -> dict[str, GridLine[ResultRow]]:
+    return {line.label: line for line in table.lines}
+
+
+def best(row: ResultRow | None) -> bool:
+    return row is not None and row.standing is not None and row.standing.tied
 
 
 def test_budgets_stand_side_by_side_and_learners_below_each_other_best_first() -> None:
     found = table(HIGH, LOW)
     assert found.columns == ("ε 0.1", "ε 0.7")
     rows = by_label(found)
-    pillar = [cell.score.mean for cell in rows["pillar"].cells if cell]
+    pillar = [found.score(row).mean for row in rows["pillar"].filled]
     assert pillar == [one(folder, "pillar").result.metrics["accuracy"].mean for folder in (LOW, HIGH)]
-    entries = [row for row in found.rows if not row.reference]
-    best = [max(cell.score.mean for row in entries if (cell := row.cells[at])) for at in range(2)]
-    gaps = [[best[at] - cell.score.mean for at, cell in enumerate(row.cells) if cell] for row in entries]
-    behind = [sum(of_row) / len(of_row) for of_row in gaps]
+    entries = [line for line in found.lines if not line.reference]
+    most = [max(found.score(row).mean for line, row in found.column(at) if not line.reference) for at in range(2)]
+    gaps = [[most[at] - found.score(row).mean for at, row in enumerate(line.rows) if row] for line in entries]
+    assert gaps == [[row.standing.behind for row in line.filled if row.standing] for line in entries]
+    behind = [sum(each) / len(each) for each in gaps]
     assert behind == sorted(behind)
 
 
 def test_what_reads_no_private_row_or_has_no_privacy_is_a_reference_below_and_never_best() -> None:
     found = table(DIGITS)
-    beside = [row.label for row in found.rows if row.reference]
-    assert beside == [row.label for row in found.rows[-len(beside) :]]
+    beside = [line.label for line in found.lines if line.reference]
+    assert beside == [line.label for line in found.lines[-len(beside) :]]
     assert {label.split(" ")[0] for label in beside} == {"public-only", "non-private"}
-    assert not any(cell.best for row in found.rows if row.reference for cell in row.cells if cell)
+    assert not any(best(row) for line in found.lines if line.reference for row in line.rows)
 
 
 def test_all_that_the_paired_test_cannot_tell_from_the_best_are_best() -> None:
     found = read_results([HIGH])[0]
-    entries = [row for row in arrange(found)[0].rows if not row.reference]
-    leader = max(entries, key=lambda row: row.cells[0].score.mean if row.cells[0] else 0).cells[0]
-    assert leader
+    filed = {str(one.file): one for one in found}
+    grid = arrange(found)[0]
+    entries = [row for line, row in grid.column(0) if not line.reference]
+    leader = max(entries, key=lambda row: grid.score(row).mean)
     for row in entries:
-        cell = row.cells[0]
-        assert cell and cell.best == (cell is leader or not compare_results(leader.filed, cell.filed).differs)
-    assert 1 < sum(bool(row.cells[0] and row.cells[0].best) for row in entries) < len(entries)
+        assert best(row) == (row is leader or not compare_results(filed[leader.file], filed[row.file]).differs)
+    assert 1 < sum(map(best, entries)) < len(entries)
 
 
 def test_other_data_are_another_table() -> None:
@@ -109,7 +119,7 @@ def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path
         update={"spec": spec.model_copy(update={"learner": learner}), "digest": "0" * 64, "selection": "by-hand"}
     )
     changed.seal_result().write(tmp_path)
-    assert {row.label for row in table(tmp_path).rows} == {"pillar", "pillar (set by hand)"}
+    assert {line.label for line in table(tmp_path).lines} == {"pillar", "pillar (set by hand)"}
 
 
 def test_no_result_is_lost_behind_another_of_equal_settings(tmp_path: Path) -> None:
@@ -119,7 +129,7 @@ def test_no_result_is_lost_behind_another_of_equal_settings(tmp_path: Path) -> N
         learner = original.spec.learner.model_copy(update={"options": {**options, "k": k}})
         spec = original.spec.model_copy(update={"learner": learner, "seeds": seeds})
         original.model_copy(update={"spec": spec, "digest": str(digit) * 64}).seal_result().write(tmp_path)
-    assert {row.label for row in table(tmp_path).rows} == {
+    assert {line.label for line in table(tmp_path).lines} == {
         "pillar:k=7, seed 0", "pillar:k=7, seed 1", "pillar:k=8, 22222222", "pillar:k=8, 33333333",
         "pillar:k=9, 2 seeds", "pillar:k=9, 3 seeds",
     }  # fmt: skip
@@ -127,10 +137,10 @@ def test_no_result_is_lost_behind_another_of_equal_settings(tmp_path: Path) -> N
 
 def test_no_star_where_no_rival_has_the_same_seeds() -> None:
     pillar, other = one(DIGITS, "pillar"), one(DIGITS, "dp-sgd")
-    assert any(cell and cell.best for row in arrange([pillar, other])[0].rows for cell in row.cells)
+    assert any(best(row) for line in arrange([pillar, other])[0].lines for row in line.rows)
     spec = other.result.spec.model_copy(update={"seeds": other.result.spec.seeds[:2]})
     other = dataclasses.replace(other, result=other.result.model_copy(update={"spec": spec}))
-    assert not any(cell and cell.best for row in arrange([pillar, other])[0].rows for cell in row.cells)
+    assert not any(best(row) for line in arrange([pillar, other])[0].lines for row in line.rows)
 
 
 def test_results_of_data_that_have_changed_are_never_in_one_table() -> None:
@@ -140,25 +150,26 @@ def test_results_of_data_that_have_changed_are_never_in_one_table() -> None:
     )
     other = dataclasses.replace(other, result=other.result.model_copy(update={"task": task}))
     found = arrange([pillar, other])
-    assert sorted(row.label for table in found for row in table.rows) == ["dp-sgd", "pillar"]
+    assert sorted(line.label for grid in found for line in grid.lines) == ["dp-sgd", "pillar"]
     assert sorted(table.title.partition(", data ")[2] for table in found) == [
         f"{pillar.result.task.digests['private'][:8]} (1,294 private, 10 classes)", "abababab (108 private, 10 classes)"
     ]  # fmt: skip
-    assert not any(cell and cell.best for table in found for row in table.rows for cell in row.cells)
+    assert not any(best(row) for grid in found for line in grid.lines for row in line.rows)
 
 
 def test_a_table_that_is_wider_than_the_terminal_is_stacked_and_cuts_nothing() -> None:
     whole = table(*(RESULTS / f"digits-eps{epsilon}" for epsilon in ("0.03", "0.1", "0.3", "1", "3", "8")))
     shown = Console(width=80, file=io.StringIO())
-    show_tables([whole], shown)
+    show_grids([whole], shown)
     text = cast("io.StringIO", shown.file).getvalue()
     assert "…" not in text
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines()[1:-1])
-    parts = formats.render_terminal(whole, 80)
-    assert len(parts) > 1 and len(formats.render_terminal(whole, 1000)) == 1
-    cells = [formats.percent(cell.score) + " *" * cell.best for row in whole.rows for cell in row.cells if cell]
+    (written,) = write_grids([whole])
+    parts = render_terminal(written, 80)
+    assert len(parts) > 1 and len(render_terminal(written, 1000)) == 1
+    cells = [percent(whole.score(row)) + " *" * best(row) for line in whole.lines for row in line.filled]
     assert all(cell in text for cell in cells)
-    assert all(text.count(f"\n {row.label.split()[0]} ") >= len(parts) for row in whole.rows)
+    assert all(text.count(f"\n {line.label.split()[0]} ") >= len(parts) for line in whole.lines)
 
 
 def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> None:
@@ -170,8 +181,8 @@ def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> Non
     lower = {**original.result.metrics, "accuracy": Interval(mean=0.25, low=None, high=None)}
     new = original.result.model_copy(update={"metrics": lower})
     new.seal_result().write(tmp_path / "new")
-    (cell,) = table(tmp_path).rows[0].cells
-    assert cell and cell.score.mean == 0.25
+    (row,) = table(tmp_path).lines[0].filled
+    assert row.score and row.score.mean == 0.25
 
 
 def test_a_result_that_was_changed_is_named_and_left_out(tmp_path: Path) -> None:
@@ -202,18 +213,18 @@ def test_nothing_to_show_says_so(tmp_path: Path) -> None:
 
 def test_every_form_has_every_cell() -> None:
     found = table(LOW, HIGH)
-    cells = [formats.percent(cell.score) for row in found.rows for cell in row.cells if cell]
-    for text in (formats.render_markdown([found]), formats.render_html([found])):
+    cells, written = [percent(found.score(row)) for line in found.lines for row in line.filled], write_grids([found])
+    for text in (render_markdown(written), render_html(written)):
         assert all(cell in text for cell in cells)
-    assert all(cell.replace("±", r"$\pm$") in formats.render_latex([found]) for cell in cells)
-    rows = list(csv.DictReader(io.StringIO(formats.render_csv(read_results([LOW, HIGH])[0]))))
+    assert all(cell.replace("±", r"$\pm$") in render_latex(written) for cell in cells)
+    rows = list(csv.DictReader(io.StringIO(render_csv(map(row_of_file, read_results([LOW, HIGH])[0]), OF_FILES))))
     assert len(rows) == len({file.name for folder in (LOW, HIGH) for file in find_records(folder)})
     assert {row["target_epsilon"] for row in rows} == {"0.1", "0.7", "inf"}
 
 
 def test_html_of_a_strangers_names_runs_nothing() -> None:
-    row = Row("<script>x</script>", (None,), reference=False)
-    text = formats.render_html([Table("<img src=x>", "accuracy", (1.0,), (row,))])
+    line: GridLine[ResultRow] = GridLine("<script>x</script>", (None,))
+    text = render_html(write_grids([Grid("<img src=x>", "accuracy", ("ε 1",), (line,))]))
     assert "<script" not in text and "<img" not in text
 
 
@@ -234,7 +245,10 @@ def test_the_command_shows_a_table_and_filters_it(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--csv", "--metric", "ece"], "Expected --csv without --metric"),
+        (["--csv", "--metric", "ece"], "Expected --csv without --metric: every metric is a column."),
+        (["--columns", "learner,sigm"], "Unknown column 'sigm'. Did you mean 'sigma'? Available: "),
+        (["--columns", "learner", "--metric", "ece"], "Expected --columns without --metric: every metric is a column."),
+        (["--columns", "learner,rank"], "Unknown column 'rank'."),  # which a file alone does not have
         (["--csv", "--latex"], "at most one of --csv, --markdown and --latex"),
         (["--epsilon", "small"], "as numbers like 0.1,1,inf, got 'small'"),
         (["--learner", "nobody"], f"No result of learner nobody among the {COUNT} found"),
@@ -270,9 +284,9 @@ def with_loss(learner: str, loss: float) -> StoredResult:
 
 def test_a_table_of_losses_has_the_smallest_first_as_a_number_and_says_that_lower_is_better() -> None:
     (found,) = arrange([with_loss("pillar", 1.5), with_loss("whitened", 0.75), with_loss("dp-raft", 2.0)], "nll")
-    assert [row.label for row in found.rows] == ["whitened", "pillar", "dp-raft"]
-    assert [row.cells[0].best for row in found.rows if row.cells[0]] == [True, False, False]
-    text = formats.render_markdown([found])
+    assert [line.label for line in found.lines] == ["whitened", "pillar", "dp-raft"]
+    assert [best(line.rows[0]) for line in found.lines] == [True, False, False]
+    text = render_markdown(write_grids([found]))
     assert "**0.752 ± 0.002**" in text
     assert "Lower is better" in text
     assert "ercent" not in text

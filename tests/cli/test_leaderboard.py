@@ -20,12 +20,12 @@ from dpbench.board.add import _nearest, find_untraceable_plugins
 from dpbench.board.diff import diff
 from dpbench.board.export import table
 from dpbench.board.index import Index
+from dpbench.board.rows import name_trust
 from dpbench.board.verify.expectations import Expectations
 from dpbench.cli import main
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import board_files, find_board
 from dpbench.records.result import Result
-from dpbench.site.words import name_trust
 from tests.helpers import boards
 
 Captured = pytest.CaptureFixture[str]

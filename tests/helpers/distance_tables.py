@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from scipy.stats import t
 
-from dpbench.board.distance import at_defaults, behind
+from dpbench.board.distance import rows_at_defaults
 from dpbench.board.index import Entry, Standing
+from dpbench.board.rows import EntryRow
 
 LEARNERS = ("thrift", "public-prior")
 MOST = 1.0  # epsilon of the boards that count
@@ -29,7 +30,7 @@ def distance_by_data(standings: Iterable[Standing]) -> str:
     shown = [one for one in standings if one.entries and one.board.epsilon <= MOST]
     heads = [head for name in LEARNERS for head in (f"`{name}`: points behind", "by chance", "boards")]
     lines = [f"| dataset | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
-    found = [[_gaps(shown, name, how) for how in (lambda *one: 100 * behind(*one), by_chance)] for name in LEARNERS]
+    found = [[_gaps(shown, name, how) for how in (lambda _, row: 100 * row.behind, by_chance)] for name in LEARNERS]
     for data in sorted({str(one.board.dataset) for one in shown}):
         cells = []
         for gaps, lucky in found:
@@ -44,13 +45,13 @@ def distance_by_data(standings: Iterable[Standing]) -> str:
     return "\n".join([*lines, f"| **mean over datasets** | {' | '.join(cells)} |"])
 
 
-def by_chance(standing: Standing, entry: Entry) -> float:
+def by_chance(standing: Standing, row: EntryRow) -> float:
     """Return how far an entry would be behind the best of its group, in points, were no mean above its own.
 
     The mean of each entry that scored more is taken to be this entry's; their errors over seeds stay, and are drawn
     anew. The best of many that are equal is ahead of any one of them.
     """
-    metric = standing.board.metric
+    metric, entry = standing.board.metric, row.entry
     own = entry.metrics[metric].mean
     group = [one for one in standing.entries if one.role == "entry" and (entry.reads_labels or not one.reads_labels)]
     means = np.array([min(one.metrics[metric].mean, own) for one in group])
@@ -67,12 +68,12 @@ def _error(entry: Entry, standing: Standing) -> float:
     return float((interval.high - interval.low) / 2 / t.ppf(0.975, seeds - 1))
 
 
-def _gaps(standings: list[Standing], learner: str, how: Callable[[Standing, Entry], float]) -> Gaps:
+def _gaps(standings: list[Standing], learner: str, how: Callable[[Standing, EntryRow], float]) -> Gaps:
     gaps: Gaps = defaultdict(lambda: defaultdict(list))
     for standing in standings:
-        for entry in at_defaults(standing):
-            if entry.learner == learner:
-                gaps[str(standing.board.dataset)][standing.board.family].append(how(standing, entry))
+        for row in rows_at_defaults(standing):
+            if row.entry.learner == learner:
+                gaps[str(standing.board.dataset)][standing.board.family].append(how(standing, row))
     return gaps
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from dpbench.analysis.draw import HeatCell, heat_map, new_figure, render
 from dpbench.analysis.palette import INK, shade_colour
-from dpbench.board.distance import behind
-from dpbench.board.index import Entry, Standing
+from dpbench.board.index import Standing
+from dpbench.board.rows import EntryRow, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +49,7 @@ def _figure(groups: tuple[Group, ...]) -> Figure:
         for column, standing in enumerate(group.standings):
             epsilon = f"{standing.board.epsilon:g}".lstrip("0")
             axes.text(left + column + 0.5, -0.25, epsilon, ha="center", va="bottom", fontsize=6)
-            cells += [_cell(left + column, learners, standing, entry) for entry in _defaults(standing)]
+            cells += [_cell(left + column, learners, row) for row in _defaults(standing)]
         left += len(group.standings) + GAP
     heat_map(axes, cells, columns, rows)
     axes.text(-0.6, -0.25, "ε", ha="right", va="bottom", fontsize=8)
@@ -59,18 +59,18 @@ def _figure(groups: tuple[Group, ...]) -> Figure:
     return figure
 
 
-def _cell(column: float, learners: list[str], standing: Standing, entry: Entry) -> HeatCell:
-    gap = 100 * behind(standing, entry)
+def _cell(column: float, learners: list[str], row: EntryRow) -> HeatCell:
+    gap = 100 * (row.behind or 0.0)
     shade = SHADE[sum(gap > step for step in STEPS)]
-    return HeatCell(column, learners.index(entry.learner), shade, dot=entry.rank == 1)
+    return HeatCell(column, learners.index(row.facts.learner), shade, dot=row.standing.tied)
 
 
 def _learners(standings: Iterable[Standing]) -> list[str]:
     """Return the learners by how far they are behind on average, the closest first."""
     gaps: dict[str, list[float]] = {}
     for standing in standings:
-        for entry in _defaults(standing):
-            gaps.setdefault(entry.learner, []).append(behind(standing, entry))
+        for row in _defaults(standing):
+            gaps.setdefault(row.facts.learner, []).append(row.behind or 0.0)
     return sorted(gaps, key=lambda name: sum(gaps[name]) / len(gaps[name]))
 
 
@@ -86,5 +86,5 @@ def _legend(axes: Axes, rows: int) -> None:
     axes.legend(handles=[*handles, dot], loc="upper left", bbox_to_anchor=(0, -0.1 / rows), ncols=len(said) + 1)
 
 
-def _defaults(standing: Standing) -> list[Entry]:
-    return [one for one in standing.entries if one.role == "entry" and one.selection == "default"]
+def _defaults(standing: Standing) -> list[EntryRow]:
+    return [row for row in rows_of(standing) if row.standing.role == "entry" and row.facts.selection == "default"]

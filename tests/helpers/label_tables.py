@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from dpbench.records.result import Interval, Result
+from dpbench.records.metrics import Metric
+from dpbench.records.result import Result
+from tests.helpers.grid_tables import Said, against_epsilon, write_markdown
 
 TITLES = {
     "digits": "digits", "cifar10": "CIFAR-10", "ham10000": "HAM10000", "pneumonia": "chest X-rays", "gtsrb": "GTSRB",
@@ -14,24 +16,25 @@ ALONE, BOTH = "public-only", "public-prior"
 Row = tuple[str, str, str]  # data, learner, what it aims at
 
 
-def scores(results: Sequence[Result], metric: str, said: Callable[[Interval], str]) -> str:
+def scores(results: Sequence[Result], metric: Metric, said: Said) -> str:
     """Return a metric by data, learner, and what it aims at where that differs: a column an epsilon."""
     aims = len({one.spec.metric for one in results}) > 1
-    steps = sorted({one.spec.epsilon for one in results})
-    heads = ["data", "learner", *["aims at"] * aims, *(f"ε {step:g}" for step in steps)]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    for (data, learner, aim), by in _rows(results):
-        cells = [said(by[step].metrics[metric]) if step in by and metric in by[step].metrics else "" for step in steps]
+    steps = {one.spec.epsilon for one in results}
+    shown: list[Result] = []
+    for (_, learner, _), by in _rows(results):
+        shown += by.values()
         if learner == ALONE:  # the same at every epsilon
-            cells = [next((cell for cell in cells if cell), "")] * len(steps)
-        lines.append(f"| {' | '.join([data, f'`{learner}`', *[aim] * aims, *cells])} |")
-    return "\n".join(lines)
+            one = next(iter(by.values()))
+            shown += [one.model_copy(update={"spec": one.spec.model_copy(update={"epsilon": step})}) for step in steps]
+    heads = ["data", "learner", *["aims at"] * aims]
+    return against_epsilon(shown, metric, said, heads, lambda one: (_data(one), f"`{one.spec.learner.name}`",
+                                                                  *[_aim(one)] * aims))  # fmt: skip
 
 
 def gains(results: Sequence[Result]) -> str:
     """Return by how many points of accuracy `public-prior` is ahead of the better of the two that it joins."""
     steps = sorted({one.spec.epsilon for one in results})
-    lines = [f"| data | {' | '.join(f'ε {step:g}' for step in steps)} |", "|---|" + "---|" * len(steps)]
+    lines = []
     for data, rows in groupby(_rows(results), key=lambda row: row[0][0]):
         by = {learner: found for (_, learner, _), found in rows}
         if BOTH not in by:
@@ -44,8 +47,8 @@ def gains(results: Sequence[Result]) -> str:
                 continue
             best = max(_mean(alone), _mean(by["thrift"][step]))
             cells.append(f"{_mean(by[BOTH][step]) - best:+.1f}")
-        lines.append(f"| {data} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([data, *cells])
+    return write_markdown(["data", *(f"ε {step:g}" for step in steps)], lines)
 
 
 def _mean(result: Result) -> float:
@@ -56,8 +59,14 @@ def _rows(results: Sequence[Result]) -> Iterator[tuple[Row, Mapping[float, Resul
     """Yield the results of each row by epsilon, in the order of the titles."""
     found: dict[Row, dict[float, Result]] = {}
     for one in results:
-        data = TITLES[one.spec.dataset.name] + (", 20 to 1" if one.spec.imbalance else "")
-        key = (data, one.spec.learner.name, one.spec.metric.replace("_", " "))
-        found.setdefault(key, {})[one.spec.epsilon] = one
+        found.setdefault((_data(one), one.spec.learner.name, _aim(one)), {})[one.spec.epsilon] = one
     order = list(TITLES.values())
     yield from sorted(found.items(), key=lambda row: (order.index(row[0][0].partition(",")[0]), *row[0]))
+
+
+def _data(result: Result) -> str:
+    return TITLES[result.spec.dataset.name] + (", 20 to 1" if result.spec.imbalance else "")
+
+
+def _aim(result: Result) -> str:
+    return result.spec.metric.replace("_", " ")

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from dpbench.board.index import Standing
-from dpbench.records.result import Interval, Result
+from dpbench.records.result import Result
+from tests.helpers.grid_tables import Said, against_epsilon
 
-Said = Callable[[Interval], str]
 ONE_ROUND = {"rounds": 1, "moment": 0.0}
 
 
@@ -111,16 +111,7 @@ def _extractors(result: Result) -> str:
 def _against_epsilon(
     results: Sequence[Result], said: Said, columns: tuple[str, ...], line: Callable[[Result], tuple[str, ...]]
 ) -> str:
-    found: dict[tuple[str, ...], dict[float, str]] = {}
-    for result in sorted(results, key=_place):
-        found.setdefault(line(result), {})[result.spec.epsilon] = said(result.metrics["accuracy"])
-    epsilons = sorted({result.spec.epsilon for result in results})
-    named = ["ε ∞" if math.isinf(epsilon) else f"ε {epsilon:g}" for epsilon in epsilons]
-    lines = [f"| {' | '.join([*columns, *named])} |", "|" + "---|" * len([*columns, *named])]
-    lines += [
-        f"| {' | '.join([*which, *(by.get(epsilon, '') for epsilon in epsilons)])} |" for which, by in found.items()
-    ]
-    return "\n".join(lines)
+    return against_epsilon(sorted(results, key=_place), "accuracy", said, columns, line)
 
 
 def _place(result: Result) -> tuple[str, int, str, str, bool]:

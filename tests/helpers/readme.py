@@ -9,14 +9,17 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import registry
+from dpbench.analysis.grid import Grid, GridLine, grid_by_number
+from dpbench.analysis.rows import ResultFacts, best_score, distance_behind
 from dpbench.board.index import Entry, Index, Standing
+from dpbench.board.rows import EntryRow, rows_of
 from dpbench.records.metrics import Metric
 from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result
@@ -32,6 +35,7 @@ from tests.helpers import (
     receipt_loops,
     unit_tables,
 )
+from tests.helpers.grid_tables import against_epsilon, write_grid
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Prediction
@@ -188,21 +192,14 @@ def _names(entries: list[Entry]) -> str:
 
 def ladder_table(family: str) -> str:
     """Return learners, by default and tuned, against the boards of a family, from the smallest epsilon up."""
-    standings = _family(family)
-    found: dict[tuple[str, str], dict[float, Entry]] = {}
-    for standing in standings:
-        for entry in standing.entries:
-            found.setdefault((entry.learner, entry.selection), {})[standing.board.epsilon] = entry
-    epsilons = [standing.board.epsilon for standing in standings]
-    lines = [f"| learner | {' | '.join(f'ε {epsilon:g}' for epsilon in epsilons)} |", "|---|" + "---|" * len(epsilons)]
-    metric = standings[0].board.metric
-    best = {
-        epsilon: max(_points(at[epsilon], metric) for at in found.values() if epsilon in at) for epsilon in epsilons
-    }
-    for name, at in sorted(found.items(), key=lambda row: _place(row[1], best, metric)):
-        cells = [_both(at[epsilon]) if epsilon in at else "" for epsilon in epsilons]
-        lines.append(f"| {_row(*name, at)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    found: dict[str, dict[float, EntryRow]] = {}
+    for standing in _family(family):
+        for row in rows_of(standing):
+            found.setdefault(_row(row.entry), {})[standing.board.epsilon] = row
+    grid = grid_by_number("", None, "ε", found)
+    best = [best_score("accuracy", [grid.score(row) for _, row in grid.column(place)]) for place in range(len(grid.x))]
+    lines = sorted(grid.lines, key=lambda line: _place(grid, line, best))
+    return write_grid(replace(grid, lines=tuple(lines)), ("learner",), lambda row: _both(row.facts))
 
 
 def lead_table() -> str:
@@ -241,28 +238,26 @@ def _family(family: str) -> list[Standing]:
     return sorted(found, key=lambda standing: standing.board.epsilon)
 
 
-def _place(at: Mapping[float, Entry], best: Mapping[float, float], metric: Metric) -> tuple[bool, float]:
-    """Return where a row stands: references last, then by how far it is behind the best, over the epsilons it has."""
-    reference = next(iter(at.values())).role != "entry"
-    return reference, sum(best[epsilon] - _points(entry, metric) for epsilon, entry in at.items()) / len(at)
+def _place(grid: Grid[EntryRow], line: GridLine[EntryRow], best: list[Interval]) -> tuple[bool, float]:
+    """Return where a line stands: references last, then by how far it is behind the best, over the epsilons it has."""
+    pairs = [(row, top) for row, top in zip(line.rows, best, strict=True) if row]
+    gaps = [100 * distance_behind(grid.row_metric(row), grid.score(row), top) for row, top in pairs]
+    return line.filled[0].entry.role != "entry", sum(gaps) / len(gaps)
 
 
-def _row(learner: str, selection: str, at: Mapping[float, Entry]) -> str:
-    entry = next(iter(at.values()))
-    words = [] if selection == "default" else [RULES[selection]]
-    words += ["reads public labels"] * (entry.reads == "features and labels") + ["no privacy"] * (
-        entry.role == "ceiling"
-    )
-    return f"`{learner}`" + (f" ({', '.join(words)})" if words else "")
+def _row(entry: Entry) -> str:
+    words = [] if entry.selection == "default" else [RULES[entry.selection]]
+    words += ["reads public labels"] * entry.reads_labels + ["no privacy"] * (entry.role == "ceiling")
+    return f"`{entry.learner}`" + (f" ({', '.join(words)})" if words else "")
 
 
 def _points(entry: Entry, metric: Metric) -> float:
     return 100 * entry.metrics[metric].mean
 
 
-def _both(entry: Entry) -> str:
+def _both(facts: ResultFacts) -> str:
     """Return accuracy, and balanced accuracy beside it where classes are not equally large."""
-    accuracy, balanced = (100 * entry.metrics[name].mean for name in ("accuracy", "balanced_accuracy"))
+    accuracy, balanced = (100 * facts.metrics[name].mean for name in ("accuracy", "balanced_accuracy"))
     return f"{accuracy:.1f}" + (f" / {balanced:.1f}" if abs(accuracy - balanced) > 0.3 else "")
 
 
@@ -348,18 +343,10 @@ def without_data_table() -> str:
 
 def scores_table(figure: str, metric: Metric) -> str:
     """Return the score of every learner on every dataset against epsilon, from the results of a figure."""
-    found: dict[tuple[str, str], dict[float, str]] = {}
-    results = _results(figure)
-    for result in results:
-        key = (result.spec.dataset.name, result.spec.learner.name)
-        found.setdefault(key, {})[result.spec.epsilon] = _said(result.metrics[metric])
-    epsilons = sorted({result.spec.epsilon for result in results})
-    lines = [f"| data | learner | {' | '.join(f'ε {epsilon:g}' for epsilon in epsilons)} |"]
-    lines.append("|---|---|" + "---|" * len(epsilons))
-    for (dataset, learner), by in sorted(found.items()):
-        cells = [by.get(epsilon, "") for epsilon in epsilons]
-        lines.append(f"| {dataset} | `{learner}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    results = sorted(_results(figure), key=lambda one: (one.spec.dataset.name, one.spec.learner.name))
+    return against_epsilon(
+        results, metric, _said, ("data", "learner"), lambda one: (one.spec.dataset.name, f"`{one.spec.learner.name}`")
+    )
 
 
 def extractors_table() -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from dpbench.records.result import Interval, Result
+from tests.helpers.grid_tables import write_markdown
 
 METRICS = ("accuracy", "balanced_accuracy")
 TITLES = {"ham10000": "HAM10000", "gtsrb": "GTSRB"}
@@ -53,7 +54,7 @@ def scores(results: Sequence[Result], dataset: str) -> str:
         for learner in _learners(one)
         for whose, by in (("an image", one.images), (f"a {one.word}", one.units))
     ]
-    return _table(["learner", "ε for", *(f"ε {epsilon:g}" for epsilon in one.epsilons)], rows)
+    return write_markdown(["learner", "ε for", *(f"ε {epsilon:g}" for epsilon in one.epsilons)], rows)
 
 
 def epsilons(results: Sequence[Result]) -> str:
@@ -67,7 +68,7 @@ def epsilons(results: Sequence[Result]) -> str:
             cells = [_range([_units(run, f"{size}_epsilon") for run in of_step]) for of_step in runs]
             named = f"the {size} {one.word} of {one.title}, {count:.0f} image{'s' * (count > 1)}"
             rows.append([named, *cells])
-    return _table(["ε for", *(f"trained with ε {step:g} for an image" for step in steps)], rows)
+    return write_markdown(["ε for", *(f"trained with ε {step:g} for an image" for step in steps)], rows)
 
 
 def price(results: Sequence[Result]) -> str:
@@ -82,7 +83,7 @@ def price(results: Sequence[Result]) -> str:
         for one in found
         for metric in METRICS
     ]
-    return _table(["loss in points", *(f"ε {step:g}" for step in steps)], rows)
+    return write_markdown(["loss in points", *(f"ε {step:g}" for step in steps)], rows)
 
 
 def promise(results: Sequence[Result]) -> str:
@@ -104,12 +105,7 @@ def promise(results: Sequence[Result]) -> str:
         "data", "ε for an image", "ε for the largest unit", "accuracy / balanced", "ε for a unit",
         "accuracy / balanced", "learners better by unit (balanced)",
     ]  # fmt: skip
-    return _table(heads, rows)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(cells)} |" for cells in (heads, *rows)]
-    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
+    return write_markdown(heads, rows)
 
 
 def _steps(found: Sequence[Measured]) -> list[float]:

@@ -96,7 +96,7 @@ def test_a_folder_of_results_is_drawn_against_epsilon(
         ("log", ["1", "8"])
     ]
     assert drawn.measured[Position((), "thrift", 8.0)] == next(
-        cell.score for row in tables[0].rows if row.label == "thrift" and (cell := row.cells[1])
+        tables[0].score(row) for line, row in tables[0].column(1) if line.label == "thrift"
     )
     assert called("plot", str(boards[0])) == 0
     assert capsys.readouterr().out == "Wrote digits-eps1.png\n"

@@ -20,8 +20,9 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from pytest_socket import enable_socket, socket_allow_hosts
 
+from dpbench.analysis.rows import Origin
 from dpbench.board import build
-from dpbench.board.index import Entry, Index, Origin, Standing
+from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.verify.rerun_record import seen
 from dpbench.board.verify.verdict import SCORES
 from dpbench.cli import main

@@ -10,6 +10,10 @@
   };
   const compare = (a, b) => (typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1);
 
+  // A column goes by its name; where it stands is looked up.
+  const place = (table, name) =>
+    [...table.tHead.rows[0].cells].findIndex((head) => head.getAttribute("data-column") === name);
+
   // Each result is a tbody of its own, so that what belongs to it moves along.
   const sort = (table, heads, head) => {
     const column = [...head.parentElement.children].indexOf(head);
@@ -53,7 +57,7 @@
     };
     const filter = () => {
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const wanted = selects.filter((one) => one.value).map((one) => [Number(one.dataset.column), one.value]);
+      const wanted = selects.filter((one) => one.value).map((one) => [place(table, one.dataset.column), one.value]);
       let found = 0;
       for (const row of rows) {
         const fits = wanted.every(([column, said]) => row.cells[column] === said) && words.every((one) => row.all.includes(one));
@@ -100,16 +104,16 @@
     const table = document.getElementById(form.getAttribute("data-compare"));
     const answer = document.getElementById(`${table.id}-answer`);
     const selects = [...form.querySelectorAll("select")];
-    const [gap, ranks] = [1, 2]; // columns; those of learners follow
+    const [board, gap, ranks] = ["board", "difference", "ranks"].map((name) => place(table, name));
     const points = (value) => Math.abs(value).toFixed(2);
     const show = () => {
-      const [a, b] = selects.map((one) => Number(one.value));
+      const [a, b] = selects.map((one) => place(table, `learner ${one.value}`));
       const names = selects.map((one) => one.selectedOptions[0].text);
       const gaps = [];
       let tied = 0;
       let mixed = false; // ranks of a learner that reads public labels, and of one that does not
       for (const row of [table.tHead.rows[0], ...[...table.tBodies].map((body) => body.rows[0])]) {
-        [...row.cells].forEach((cell, place) => (cell.hidden = ![0, a, b, gap, ranks].includes(place)));
+        [...row.cells].forEach((cell, at) => (cell.hidden = ![board, a, b, gap, ranks].includes(at)));
         if (row.parentElement === table.tHead) continue;
         const [first, second] = [row.cells[a].dataset, row.cells[b].dataset];
         const both = first.order !== undefined && second.order !== undefined;

@@ -26,8 +26,8 @@ MARKS: Mapping[Judgement, LearnerStyle] = {
     "underspecified": REFERENCE,
 }  # fmt: skip
 """Colour and mark of each verdict."""
-FILTERS = {"Dataset": 2, "Public data": 3, "Year": 7, "Verdict": 8}
-"""What the table is filtered by, and its column."""
+FILTERS = {"dataset": "Dataset", "public-data": "Public data", "year": "Year", "verdict": "Verdict"}
+"""The columns that the table is filtered by, and their heads."""
 FEWEST = 3  # claims of a chart
 
 
@@ -76,10 +76,10 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     rows = [ClaimRow(paper, claim, one) for (paper, claim), one in zip(pairs, verdicts, strict=True)]
     counts = Counter(one.judgement for one in verdicts)
     choices = {
-        "Dataset": sorted({row.claim.dataset for row in rows}),
-        "Public data": [word for key, word in PUBLIC.items() if key in {row.claim.public for row in rows}],
-        "Year": sorted({str(paper.year) for paper in papers if paper.year}, reverse=True),
-        "Verdict": [one for one in JUDGEMENTS if counts[one]],
+        "dataset": sorted({row.claim.dataset for row in rows}),
+        "public-data": [word for key, word in PUBLIC.items() if key in {row.claim.public for row in rows}],
+        "year": sorted({str(paper.year) for paper in papers if paper.year}, reverse=True),
+        "verdict": [one for one in JUDGEMENTS if counts[one]],
     }
     values = {
         "rows": rows, "papers": papers, "counts": [(one, counts[one]) for one in JUDGEMENTS], "filters": FILTERS,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from dpbench.analysis.columns import write_budget
 from dpbench.board.folder import content_of, validate_content
 from dpbench.errors import DataError, MalformedFile
 from dpbench.records.metrics import TITLES
-from dpbench.site import text
 from dpbench.site.context import Site
 from dpbench.site.picture import Chart, picture
 from dpbench_lab.explain.chart import figure, stairs
@@ -52,7 +52,7 @@ def _charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
             spec, key = one.specs[0], f"explain-{number}"
             title = f"What each part of privacy costs: {spec.dataset.name}, {spec.extractor.names}"
             rows = tuple(
-                (each.learner.name, text.budget(each.epsilon), stage, f"{after - before:+.2f}")
+                (each.learner.name, write_budget(each.epsilon), stage, f"{after - before:+.2f}")
                 for each in mine
                 for stage, before, after in stairs(each)
             )

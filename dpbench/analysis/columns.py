@@ -1,0 +1,194 @@
+"""The columns of results, in the order of the CSV.
+
+`dpbench leaderboard export`, `dpbench results --csv` and `--columns`, `dpbench.load` and the page of all entries are
+lists of these columns, and name a column by its `name`. To add a column, add one `Column` here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dpbench.analysis.formats import percent, write_score
+from dpbench.analysis.rows import CHOSEN, ResultRow, ResultStanding
+from dpbench.errors import SpecError
+from dpbench.records.metrics import FACTS, METRICS, Metric
+from dpbench.records.result import Interval
+from dpbench.support.messages import bytes_in_words, seconds_in_words, unknown_name
+
+NONE = "–"
+Value = Callable[[ResultRow], object]
+Show = Callable[[ResultRow], str]
+Known = Literal["everywhere", "boards", "files"]
+"""Of which rows a column has a value: of all, of entries of boards, or of results that were read from their files."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of results."""
+
+    name: str  # in CSV, in the notebook's frame and in the page's data
+    title: str  # as a head
+    value: Value  # at full precision
+    show: Show  # as a person reads it
+    filter: bool = False  # whether the page of all entries can be filtered by it
+    known: Known = "everywhere"
+
+    def number(self, row: ResultRow) -> float | None:
+        """Return the value where it is a number: tables set it flush right, and sort by it."""
+        value = self.value(row)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _column(name: str, title: str, value: Value, show: Show | None = None, *, filtered: bool = False,
+            known: Known = "everywhere") -> Column:  # fmt: skip
+    return Column(name, title, value, show or (lambda row: write_value(value(row))), filtered, known)
+
+
+def _on_board(name: str, title: str, value: Callable[[ResultStanding], object],
+              show: Callable[[ResultStanding], str] | None = None, *, filtered: bool = False) -> Column:  # fmt: skip
+    """Return a column of what only boards know of a result."""
+    shown = show or (lambda standing: write_value(value(standing)))
+    return Column(
+        name, title, lambda row: value(row.standing) if row.standing else None,
+        lambda row: shown(row.standing) if row.standing else NONE, filtered, "boards",
+    )  # fmt: skip
+
+
+def write_value(value: object) -> str:
+    """Return a value as a person reads it.
+
+    >>> [write_value(one) for one in (None, True, 1234, 0.51234567, "pillar")]
+    ['–', 'yes', '1,234', '0.5123', 'pillar']
+    """
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}".replace("inf", "∞") if isinstance(value, float) else str(value)
+
+
+def write_budget(epsilon: float) -> str:
+    """Return a target of epsilon, as short as it was written.
+
+    >>> write_budget(0.1), write_budget(math.inf)
+    ('0.1', '∞')
+    """
+    return "∞" if math.isinf(epsilon) else f"{epsilon:.10g}"
+
+
+def write_percent(score: Interval | None) -> str:
+    """Return a mean with its interval in percent, or a dash.
+
+    >>> write_percent(None), write_percent(Interval(mean=0.72, low=0.70, high=0.74))
+    ('–', '72.00 ± 2.00')
+    """
+    return NONE if score is None else percent(score)
+
+
+def _scores(metric: Metric) -> Iterator[Column]:
+    """Yield the columns of a metric: its mean, and either end of its interval."""
+    title = FACTS[metric].title
+
+    def score(row: ResultRow) -> Interval | None:
+        return row.facts.metrics.get(metric)
+
+    def show(row: ResultRow) -> str:
+        found = score(row)
+        return NONE if found is None else write_score(metric, found)
+
+    yield Column(metric, title, lambda row: found.mean if (found := score(row)) else None, show)
+    yield _column(f"{metric}_low", f"{title}, low", lambda row: found.low if (found := score(row)) else None)
+    yield _column(f"{metric}_high", f"{title}, high", lambda row: found.high if (found := score(row)) else None)
+
+
+def _settings(row: ResultRow) -> str:
+    return " ".join(f"{name}={value}" for name, value in row.facts.settings.items())
+
+
+def _cpu(row: ResultRow) -> str:
+    spent = row.facts.cpu_seconds
+    return seconds_in_words(spent) if spent is not None and row.facts.measured else ""
+
+
+def _run_seconds(row: ResultRow) -> float:
+    return sum(row.result.seconds.values())
+
+
+COLUMNS: tuple[Column, ...] = (
+    _on_board("board", "Board", lambda standing: standing.board),
+    _column("dataset", "Dataset", lambda row: str(row.protocol.dataset),
+            lambda row: row.protocol.dataset.name, filtered=True),
+    _column("extractor", "Extractor", lambda row: str(row.protocol.extractor),
+            lambda row: row.protocol.extractor.names, filtered=True),
+    _column("target_epsilon", "ε", lambda row: row.protocol.epsilon,
+            lambda row: write_budget(row.protocol.epsilon), filtered=True),
+    _column("delta", "δ", lambda row: row.protocol.delta),
+    _on_board("role", "Role", lambda standing: standing.role),
+    _on_board("rank", "Rank", lambda standing: standing.rank),
+    _on_board("why", "Why unranked", lambda standing: standing.why),
+    _column("learner", "Learner", lambda row: row.facts.learner, filtered=True),
+    _column("settings", "All settings", _settings),
+    _column("selection", "Settings", lambda row: row.facts.selection, lambda row: CHOSEN[row.facts.selection],
+            filtered=True),
+    _column("tried", "Settings tried", lambda row: row.facts.tried),
+    _column("status", "Status", lambda row: row.facts.status),
+    _on_board("trust", "Trust", lambda standing: standing.trust, lambda standing: standing.checks, filtered=True),
+    _column("seeds", "Seeds", lambda row: row.facts.seeds),
+    *(column for metric in METRICS for column in _scores(metric)),
+    _column("epsilon", "ε spent", lambda row: row.facts.epsilon),
+    _column("accountant", "Accountant", lambda row: row.protocol.accountant),
+    _column("second_accountant", "Second accountant", lambda row: row.facts.independent.accountant),
+    _column("second_lower", "ε at least", lambda row: row.facts.independent.lower),
+    _column("second_upper", "ε at most", lambda row: row.facts.independent.upper),
+    _column("sigma", "σ", lambda row: row.facts.sigma),
+    _column("steps", "Steps", lambda row: row.facts.steps),
+    _column("seconds", "Seconds of a fit", lambda row: row.facts.seconds, known="boards"),
+    _column("cpu_seconds", "CPU, s", lambda row: row.facts.cpu_seconds, _cpu),
+    _column("peak_bytes", "Memory", lambda row: row.facts.peak_bytes,
+            lambda row: bytes_in_words(row.facts.peak_bytes) if row.facts.measured else ""),
+    _column("plugin", "Plugin", lambda row: row.facts.plugin.plugin),
+    _column("distribution", "Distribution", lambda row: row.facts.plugin.distribution),
+    _column("version", "Version", lambda row: row.facts.plugin.version),
+    _column("date", "Date", lambda row: row.facts.made.date),
+    _column("commit", "Commit", lambda row: row.facts.made.commit),
+    _column("dirty", "With changes", lambda row: row.facts.made.dirty),
+    _on_board("command", "Command", lambda standing: standing.command),
+    _column("file", "File", lambda row: row.file),
+    _on_board("uncorrected_rank", "Uncorrected rank", lambda standing: standing.uncorrected_rank),
+    _column("unmeasured", "Why cost is missing", lambda row: row.facts.unmeasured),
+    _column("rng", "Noise", lambda row: row.facts.rng),
+    _on_board("reproduced", "Reproduced", lambda standing: standing.reproduced),
+    _on_board("reads", "Public data", lambda standing: standing.reads, filtered=True),
+    _column("mechanism", "Mechanism", lambda row: row.facts.mechanism),
+    _column("metric", "Metric", lambda row: row.protocol.metric),
+    _column("score", "Score, %", lambda row: row.score.mean if row.score else None,
+            lambda row: write_percent(row.score)),
+    _on_board("behind", "Behind the best", lambda standing: standing.behind,
+              lambda standing: NONE if standing.behind is None else f"{100 * standing.behind:.2f}"),
+    _column("private", "Private", lambda row: row.result.task.private, known="files"),
+    _column("public", "Public", lambda row: row.result.task.public, known="files"),
+    _column("test", "Test", lambda row: row.result.task.test, known="files"),
+    _column("public_labels", "Public labels read", lambda row: row.result.task.public_labels_seen, known="files"),
+    _column("run_seconds", "Seconds of the run", _run_seconds, known="files"),
+    _column("seconds", "Seconds of the run (old name)", _run_seconds, known="files"),  # until 0.4
+)  # fmt: skip
+OF_ENTRIES = tuple(column for column in COLUMNS if column.known != "files")
+OF_FILES = tuple(column for column in COLUMNS if column.known != "boards")
+
+
+def pick_columns(names: Iterable[str], among: Sequence[Column]) -> tuple[Column, ...]:
+    """Return columns by name, in the order of the names.
+
+    Raises:
+        SpecError: there is no column of that name.
+    """
+    known = {column.name: column for column in among}
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise SpecError(unknown_name("column", unknown, known))
+    return tuple(known[name] for name in names)

@@ -1,0 +1,100 @@
+"""Grids: learners by ε, by board or by k. Every table of learners and every chart of lines is made from one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from dpbench.analysis.rows import ResultRow
+from dpbench.records.metrics import Metric
+from dpbench.records.result import Interval
+
+Row = TypeVar("Row", bound=ResultRow)
+Row_co = TypeVar("Row_co", bound=ResultRow, covariant=True)
+
+
+@dataclass(frozen=True)
+class GridLine(Generic[Row_co]):
+    """One learner: a row for each column, None where there is no result."""
+
+    label: str
+    rows: tuple[Row_co | None, ...]
+    reference: bool = False  # what entries are compared with, and never the best
+
+    @property
+    def filled(self) -> list[Row_co]:
+        """Its rows, in the order of the columns."""
+        return [row for row in self.rows if row]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a chart: scores by what it is drawn against."""
+
+    label: str
+    reference: bool
+    points: Mapping[float, Interval]
+
+    @property
+    def best(self) -> float:
+        """Its largest mean."""
+        return max(score.mean for score in self.points.values())
+
+
+@dataclass(frozen=True)
+class Grid(Generic[Row_co]):
+    """Learners by columns; references stand below the others."""
+
+    title: str
+    metric: Metric | None  # None where columns are boards, each with its own
+    columns: tuple[str, ...]
+    lines: tuple[GridLine[Row_co], ...]
+    axis: str = ""  # what columns are values of, ε or k
+    x: tuple[float, ...] = ()  # those values, where they are numbers
+
+    def row_metric(self, row: ResultRow) -> Metric:
+        """Return the metric that a row is scored by: the grid's, or its board's."""
+        return self.metric or row.protocol.metric
+
+    def score(self, row: ResultRow) -> Interval:
+        """Return a row's score by that metric."""
+        return row.facts.metrics[self.row_metric(row)]
+
+    @property
+    def series(self) -> list[Series]:
+        """The lines as a chart draws them: those with a score at a finite value of the axis."""
+        found = []
+        for line in self.lines:
+            pairs = zip(self.x, line.rows, strict=True)
+            points = {x: self.score(row) for x, row in pairs if row and math.isfinite(x)}
+            if points:
+                found.append(Series(line.label, line.reference, points))
+        return found
+
+    def column(self, place: int) -> Iterator[tuple[GridLine[Row_co], Row_co]]:
+        """Yield the lines that have a row in a column, with that row."""
+        for line in self.lines:
+            row = line.rows[place]
+            if row is not None:
+                yield line, row
+
+
+def grid_by_number(
+    title: str,
+    metric: Metric | None,
+    axis: str,
+    lines: Mapping[str, Mapping[float, Row]],
+    references: Mapping[str, Mapping[float, Row]] | None = None,
+) -> Grid[Row]:
+    """Return the grid of rows by what they are called and by the number that they are drawn against, ascending."""
+    beside = references or {}
+    x = tuple(sorted({x for rows in (*lines.values(), *beside.values()) for x in rows}))
+    columns = tuple(f"{axis} {'∞' if math.isinf(one) else f'{one:g}'}" for one in x)
+    made = [
+        GridLine(label, tuple(rows.get(one) for one in x), reference)
+        for group, reference in ((lines, False), (beside, True))
+        for label, rows in group.items()
+    ]
+    return Grid(title, metric, columns, tuple(made), axis, x)

@@ -1,0 +1,192 @@
+"""Rows of tables: what a result says, typed, and how it stands among the results that it is compared with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dpbench.analysis.reader import StoredResult
+from dpbench.records.metrics import FACTS
+from dpbench.records.protocol import Component, Protocol
+from dpbench.records.result import ComponentOrigin, Interval, Result
+from dpbench.records.search import SelectionRule
+from dpbench.records.stated_plan import CrossCheck
+from dpbench.support.validation import Record
+
+CHOSEN: Mapping[SelectionRule, str] = {
+    "default": "defaults",
+    "by-hand": "set by hand",
+    "transfer": "tuned elsewhere",
+    "public-validation": "tuned",
+    "private-accounted": "tuned within ε",
+    "private-unaccounted": "tuned outside ε",
+    "oracle": "tuned on the test split",
+}
+"""How settings were chosen, in a few words."""
+
+
+class Origin(Record):
+    """When and with which code something was made, as far as it is on record."""
+
+    date: str | None  # of the day, YYYY-MM-DD
+    version: str | None  # of dpbench
+    commit: str | None
+    dirty: bool | None  # whether the tree had other changes
+
+
+@dataclass(frozen=True)
+class ResultFacts:
+    """What tables read of a result; an entry of a board has fields of the same names."""
+
+    learner: str
+    settings: Mapping[str, str]  # of the learner, spelled out
+    selection: SelectionRule
+    tried: int | None  # settings that were tried, where that may be told
+    status: Literal["submitted", "disputed", "withdrawn"]
+    rng: Literal["research", "secure"]
+    mechanism: str  # that answered
+    made: Origin
+    metrics: Mapping[str, Interval]
+    seeds: int
+    epsilon: float
+    independent: CrossCheck
+    sigma: float
+    steps: int  # noisy sums in all
+    seconds: float  # of one fit, on the machine that ran it; 0 where it must stay secret (private search)
+    cpu_seconds: float | None  # of one fit, all threads; None on a GPU, and where it must stay secret
+    peak_bytes: int  # of the process, over all phases of the run; 0 where it is not on record
+    unmeasured: str  # why `cpu_seconds` or `peak_bytes` is missing
+    plugin: ComponentOrigin
+
+    @property
+    def measured(self) -> bool:
+        """Whether it is on record what a fit cost."""
+        return not self.unmeasured and self.cpu_seconds is not None and self.peak_bytes > 0
+
+
+@dataclass(frozen=True)
+class ResultStanding:
+    """How a result stands among those that it is compared with: in a column of a table, or on its board."""
+
+    tied: bool  # the best of them, or statistically tied with it
+    behind: float | None  # how far from the best of them, in the metric's own unit; below 0 for a better reference
+    board: str = ""  # the rest is known of boards alone
+    role: str = "entry"
+    rank: int | None = None
+    uncorrected_rank: int | None = None
+    rivals: int = 0  # among how many entries it is ranked, itself among them
+    why: str = ""  # it is not ranked
+    trust: str = ""
+    checks: str = ""  # what was done to it, in words
+    reproduced: bool = False
+    reads: str = ""  # of the public data
+    command: str = ""  # that repeats it
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """A result in a table: its file, its protocol, what it says and, once it is compared, how it stands."""
+
+    file: str
+    protocol: Protocol
+    facts: ResultFacts
+    standing: ResultStanding | None = None
+    stored: Result | None = None  # the whole result; None where only the index of a leaderboard was read
+
+    @property
+    def result(self) -> Result:
+        """The whole result, which rows of files have."""
+        assert self.stored is not None
+        return self.stored
+
+    @property
+    def score(self) -> Interval | None:
+        """The score by the protocol's metric; None where a seed lacks it."""
+        return self.facts.metrics.get(self.protocol.metric)
+
+
+def row_of_file(filed: StoredResult) -> ResultRow:
+    """Return the row of a stored result, which stands on no board yet."""
+    spec = filed.result.spec
+    protocol = spec.model_copy(update={name: sort_options(getattr(spec, name)) for name in ("dataset", "extractor")})
+    return ResultRow(str(filed.file), protocol, collect_facts(filed.result), stored=filed.result)
+
+
+def collect_facts(result: Result) -> ResultFacts:
+    """Return what tables and boards say of a result."""
+    privacy, search, fits = result.privacy, result.search, len(result.seeds)
+    measured = _runs_on_cpu(result) and "fit" in result.cpu_seconds
+    return ResultFacts(
+        learner=result.spec.learner.name, settings=_settings(result), selection=result.selection,
+        tried=search.tried if search else 1, status=result.status, rng=privacy.rng, mechanism=privacy.mechanism,
+        made=origin_of(result.provenance), metrics=dict(sorted(result.metrics.items())), seeds=fits,
+        epsilon=privacy.epsilon, independent=privacy.independent, sigma=privacy.sigma,
+        steps=sum(release.steps for release in privacy.plan), seconds=result.seconds.get("fit", 0.0) / fits,
+        cpu_seconds=result.cpu_seconds["fit"] / fits if measured else None,
+        peak_bytes=max(result.peak_bytes.values(), default=0), unmeasured=_why_unmeasured(result),
+        plugin=result.components["learner"],
+    )  # fmt: skip
+
+
+def merit(metric: str, score: Interval) -> float:
+    """Return a mean, turned so that the larger of two is the better one."""
+    return score.mean if FACTS[metric].higher else -score.mean
+
+
+def best_score(metric: str, scores: Iterable[Interval]) -> Interval:
+    """Return the best of some scores by a metric."""
+    return max(scores, key=lambda score: merit(metric, score))
+
+
+def distance_behind(metric: str, score: Interval, best: Interval) -> float:
+    """Return how far a score is behind the best one that it is compared with, in the metric's own unit.
+
+    Every distance from the best is this one; with what a result is compared is for tables and boards to say.
+    """
+    return merit(metric, best) - merit(metric, score)
+
+
+def sort_options(component: Component) -> Component:
+    """Return the component with its options as a file has them: a result that was just made has another order."""
+    parts = [Component(name=part.name, options=dict(sorted(part.options.items()))) for part in component.parts]
+    return component.with_parts(parts)
+
+
+def origin_of(provenance: Mapping[str, Any]) -> Origin:
+    """Return what a record says of its making, and nothing that is not in the form that dpbench writes."""
+    text = {
+        name: str(provenance.get(name)) for name, form in _FORMS.items() if form.fullmatch(str(provenance.get(name)))
+    }
+    dirty = provenance.get("dirty")
+    return Origin(
+        date=text.get("date"), version=text.get("dpbench"), commit=text.get("commit"),
+        dirty=dirty if isinstance(dirty, bool) else None,
+    )  # fmt: skip
+
+
+_FORMS = {
+    "date": re.compile(r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"),
+    "dpbench": re.compile(r"[0-9][0-9A-Za-z.+-]{0,39}"),
+    "commit": re.compile(r"[0-9a-f]{40}"),
+}
+
+
+def _settings(result: Result) -> dict[str, str]:
+    search = result.search
+    each = dict.fromkeys(search.space, "chosen for each seed") if search and search.chosen is None else {}
+    return {name: str(value) for name, value in sorted({**result.settings, **each}.items())}
+
+
+def _runs_on_cpu(result: Result) -> bool:
+    return result.provenance.get("device") == "cpu"
+
+
+def _why_unmeasured(result: Result) -> str:
+    """Return why a result does not say what a fit cost, where it does not."""
+    if result.privacy.repeats:
+        return "the cost of a private search stays secret: it tells how many runs there were"
+    if not _runs_on_cpu(result):
+        return "the fit ran on a GPU, whose time and memory are not those of the processor"
+    return "" if "fit" in result.cpu_seconds and "fit" in result.peak_bytes else "the result does not record it"

@@ -1,0 +1,183 @@
+"""Grids and lists of results as text: for a terminal, in Markdown, in LaTeX and in HTML."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dpbench.analysis.columns import Column
+from dpbench.analysis.formats import legend, write_score
+from dpbench.analysis.grid import Grid, GridLine
+from dpbench.analysis.rows import ResultRow
+from dpbench.records.metrics import Metric
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+PAD = 2  # blanks around a column of a terminal's table
+
+
+@dataclass(frozen=True)
+class TextLine:
+    """One line of a table: a label and a text for each column."""
+
+    label: str
+    cells: tuple[str, ...]
+    best: tuple[bool, ...] = ()  # which cells are marked
+    reference: bool = False
+
+    def marked(self, mark: Callable[[str], str], escape: Callable[[str], str] = str) -> list[str]:
+        """Return the cells, escaped, those that are best with a mark."""
+        best = self.best or (False,) * len(self.cells)
+        cells = map(escape, self.cells)
+        return [mark(cell) if is_best else cell for cell, is_best in zip(cells, best, strict=True)]
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of texts."""
+
+    title: str
+    head: str  # above the labels
+    columns: tuple[str, ...]
+    lines: tuple[TextLine, ...]
+    metric: Metric | None = None  # of all cells; None where columns have their own
+
+    def legend(self, mark: str) -> str:
+        """Return what its numbers and its mark mean."""
+        return legend(self.metric, mark) if self.metric else ""
+
+
+def write_grids(grids: Iterable[Grid[ResultRow]]) -> list[TextTable]:
+    """Return grids as texts: scores with their intervals, those that are tied with the best of their column marked."""
+    return [
+        TextTable(heading(grid), "learner", grid.columns, tuple(_line(grid, line) for line in grid.lines), grid.metric)
+        for grid in grids
+    ]
+
+
+def heading(grid: Grid[ResultRow]) -> str:
+    """Return the protocol and the metric."""
+    return f"{grid.title}: {grid.metric.replace('_', ' ')}" if grid.metric else grid.title
+
+
+def _line(grid: Grid[ResultRow], line: GridLine[ResultRow]) -> TextLine:
+    cells = tuple(write_score(grid.row_metric(row), grid.score(row)) if row else "" for row in line.rows)
+    best = tuple(row is not None and row.standing is not None and row.standing.tied for row in line.rows)
+    return TextLine(line.label, cells, best, line.reference)
+
+
+def list_rows(rows: Iterable[ResultRow], columns: Sequence[Column]) -> TextTable:
+    """Return results below each other, with the columns given."""
+    first, *rest = columns
+    lines = tuple(TextLine(first.show(row), tuple(column.show(row) for column in rest)) for row in rows)
+    return TextTable("", first.title, tuple(column.title for column in rest), lines)
+
+
+def render_terminal(table: TextTable, width: int) -> list[RichTable]:
+    """Return a table for a terminal, without its title: the best are starred. Columns beyond the width stand below.
+
+    A long label is wrapped within a third of the width.
+    """
+    from rich.table import Column as RichColumn
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    texts = [line.marked(lambda text: f"{text} *") for line in table.lines]
+    labels = max((len(line.label) for line in table.lines), default=0)
+    wide = [max(map(len, column)) for column in zip(table.columns, *texts, strict=True)]
+    drawn = []
+    for places in _fitting(wide, width - min(labels, width // 3) - PAD):
+        part = RichTable(table.head, *(RichColumn(table.columns[place], no_wrap=True) for place in places), box=None)
+        for line, cells in zip(table.lines, texts, strict=True):
+            style = "dim" if line.reference else ""
+            part.add_row(Text(line.label), *(Text(cells[at]) for at in places), style=style)
+        drawn.append(part)
+    return drawn
+
+
+def _fitting(wide: Sequence[int], width: int) -> list[list[int]]:
+    """Part columns into runs that fit beside each other, one at least.
+
+    >>> _fitting([10, 10, 10], 25), _fitting([10], 5), _fitting([], 5)
+    ([[0, 1], [2]], [[0]], [[]])
+    """
+    parts, used = list[list[int]]([[]]), 0
+    for place, one in enumerate(wide):
+        if parts[-1] and used + one + PAD > width:
+            parts, used = [*parts, []], 0
+        parts[-1].append(place)
+        used += one + PAD
+    return parts
+
+
+def render_markdown(tables: Sequence[TextTable]) -> str:
+    """Return tables in Markdown, a heading before each."""
+    parts = []
+    for table in tables:
+        lines = [_pipes([table.head, *table.columns]), _pipes(["---", *["---:"] * len(table.columns)])]
+        lines += [_pipes([_code(line.label), *line.marked(lambda text: f"**{text}**", _plain)]) for line in table.lines]
+        title = " ".join(table.title.split()).replace("<", "&lt;")
+        parts.append("\n".join([*([f"### {title}", ""] if title else []), *lines]))
+    return "\n\n".join([*parts, *_legends(tables)]) + "\n"
+
+
+def render_latex(tables: Sequence[TextTable]) -> str:
+    """Return tables in LaTeX; they need the package booktabs."""
+    parts = []
+    for table in tables:
+        rows, beside = ([line for line in table.lines if line.reference is below] for below in (False, True))
+        body = [_ampersands(line) for line in rows] + ["\\midrule"] * bool(rows and beside)
+        body += [_ampersands(line) for line in beside]
+        head = " & ".join(map(_tex, [table.head, *table.columns])) + r" \\"
+        parts.append("\n".join([
+            f"% {' '.join(table.title.split())}", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule",
+            head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}",
+        ]))  # fmt: skip
+    return "\n\n".join([*parts, *(f"% {said}" for said in _legends(tables))]) + "\n"
+
+
+def render_html(tables: Sequence[TextTable]) -> str:
+    """Return tables in HTML, for a notebook."""
+    parts = []
+    for table in tables:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in (table.head, *table.columns))
+        rows = [
+            [html.escape(line.label), *line.marked(lambda text: f"<b>{text}</b>", html.escape)] for line in table.lines
+        ]
+        body = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in row)}</tr>" for row in rows)
+        caption = html.escape(table.title)
+        parts.append(f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    return "".join([*parts, *(f"<p>{said}</p>" for said in _legends(tables))])
+
+
+def _legends(tables: Sequence[TextTable]) -> list[str]:
+    return [said for said in dict.fromkeys(table.legend("Bold") for table in tables) if said]
+
+
+def _pipes(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _ampersands(line: TextLine) -> str:
+    cells = [text.replace("±", r"$\pm$") for text in line.marked(lambda text: rf"\textbf{{{text}}}", _tex)]
+    return " & ".join([_tex(line.label), *cells]) + r" \\"
+
+
+def _tex(text: str) -> str:
+    words = {
+        "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "{": r"\{", "}": r"\}", "$": r"\$", "\\": r"\textbackslash{}",
+        "^": r"\^{}", "~": r"\~{}", "ε": r"$\varepsilon$", "∞": r"$\infty$",
+    }  # fmt: skip
+    return "".join(words.get(letter, letter) for letter in " ".join(text.split()))
+
+
+def _code(text: str) -> str:
+    """Return a name as code in a cell of Markdown, which a backtick would end and a bar would split."""
+    return f"`{_plain(text).replace('`', chr(39))}`"
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|")

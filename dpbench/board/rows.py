@@ -1,0 +1,133 @@
+"""Rows of a board: each result with its rank, its ties, and how far it is behind the best, computed once for all."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dpbench.analysis.rows import CHOSEN, ResultFacts, ResultRow, ResultStanding, best_score, distance_behind
+from dpbench.board.index import Entry, Standing
+from dpbench.records.board import Board
+from dpbench.records.result import Interval
+
+FACTS = tuple(field.name for field in dataclasses.fields(ResultFacts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryRow(ResultRow):
+    """A result on its board."""
+
+    protocol: Board
+    standing: ResultStanding
+    entry: Entry
+    above: float | None  # the score of the ceiling less this one, in shares of 1
+    differs: str  # settings that tell it from other entries of its learner
+
+    @property
+    def behind(self) -> float | None:
+        """How far it is behind the best entry that reads no more, in shares of 1; below 0 for a reference above it."""
+        return self.standing.behind
+
+    @property
+    def label(self) -> str:
+        """The learner, and how its settings were chosen unless by default."""
+        return name_entry(self.entry)
+
+
+def rows_of(standing: Standing) -> tuple[EntryRow, ...]:
+    """Return all results of a board as rows, in its order.
+
+    An entry is compared with the entries that read no more public data than it does, a reference with the first group.
+    """
+    metric, varied = standing.board.metric, _varied(standing.entries)
+    rivals = {labels: count_rivals(standing, labels=labels) for labels in (False, True)}
+    tops, limit = _best_scores(standing), find_reference(standing, "ceiling")
+    rows = []
+    for entry in standing.entries:
+        score = entry.metrics.get(metric)
+        top = tops.get(entry.role == "entry" and entry.reads_labels)
+        behind = distance_behind(metric, score, top) if score and top else None
+        above = distance_behind(metric, score, limit.metrics[metric]) if score and limit else None
+        rows.append(EntryRow(
+            file=entry.file, protocol=standing.board, entry=entry, above=above,
+            facts=ResultFacts(**{name: getattr(entry, name) for name in FACTS}),
+            standing=_stand(entry, standing.board, behind, rivals[entry.reads_labels]),
+            differs=", ".join(f"{key}={entry.settings[key]}" for key in varied[entry.learner] if key in entry.settings),
+        ))  # fmt: skip
+    return tuple(rows)
+
+
+def _best_scores(standing: Standing) -> Mapping[bool, Interval]:
+    """Return the best score of the entries that read no public labels, and that of all; the same where all read them.
+
+    Nothing without ranked entries.
+    """
+    ranked = [entry for entry in standing.entries if entry.role == "entry"]
+    alone = [entry for entry in ranked if not entry.reads_labels] or ranked
+    metric = standing.board.metric
+    return {
+        labels: best_score(metric, [entry.metrics[metric] for entry in group])
+        for labels, group in ((False, alone), (True, ranked))
+        if group
+    }
+
+
+def _stand(entry: Entry, board: Board, behind: float | None, rivals: int) -> ResultStanding:
+    return ResultStanding(
+        tied=entry.rank == 1, behind=behind, board=board.name, role=entry.role, rank=entry.rank,
+        uncorrected_rank=entry.uncorrected_rank, rivals=rivals, why=entry.why, trust=entry.trust,
+        checks=name_trust(entry), reproduced=entry.reproduced, reads=entry.reads, command=entry.command,
+    )  # fmt: skip
+
+
+def count_rivals(standing: Standing, *, labels: bool) -> int:
+    """Return among how many entries an entry is ranked that reads public labels, or that does not."""
+    return sum(entry.role == "entry" and (labels or not entry.reads_labels) for entry in standing.entries)
+
+
+def find_reference(standing: Standing, role: str) -> Entry | None:
+    """Return a board's `control` or `ceiling`: that of default settings before others, then the best."""
+    metric = standing.board.metric
+    found = [entry for entry in standing.entries if entry.role == role and metric in entry.metrics]
+    return max(found, key=lambda entry: _preference(entry, metric), default=None)
+
+
+def find_reference_row(rows: Sequence[EntryRow], role: str) -> EntryRow | None:
+    """Return the row of that reference among the rows of a board."""
+    found = [row for row in rows if row.entry.role == role and row.score]
+    return max(found, key=lambda row: _preference(row.entry, row.protocol.metric), default=None)
+
+
+def _preference(entry: Entry, metric: str) -> tuple[bool, float]:
+    return entry.selection == "default", entry.metrics[metric].mean
+
+
+def name_entry(entry: Entry) -> str:
+    """Return learner and how its settings were chosen, unless by default."""
+    return entry.learner if entry.selection == "default" else f"{entry.learner}, {CHOSEN[entry.selection]}"
+
+
+def name_trust(entry: Entry) -> str:
+    """Return what was done to an entry beyond the checks of all, in a few words; an audit does not hide a re-run."""
+    again = entry.again
+    words = []
+    if entry.reproduced:
+        words.append("reproduced")
+    elif again is not None:
+        many = f"{max(1, len(again.seeds))} of {again.of or entry.seeds} seeds"
+        words.append("re-run by other code" if again.code == "other" else f"{many} re-run")
+    return " and ".join(words + ["audited"] * (entry.audit is not None)) or entry.trust
+
+
+def _varied(entries: Sequence[Entry]) -> Mapping[str, list[str]]:
+    """Return the settings in which entries of a learner differ that were chosen alike."""
+    alike = Counter((entry.learner, entry.selection) for entry in entries)
+    values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for entry in entries:
+        if alike[entry.learner, entry.selection] > 1:
+            for key, value in entry.settings.items():
+                values[entry.learner][key].add(value)
+    found = {learner: [key for key, seen in keys.items() if len(seen) > 1] for learner, keys in values.items()}
+    return defaultdict(list, found)

@@ -1,0 +1,94 @@
+"""Columns of results: in the order of the CSV, addressed by name, with a value of every row that they are known of."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from dpbench import cli
+from dpbench.analysis.columns import COLUMNS, OF_ENTRIES, OF_FILES, Column, pick_columns
+from dpbench.analysis.reader import read_results
+from dpbench.analysis.rows import ResultRow, row_of_file
+from dpbench.analysis.spreadsheet import render_csv
+from dpbench.board.index import Index
+from dpbench.board.rows import EntryRow, rows_of
+from dpbench.errors import SpecError
+from dpbench.notebook import load
+from dpbench.site import entries_page
+
+ROOT = Path(__file__).parents[2] / "leaderboard"
+DIGITS = ROOT / "results" / "digits-eps1"
+
+
+def of_files() -> list[ResultRow]:
+    return [row_of_file(filed) for filed in read_results([DIGITS])[0]]
+
+
+def of_entries() -> tuple[EntryRow, ...]:
+    (standing,) = (one for one in Index.read(ROOT / "leaderboard.json").standings if one.board.name == "digits-eps1")
+    return rows_of(standing)
+
+
+def ordered(value: object) -> object:
+    """Return a value; the options of a component sorted, as boards have them in the order of their files."""
+    return sorted(re.split("[:,]", value)) if isinstance(value, str) else value
+
+
+def test_names_and_titles_are_distinct() -> None:
+    for columns in (OF_FILES, OF_ENTRIES):
+        for texts in ([column.name for column in columns], [column.title for column in columns]):
+            assert len(set(texts)) == len(texts)
+
+
+def test_what_a_file_and_its_entry_say_is_the_same_but_for_which_file_it_is() -> None:
+    both = [column for column in OF_FILES if column in OF_ENTRIES and column.name != "file"]
+    files = {Path(row.file).name: row for row in of_files()}
+    for row in of_entries():
+        mine = files[Path(row.file).name]
+        differing = [column.name for column in both if ordered(column.value(row)) != ordered(column.value(mine))]
+        # The protocol of a result that has no noise has its own ε.
+        assert differing == ["target_epsilon"] * (row.entry.role == "ceiling")
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: f"{column.name}-{column.known}")
+def test_every_column_shows_a_text_of_every_row_that_it_is_known_of(column: Column) -> None:
+    for rows, known in ((of_files()[:2], OF_FILES), (of_entries()[:2], OF_ENTRIES)):
+        for row in rows if column in known else ():
+            assert isinstance(column.show(row), str)
+            assert column.number(row) in (None, column.value(row))
+
+
+def test_columns_are_picked_by_name_in_the_order_asked_for() -> None:
+    assert [column.name for column in pick_columns(["sigma", "learner"], OF_FILES)] == ["sigma", "learner"]
+    with pytest.raises(SpecError, match=r"^Unknown column 'rank'\. .*Available: accountant, accuracy, "):
+        pick_columns(["learner", "rank"], OF_FILES)
+
+
+def test_a_strangers_text_is_no_formula_of_a_spreadsheet() -> None:
+    column = Column("learner", "Learner", lambda row: "=1+1", lambda row: "")
+    assert render_csv(of_files()[:1], [column]) == "learner\n'=1+1\n"
+
+
+def test_the_page_of_all_entries_and_the_notebook_have_columns_of_the_list() -> None:
+    assert set(entries_page.COLUMNS) <= set(OF_ENTRIES)
+    frame = load(DIGITS)
+    assert list(frame.columns) == [column.name for column in OF_FILES]
+    assert frame["accuracy"].tolist() == [row.facts.metrics["accuracy"].mean for row in of_files()]
+
+
+@pytest.mark.parametrize("form", ["--csv", "--markdown", "--latex", ""])
+def test_the_command_prints_the_columns_that_it_is_asked_for(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["results", str(DIGITS), "--columns", "learner,sigma", *filter(None, [form])])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    if form == "--csv":
+        rows = list(csv.reader(io.StringIO(shown)))
+        assert rows[0] == ["learner", "sigma"]
+        assert rows[1:] == [[row.facts.learner, str(row.facts.sigma)] for row in of_files()]
+    else:
+        assert all(row.facts.learner in shown and f"{row.facts.sigma:.4g}" in shown for row in of_files())

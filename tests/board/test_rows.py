@@ -1,0 +1,54 @@
+"""Rows of a board: with whom each result is compared, and how far it is behind."""
+
+from __future__ import annotations
+
+from dpbench.board.index import Entry, Role, Standing
+from dpbench.board.rows import rows_of
+from dpbench.records.board import find_board
+from dpbench.records.result import Interval
+from tests.helpers.boards import synthetic
+from tests.site.test_site import standing_of
+
+BOARD = find_board("digits-eps1")
+BARE = standing_of(BOARD, synthetic(BOARD, 2, seed=0))
+
+
+def entry(score: float, role: Role = "entry", *, labels: bool = False, rank: int | None = 2) -> Entry:
+    (one,) = (one for one in BARE.entries if one.role == "entry")
+    return one.model_copy(update={
+        "metrics": {"accuracy": Interval(mean=score, low=None, high=None)}, "role": role,
+        "rank": rank if role == "entry" else None, "reads": "features and labels" if labels else "features",
+    })  # fmt: skip
+
+
+def standing(*entries: Entry) -> Standing:
+    return BARE.model_copy(update={"entries": entries})
+
+
+def behind(*entries: Entry) -> list[float | None]:
+    gaps = [row.behind for row in rows_of(standing(*entries))]
+    return [None if gap is None else round(gap, 6) for gap in gaps]
+
+
+def test_an_entry_is_compared_with_those_that_read_no_more_than_it_does() -> None:
+    assert behind(entry(0.8), entry(0.7), entry(0.9, labels=True), entry(0.6, labels=True)) == [0.0, 0.1, 0.0, 0.3]
+
+
+def test_a_reference_is_compared_with_the_first_group_and_may_be_above_it() -> None:
+    assert behind(entry(0.8), entry(0.9, labels=True), entry(0.85, "ceiling"), entry(0.5, "control")) == [
+        0.0, 0.0, -0.05, 0.3,
+    ]  # fmt: skip
+    assert behind(entry(0.9, labels=True), entry(0.85, "ceiling")) == [0.0, 0.05]
+
+
+def test_without_a_ranked_entry_nothing_is_behind() -> None:
+    assert behind(entry(0.8, "ceiling"), entry(0.5, "unranked")) == [None, None]
+
+
+def test_a_row_knows_its_rank_its_ties_its_rivals_and_the_ceiling() -> None:
+    rows = rows_of(standing(entry(0.8, rank=1), entry(0.7), entry(0.9, labels=True, rank=1), entry(0.95, "ceiling")))
+    standings = [row.standing for row in rows]
+    assert [one.tied for one in standings] == [True, False, True, False]
+    assert [one.rank for one in standings] == [1, 2, 1, None]
+    assert [one.rivals for one in standings[:3]] == [2, 2, 3]
+    assert [round(row.above or 0.0, 6) for row in rows] == [0.15, 0.25, 0.05, 0.0]

@@ -60,7 +60,7 @@ def _on_board(name: str, title: str, value: Callable[[ResultStanding], object],
 def write_value(value: object) -> str:
     """Return a value as a person reads it.
 
-    >>> [write_value(one) for one in (None, True, 1234, 0.51234567, "pillar")]
+    >>> [write_value(value) for value in (None, True, 1234, 0.51234567, "pillar")]
     ['–', 'yes', '1,234', '0.5123', 'pillar']
     """
     if value is None:

@@ -47,11 +47,6 @@ def clamp_interval(metric: str, score: Interval) -> Interval:
     return Interval(mean=score.mean, low=low, high=high)
 
 
-def unit_of(metric: str) -> str:
-    """Return what stands behind a printed score."""
-    return FACTS[metric].unit
-
-
 def round_up(value: float, digits: int = 4) -> str:
     """Return an upper bound with some significant digits, rounded up: a page never states less than the file does.
 

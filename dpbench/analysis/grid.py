@@ -37,11 +37,6 @@ class Series:
     reference: bool
     points: Mapping[float, Interval]
 
-    @property
-    def best(self) -> float:
-        """Its largest mean."""
-        return max(score.mean for score in self.points.values())
-
 
 @dataclass(frozen=True)
 class Grid(Generic[Row_co]):
@@ -91,9 +86,9 @@ def grid_by_number(
     """Return the grid of rows by what they are called and by the number that they are drawn against, ascending."""
     beside = references or {}
     x = tuple(sorted({x for rows in (*lines.values(), *beside.values()) for x in rows}))
-    columns = tuple(f"{axis} {'∞' if math.isinf(one) else f'{one:g}'}" for one in x)
+    columns = tuple(f"{axis} {'∞' if math.isinf(value) else f'{value:g}'}" for value in x)
     made = [
-        GridLine(label, tuple(rows.get(one) for one in x), reference)
+        GridLine(label, tuple(rows.get(value) for value in x), reference)
         for group, reference in ((lines, False), (beside, True))
         for label, rows in group.items()
     ]

@@ -107,7 +107,7 @@ class ResultRow:
         return self.facts.metrics.get(self.protocol.metric)
 
 
-def row_of_file(filed: StoredResult) -> ResultRow:
+def file_row(filed: StoredResult) -> ResultRow:
     """Return the row of a stored result, which stands on no board yet."""
     spec = filed.result.spec
     protocol = spec.model_copy(update={name: sort_options(getattr(spec, name)) for name in ("dataset", "extractor")})
@@ -121,7 +121,7 @@ def collect_facts(result: Result) -> ResultFacts:
     return ResultFacts(
         learner=result.spec.learner.name, settings=_settings(result), selection=result.selection,
         tried=search.tried if search else 1, status=result.status, rng=privacy.rng, mechanism=privacy.mechanism,
-        made=origin_of(result.provenance), metrics=dict(sorted(result.metrics.items())), seeds=fits,
+        made=read_origin(result.provenance), metrics=dict(sorted(result.metrics.items())), seeds=fits,
         epsilon=privacy.epsilon, independent=privacy.independent, sigma=privacy.sigma,
         steps=sum(release.steps for release in privacy.plan), seconds=result.seconds.get("fit", 0.0) / fits,
         cpu_seconds=result.cpu_seconds["fit"] / fits if measured else None,
@@ -154,7 +154,7 @@ def sort_options(component: Component) -> Component:
     return component.with_parts(parts)
 
 
-def origin_of(provenance: Mapping[str, Any]) -> Origin:
+def read_origin(provenance: Mapping[str, Any]) -> Origin:
     """Return what a record says of its making, and nothing that is not in the form that dpbench writes."""
     text = {
         name: str(provenance.get(name)) for name, form in _FORMS.items() if form.fullmatch(str(provenance.get(name)))

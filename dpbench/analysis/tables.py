@@ -23,8 +23,8 @@ from dpbench.analysis.rows import (
     ResultStanding,
     best_score,
     distance_behind,
+    file_row,
     merit,
-    row_of_file,
     sort_options,
 )
 from dpbench.records.metrics import Metric
@@ -199,13 +199,13 @@ def _by_epsilon(
 ) -> dict[float, ResultRow]:
     """Return the rows of a learner, each compared with all entries of its column."""
     found = {}
-    for one in filed:
-        column = [entry for entry in entries if entry.result.spec.epsilon == one.result.spec.epsilon]
+    for mine in filed:
+        column = [entry for entry in entries if entry.result.spec.epsilon == mine.result.spec.epsilon]
         rivals = [entry for entry in column if entry.result.selection not in UNRANKED]
         best = best_score(metric, [entry.result.metrics[metric] for entry in column])
-        behind = distance_behind(metric, one.result.metrics[metric], best)
-        standing = ResultStanding(one in rivals and _ties(one, rivals, metric), behind)
-        found[one.result.spec.epsilon] = replace(row_of_file(one), standing=standing)
+        behind = distance_behind(metric, mine.result.metrics[metric], best)
+        standing = ResultStanding(mine in rivals and _ties(mine, rivals, metric), behind)
+        found[mine.result.spec.epsilon] = replace(file_row(mine), standing=standing)
     return found
 
 
@@ -227,7 +227,7 @@ def test_key(result: Result) -> tuple[object, ...]:
 def _level(filed: Sequence[StoredResult], x: Sequence[float]) -> dict[float, ResultRow]:
     """Return a reference's rows, which hold at every ε: its result there, or another where there is none."""
     at = {one.result.spec.epsilon: one for one in filed}
-    return {epsilon: row_of_file(at.get(epsilon, filed[-1])) for epsilon in x}
+    return {epsilon: file_row(at.get(epsilon, filed[-1])) for epsilon in x}
 
 
 def _place(line: tuple[str, Mapping[float, ResultRow]]) -> tuple[float, str]:

@@ -105,11 +105,11 @@ def _fitting(wide: Sequence[int], width: int) -> list[list[int]]:
     ([[0, 1], [2]], [[0]], [[]])
     """
     parts, used = list[list[int]]([[]]), 0
-    for place, one in enumerate(wide):
-        if parts[-1] and used + one + PAD > width:
+    for place, own in enumerate(wide):
+        if parts[-1] and used + own + PAD > width:
             parts, used = [*parts, []], 0
         parts[-1].append(place)
-        used += one + PAD
+        used += own + PAD
     return parts
 
 

@@ -191,8 +191,8 @@ class Replays:
         randomness = Randomness.research(key, "a replayed question")
         plan = (Release(REPLAY, sample_rate=rate),)
         curator = bind(rows, task, plan, 1.0, randomness, Witness(seen.append))
-        rows_of = lambda chunk: question.rows(strip_seeds(chunk))
-        answer = curator.answer(Sum(rows_of, REPLAY, question.clip, chunk_size or question.chunk_size))
+        board_rows = lambda chunk: question.rows(strip_seeds(chunk))
+        answer = curator.answer(Sum(board_rows, REPLAY, question.clip, chunk_size or question.chunk_size))
         return seen[0], answer if isinstance(answer, tuple) else (answer,)
 
 

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from dpbench.board.index import Distance, Standing
-from dpbench.board.rows import EntryRow, rows_of
+from dpbench.board.rows import EntryRow, board_rows
 
 RESAMPLES = 10_000
 TAIL = 0.025  # on either side of the interval
@@ -52,7 +52,7 @@ def rows_at_defaults(standing: Standing) -> list[EntryRow]:
 
     There is none where only one learner is ranked.
     """
-    ranked = [row for row in rows_of(standing) if row.entry.role == "entry"]
+    ranked = [row for row in board_rows(standing) if row.entry.role == "entry"]
     if len({row.facts.learner for row in ranked}) < 2:
         return []
     return list({row.facts.learner: row for row in reversed(ranked) if row.facts.selection == "default"}.values())

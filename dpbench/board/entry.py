@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any, Literal
 
-from dpbench.analysis.rows import collect_facts, origin_of
+from dpbench.analysis.rows import collect_facts, read_origin
 from dpbench.analysis.word import list_author_word
 from dpbench.board.index import AuditSummary, Entry, Reads, RerunSummary, Role, Trust
 from dpbench.board.verify.checks import CheckedFile
@@ -130,7 +130,7 @@ def _code(record: Rerun) -> Literal["same", "other", "not compared"]:
 def _again(record: Rerun, result: Result) -> RerunSummary:
     machine, cores = (record.provenance.get(name) for name in ("processor", "cores"))
     return RerunSummary(
-        seed=record.seeds[-1].seed, outcome=record.outcome, made=origin_of(record.provenance), by=record.by,
+        seed=record.seeds[-1].seed, outcome=record.outcome, made=read_origin(record.provenance), by=record.by,
         seeds=tuple(one.seed for one in record.seeds), of=len(result.seeds), code=_code(record),
         machine=f"{str(machine)[:80]}, {cores} cores" if machine and isinstance(cores, int) else None,
     )  # fmt: skip
@@ -139,7 +139,7 @@ def _again(record: Rerun, result: Result) -> RerunSummary:
 def _audited(audit: Audit) -> AuditSummary:
     found, moved = audit.figures, audit.sensitivity
     return AuditSummary(
-        made=origin_of(audit.provenance), seed=audit.seed, noise_low=found.low, noise_high=found.high,
+        made=read_origin(audit.provenance), seed=audit.seed, noise_low=found.low, noise_high=found.high,
         steinke=found.steinke, mahloujifar=found.mahloujifar, gauss=found.gauss.epsilon if found.gauss else None,
         largest=moved.largest if moved else None, canaries=audit.attack.canaries if audit.attack else 0,
     )  # fmt: skip

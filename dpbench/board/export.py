@@ -5,9 +5,9 @@ from __future__ import annotations
 from dpbench.analysis.columns import OF_ENTRIES
 from dpbench.analysis.spreadsheet import render_csv
 from dpbench.board.index import Index
-from dpbench.board.rows import rows_of
+from dpbench.board.rows import board_rows
 
 
 def table(index: Index) -> str:
     """Return the index as CSV; see `spreadsheet.render_csv`."""
-    return render_csv((row for standing in index.standings for row in rows_of(standing)), OF_ENTRIES)
+    return render_csv((row for standing in index.standings for row in board_rows(standing)), OF_ENTRIES)

@@ -36,7 +36,7 @@ class EntryRow(ResultRow):
         return name_entry(self.entry)
 
 
-def rows_of(standing: Standing) -> tuple[EntryRow, ...]:
+def board_rows(standing: Standing) -> tuple[EntryRow, ...]:
     """Return all results of a board as rows, in its order.
 
     An entry is compared with the entries that read no more public data than it does, a reference with the first group.

@@ -69,7 +69,7 @@ def table(
 ) -> None:
     """Show results in tables of learners by ε, one table per protocol. Best first; * marks ties with the best."""
     from dpbench.analysis import columns as known
-    from dpbench.analysis.rows import row_of_file
+    from dpbench.analysis.rows import file_row
     from dpbench.analysis.spreadsheet import render_csv
     from dpbench.analysis.tables import arrange
     from dpbench.analysis.text_tables import list_rows, render_latex, render_markdown, write_grids
@@ -92,11 +92,11 @@ def table(
             f"No result of {_asked(learner, dataset, epsilon)} among the {len(filed)} found. Drop a filter."
         )
     if csv:
-        print(render_csv(map(row_of_file, chosen), picked), end="")
+        print(render_csv(map(file_row, chosen), picked), end="")
         return
     render = render_markdown if markdown else render_latex if latex else None
     if columns:
-        _show([list_rows(map(row_of_file, chosen), picked)], render)
+        _show([list_rows(map(file_row, chosen), picked)], render)
         return
     scored_by = metric or ScoredBy.accuracy  # type: ignore[attr-defined]
     tables = arrange(chosen, metric_of(scored_by), shorten_component(load()))
@@ -231,12 +231,12 @@ def _show(tables: Sequence[TextTable], render: Callable[[Sequence[TextTable]], s
 def _print(tables: Sequence[TextTable], console: Console) -> None:
     from dpbench.analysis.text_tables import render_terminal
 
-    for one in tables:
-        if one.title:
-            console.print(Text(one.title, style="bold"), soft_wrap=True)
-        for part in render_terminal(one, console.width):
+    for table in tables:
+        if table.title:
+            console.print(Text(table.title, style="bold"), soft_wrap=True)
+        for part in render_terminal(table, console.width):
             console.print(part, end="\n\n")
-    for said in filter(None, dict.fromkeys(one.legend("*") for one in tables)):
+    for said in filter(None, dict.fromkeys(table.legend("*") for table in tables)):
         console.print(said, highlight=False, soft_wrap=True)
 
 

@@ -15,7 +15,7 @@ from dpbench.analysis.columns import OF_FILES
 from dpbench.analysis.draw import check_drawing
 from dpbench.analysis.grid import Grid
 from dpbench.analysis.reader import StoredResult, read_results
-from dpbench.analysis.rows import ResultRow, row_of_file
+from dpbench.analysis.rows import ResultRow, file_row
 from dpbench.analysis.tables import arrange
 from dpbench.analysis.text_tables import render_html, render_markdown, write_grids
 from dpbench.errors import SpecError
@@ -74,7 +74,7 @@ class Results(Sequence["Results"]):
         """Return a pandas frame with a row per result and the columns of `dpbench results --csv`."""
         import pandas
 
-        rows = [row_of_file(one) for one in self.filed]
+        rows = [file_row(filed) for filed in self.filed]
         return pandas.DataFrame({column.name: [column.value(row) for row in rows] for column in OF_FILES})
 
     def plot(self, metric: Metric = "accuracy", ax: Axes | None = None) -> Axes:

@@ -10,7 +10,7 @@ from typing import Self
 
 from dpbench.analysis.palette import LearnerStyle, learner_styles
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.rows import EntryRow, rows_of
+from dpbench.board.rows import EntryRow, board_rows
 from dpbench.registry import Registry
 from dpbench.site import layout, view
 from dpbench.site.layout import Section
@@ -42,7 +42,7 @@ class Site:
         every = learner_styles(ranked, {entry.learner for entry in pairs} - ranked)
         pages = {name: f"learners/{slug}.html" for name, slug in slugs(every).items()}
         settings = Settings.read(index, docs=docs, further=further)
-        rows = {standing.board.name: rows_of(standing) for standing in index.standings}
+        rows = {standing.board.name: board_rows(standing) for standing in index.standings}
         return cls(index, root, plugins, settings, every, pages, view.families(index), rows)
 
     @property

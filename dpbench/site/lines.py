@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.draw import Line, exact, in_units, label_ends, lines, new_figure
+from dpbench.analysis.formats import write_score
 from dpbench.analysis.grid import Grid, Series, grid_by_number
 from dpbench.analysis.palette import REFERENCE, LearnerStyle
-from dpbench.analysis.rows import ResultRow
+from dpbench.analysis.rows import ResultRow, merit
 from dpbench.board.rows import EntryRow, find_reference_row
 from dpbench.records.metrics import FACTS, Metric
 from dpbench.site import text, view
@@ -38,15 +39,13 @@ def _epsilon_chart(
 ) -> Chart | None:
     """Return the chart of entries chosen by one of some rules: a later one goes before."""
     grid = grid_by_epsilon(family, rules)
-    if len({x for one in grid.series if not one.reference for x in one.points}) < 2:
+    if len({x for line in grid.series if not line.reference for x in line.points}) < 2:
         return None
-    name = view.metric_name(family[0][0].protocol.metric)
     key, word = ("default", "default settings") if len(rules) == 1 else ("tuned", "tuned settings")
-    title = f"{name} against ε, {word}"
     note = "Each learner on each board of this protocol; bars: 95% intervals. Grey lines are references, not entries."
     if len(rules) > 1:
         note += " Settings tuned on public labels where there are any; otherwise default settings."
-    return lines_chart(grid, every, f"epsilon-{key}", title, note)
+    return lines_chart(grid, every, f"epsilon-{key}", note, f", {word}")
 
 
 def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) -> Grid[EntryRow]:
@@ -63,7 +62,8 @@ def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) 
         for role, label in view.LINES.items():
             if found := find_reference_row(scored, role):
                 references[label][found.protocol.epsilon] = found
-    return grid_by_number("", None, "ε", lines, references)
+    metric = next((row.protocol.metric for rows in measured for row in rows), None)
+    return grid_by_number("", metric, "ε", lines, references)
 
 
 def k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Chart | None:
@@ -81,17 +81,20 @@ def k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Char
     if not lines:
         return None
     note = "Entries of one learner that differ only in k, the number of dimensions kept; bars: 95% intervals."
-    title = f"{view.metric_name(rows[0].protocol.metric)} against k"
-    return lines_chart(grid_by_number("", rows[0].protocol.metric, "k", lines), every, "k", title, note)
+    return lines_chart(grid_by_number("", rows[0].protocol.metric, "k", lines), every, "k", note)
 
 
-def lines_chart(grid: Grid[ResultRow], every: Mapping[str, LearnerStyle], key: str, title: str, note: str) -> Chart:
-    """Return the chart of a grid, with its numbers as a table."""
-    series = [one for one in grid.series if not one.reference]
-    best = sorted(series, key=lambda one: -one.best)[:SERIES]
-    kept = [*best, *(one for one in grid.series if one.reference)]
-    metric = grid.row_metric(grid.lines[0].filled[0])
-    rows = [(one.label, f"{x:g}", text.spread(one.points[x], metric)) for one in kept for x in sorted(one.points)]
+def lines_chart(
+    grid: Grid[ResultRow], every: Mapping[str, LearnerStyle], key: str, note: str, settings: str = ""
+) -> Chart:
+    """Return the chart of a grid by one metric, with its numbers as a table; `settings` ends its title."""
+    metric = grid.metric
+    assert metric is not None
+    title = f"{FACTS[metric].title} against {grid.axis}{settings}"
+    series = [line for line in grid.series if not line.reference]
+    best = sorted(series, key=lambda line: -max(merit(metric, score) for score in line.points.values()))[:SERIES]
+    kept = [*best, *(line for line in grid.series if line.reference)]
+    rows = [(line.label, f"{x:g}", write_score(metric, line.points[x])) for line in kept for x in sorted(line.points)]
     if len(best) < len(series):
         note += f" Shown: the best {len(best)} of {len(series)} learners."
     drawn = picture(
@@ -105,12 +108,12 @@ def _draw(series: Sequence[Series], x: str, metric: Metric, every: Mapping[str, 
     figure = new_figure(6.6, 4.3)
     axes = figure.add_axes((0.09, 0.115, 0.655, 0.865))
     axes.set_xscale("log")
-    xs = sorted({x for one in series for x in one.points})
+    xs = sorted({x for line in series for x in line.points})
     axes.set_xticks(xs, labels=[f"{x:g}" for x in xs])
     axes.minorticks_off()
     axes.set_xlim(xs[0] / (xs[-1] / xs[0]) ** 0.04, xs[-1] * (xs[-1] / xs[0]) ** 0.04)
     axes.set(xlabel=x, ylabel=FACTS[metric].axis)
-    drawn = [_line(one, metric, every) for one in series]
+    drawn = [_line(line, metric, every) for line in series]
     lines(axes, drawn)
     label_ends(axes, drawn, lambda name: text.shorten_string(name, LABEL))
     return figure

@@ -63,7 +63,7 @@ def _map(shown: HeatMap | None) -> Figure:
         if cell and cell.score
     ]
     heat_map(axes, cells, len(columns), len(lines), text_size=15)
-    axes.set_yticks([row + 0.5 for row in range(len(lines))], [text.shorten_string(one.label, 16) for one in lines])
+    axes.set_yticks([row + 0.5 for row in range(len(lines))], [text.shorten_string(line.label, 16) for line in lines])
     places = [place + 0.5 for place in range(len(columns))]
     axes.set_xticks(places, _heads(columns), rotation=24, ha="left")
     axes.xaxis.tick_top()

@@ -98,9 +98,7 @@ def _section(key: str, grid: Grid[ResultRow], named: Named, all_results: Sequenc
     metrics = tuple(name for name in METRICS if any(name in row.facts.metrics for _, row in shown))
     classes = list(_classes(shown))
     worst = sorted(classes, key=lambda one: one[0])[:CLASSES]
-    scores = [
-        (line.label, tuple(text.spread(row.facts.metrics.get(name), name) for name in metrics)) for line, row in shown
-    ]
+    scores = [(line.label, tuple(_write_scores(row, metrics))) for line, row in shown]
     remarks = dict.fromkeys(said for one in results for said in one.remarks)
     return Section(
         key, grid, styles, heading(grid), _chart(key, grid, styles), tuple(_price(grid)), epsilon,
@@ -111,6 +109,10 @@ def _section(key: str, grid: Grid[ResultRow], named: Named, all_results: Sequenc
         tuple(_costs(shown)), describe_together(results, named), bool(private),
         tuple(remarks)[:REMARKS], _sentence(results, private, grid, named),
     )  # fmt: skip
+
+
+def _write_scores(row: ResultRow, metrics: Sequence[Metric]) -> Iterator[str]:
+    return (text.plain_score(row.facts.metrics.get(name), name) for name in metrics)
 
 
 def _column(grid: Grid[ResultRow]) -> tuple[int, float]:
@@ -125,10 +127,9 @@ def _column(grid: Grid[ResultRow]) -> tuple[int, float]:
 
 
 def _chart(key: str, grid: Grid[ResultRow], styles: Mapping[str, LearnerStyle]) -> Chart | None:
-    if len({x for one in grid.series if not one.reference for x in one.points}) < 2 or not can_draw():
+    if len({x for line in grid.series if not line.reference for x in line.points}) < 2 or not can_draw():
         return None
-    title = f"{FACTS[grid.row_metric(grid.lines[0].filled[0])].title} against ε"
-    return lines_chart(grid, styles, key, title, "Bars: 95% intervals over seeds.")
+    return lines_chart(grid, styles, key, "Bars: 95% intervals over seeds.")
 
 
 def _price(grid: Grid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -136,12 +137,10 @@ def _price(grid: Grid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
     free = [line for line in grid.lines if line.reference and any(map(_without, line.filled))]
     if not free:
         return
+    ceilings = [[line.rows[place] for line in free] for place in range(len(grid.columns))]
     for line in grid.lines:
         if not line.reference:
-            yield (
-                line.label,
-                tuple(_lost(grid, row, [one.rows[place] for one in free]) for place, row in enumerate(line.rows)),
-            )
+            yield line.label, tuple(_lost(grid, *pair) for pair in zip(line.rows, ceilings, strict=True))
 
 
 def _without(row: ResultRow) -> bool:

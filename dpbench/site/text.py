@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from dpbench.analysis import formats
-from dpbench.analysis.columns import NONE, write_budget
+from dpbench.analysis.columns import NONE, write_budget, write_percent
 from dpbench.records.result import Interval
 from dpbench.support.messages import bytes_in_words, duration
 
@@ -75,15 +75,6 @@ def show_signed_points(share: float, digits: int = 2) -> str:
     return f"{100 * share:+.{digits}f}".replace("-", "−") if share else "0"
 
 
-def spread(interval: Interval | None, metric: str = "accuracy") -> str:
-    """Return a metric's mean with its interval, as `dpbench results` prints it in tables.
-
-    >>> spread(Interval(mean=0.72, low=0.70, high=0.74)), spread(Interval(mean=4.043, low=1.639, high=6.447), "nll")
-    ('72.00 ± 2.00', '4.043 ± 2.404')
-    """
-    return NONE if interval is None else formats.write_score(metric, interval)
-
-
 def score(interval: Interval | None, metric: str) -> str:
     """Return a metric's mean with its interval and its unit, as `dpbench results show` prints it.
 
@@ -91,6 +82,15 @@ def score(interval: Interval | None, metric: str) -> str:
     ('72.00% ± 2.00', '1.500 ± 0.500')
     """
     return NONE if interval is None else formats.write_score(metric, interval, unit=True)
+
+
+def plain_score(interval: Interval | None, metric: str) -> str:
+    """Return the same without its unit, which stands above a column.
+
+    >>> plain_score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), plain_score(None, "nll")
+    ('72.00 ± 2.00', '–')
+    """
+    return NONE if interval is None else formats.write_score(metric, interval)
 
 
 def seed_score(value: float | None, metric: str) -> str:
@@ -135,10 +135,9 @@ def anchor(name: str) -> str:
 
 
 FILTERS = {
-    "percent": percent, "points": points, "signed": show_signed_points, "spread": spread, "score": score,
-    "seed_score": seed_score, "budget": write_budget,
+    "percent": percent, "points": points, "signed": show_signed_points, "spread": write_percent, "score": score,
+    "plain_score": plain_score, "seed_score": seed_score, "budget": write_budget,
     "upward": formats.round_up, "downward": formats.round_down, "four": round_to_four, "bound": bound,
     "duration": duration, "capital": capital,
-    "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most, "anchor": anchor,
-    "shorten": show_string,
+    "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most, "anchor": anchor, "shorten": show_string,
 }  # fmt: skip

@@ -46,7 +46,7 @@ def bytes_in_words(size: int) -> str:
 def seconds_in_words(value: float) -> str:
     """Return seconds with three significant digits, never a power of ten.
 
-    >>> [seconds_in_words(one) for one in (0.0731, 4.443, 76.25, 1234.0)]
+    >>> [seconds_in_words(spent) for spent in (0.0731, 4.443, 76.25, 1234.0)]
     ['0.0731', '4.44', '76.2', '1,234']
     """
     digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0

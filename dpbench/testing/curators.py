@@ -52,7 +52,7 @@ class Proxy(ABC):
         return self.over(self.curator.answer(question))
 
 
-def rows_of(question: Question) -> RowFn | None:
+def board_rows(question: Question) -> RowFn | None:
     """Return what each row gives, of whose failures the type and line are told alone, as a curator tells them."""
     rows = question.rows_asked
     if rows is None:
@@ -79,7 +79,7 @@ class Watcher(Proxy):
 
     def put(self, question: Question) -> Any:
         """Ask the real curator, inspecting the rows of the first three questions."""
-        answer, rows = self._kept(question), rows_of(question)
+        answer, rows = self._kept(question), board_rows(question)
         if rows is not None and len(self.log.answers) < 3 and not self.log.complaints:
             with own_arithmetic():
                 self.log.complaints += _complaints(rows, some_rows(self.curator))
@@ -144,7 +144,7 @@ class Recorder(Proxy):
     def put(self, question: Question) -> Any:
         """Look at the question, then ask the real curator: what rows remember of it shows in the next question."""
         blocks: list[Tensor] = []
-        if (rows := rows_of(question)) is not None:
+        if (rows := board_rows(question)) is not None:
             with own_arithmetic():
                 blocks = [block.dense() for block in blocks_of(rows(some_rows(self.curator)))]
         shapes = tuple(tuple(block.shape[1:]) for block in blocks)

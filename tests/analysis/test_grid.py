@@ -8,14 +8,14 @@ from pathlib import Path
 
 from dpbench.analysis.grid import grid_by_number
 from dpbench.analysis.reader import read_results
-from dpbench.analysis.rows import ResultRow, best_score, distance_behind, row_of_file
+from dpbench.analysis.rows import ResultRow, best_score, distance_behind, file_row
 from dpbench.records.result import Interval
 
 DIGITS = Path(__file__).parents[2] / "leaderboard" / "results" / "digits-eps1"
 
 
 def scored(mean: float) -> ResultRow:
-    row = row_of_file(read_results([DIGITS])[0][0])
+    row = file_row(read_results([DIGITS])[0][0])
     return replace(row, facts=replace(row.facts, metrics={"accuracy": Interval(mean=mean, low=None, high=None)}))
 
 

@@ -18,7 +18,7 @@ from dpbench.analysis.comparison import compare_results
 from dpbench.analysis.formats import percent
 from dpbench.analysis.grid import Grid, GridLine
 from dpbench.analysis.reader import StoredResult, read_results
-from dpbench.analysis.rows import ResultRow, row_of_file
+from dpbench.analysis.rows import ResultRow, file_row
 from dpbench.analysis.spreadsheet import render_csv
 from dpbench.analysis.tables import arrange
 from dpbench.analysis.text_tables import render_html, render_latex, render_markdown, render_terminal, write_grids
@@ -217,7 +217,7 @@ def test_every_form_has_every_cell() -> None:
     for text in (render_markdown(written), render_html(written)):
         assert all(cell in text for cell in cells)
     assert all(cell.replace("±", r"$\pm$") in render_latex(written) for cell in cells)
-    rows = list(csv.DictReader(io.StringIO(render_csv(map(row_of_file, read_results([LOW, HIGH])[0]), OF_FILES))))
+    rows = list(csv.DictReader(io.StringIO(render_csv(map(file_row, read_results([LOW, HIGH])[0]), OF_FILES))))
     assert len(rows) == len({file.name for folder in (LOW, HIGH) for file in find_records(folder)})
     assert {row["target_epsilon"] for row in rows} == {"0.1", "0.7", "inf"}
 

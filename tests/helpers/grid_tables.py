@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpbench.analysis.grid import Grid, grid_by_number
 from dpbench.analysis.reader import StoredResult
-from dpbench.analysis.rows import ResultRow, row_of_file
+from dpbench.analysis.rows import ResultRow, file_row
 from dpbench.records.metrics import Metric
 from dpbench.records.result import Interval, Result
 
@@ -36,6 +36,6 @@ def against_epsilon(
     """Return a metric by epsilon, a line for each name, in the order of the results; "" where a result lacks it."""
     lines: dict[str, dict[float, ResultRow]] = {}
     for result in results:
-        lines.setdefault(" | ".join(name(result)), {})[result.spec.epsilon] = row_of_file(StoredResult(Path(), result))
+        lines.setdefault(" | ".join(name(result)), {})[result.spec.epsilon] = file_row(StoredResult(Path(), result))
     grid = grid_by_number("", metric, "ε", lines)
     return write_grid(grid, heads, lambda row: said(grid.score(row)) if metric in row.facts.metrics else "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dpbench.analysis.draw import HeatCell, heat_map, new_figure, render
 from dpbench.analysis.palette import INK, shade_colour
 from dpbench.board.index import Standing
-from dpbench.board.rows import EntryRow, rows_of
+from dpbench.board.rows import EntryRow, board_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,4 +87,4 @@ def _legend(axes: Axes, rows: int) -> None:
 
 
 def _defaults(standing: Standing) -> list[EntryRow]:
-    return [row for row in rows_of(standing) if row.standing.role == "entry" and row.facts.selection == "default"]
+    return [row for row in board_rows(standing) if row.standing.role == "entry" and row.facts.selection == "default"]

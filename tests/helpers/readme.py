@@ -19,7 +19,7 @@ from dpbench import registry
 from dpbench.analysis.grid import Grid, GridLine, grid_by_number
 from dpbench.analysis.rows import ResultFacts, best_score, distance_behind
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.rows import EntryRow, rows_of
+from dpbench.board.rows import EntryRow, board_rows
 from dpbench.records.metrics import Metric
 from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result
@@ -194,7 +194,7 @@ def ladder_table(family: str) -> str:
     """Return learners, by default and tuned, against the boards of a family, from the smallest epsilon up."""
     found: dict[str, dict[float, EntryRow]] = {}
     for standing in _family(family):
-        for row in rows_of(standing):
+        for row in board_rows(standing):
             found.setdefault(_row(row.entry), {})[standing.board.epsilon] = row
     grid = grid_by_number("", None, "ε", found)
     best = [best_score("accuracy", [grid.score(row) for _, row in grid.column(place)]) for place in range(len(grid.x))]

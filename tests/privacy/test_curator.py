@@ -211,8 +211,8 @@ class TestRefusals:
     """Row functions that look beyond their own row are refused while a run goes on, not only by the laws."""
 
     @staticmethod
-    def _ask(rows_of: object) -> None:
-        curator_over(private_rows(), [GRADIENT]).noisy_sum(rows_of, release="gradient", clip=1.0)  # type: ignore[arg-type]
+    def _ask(board_rows: object) -> None:
+        curator_over(private_rows(), [GRADIENT]).noisy_sum(board_rows, release="gradient", clip=1.0)  # type: ignore[arg-type]
 
     def test_centring_by_the_batch(self) -> None:
         with pytest.raises(NotPerExample, match="evaluated beside other rows"):

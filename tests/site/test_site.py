@@ -23,7 +23,7 @@ from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.rows import Origin
 from dpbench.board.distance import distances
 from dpbench.board.index import Entry, Index, Role, Standing
-from dpbench.board.rows import name_entry, rows_of
+from dpbench.board.rows import board_rows, name_entry
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
@@ -410,7 +410,7 @@ def _with(standing: Standing, **update: Any) -> Standing:
 
 def _against(*family: Standing) -> list[Chart]:
     every = learner_styles({entry.learner for one in family for entry in one.entries})
-    return epsilon_charts([rows_of(one) for one in family], every)
+    return epsilon_charts([board_rows(one) for one in family], every)
 
 
 def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_in_epsilon_alone(
@@ -433,10 +433,10 @@ def test_accuracy_against_k_takes_runs_that_differ_in_k_alone(results: list[Resu
     standing = standing_of(find_board("digits-eps1"), results)
     alike = _with(standing, learner="pillar", selection="default")
     every = learner_styles(["pillar", *(entry.learner for entry in standing.entries)])
-    assert k_chart(rows_of(standing), every) is None  # each learner has one entry
-    assert k_chart(rows_of(alike), every) is None  # they differ in steps too
+    assert k_chart(board_rows(standing), every) is None  # each learner has one entry
+    assert k_chart(board_rows(alike), every) is None  # they differ in steps too
     only_k = tuple(entry.model_copy(update={"settings": {**entry.settings, "steps": "9"}}) for entry in alike.entries)
-    chart = k_chart(rows_of(alike.model_copy(update={"entries": only_k})), every)
+    chart = k_chart(board_rows(alike.model_copy(update={"entries": only_k})), every)
     assert chart is not None
     assert len({row[1] for row in chart.rows}) == 5
 
@@ -471,7 +471,7 @@ def test_a_thousand_entries_are_limited_and_the_table_says_so(results: list[Resu
         for n in range(1000)
     )
     crowded = standing.model_copy(update={"entries": many})
-    shown = view.table(rows_of(crowded))
+    shown = view.table(board_rows(crowded))
     assert (len(shown.rows), shown.entries, shown.left_out) == (500, 1000, 500)
 
 

@@ -73,7 +73,7 @@ def gradients_of(which: str) -> TailGradients:
     return TailGradients.of(a_network(), which, 2, 4, torch.Generator().manual_seed(0))
 
 
-def rows_of(which: str, chunk: Chunk) -> Tensor:
+def board_rows(which: str, chunk: Chunk) -> Tensor:
     gradients = gradients_of(which)
     found = gradients.at(gradients.start())(chunk)
     assert isinstance(found, Joined)
@@ -92,7 +92,7 @@ class TestLaws(LearnerLaws):
 @pytest.mark.parametrize("which", TRAINED)
 def test_a_row_is_the_gradient_of_its_example_in_units_of_each_tensor(which: str) -> None:
     chunk, gradients = a_chunk(), gradients_of(which)
-    found = rows_of(which, chunk)
+    found = board_rows(which, chunk)
     start = gradients.start().requires_grad_()
     for place in range(len(chunk)):
         parameters = {**gradients.published, **gradients._tensors(start)}
@@ -138,7 +138,7 @@ def test_what_is_trained_behind_a_fixed_head(which: str, names: set[str]) -> Non
 
 
 def test_an_empty_chunk_gives_rows_of_the_same_shapes() -> None:
-    whole, none = rows_of("all", a_chunk()), rows_of("all", a_chunk(0))
+    whole, none = board_rows("all", a_chunk()), board_rows("all", a_chunk(0))
     assert (len(none), none.shape[1]) == (0, whole.shape[1])
 
 
@@ -152,8 +152,8 @@ def test_the_network_sees_chunks_of_one_length(count: int, monkeypatch: pytest.M
         return forward(network, x)
 
     monkeypatch.setattr(TunedNetwork, "forward", noted)
-    whole = rows_of("all", a_chunk(4))
-    torch.testing.assert_close(rows_of("all", a_chunk(4).take(torch.arange(count))), whole[:count])
+    whole = board_rows("all", a_chunk(4))
+    torch.testing.assert_close(board_rows("all", a_chunk(4).take(torch.arange(count))), whole[:count])
     assert seen == [4, 4]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections import Counter
@@ -21,6 +22,7 @@ from dpbench.support.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -117,6 +119,26 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
     figure = Figure(figsize=(width, height), **options)
     FigureCanvasAgg(figure)
     return figure
+
+
+def label_powers(axis: Axis) -> None:
+    """Label the powers of ten of a logarithmic axis, in text: mathematics is not parsed, as names are strangers'."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write_power(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def write_power(value: float) -> str:
+    """Return a number as an axis shows it.
+
+    >>> write_power(0.01), write_power(1e-9), write_power(1e5), write_power(2.0)
+    ('0.01', '10⁻⁹', '10⁵', '2')
+    """
+    exponent = math.floor(math.log10(value) + 0.5) if value > 0 else 0
+    if abs(exponent) <= 4 or not math.isclose(value, 10.0**exponent):
+        return f"{value:g}"
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.axis import XAxis, x_axis
-from dpbench.analysis.draw import Line, check_drawing, exact, in_units, lines, new_figure, write_chart
+from dpbench.analysis.draw import Line, check_drawing, exact, in_units, label_powers, lines, new_figure, write_chart
 from dpbench.analysis.figure_data import FigureData, Point, Series
 from dpbench.analysis.formula import is_formula
 from dpbench.analysis.palette import INK, PAPER, QUIET
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 MEASURED = "measured"  # a line that has no name
-PUBLISHED = ("h", "p", "8", "d")  # marks that no learner has
+PUBLISHED = ("*", "p", "h", "d")  # marks that no learner has
 REFERENCES = ("--", ":")
 WORDS = {
     "epsilon": "ε",
@@ -188,7 +188,7 @@ def _theirs(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAx
 
 def _hollow(index: int, colour: str) -> dict[str, Any]:
     marker = PUBLISHED[index % len(PUBLISHED)]
-    return {"color": colour, "marker": marker, "markersize": 6, "markerfacecolor": PAPER, "linewidth": 1}
+    return {"color": colour, "marker": marker, "markersize": 7, "markerfacecolor": PAPER, "linewidth": 1}
 
 
 def _published(axes: Axes, points: Sequence[Point], x: str, axis: XAxis, look: Mapping[str, Any]) -> None:
@@ -211,8 +211,12 @@ def _dress(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxi
     axes.set_xscale("log" if axis.log else "linear")
     axes.set_xlim(*axis.limits)
     axes.set_yscale(plot.height)
-    if not is_formula(plot.x):  # whose values nobody chose
+    if plot.height == "log":
+        label_powers(axes.yaxis)
+    if not is_formula(plot.x):
         axes.set_xticks(list(axis.at.values()), labels=axis.labels(plot), parse_math=False)
+    elif axis.log:  # nobody chose these values
+        label_powers(axes.xaxis)
     axes.minorticks_off()
     axes.set_xlabel(_words(plot.x))
     if axis.boundary is not None:

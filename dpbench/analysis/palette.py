@@ -17,6 +17,7 @@ from markupsafe import Markup
 LIGHT = ("#3e6cbe", "#c88362", "#00583d", "#b92285", "#886f22", "#249cdc", "#302464", "#481600")
 DARK = ("#4668b4", "#ff851c", "#6ac496", "#b77184", "#fadf3e", "#86dfff", "#a796f9", "#cb2e12")
 INK, QUIET, LINE, PAPER = "#1a1c1f", "#545a63", "#dcdfe3", "#ffffff"  # those of light pages
+DARK_QUIET, DARK_PAPER = "#a0a6ae", "#15171a"  # those of dark ones
 HEAT, SHADES = "#124e78", (1.0, 0.5, 0.41, 0.33, 0.26, 0.19, 0.13, 0.08, 0.04)  # shares of the colour: 0 is best
 
 
@@ -25,24 +26,24 @@ SALT = 224161  # with it dpbench's learners differ, and no three of those on the
 
 @dataclass(frozen=True)
 class Shape:
-    """A mark: matplotlib's name of it, its outline around (0, 0) within a radius of 5, and its letter in a terminal."""
+    """A mark: matplotlib's name of it, its outline around (0, 0) within a radius of 5, and its letters in texts."""
 
     marker: str
     path: str
-    letter: str
+    letters: str  # filled, hollow
 
 
 SHAPES = (
-    Shape("o", "M-4.2 0a4.2 4.2 0 1 0 8.4 0a4.2 4.2 0 1 0 -8.4 0z", "●"),
-    Shape("s", "M-3.8 -3.8h7.6v7.6h-7.6z", "■"),
-    Shape("^", "M0 -4.8L4.8 3.8H-4.8z", "▲"),
-    Shape("D", "M0 -5.2L5.2 0L0 5.2L-5.2 0z", "◆"),
-    Shape("v", "M0 4.8L4.8 -3.8H-4.8z", "▼"),
+    Shape("o", "M-4.2 0a4.2 4.2 0 1 0 8.4 0a4.2 4.2 0 1 0 -8.4 0z", "●○"),
+    Shape("s", "M-3.8 -3.8h7.6v7.6h-7.6z", "■□"),
+    Shape("^", "M0 -4.8L4.8 3.8H-4.8z", "▲△"),
+    Shape("D", "M0 -5.2L5.2 0L0 5.2L-5.2 0z", "◆◇"),
+    Shape("v", "M0 4.8L4.8 -3.8H-4.8z", "▼▽"),
     Shape("P", "M-1.6 -4.8h3.2v3.2h3.2v3.2h-3.2v3.2h-3.2v-3.2h-3.2v-3.2h3.2z", "✚"),
-    Shape("<", "M-4.8 0L3.8 4.8V-4.8z", "◀"),
+    Shape("<", "M-4.8 0L3.8 4.8V-4.8z", "◀◁"),
     Shape("X", "M-4.6 -2.3L-2.3 -4.6L0 -2.3L2.3 -4.6L4.6 -2.3L2.3 0L4.6 2.3L2.3 4.6L0 2.3L-2.3 4.6L-4.6 2.3L-2.3 0z",
           "✖"),
-    Shape(">", "M4.8 0L-3.8 4.8V-4.8z", "▶"),
+    Shape(">", "M4.8 0L-3.8 4.8V-4.8z", "▶▷"),
 )  # fmt: skip
 
 
@@ -63,6 +64,16 @@ class LearnerStyle:
     def hex(self) -> str:
         """Its colour on light paper."""
         return QUIET if self.colour is None else LIGHT[self.colour]
+
+    @property
+    def letter(self) -> str:
+        """Its mark in a text; filled where there is no such hollow letter."""
+        return self.shape.letters[-1 if self.hollow else 0]
+
+    @property
+    def terminal(self) -> str:
+        """Its colour as `rich` reads it, on paper of its own, as nobody knows that of a terminal."""
+        return f"{DARK_QUIET if self.colour is None else DARK[self.colour]} on {DARK_PAPER}"
 
     @property
     def mark(self) -> Markup:

@@ -234,7 +234,7 @@ def _print(tables: Sequence[TextTable], console: Console) -> None:
     for table in tables:
         if table.title:
             console.print(Text(table.title, style="bold"), soft_wrap=True)
-        for part in render_terminal(table, console.width):
+        for part in render_terminal(table, console.width, coloured=console.color_system is not None):
             console.print(part, end="\n\n")
     for said in filter(None, dict.fromkeys(table.legend("*") for table in tables)):
         console.print(said, highlight=False, soft_wrap=True)

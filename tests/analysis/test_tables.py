@@ -17,6 +17,7 @@ from dpbench.analysis.columns import OF_FILES
 from dpbench.analysis.comparison import compare_results
 from dpbench.analysis.formats import percent
 from dpbench.analysis.grid import Grid, GridLine
+from dpbench.analysis.palette import DARK, learner_styles
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.rows import ResultRow, file_row
 from dpbench.analysis.spreadsheet import render_csv
@@ -290,3 +291,19 @@ def test_a_table_of_losses_has_the_smallest_first_as_a_number_and_says_that_lowe
     assert "**0.752 ± 0.002**" in text
     assert "Lower is better" in text
     assert "ercent" not in text
+
+
+def test_a_terminal_with_colours_shows_each_learners_mark_and_one_without_shows_names_alone() -> None:
+    (written,) = write_grids([table(LOW)])
+    for coloured in (False, True):
+        colours = "truecolor" if coloured else None
+        shown = Console(width=120, file=io.StringIO(), color_system=colours, force_terminal=coloured)
+        for part in render_terminal(written, 120, coloured=coloured):
+            shown.print(part)
+        text = cast("io.StringIO", shown.file).getvalue()
+        style = learner_styles(["pillar"])["pillar"]
+        assert all(cell in text for line in written.lines for cell in line.cells)
+        assert (f" {style.letter} " in text) is coloured
+        red, green, blue = (int(DARK[style.colour or 0][at : at + 2], 16) for at in (1, 3, 5))
+        assert (f"38;2;{red};{green};{blue};48;2;" in text) is coloured
+    assert f'<span style="color:{style.hex}">{style.letter}</span> pillar</td>' in render_html([written])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.draw import Line, exact, lines, new_figure
-from dpbench.analysis.palette import REFERENCE, LearnerStyle, style_at
+from dpbench.analysis.palette import REFERENCE, SHAPES, LearnerStyle, style_at
 from dpbench.board.index import Standing
 from dpbench.site.context import Site
 from dpbench.site.extras import Page
@@ -26,6 +26,8 @@ MARKS: Mapping[Judgement, LearnerStyle] = {
     "underspecified": REFERENCE,
 }  # fmt: skip
 """Colour and mark of each verdict."""
+OURS = LearnerStyle(None, SHAPES[1])
+"""The mark of our boards' best."""
 FILTERS = {"dataset": "Dataset", "public-data": "Public data", "year": "Year", "verdict": "Verdict"}
 """The columns that the table is filtered by, and their heads."""
 FEWEST = 3  # claims of a chart
@@ -160,7 +162,7 @@ def _draw(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]) 
         Line(judgement, {float(row.claim.epsilon): exact(row.claim.accuracy or 0.0)}, style, stroke="", size=6)
         for judgement, style in MARKS.items() for row in group if row.verdict.judgement == judgement
     ]  # fmt: skip
-    drawn += [Line(name, {x: exact(best[x]) for x in best}, REFERENCE, marked=False) for name, best in ours.items()]
+    drawn += [Line(name, {x: exact(best[x]) for x in best}, OURS, size=4) for name, best in ours.items()]
     shown = {str(handle.get_label()): handle for handle in lines(axes, drawn)}
     ticks = sorted({x for x in (0.1, 0.3, 1, 3, 10, 30) if axes.get_xlim()[0] <= x <= axes.get_xlim()[1]})
     axes.set_xticks(ticks, labels=[f"{x:g}" for x in ticks])

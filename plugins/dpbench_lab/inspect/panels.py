@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import Line, exact, lines, new_figure, write_chart
+from dpbench.analysis.draw import Line, exact, label_powers, lines, new_figure, write_chart
 from dpbench.analysis.palette import INK, QUIET, style_at
 from dpbench.records.result import Interval
 from dpbench_lab.inspect.report import Inspection, Values
@@ -45,6 +45,8 @@ def _spectrum(axes: Axes, inspection: Inspection) -> None:
     ranks = sorted({round(len(values) ** (step / POINTS)) for step in range(POINTS + 1)})
     lines(axes, [Line("", {rank: exact(values[rank - 1]) for rank in ranks}, style_at(0), marked=False)])
     axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        label_powers(axis)
     for rank, name, line in (
         (found.participation_ratio, "participation ratio", "--"),
         (found.entropy_rank, "entropy rank", ":"),

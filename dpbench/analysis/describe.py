@@ -17,7 +17,6 @@ from dpbench.analysis.word import list_author_word
 from dpbench.harness.delta import USUAL, default_delta
 from dpbench.records.groups import accuracy_by_group, find_ceiling, price_by_group, write_groups, write_price
 from dpbench.records.metrics import FACTS, METRICS
-from dpbench.records.overlap import overlap_name
 from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
@@ -188,7 +187,7 @@ def _data(result: Result, named: Named) -> Iterator[Fact]:
     read = "read" if task.public_labels_seen else "not read"
     yield Fact("public labels", (read,), shared=(read,))
     if task.overlap:
-        counted = tuple(f"{overlap_name(pair)}: {found}" for pair, found in task.overlap.items())
+        counted = tuple(f"{pair}: {found}" for pair, found in task.overlap.items())
         yield Fact("overlap", counted, brief=any(found.near for found in task.overlap.values()), shared=counted)
 
 
@@ -197,6 +196,8 @@ def _scores(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
         if metric in result.metrics:
             said = write_score(metric, result.metrics[metric], unit=True)
             yield Fact(FACTS[metric].word, (said,), brief=metric in {"accuracy", result.spec.metric})
+    many = len(result.seeds)
+    yield Fact("seeds", (f"{many}: mean with its 95% interval" if many > 1 else "1",), brief=True)
     if "ece" not in result.metrics:
         kept = any(seed.confusion for seed in result.seeds)
         why = "the learner gives none" if kept else "the result is from a version that did not record them"
@@ -256,7 +257,7 @@ def describe_guarantee(spec: Spec, privacy: Privacy, size: int | None) -> Iterat
         mean, shape = privacy.repeats.mean, privacy.repeats.shape
         said = f"a random number of runs, {mean:.4g} on average (shape {shape:.4g}); ε covers all of them"
         yield Fact("repeats", (said,))
-    noise = f"{privacy.rng} RNG, {RNG[privacy.rng]}"
+    noise = f"{privacy.rng} RNG: {RNG[privacy.rng]}"
     yield Fact("noise", (f"σ {privacy.sigma:.4g}, {noise}", privacy.mechanism), brief=True, shared=(noise,))
     yield Fact("not covered", privacy.not_covered, shared=privacy.not_covered)
 

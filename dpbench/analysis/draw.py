@@ -1,241 +1,340 @@
-"""Results as a figure: means with their intervals, and published results beside them, hollow and dashed."""
+"""All that is drawn: lines, bars and heat maps, in one style, as SVG, PNG or PDF; the same picture, the same bytes."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Mapping, Sequence
-from operator import itemgetter
+import io
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench.analysis.axis import XAxis, x_axis
-from dpbench.analysis.figure_data import FigureData, Point, Series
-from dpbench.analysis.formula import is_formula
-from dpbench.analysis.plots import X, axis_text
+from dpbench.analysis.palette import INK, LINE, PAPER, QUIET, LearnerStyle, shade_colour
+from dpbench.errors import SpecError
+from dpbench.records.metrics import FACTS
 from dpbench.records.result import Interval
-from dpbench.records.spec import COMPONENTS
-from dpbench.support.charts import BLUE, GREY, VERMILLION, check_drawing, write_chart
+from dpbench.support.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-# Okabe and Ito's colours without yellow, which is invisible on white; the markers differ in greyscale too.
-COLOURS = (BLUE, VERMILLION, "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000", GREY)
-MARKERS = ("o", "s", "^", "v", "P", "X", "<", ">", "*")
-HOLLOW = ("D", "h", "p", "8")
-WORDS = {
-    "epsilon": "ε",
-    "learner.k": "k (dimensions kept)",
-    "public_fraction": "share of the training split that is public",
-    "train_fraction": "share of the private split that is kept",
-    "imbalance": "first class to last, in shares kept",
-    "public_dataset": "public data",
-}
-ACROSS = 3  # panels in a row
-WIDE, NARROW = (5.2, 4.2), (3.4, 3.1)  # inches: a panel on its own, or beside others
-LETTER = 0.08  # inches, of the title
-TITLE, LEGEND = 42, 30  # characters per line
+FORMATS = (".png", ".svg", ".pdf")
+MISSING = "Expected matplotlib, which draws figures. Run: pip install 'dpbench-vision[plot]'"
+STYLE: Mapping[str, Any] = {
+    "font.size": 9, "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"],
+    "text.parse_math": False, "text.color": INK,
+    "axes.edgecolor": QUIET, "axes.labelcolor": INK, "axes.titlesize": 9, "axes.linewidth": 0.8,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.grid.axis": "y",
+    "axes.axisbelow": True, "grid.color": LINE, "grid.linewidth": 0.8,
+    "xtick.color": QUIET, "xtick.labelcolor": INK, "ytick.color": QUIET, "ytick.labelcolor": INK,
+    "legend.frameon": False, "legend.fontsize": 8, "figure.facecolor": PAPER, "axes.facecolor": "none",
+    "svg.fonttype": "none", "svg.hashsalt": "dpbench", "pdf.fonttype": 42,
+}  # fmt: skip
+"""Text stays text."""
+UNDATED: Mapping[str, Mapping[str, None]] = {
+    "svg": {"Date": None, "Creator": None}, "png": {"Software": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}  # fmt: skip
+_TAG, _FRACTION = re.compile(r"<[a-z][^>]*>"), re.compile(r"-?\d+\.\d{3,}")
+_STEP = re.compile(r"\s*\n([MLCQz])\s?")  # of a path
+_STEP = re.compile(r"\s*\n([MLCQz])\s?")  # of a path
+DASHES = ("-", "-.", ":", "--")  # of lines that share a colour
 
 
-def write_figure(collected: FigureData, file: Path) -> None:
-    """Draw into `file`; see `charts.write_chart`."""
-    write_chart(file, lambda: draw(collected))
+def can_draw() -> bool:
+    """Return whether what draws is installed."""
+    return find_spec("matplotlib") is not None
 
 
-def draw(collected: FigureData, *, titled: bool = True) -> Figure:
-    """Return the figure: one panel per combination of the panels' axes, and one legend beside them."""
+def check_drawing() -> None:
+    """Refuse to begin where what draws is missing.
+
+    Raises:
+        SpecError: matplotlib is not installed; says how to install it.
+    """
+    if not can_draw():
+        raise SpecError(MISSING)
+
+
+def check_file(file: Path, flag: str) -> None:
+    """Refuse a file that is neither PNG, SVG nor PDF, before anything is read.
+
+    Raises:
+        SpecError: names the endings that are allowed; or matplotlib is missing.
+    """
     check_drawing()
+    if file.suffix.lower() not in FORMATS:
+        raise SpecError(f"Expected {flag} {file} to end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
+
+
+@contextmanager
+def _style(changes: Mapping[str, Any]) -> Iterator[None]:
+    """Draw in the style of dpbench; a sign that the font lacks is drawn by the reader's own fonts."""
+    check_drawing()
+    import matplotlib as mpl
+
+    settings: dict[Any, Any] = {**STYLE, **changes}
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")
+        yield
+
+
+def render(draw: Callable[[], Figure], kind: str, **style: Any) -> bytes:
+    """Return what `draw` draws as SVG, PNG or PDF, without date or version; `style` has changes for this picture."""
+    with _style({name.replace("_", "."): value for name, value in style.items()}):
+        out = io.BytesIO()
+        draw().savefig(out, format=kind, metadata=UNDATED[kind])
+    return _TAG.sub(_shorten, out.getvalue().decode()).encode() if kind == "svg" else out.getvalue()
+
+
+def _shorten(tag: re.Match[str]) -> str:
+    """Return a tag of SVG with coordinates to a hundredth of a point, which is a third of its size."""
+    rounded = _FRACTION.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag[0])
+    return _STEP.sub(r"\1", rounded)
+
+
+def write_chart(file: Path, draw: Callable[[], Figure]) -> None:
+    """Write what `draw` draws into `file`, of the kind of its ending, atomically.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    content = render(draw, file.suffix.lower().removeprefix("."))
+    write_atomically(file, lambda out: out.write(content))
+
+
+def new_figure(width: float, height: float, **options: Any) -> Figure:
+    """Return an empty figure, in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    panels = list(dict.fromkeys(at.panel for at in collected.positions))
-    across = 2 if len(panels) == 4 else min(len(panels), ACROSS)
-    down = -(-len(panels) // across)
-    width, height = WIDE if len(panels) == 1 else NARROW
-    figure = Figure(figsize=(width * across + 2.3, height * down + 0.2), dpi=110 if down == 1 else 85)
-    figure.set_layout_engine("constrained")
+    figure = Figure(figsize=(width, height), **options)
     FigureCanvasAgg(figure)
-    if titled:
-        figure.suptitle(textwrap.fill(_title(collected), round(figure.get_figwidth() / LETTER)), parse_math=False)
-    axis = x_axis(_all_x(collected, panels), collected.plot.scale == "log")
-    for index, panel in enumerate(panels):
-        axes = figure.add_subplot(down, across, index + 1)
-        _ours(axes, collected, panel, axis)
-        _theirs(axes, collected, panel, axis)
-        _bounds(axes, collected, panel, axis)
-        _dress(axes, collected, panel, axis)
-        crowded = axis.is_crowded(collected.plot, width - 0.7)  # inches, less the labels of the y axis
-        turned = 90 if crowded and not is_formula(collected.plot.x) else 0
-        axes.tick_params(axis="x", labelsize=8, rotation=turned)
-        axes.set_ylabel(_measured(collected) if index % across == 0 else "")
-    figure.legend(handles=_handles(collected), loc="outside right center", fontsize=8)
     return figure
 
 
-def _title(collected: FigureData) -> str:
-    title = collected.plot.title or collected.name
-    total = len(collected.positions)
-    return f"{title} ({len(collected.measured)} of {total} cells)" if collected.missing else title
+def label_powers(axis: Axis) -> None:
+    """Label the powers of ten of a logarithmic axis, in text: mathematics is not parsed, as names are strangers'."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write_power(value)))
+    axis.set_minor_formatter(NullFormatter())
 
 
-def _words(axis: str) -> str:
-    return WORDS.get(axis, axis.replace("dataset.", "").replace("learner.", "").replace("_", " "))
+def write_power(value: float) -> str:
+    """Return a number as an axis shows it.
+
+    >>> write_power(0.01), write_power(1e-9), write_power(1e5), write_power(2.0)
+    ('0.01', '10⁻⁹', '10⁵', '2')
+    """
+    exponent = math.floor(math.log10(value) + 0.5) if value > 0 else 0
+    if abs(exponent) <= 4 or not math.isclose(value, 10.0**exponent):
+        return f"{value:g}"
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
-def _measured(collected: FigureData) -> str:
-    least, most = min(collected.seeds), max(collected.seeds)
-    seeds = f"{least} to {most}" if least < most else str(most)
-    bars = ", 95% interval" if most > 1 else ""
-    bars += ", 0 at the bottom" if collected.plot.height == "log" else ""
-    return f"{collected.plot.metric.replace('_', ' ')} (%)\nmean of {seeds} seed{'s' * (most > 1)}{bars}"
+@dataclass(frozen=True)
+class Line:
+    """A line of a chart, in the units of its axes."""
+
+    name: str
+    points: Mapping[float, Interval]  # by place on the x axis
+    style: LearnerStyle
+    stroke: str = "-"  # of matplotlib; "" for marks alone. Further whole lines of a colour are dashed
+    marked: bool = True
+    size: float = 5.0  # of a mark
+    band: bool = False  # intervals as one area, and not a stroke each
+
+    @property
+    def colour(self) -> str:
+        """Its colour on light paper."""
+        return self.style.hex
 
 
-def _all_x(collected: FigureData, panels: Sequence[tuple[str, ...]]) -> list[X]:
-    """Return every x that is drawn, measured ones first."""
-    shown = [point for one in collected.series for panel in panels for point in _shown(one, collected, panel)]
-    theirs = [point.at.get(collected.plot.x) for point in shown]
-    return [*(at.x for at in collected.positions), *(x for x in theirs if x != "best")]
+def in_units(metric: str, score: Interval) -> Interval:
+    """Return a score as it is drawn: a share of 1 in percent."""
+    scale = FACTS[metric].scale if metric in FACTS else 100.0  # "error" is no metric, and a share as accuracy is
+    low, high = (None if end is None else scale * end for end in (score.low, score.high))
+    return Interval(mean=scale * score.mean, low=low, high=high)
 
 
-def _shown(series: Series, collected: FigureData, panel: tuple[str, ...]) -> list[Point]:
-    """Return the points of a published series that belong in a panel."""
-    wanted = dict(zip(collected.plot.panels, panel, strict=True))
-    return [
-        point
-        for point in series.points
-        if all(axis not in point.at or _same(value, point.at[axis]) for axis, value in wanted.items())
+def exact(value: float) -> Interval:
+    """Return a value without an interval."""
+    return Interval(mean=value, low=None, high=None)
+
+
+def lines(axes: Axes, drawn: Sequence[Line]) -> list[Line2D]:
+    """Draw lines with their intervals; return what a legend shows of each."""
+    return [_line(axes, line, stroke) for line, stroke in zip(drawn, _strokes(drawn), strict=True)]
+
+
+def _strokes(drawn: Iterable[Line]) -> Iterator[str]:
+    taken = Counter[str]()
+    for line in drawn:
+        yield DASHES[taken[line.colour] % len(DASHES)] if line.stroke == "-" else line.stroke or "none"
+        taken[line.colour] += line.stroke == "-"
+
+
+def _line(axes: Axes, line: Line, stroke: str) -> Line2D:
+    xs = sorted(line.points)
+    scores = [line.points[x] for x in xs]
+    ends = [
+        (x, one.low, one.high)
+        for x, one in zip(xs, scores, strict=True)
+        if one.low is not None and one.high is not None
     ]
+    if ends:
+        places, lows, highs = ([end[part] for end in ends] for part in range(3))
+        if line.band:
+            axes.fill_between(places, lows, highs, color=line.colour, alpha=0.15, linewidth=0)
+        else:
+            axes.vlines(places, lows, highs, color=line.colour, linewidth=1, alpha=0.6)
+    (shown,) = axes.plot(
+        xs, [one.mean for one in scores], linestyle=stroke, color=line.colour, linewidth=1.3, label=line.name,
+        **(mark_of(line.style, line.size) if line.marked else {}),
+    )  # fmt: skip
+    return shown
 
 
-def _same(ours: str, theirs: float | str) -> bool:
-    return axis_text(theirs) in {ours, ours.partition(":")[0]}  # papers give no options
+def mark_of(style: LearnerStyle, size: float) -> dict[str, Any]:
+    """Return a mark as matplotlib is told of it."""
+    face = PAPER if style.hollow else style.hex
+    return {"marker": style.shape.marker, "markersize": size, "markerfacecolor": face, "markeredgecolor": style.hex}
 
 
-def _lines(collected: FigureData) -> list[str]:
-    return list(dict.fromkeys(at.line for at in collected.positions))
+def label_ends(axes: Axes, drawn: Sequence[Line], shorten: Callable[[str], str]) -> None:
+    """Write each name beside the end of its line, apart from the others, with the mark of its learner."""
+    low, high = axes.get_ylim()
+    gap, across = (high - low) / 20, axes.get_yaxis_transform()
+    ends = [line.points[max(line.points)].mean for line in drawn]
+    for line, end, place in zip(drawn, ends, spread(ends, gap, low + gap / 2, high - gap / 2), strict=True):
+        axes.plot([1.005, 1.025], [end, place], color=line.colour, linewidth=0.8, transform=across, clip_on=False)
+        _name(axes, line, (1.045, place), 0.03, across, shorten)
 
 
-def _look(index: int) -> dict[str, Any]:
-    return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "markersize": 4.5}
+def list_names(axes: Axes, drawn: Sequence[Line], rows: int, shorten: Callable[[str], str]) -> None:
+    """Write the names of lines beside the axes, from the top down, with room for `rows`."""
+    for place, line in enumerate(drawn):
+        _name(axes, line, (1.07, 0.97 - place * 0.94 / max(rows - 1, len(drawn))), 0.05, axes.transAxes, shorten)
 
 
-def _ours(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
-    for index, line in enumerate(_lines(collected)):
-        measured = {at.x: one for at, one in collected.measured.items() if (at.panel, at.line) == (panel, line)}
-        ordered = [x for x in axis.at if x in measured]
-        if not ordered:
-            continue
-        look = _look(index)
-        # Solid between numbers; dotted on to the words beside them.
-        for style, among in (("-", [x for x in ordered if x in axis.numbers]), (":", ordered)):
-            if axis.numbers:
-                heights = [_height(collected, measured[x].mean) for x in among]
-                axes.plot([axis.at[x] for x in among], heights, style, color=look["color"], linewidth=1)
-        heights = [_height(collected, measured[x].mean) for x in ordered]
-        ends = [_ends(collected, measured[x]) for x in ordered]
-        axes.errorbar(
-            [axis.at[x] for x in ordered], heights,
-            yerr=[[at - low for at, (low, _) in zip(heights, ends, strict=True)],
-                  [high - at for at, (_, high) in zip(heights, ends, strict=True)]],
-            fmt="none", ecolor=look["color"], capsize=2.5, elinewidth=1,
-        )  # fmt: skip
-        axes.plot([axis.at[x] for x in ordered], heights, linestyle="none", label=line or "measured", **look)
+def _name(
+    axes: Axes, line: Line, at: tuple[float, float], beside: float, across: Any, shorten: Callable[[str], str]
+) -> None:
+    x, y = at
+    if line.marked:
+        axes.plot([x], [y], linestyle="none", transform=across, clip_on=False, **mark_of(line.style, 6))
+    colour = INK if line.style.colour is not None else QUIET
+    left = x + beside if line.marked else x - 0.01
+    axes.text(left, y, shorten(line.name), va="center", transform=across, color=colour, fontsize=9)
 
 
-def _height(collected: FigureData, share: float) -> float:
-    """Return where a share is drawn, in percent; on a logarithmic scale 0 lies below all that is measured."""
-    if collected.plot.height == "linear":
-        return 100 * share
-    least = min((one.mean for one in collected.measured.values() if one.mean > 0), default=1.0)
-    return 100 * max(share, least / 2)
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Return places as near to `wanted` as keeps them `gap` apart between `low` and `high`, in the same order.
+
+    >>> spread([1.0, 1.0, 5.0], 1.0, 0.0, 9.0)
+    [0.5, 1.5, 5.0]
+    """
+    order = sorted(range(len(wanted)), key=lambda place: wanted[place])
+    groups: list[tuple[float, list[int]]] = []  # middle, members
+    for place in order:
+        groups.append((wanted[place], [place]))
+        while len(groups) > 1 and _ends(groups[-2], gap)[1] + gap > _ends(groups[-1], gap)[0]:
+            members = groups[-2][1] + groups[-1][1]
+            middle = sum(wanted[member] for member in members) / len(members)
+            groups[-2:] = [(middle, members)]
+        half = gap * (len(groups[-1][1]) - 1) / 2
+        groups[-1] = (min(max(groups[-1][0], low + half), high - half), groups[-1][1])
+    found = [0.0] * len(wanted)
+    for group in groups:
+        first = _ends(group, gap)[0]
+        for step, place in enumerate(group[1]):
+            found[place] = first + step * gap
+    return found
 
 
-def _ends(collected: FigureData, interval: Interval) -> tuple[float, float]:
-    low, high = interval.low, interval.high
-    mean = interval.mean
-    return _height(collected, mean if low is None else low), _height(collected, mean if high is None else high)
+def _ends(group: tuple[float, list[int]], gap: float) -> tuple[float, float]:
+    half = gap * (len(group[1]) - 1) / 2
+    return group[0] - half, group[0] + half
 
 
-def _bounds(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
-    """Draw a theorem's rate for each line, dotted, and ring the point through which its constant is fitted."""
-    for index, line in enumerate(_lines(collected)):
-        found = {at.x: share for at, share in collected.bound.items() if (at.panel, at.line) == (panel, line)}
-        ordered = [x for x in axis.at if x in found]
-        heights = [_height(collected, min(1.0, found[x])) for x in ordered]
-        axes.plot([axis.at[x] for x in ordered], heights, ":", color=_look(index)["color"], linewidth=1.2, alpha=0.8)
-    at = collected.fitted
-    if at is not None and at.panel == panel:
-        height = _height(collected, collected.measured[at].mean)
-        axes.plot([axis.at[at.x]], [height], "o", markersize=10, fillstyle="none", color="black")
+@dataclass(frozen=True)
+class Bar:
+    """A bar across, or an interval with the mark of its learner."""
+
+    row: float
+    start: float
+    end: float
+    colour: str
+    height: float = 0.8
+    text: str = ""
+    before: bool = False  # where the text stands
+    at: float | None = None  # the mark
+    style: LearnerStyle | None = None
 
 
-def _theirs(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
-    plot, lines = collected.plot, _lines(collected)
-    for index, series in enumerate(collected.series):
-        grouped: dict[str, list[Point]] = {}
-        for point in _shown(series, collected, panel):
-            grouped.setdefault(axis_text(point.at.get(plot.lines or "")), []).append(point)
-        for line, points in grouped.items():
-            matched = [mine for mine, ours in enumerate(lines) if plot.lines and _same(ours, line)]
-            look = _hollow(index, _look(matched[0])["color"] if matched else GREY)
-            _published(axes, points, plot.x, axis, look)
+def bars(axes: Axes, drawn: Iterable[Bar]) -> None:
+    """Draw bars across, the first row on top."""
+    for bar in drawn:
+        alpha = 1.0 if bar.style is None else 0.5
+        axes.barh(bar.row, bar.end - bar.start, left=bar.start, height=bar.height, color=bar.colour, alpha=alpha)
+        if bar.style is not None and bar.at is not None:
+            axes.plot([bar.at], [bar.row], linestyle="none", **mark_of(bar.style, 12))
+        if bar.text:
+            x, side = (bar.start, "right") if bar.before else (max(bar.start, bar.end), "left")
+            axes.text(x, bar.row, f" {bar.text} ", ha=side, va="center", fontsize=9 if bar.before else 7)
+    axes.grid(visible=True, axis="x")
+    axes.grid(visible=False, axis="y")
 
 
-def _hollow(index: int, colour: str) -> dict[str, Any]:
-    marker = HOLLOW[index % len(HOLLOW)]
-    return {"color": colour, "marker": marker, "markersize": 6, "markerfacecolor": "white", "linewidth": 1}
+@dataclass(frozen=True)
+class HeatCell:
+    """A cell of a heat map: `shade` 0 in full, every further one paler."""
+
+    column: float  # its left edge
+    row: float  # its upper edge
+    shade: int
+    text: str = ""
+    dot: bool = False
 
 
-def _published(axes: Axes, points: Sequence[Point], x: str, axis: XAxis, look: Mapping[str, Any]) -> None:
-    best = [point for point in points if point.at.get(x) == "best"]
-    placed = sorted(((axis.at[point.at.get(x)], point) for point in points if point not in best), key=itemgetter(0))
-    xs, heights = [left for left, _ in placed], [point.percent for _, point in placed]
-    for above in (False, True):
-        marks = [index for index, (_, point) in enumerate(placed) if point.above is above]
-        marker = "^" if above else look["marker"]
-        joined = "--" if axis.numbers and not above else "none"
-        if marks:
-            axes.plot(xs, heights, linestyle=joined, markevery=marks, **{**look, "marker": marker}, label="published")
-    for point in best:
-        axes.axhline(point.percent, color=look["color"], linestyle="--", linewidth=1, label="published")
+def heat_map(axes: Axes, cells: Sequence[HeatCell], width: float, height: float, text_size: float = 9) -> None:
+    """Draw cells of one column by one row; the map is so many columns wide and rows high."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
+
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    for shade in sorted({cell.shade for cell in cells}):
+        boxes = [_box(cell) for cell in cells if cell.shade == shade]
+        outline = Outline.make_compound_path(*(Outline(box, closed=True) for box in boxes))
+        axes.add_patch(PathPatch(outline, facecolor=shade_colour(shade), edgecolor="none"))
+        dots = [cell for cell in cells if cell.dot and cell.shade == shade]
+        axes.plot(
+            [cell.column + 0.5 for cell in dots], [cell.row + 0.5 for cell in dots], "o", color=_on(shade), markersize=3
+        )
+    for cell in cells:
+        if cell.text:
+            axes.text(
+                cell.column + 0.5, cell.row + 0.5, cell.text, ha="center", va="center", fontsize=text_size,
+                color=_on(cell.shade), weight="normal" if cell.shade else "bold",
+            )  # fmt: skip
 
 
-def _dress(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
-    plot = collected.plot
-    title = textwrap.fill(", ".join(map(_named, plot.panels, panel)), TITLE)
-    axes.set_title(title, fontsize=9, parse_math=False)
-    axes.set_xscale("log" if axis.log else "linear")
-    axes.set_xlim(*axis.limits)
-    axes.set_yscale(plot.height)
-    if not is_formula(plot.x):  # whose values nobody chose
-        axes.set_xticks(list(axis.at.values()), labels=axis.labels(plot), parse_math=False)
-    axes.minorticks_off()
-    axes.set_xlabel(_words(plot.x))
-    if axis.boundary is not None:
-        axes.axvline(axis.boundary, color=GREY, linewidth=0.6, alpha=0.5)
-    if not any(at.panel == panel for at in collected.measured):
-        axes.text(0.5, 0.5, "no result yet", ha="center", va="center", transform=axes.transAxes)
+def _box(cell: HeatCell) -> list[tuple[float, float]]:
+    left, top, right, bottom = cell.column, cell.row, cell.column + 0.94, cell.row + 0.94
+    return [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
 
 
-def _named(axis: str, value: str) -> str:
-    if axis in COMPONENTS:
-        return value
-    return f"{_words(axis)} = {value}" if value else f"no {_words(axis)}"
-
-
-def _handles(collected: FigureData) -> list[Line2D]:
-    from matplotlib.lines import Line2D
-
-    plot, lines = collected.plot, _lines(collected)
-    ours = [_named(plot.lines, line) if plot.lines else "measured" for line in lines]
-    looks = [_look(index) for index in range(len(lines))]
-    handles = [Line2D([], [], label=label, **look) for label, look in zip(ours, looks, strict=True)]
-    if collected.bound:
-        label = textwrap.fill(f"{plot.rate}, up to one constant, through the ringed point", LEGEND)
-        handles.append(Line2D([], [], linestyle=":", color=GREY, label=label))
-    for index, series in enumerate(collected.series):
-        label = textwrap.fill(series.label, LEGEND)
-        handles.append(Line2D([], [], linestyle="--", label=label, **_hollow(index, GREY)))
-    return handles
+def _on(shade: int) -> str:
+    return PAPER if shade == 0 else INK

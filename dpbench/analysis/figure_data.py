@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from dpbench.analysis.grid import Grid
+from dpbench.analysis.palette import LearnerStyle, row_styles, style_at
 from dpbench.analysis.plots import Plot, Position
 from dpbench.analysis.rows import ResultRow
 from dpbench.errors import SpecError
@@ -55,6 +56,16 @@ class FigureData:
     bound: Mapping[Position, float]  # a theorem's rate times the constant that was fitted at one cell
     fitted: Position | None  # that cell's, if it has a result
     series: Sequence[Series]
+    references: frozenset[str] = frozenset()  # lines that are no entries
+
+    @property
+    def styles(self) -> Mapping[str, LearnerStyle]:
+        """How each line is drawn, in the grid's order: a learner as everywhere, others by their place."""
+        found = list(dict.fromkeys(at.line for at in self.positions))
+        if self.plot.lines == "learner":
+            styles = row_styles(found, self.references)
+            return {line: styles[line] for line in found}
+        return {line: style_at(place) for place, line in enumerate(found)}
 
     @property
     def missing(self) -> int:
@@ -81,6 +92,11 @@ def collect_tables(name: str, tables: Sequence[Grid[ResultRow]]) -> FigureData:
         if row
     }
     title = name if several else tables[0].title
-    plot = Plot(x="epsilon", lines="learner", panels=("dataset",) * several, scale="log", title=title)
+    plot = Plot(
+        x="epsilon", lines="learner", panels=("dataset",) * several, scale="log", title=title,
+        metric=tables[0].metric or "accuracy",
+    )  # fmt: skip
+    references = frozenset(line.label for grid in tables for line in grid.lines if line.reference)
     scores = {at: score for at, (score, _) in found.items()}
-    return FigureData(name, plot, tuple(found), scores, tuple(seeds for _, seeds in found.values()), {}, None, ())
+    seeds = tuple(seeds for _, seeds in found.values())
+    return FigureData(name, plot, tuple(found), scores, seeds, {}, None, (), references)

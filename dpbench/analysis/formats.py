@@ -1,8 +1,9 @@
-"""Scores as a person reads them: in percent, with half their interval."""
+"""Scores and bounds as a person reads them, each metric in its own unit."""
 
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from dpbench.records.metrics import FACTS
 from dpbench.records.result import Interval
@@ -10,47 +11,65 @@ from dpbench.records.result import Interval
 LEGEND = "{}ean over seeds with its 95% interval. {}: statistically tied with the best of its column."
 
 
-def percent(score: Interval) -> str:
-    """Return a score in percent, with half its interval where there is one, or its ends where one would pass 0 or 100.
+def write_score(metric: str, score: Interval, *, unit: bool = False) -> str:
+    """Return a score as its metric is printed: mean, and half its interval or, where a bound cuts it, its ends.
 
-    >>> percent(Interval(mean=0.7231, low=0.72, high=0.7262)), percent(Interval(mean=0.5, low=None, high=None))
-    ('72.31 ± 0.31', '50.00')
-    >>> percent(Interval(mean=0.95, low=0.85, high=1.05)), percent(Interval(mean=0.02, low=-0.1, high=0.14))
-    ('95.00 (85.00 to 100)', '2.00 (0 to 14.00)')
-    """
-    low, high = clamp_interval(score).low, clamp_interval(score).high
-    if low is not None and high is not None and (low != score.low or high != score.high):
-        return f"{100 * score.mean:.2f} ({_end(low)} to {_end(high)})"
-    half = "" if score.high is None else f"{100 * (score.high - score.mean):.2f}"
-    return f"{100 * score.mean:.2f}" + (f" ± {half}" if half not in {"", "0.00"} else "")
-
-
-def percent_with_sign(score: Interval) -> str:
-    """Return what `percent` does, with the percent sign behind the mean.
-
-    >>> percent_with_sign(Interval(mean=0.7231, low=0.72, high=0.7262))
+    >>> write_score("accuracy", Interval(mean=0.7231, low=0.72, high=0.7262), unit=True)
     '72.31% ± 0.31'
+    >>> write_score("accuracy", Interval(mean=0.95, low=0.85, high=1.05))
+    '95.00 (85.00 to 100)'
+    >>> write_score("nll", Interval(mean=4.043, low=1.639, high=6.447))
+    '4.043 ± 2.404'
     """
-    mean, *rest = percent(score).split(" ", 1)
-    return " ".join([f"{mean}%", *rest])
+    facts, held = FACTS[metric], clamp_interval(metric, score)
+
+    def number(value: float, bounds: bool = False) -> str:
+        digits = 0 if bounds and value in (0, facts.most) else facts.digits
+        return f"{facts.scale * value:.{digits}f}"
+
+    mean = number(score.mean) + facts.unit * unit
+    if held.low is None or held.high is None:
+        return mean
+    if held != score:
+        return f"{mean} ({number(held.low, True)} to {number(held.high, True)})"
+    half = number(held.high - score.mean)
+    return mean + (f" ± {half}" if float(half) else "")
 
 
-def write_score(metric: str, score: Interval) -> str:
-    """Return a score as its metric is printed: a share of 1 in percent, anything else as a number of three digits.
+def percent(score: Interval) -> str:
+    """Return a score that is a share of 1 in percent."""
+    return write_score("accuracy", score)
 
-    >>> write_score("accuracy", Interval(mean=0.5, low=0.4, high=0.6))
-    '50.00 ± 10.00'
-    >>> write_score("nll", Interval(mean=1.25, low=1.0, high=1.5))
-    '1.250 ± 0.250'
+
+def clamp_interval(metric: str, score: Interval) -> Interval:
+    """Return an interval whose ends are values that a metric can have: Student's t knows no bounds."""
+    low, high = (None if end is None else min(max(end, 0.0), FACTS[metric].most) for end in (score.low, score.high))
+    return Interval(mean=score.mean, low=low, high=high)
+
+
+def round_up(value: float, digits: int = 4) -> str:
+    """Return an upper bound with some significant digits, rounded up: a page never states less than the file does.
+
+    >>> round_up(0.9999912), round_up(1.00001), round_up(37.3064), round_up(math.inf), round_up(0.0)
+    ('1', '1.001', '37.31', '∞', '0')
     """
-    if FACTS[metric].share:
-        return percent(score)
-    return f"{score.mean:.3f}" + ("" if score.high is None else f" ± {score.high - score.mean:.3f}")
+    return _round(value, digits, ROUND_CEILING)
 
 
-def unit_of(metric: str) -> str:
-    """Return what stands behind a printed score."""
-    return "%" * FACTS[metric].share
+def round_down(value: float, digits: int = 4) -> str:
+    """Return a lower bound as `round_up` does an upper one.
+
+    >>> round_down(0.97996)
+    '0.9799'
+    """
+    return _round(value, digits, ROUND_FLOOR)
+
+
+def _round(value: float, digits: int, way: str) -> str:
+    if math.isinf(value):
+        return "∞"
+    exact = Decimal(value)
+    return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), way).normalize():f}" if value else "0"
 
 
 def legend(metric: str, mark: str = "*") -> str:
@@ -66,13 +85,3 @@ def percent_at_most(share: float) -> str:
     ('0.28%', '100.00%')
     """
     return f"{math.ceil(10_000 * share) / 100:.2f}%"
-
-
-def clamp_interval(score: Interval) -> Interval:
-    """Return an interval whose ends are shares: Student's t knows no bounds."""
-    low, high = (None if end is None else min(max(end, 0.0), 1.0) for end in (score.low, score.high))
-    return Interval(mean=score.mean, low=low, high=high)
-
-
-def _end(share: float) -> str:
-    return f"{100 * share:.0f}" if share in (0, 1) else f"{100 * share:.2f}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from dpbench.analysis.formats import percent_at_most
 from dpbench.privacy.core.accounting import membership
@@ -28,9 +28,26 @@ def membership_risk(privacy: Privacy) -> Mapping[float, float]:
     return {rate: membership.true_positive_rate(privacy.releases, privacy.sigma, rate) for rate in FALSE_POSITIVE_RATES}
 
 
-def describe_risk(result: Result) -> str:
+Risk = Callable[[Privacy], Mapping[float, float]]
+
+
+def describe_risk(result: Result, risk: Risk = membership_risk) -> str:
     """Say which share of true members any test finds at most, for a result with noise."""
-    risk = membership_risk(result.privacy)
+    return _say(risk(result.privacy), result)
+
+
+def describe_largest_risk(results: Sequence[Result], risk: Risk = membership_risk) -> str:
+    """Say the same of the run that gives away most, of those with noise at the largest epsilon.
+
+    Plans with the same epsilon differ: noise of other shapes leaves other tests.
+    """
+    largest = max(result.spec.epsilon for result in results)
+    found = [risk(result.privacy) for result in results if result.spec.epsilon == largest]
+    most = {rate: max(one[rate] for one in found) for rate in FALSE_POSITIVE_RATES}
+    return f"at ε {largest:g}, {_say(most, results[0])}, for every run"
+
+
+def _say(risk: Mapping[float, float], result: Result) -> str:
     found = " and ".join(f"{percent_at_most(most)} at {rate:.1%} false positives" for rate, most in risk.items())
     whose = result.spec.unit or "image"
     return f"of one private {whose}, by someone who knows all the others: true positives at most {found}"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.columns import Column
 from dpbench.analysis.formats import legend, write_score
 from dpbench.analysis.grid import Grid, GridLine
+from dpbench.analysis.palette import LearnerStyle, row_styles
 from dpbench.analysis.rows import ResultRow
 from dpbench.records.metrics import Metric
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+    from rich.text import Text as RichText
 
 PAD = 2  # blanks around a column of a terminal's table
 
@@ -27,6 +29,7 @@ class TextLine:
     cells: tuple[str, ...]
     best: tuple[bool, ...] = ()  # which cells are marked
     reference: bool = False
+    style: LearnerStyle | None = None  # of a learner
 
     def marked(self, mark: Callable[[str], str], escape: Callable[[str], str] = str) -> list[str]:
         """Return the cells, escaped, those that are best with a mark."""
@@ -52,10 +55,13 @@ class TextTable:
 
 def write_grids(grids: Iterable[Grid[ResultRow]]) -> list[TextTable]:
     """Return grids as texts: scores with their intervals, those that are tied with the best of their column marked."""
-    return [
-        TextTable(heading(grid), "learner", grid.columns, tuple(_line(grid, line) for line in grid.lines), grid.metric)
-        for grid in grids
-    ]
+    return [TextTable(heading(grid), "learner", grid.columns, tuple(_lines(grid)), grid.metric) for grid in grids]
+
+
+def _lines(grid: Grid[ResultRow]) -> Iterator[TextLine]:
+    references = {line.label for line in grid.lines if line.reference}
+    styles = row_styles([line.label for line in grid.lines], references)
+    return (_line(grid, line, styles[line.label]) for line in grid.lines)
 
 
 def heading(grid: Grid[ResultRow]) -> str:
@@ -63,10 +69,10 @@ def heading(grid: Grid[ResultRow]) -> str:
     return f"{grid.title}: {grid.metric.replace('_', ' ')}" if grid.metric else grid.title
 
 
-def _line(grid: Grid[ResultRow], line: GridLine[ResultRow]) -> TextLine:
+def _line(grid: Grid[ResultRow], line: GridLine[ResultRow], style: LearnerStyle) -> TextLine:
     cells = tuple(write_score(grid.row_metric(row), grid.score(row)) if row else "" for row in line.rows)
     best = tuple(row is not None and row.standing is not None and row.standing.tied for row in line.rows)
-    return TextLine(line.label, cells, best, line.reference)
+    return TextLine(line.label, cells, best, line.reference, style)
 
 
 def list_rows(rows: Iterable[ResultRow], columns: Sequence[Column]) -> TextTable:
@@ -76,26 +82,35 @@ def list_rows(rows: Iterable[ResultRow], columns: Sequence[Column]) -> TextTable
     return TextTable("", first.title, tuple(column.title for column in rest), lines)
 
 
-def render_terminal(table: TextTable, width: int) -> list[RichTable]:
+def render_terminal(table: TextTable, width: int, *, coloured: bool = False) -> list[RichTable]:
     """Return a table for a terminal, without its title: the best are starred. Columns beyond the width stand below.
 
-    A long label is wrapped within a third of the width.
+    A long label is wrapped within a third of the width; on a terminal with colours a learner's has its mark.
     """
     from rich.table import Column as RichColumn
     from rich.table import Table as RichTable
     from rich.text import Text
 
     texts = [line.marked(lambda text: f"{text} *") for line in table.lines]
-    labels = max((len(line.label) for line in table.lines), default=0)
+    names = [_label(line, coloured) for line in table.lines]
+    labels = max(map(len, names), default=0)
     wide = [max(map(len, column)) for column in zip(table.columns, *texts, strict=True)]
     drawn = []
     for places in _fitting(wide, width - min(labels, width // 3) - PAD):
         part = RichTable(table.head, *(RichColumn(table.columns[place], no_wrap=True) for place in places), box=None)
-        for line, cells in zip(table.lines, texts, strict=True):
+        for line, name, cells in zip(table.lines, names, texts, strict=True):
             style = "dim" if line.reference else ""
-            part.add_row(Text(line.label), *(Text(cells[at]) for at in places), style=style)
+            part.add_row(name, *(Text(cells[at]) for at in places), style=style)
         drawn.append(part)
     return drawn
+
+
+def _label(line: TextLine, coloured: bool) -> RichText:
+    from rich.text import Text
+
+    if line.style is None or not coloured:
+        return Text(line.label)
+    return Text.assemble((f" {line.style.letter} ", line.style.terminal), f" {line.label}")
 
 
 def _fitting(wide: Sequence[int], width: int) -> list[list[int]]:
@@ -144,13 +159,16 @@ def render_html(tables: Sequence[TextTable]) -> str:
     parts = []
     for table in tables:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in (table.head, *table.columns))
-        rows = [
-            [html.escape(line.label), *line.marked(lambda text: f"<b>{text}</b>", html.escape)] for line in table.lines
-        ]
+        rows = [[_named(line), *line.marked(lambda text: f"<b>{text}</b>", html.escape)] for line in table.lines]
         body = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in row)}</tr>" for row in rows)
         caption = html.escape(table.title)
         parts.append(f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
     return "".join([*parts, *(f"<p>{said}</p>" for said in _legends(tables))])
+
+
+def _named(line: TextLine) -> str:
+    mark = f'<span style="color:{line.style.hex}">{line.style.letter}</span> ' if line.style else ""
+    return mark + html.escape(line.label)
 
 
 def _legends(tables: Sequence[TextTable]) -> list[str]:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
-from rich.text import Text
 
 from dpbench.cli.given import Given
 from dpbench.cli.takes import takes
@@ -74,10 +72,9 @@ def _show_card(chosen: Model, as_json: bool) -> None:
     if as_json:
         print(chosen.card.model_dump_json(indent=2))
         return
-    table = Table.grid(Column(style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
-    for heading, text in chosen.lines():
-        table.add_row(heading, Text(text))
-    Console().print(table)
+    from dpbench.analysis.describe import render_terminal
+
+    Console().print(render_terminal(chosen.lines()))
 
 
 def _files(place: Path) -> list[Path]:

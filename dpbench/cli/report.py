@@ -21,10 +21,10 @@ def report(
     metric: Annotated[ScoredBy, typer.Option(help="Metric of the first table.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
 ) -> None:
     """Write a self-contained HTML page about results: scores, charts, cost, data, and the guarantee in words."""
+    from dpbench.analysis.draw import MISSING, can_draw
     from dpbench.registry import load
     from dpbench.registry.components import shorten_component
     from dpbench.site.report import default_file, render_report
-    from dpbench.support.charts import MISSING, can_draw
     from dpbench.support.files import write_atomically
 
     chosen = places or [Path("dpbench-results")]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -116,7 +115,7 @@ def check_charts(files: Sequence[Path], flag: str = "--chart") -> None:
         SpecError: a file is neither PNG, SVG nor PDF; or matplotlib is missing.
         OutputError: a folder cannot be written.
     """
-    from dpbench.support.charts import check_file
+    from dpbench.analysis.draw import check_file
     from dpbench.support.files import check_writable
 
     for file in files:
@@ -132,7 +131,7 @@ def write_charts(tables: Sequence[Grid[ResultRow]], name: str, files: Sequence[P
     """
     if not files:
         return
-    from dpbench.analysis.draw import write_figure
+    from dpbench.analysis.figure import write_figure
     from dpbench.analysis.figure_data import collect_tables
 
     collected = collect_tables(name, tables)
@@ -141,23 +140,28 @@ def write_charts(tables: Sequence[Grid[ResultRow]], name: str, files: Sequence[P
 
 
 @app.command("show")
-def show(file: Annotated[Path, typer.Argument(help="A result file.")]) -> None:
+def show(
+    file: Annotated[Path, typer.Argument(help="A result file.")],
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+) -> None:
     """Explain one result in words, with its confusion matrix.
 
     If its test images have groups, such as sex, a result of the same learner at ε = ∞ in the same folder also shows how
     much accuracy privacy costs each group.
     """
-    from dpbench.analysis import description
     from dpbench.analysis.confusion import write_confusion
+    from dpbench.analysis.describe import describe, render_markdown, render_terminal
     from dpbench.analysis.reader import read_beside, read_results
 
     (filed,), _ = read_results([_file(file)])
-    table = Table.grid(Column(style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
-    others = read_beside(filed) if filed.result.task.groups else ()
-    for heading, text in description.describe_result(filed, others):
-        table.add_row(heading, Text(text))
-    Console().print(table)
-    for line in write_confusion(filed.result):
+    found = describe(filed.result, read_beside(filed) if filed.result.task.groups else ())
+    lines = list(write_confusion(filed.result))
+    if markdown:
+        print(render_markdown(found, lines), end="")
+        return
+    Console().print(Text(found.title, style="bold"), soft_wrap=True)
+    Console().print(render_terminal([*found.pairs, ("file", str(filed.file))]))
+    for line in lines:
         Console().print(Text(line), soft_wrap=True)
 
 
@@ -188,14 +192,14 @@ def compare(
     metric: Annotated[ScoredBy, typer.Option(help="Metric.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
 ) -> None:
     """Compare two results: the difference, its interval, and whether it is significant by the boards' paired test."""
-    from dpbench.analysis import description
+    from dpbench.analysis import comparison
     from dpbench.analysis.reader import read_results
 
     found = [read_results([_file(file)])[0][0] for file in files]
     if len(found) != 2:
-        shown = "; ".join(map(description.name_result, found[:MOST])) + "; ..." * (len(found) > MOST)
+        shown = "; ".join(map(comparison.name_result, found[:MOST])) + "; ..." * (len(found) > MOST)
         raise SpecError(f"Expected two result files to compare, got {len(found)}: {shown}.")
-    for line in description.describe_difference(found[0], found[1], metric_of(metric)):
+    for line in comparison.describe_difference(found[0], found[1], metric_of(metric)):
         print(line)
 
 
@@ -230,7 +234,7 @@ def _print(tables: Sequence[TextTable], console: Console) -> None:
     for table in tables:
         if table.title:
             console.print(Text(table.title, style="bold"), soft_wrap=True)
-        for part in render_terminal(table, console.width):
+        for part in render_terminal(table, console.width, coloured=console.color_system is not None):
             console.print(part, end="\n\n")
     for said in filter(None, dict.fromkeys(table.legend("*") for table in tables)):
         console.print(said, highlight=False, soft_wrap=True)

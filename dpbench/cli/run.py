@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from dpbench.cli.given import Given
 from dpbench.cli.output import Json, print_if_unwritable, report_interrupt
@@ -26,7 +25,6 @@ from dpbench.sweep.grid import AXES
 if TYPE_CHECKING:
     from dpbench.harness.fit import SeedFit
     from dpbench.harness.prepare import PreparedRun
-    from dpbench.records.metrics import Metric
     from dpbench.records.result import Result
 
 
@@ -53,9 +51,7 @@ def run(
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
-        _show(result, written_to, replaced, Console())
-        if risk:
-            _show_risk(result, Console())
+        _show(result, written_to, replaced, Console(), risk=risk)
     if keeper is not None:
         keeper.say()
 
@@ -127,7 +123,7 @@ def _run(given: Given, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
     if keeper is not None:
         check_writable(keeper.folder)
 
-    from dpbench.analysis import description
+    from dpbench.analysis.comparison import describe_replacement
     from dpbench.harness.session import open_session
 
     journal, search = Journal(place.out), resolved.spec.search
@@ -140,113 +136,20 @@ def _run(given: Given, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
             resolved, settings=place.settings, sharing="board" if place.board else "none", keep=keeper,
             journal=None if keeper else journal,
         )  # fmt: skip
-    replaced = description.describe_replacement(result, place.out / result.file_name)
+    replaced = describe_replacement(result, place.out / result.file_name)
     with print_if_unwritable(result):
         written = result.write(place.out)
     journal.end(result.file_name)
     return result, written, replaced
 
 
-def _show(result: Result, written: Path, replaced: str, console: Console) -> None:
-    from dpbench.harness.delta import USUAL, default_delta
-    from dpbench.records.groups import MOST_SHOWN, accuracy_by_group, write_groups
-    from dpbench.records.overlap import overlap_name
+def _show(result: Result, written: Path, replaced: str, console: Console, *, risk: bool = False) -> None:
+    from dpbench.analysis.describe import describe, render_terminal
     from dpbench.registry import load
     from dpbench.registry.components import shorten_component
 
-    spec, privacy, task = result.spec, result.privacy, result.task
-    extractor = shorten_component(load())("extractor", spec.extractor)
-    console.print(
-        f"{spec.learner.name} on {spec.dataset.name} ({extractor}): {task.private:,} "
-        f"private{_units(result)}, {_public(result)}, {task.test:,} test examples",
-        soft_wrap=True, markup=False, highlight=False,
-    )  # fmt: skip
-    console.print(_scores(result))
-    pure = " (pure)" * (not privacy.delta)
-    whose = f"ε for a {spec.unit}, " * bool(spec.unit)
-    small = f" (at most 1/(2n), n = {task.private:,})" * (privacy.delta == default_delta(task.private) < USUAL)
-    guarantee = (
-        f"{whose}δ {privacy.delta:g}{pure}{small}, {privacy.adjacency}, {privacy.rng} RNG, " if privacy.sigma else ""
-    )
-    interval = ", 95% interval" if len(result.seeds) > 1 else ""
-    seeds = f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
-    console.print(f"{guarantee}settings: {result.selection}, {seeds}{interval}", soft_wrap=True)
-    for column in accuracy_by_group(result):
-        said = write_groups(column, most=MOST_SHOWN)
-        console.print(f"Accuracy by {column.name}: {said}", soft_wrap=True, markup=False)
-    for edition in task.named_editions:
-        console.print(f"Data: {edition}", soft_wrap=True, markup=False)
-    for pair, counted in result.task.overlap.items():
-        if counted.near:
-            console.print(f"{overlap_name(pair)}: {counted}", soft_wrap=True)
-    for remark in result.remarks:
-        console.print(f"Warning: {remark}", soft_wrap=True, markup=False)
-    for what, settings in _settings(result):
-        console.print(f"{what}: {_listed(settings)}", soft_wrap=True, markup=False)
+    found = describe(result, named=shorten_component(load()))
+    console.print(found.title, soft_wrap=True, markup=False, highlight=False)
+    odds = dict(found.pairs).get("membership test", "no bound: there is no guarantee, or nothing private was read")
+    console.print(render_terminal([*found.brief, *([("membership test", odds)] if risk else [])]))
     console.print(f"Wrote {written}{replaced}", soft_wrap=True, markup=False)
-
-
-def _units(result: Result) -> str:
-    """Say whose epsilon it is, where it is not an image's."""
-    return f" {result.spec.unit}s ({result.task.images:,} images)" if result.spec.unit else ""
-
-
-def _show_risk(result: Result, console: Console) -> None:
-    from dpbench.analysis.formats import percent_at_most
-    from dpbench.analysis.risk import membership_risk
-
-    risk = membership_risk(result.privacy)
-    if not risk:
-        console.print("Risk: not available. Either there is no guarantee, or nothing private was read.")
-        return
-    whose = result.spec.unit or "image"
-    table = Table("false positives", "true positives at most", box=None)
-    for rate, most in risk.items():
-        table.add_row(f"{rate:.1%}", percent_at_most(most))
-    said = f"Best possible membership test of one private {whose}, by someone who knows all the others:"
-    console.print(said, soft_wrap=True)
-    console.print(table)
-
-
-def _scores(result: Result) -> Table:
-    privacy, other = result.privacy, result.privacy.independent
-    metrics: list[Metric] = ["accuracy", *([result.spec.metric] if result.spec.metric != "accuracy" else [])]
-    headings, scores = [one.replace("_", " ") for one in metrics], [_percent(result, one) for one in metrics]
-    seconds = f"{sum(result.seconds.values()):.1f}"
-    if not privacy.sigma:
-        table = Table(*headings, "privacy", "seconds", box=None)
-        table.add_row(*scores, "none: no noise was added" if privacy.plan else result.without_private, seconds)
-        return table
-    bounds = f"{other.lower:.4g} to {other.upper:.4g}"
-    table = Table(*headings, f"ε ({privacy.accountant})", f"ε ({other.accountant})", "σ", "seconds", box=None)
-    table.add_row(*scores, f"{privacy.epsilon:.4g}", bounds, f"{privacy.sigma:.4g}", seconds)
-    return table
-
-
-def _public(result: Result) -> str:
-    """Say how many public examples the learner saw, and how many there are where it reads none."""
-    seen = result.task.public
-    there = result.task.overlap.get("public in private")
-    if not seen and there is not None and there.among:
-        return f"{there.among:,} public examples (not used by the learner)"
-    return f"{seen:,} public"
-
-
-def _settings(result: Result) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if result.search and result.search.chosen is not None:
-        yield "Chosen", result.search.chosen
-    for seed in result.seeds:
-        if seed.setting:
-            yield f"Chosen for seed {seed.seed}", seed.setting
-    if result.settled:
-        yield "Chosen from n, ε and δ", result.settled
-
-
-def _listed(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={'auto' if value is None else value}" for name, value in settings.items())
-
-
-def _percent(result: Result, metric: Metric) -> str:
-    from dpbench.analysis.formats import percent_with_sign
-
-    return percent_with_sign(result.metrics[metric])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from dpbench.analysis.describe import Fact, describe_components, describe_guarantee, write_settings
 from dpbench.records.group_counts import GroupCounts, find_excess_correct
 from dpbench.records.groups import GroupColumn, group_accuracies, write_groups
 from dpbench.records.protocol import Component
@@ -121,26 +123,26 @@ class Card(Record):
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the card as headings and texts."""
+        return [(fact.name, fact.text) for fact in self._facts()]
+
+    def _facts(self) -> Iterator[Fact]:
         spec, privacy = self.spec, self.privacy
-        settings = ", ".join(f"{name}={value}" for name, value in self.settings.items()) or "none"
-        return [
-            ("privacy", self.statement),
-            (
-                "guarantee",
-                f"ε {privacy.epsilon:.6g} for one {self._unit} by {privacy.accountant} ({privacy.independent}), δ "
-                f"{privacy.delta:g}, {privacy.rng} RNG, {privacy.mechanism}",
-            ),
-            *([] if self.private_size is None or not privacy.plan else [("private data", self._private_data())]),
-            ("not covered", "; ".join(privacy.not_covered)),
-            ("learner", f"{spec.learner.name}, seed {self.seed}, settings by {self.selection}"),
-            ("settings", settings),
-            ("data", f"{spec.dataset}; licence: {self.licence}"),
-            ("features", f"{self.extractor}, images as {self.mode}, {' x '.join(map(str, self.example_shape))}"),
-            ("classes", ", ".join(self.classes)),
-            ("test split", f"{100 * self.test.accuracy:.2f}% of {self.test.examples:,} images"),
-            *((f"test accuracy by {column.name}", write_groups(column)) for column in self.test.columns),
-            ("result", spec.digest),
-        ]
+        yield Fact("privacy", (self.statement,))
+        if privacy.sigma:
+            yield from describe_guarantee(spec, privacy, self.private_size)
+        if self.private_size is not None and privacy.plan:
+            yield Fact("private data", (self._private_data(),))
+        yield Fact("learner", (f"{spec.learner.name}, seed {self.seed}",))
+        yield Fact("settings", (f"{write_settings(self.settings)} ({self.selection})",))
+        yield Fact("data", (str(spec.dataset), f"licence: {self.licence}"))
+        shape = " x ".join(map(str, self.example_shape))
+        yield Fact("features", (f"{self.extractor}, images as {self.mode}, {shape}",))
+        yield Fact("classes", (", ".join(self.classes),))
+        yield Fact("test split", (f"{100 * self.test.accuracy:.2f}% of {self.test.examples:,} images",))
+        for column in self.test.columns:
+            yield Fact(f"test accuracy by {column.name}", (write_groups(column),))
+        yield from describe_components(self.components)
+        yield Fact("result", (spec.digest,))
 
     def comes_from(self, result: Result) -> Self:
         """Return the card with spec and settings' origin as a result has them: one seed of it was fitted again."""

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpbench.analysis.describe import render_html
 from dpbench.data import extraction
 from dpbench.data.concat import Concat, concatenate
 from dpbench.data.decoding import DICOM, decode_image
@@ -195,10 +196,7 @@ class Model:
         return "\n".join([f"Model of {self.card.spec.learner.name}", *(f"  {a}: {b}" for a, b in self.lines())])
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        rows = "".join(f"<tr><th>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in self.lines())
-        return f"<table>{rows}</table>"
+        return render_html(self.lines())
 
 
 @dataclass(frozen=True)

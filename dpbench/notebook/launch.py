@@ -153,7 +153,7 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
             "Expected the package dpbench_lab, which draws sweeps beside papers, but it is missing from this "
             "installation. Install dpbench-vision again."
         )
-    from dpbench.analysis.draw import draw
+    from dpbench.analysis.figure import draw
     from dpbench_lab.figures.collect import collect
 
     return draw(collect(Path(sweep), None if results is None else Path(results), load()))

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from dpbench.analysis import description
+from dpbench.analysis import comparison
 from dpbench.analysis.columns import OF_FILES
+from dpbench.analysis.draw import check_drawing
 from dpbench.analysis.grid import Grid
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.rows import ResultRow, file_row
@@ -19,7 +20,6 @@ from dpbench.analysis.tables import arrange
 from dpbench.analysis.text_tables import render_html, render_markdown, write_grids
 from dpbench.errors import SpecError
 from dpbench.models import Model
-from dpbench.notebook import epsilon_plot
 from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import Result
 from dpbench.registry import Registry
@@ -81,9 +81,25 @@ class Results(Sequence["Results"]):
         """Plot a metric against ε with a line per learner and 95% intervals; return the axes.
 
         Raises:
-            SpecError: the results are of several protocols, or lack the metric.
+            SpecError: the results are of several protocols, or lack the metric; or matplotlib is missing.
         """
-        return epsilon_plot.plot_against_epsilon(self._grids(check_metric(metric)), metric, ax)
+        from dpbench.analysis.figure import draw_panel, y_label
+        from dpbench.analysis.figure_data import collect_tables
+
+        tables = self._grids(check_metric(metric))
+        if len(tables) != 1:
+            said = "; ".join(table.title for table in tables) or f"none with {metric}"
+            raise SpecError(f"Expected results of one protocol to draw, got {said}. Select some, like results[:3].")
+        if ax is None:
+            check_drawing()
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots()
+        draw_panel(ax, collect_tables("results", tables), ())
+        ax.set_ylabel(y_label(metric))
+        ax.set_title(tables[0].title, parse_math=False, fontsize="medium")
+        ax.legend(fontsize="small")
+        return ax
 
     def model(self, seed: int | None = None, device: str = "auto") -> Model:
         """Return the model of a seed (default: the first), saved by the run or fitted again.
@@ -187,9 +203,9 @@ def compare(first: Results | str | Path, second: Results | str | Path, metric: M
     """
     one, other = (each if isinstance(each, Results) else results(each) for each in (first, second))
     pair = one._only, other._only
-    found = description.compare_results(*pair, check_metric(metric))
+    found = comparison.compare_results(*pair, check_metric(metric))
     return Comparison(
-        tuple(description.describe_difference(*pair, metric)),
+        tuple(comparison.describe_difference(*pair, metric)),
         found.difference,
         found.half,
         found.p,

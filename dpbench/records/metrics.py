@@ -85,17 +85,43 @@ class MetricFacts:
     title: str
     higher: bool = True  # is better
     share: bool = True  # of 1: printed in percent
+    most: float = 1.0  # the largest value there is; the least is 0
     compute: Compute | None = None  # None: not counted from what a seed keeps
+
+    @property
+    def scale(self) -> float:
+        """What a value is multiplied by where it is printed or drawn."""
+        return 100.0 if self.share else 1.0
+
+    @property
+    def digits(self) -> int:
+        """How many digits are printed after the point."""
+        return 2 if self.share else 3
+
+    @property
+    def unit(self) -> str:
+        """The unit of a printed value."""
+        return "%" * self.share
+
+    @property
+    def word(self) -> str:
+        """The title within a sentence."""
+        return self.title if self.title.isupper() else f"{self.title[0].lower()}{self.title[1:]}"
+
+    @property
+    def axis(self) -> str:
+        """The label of an axis or of a column."""
+        return f"{self.word} ({self.unit})" if self.unit else self.word
 
 
 FACTS: dict[str, MetricFacts] = {"auroc": MetricFacts("AUROC")}  # which rests on the order of scores
 
 
-def metric(title: str, *, higher: bool = True, share: bool = True) -> Callable[[Compute], Compute]:
+def metric(title: str, *, higher: bool = True, share: bool = True, most: float = 1.0) -> Callable[[Compute], Compute]:
     """Register the function below as the metric of its name."""
 
     def register(compute: Compute) -> Compute:
-        FACTS[compute.__name__] = MetricFacts(title, higher, share, compute)
+        FACTS[compute.__name__] = MetricFacts(title, higher, share, most, compute)
         return compute
 
     return register
@@ -145,13 +171,13 @@ def ece(kept: Evidence) -> float | None:
     return math.fsum(abs(right - confidence) for right, confidence in bins) / kept.size
 
 
-@metric("Log loss", higher=False, share=False)
+@metric("Log loss", higher=False, share=False, most=math.inf)
 def nll(kept: Evidence) -> float | None:
     """Return the mean negative log-likelihood of the true class, in nats."""
     return None if kept.calibration is None else kept.calibration.log_loss / kept.size
 
 
-@metric("Brier score", higher=False, share=False)
+@metric("Brier score", higher=False, share=False, most=2.0)
 def brier(kept: Evidence) -> float | None:
     """Return the mean squared distance between probabilities and the one-hot label, 0 to 2 (Brier 1950)."""
     return None if kept.calibration is None else kept.calibration.brier / kept.size

@@ -32,16 +32,6 @@ SUSPECT = 0.05
 """Above this share of near copies a result asks a person to look; the chest X-rays, CIFAR-10 and HAM10000 have less."""
 
 
-def overlap_name(pair: str) -> str:
-    """Say which images a count of two splits is of.
-
-    >>> overlap_name("test in private")
-    'Test images that are also in the private split'
-    """
-    of, among = pair.split(" in ")
-    return f"{of.capitalize()} images that are also in the {among} split"
-
-
 class Overlap(Record):
     """Of `among` images, how many are the same as one of the others, and how many the same or near (`duplicates`).
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from dpbench.analysis.palette import LearnerStyle, learner_styles
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.rows import EntryRow, board_rows
 from dpbench.registry import Registry
 from dpbench.site import layout, view
 from dpbench.site.layout import Section
-from dpbench.site.looks import Look, looks
 from dpbench.site.settings import Settings
 
 
@@ -25,7 +25,7 @@ class Site:
     root: Path
     plugins: Registry
     settings: Settings
-    looks: Mapping[str, Look]  # by learner
+    looks: Mapping[str, LearnerStyle]  # by learner
     learners: Mapping[str, str]  # the page of each, by name
     families: list[list[Standing]]
     rows: Mapping[str, tuple[EntryRow, ...]]  # of each board, by its name
@@ -39,7 +39,7 @@ class Site:
         """
         pairs = [entry for standing in index.standings for entry in standing.entries]
         ranked = {entry.learner for entry in pairs if entry.role in {"entry", "unranked"}}
-        every = looks(ranked, {entry.learner for entry in pairs} - ranked)
+        every = learner_styles(ranked, {entry.learner for entry in pairs} - ranked)
         pages = {name: f"learners/{slug}.html" for name, slug in slugs(every).items()}
         settings = Settings.read(index, docs=docs, further=further)
         rows = {standing.board.name: board_rows(standing) for standing in index.standings}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.columns import write_percent
+from dpbench.analysis.draw import Line, exact, in_units, lines, list_names, new_figure
+from dpbench.analysis.palette import LearnerStyle
 from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import name_entry
+from dpbench.records.metrics import FACTS, Metric
 from dpbench.site import text, view
-from dpbench.site.looks import LIGHT, Look
-from dpbench.site.picture import INK, QUIET, Chart, picture
+from dpbench.site.picture import Chart, picture
 from dpbench.support.messages import bytes_in_words, seconds_in_words
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LEARNERS = 16  # of one chart: beyond, the best
@@ -40,7 +41,7 @@ def cost(entry: Entry) -> Cost:
     return Cost(seconds_in_words(entry.cpu_seconds), bytes_in_words(entry.peak_bytes), "")
 
 
-def cost_chart(standing: Standing, every: Mapping[str, Look]) -> Chart | None:
+def cost_chart(standing: Standing, every: Mapping[str, LearnerStyle]) -> Chart | None:
     """Return the scores of a board's ranked entries against what they cost; None for fewer than two with both."""
     entries = [entry for entry in standing.entries if entry.role == "entry" and not cost(entry).why]
     entries = [entry for entry in entries if entry.cpu_seconds]  # a logarithm has no zero
@@ -63,21 +64,18 @@ def cost_chart(standing: Standing, every: Mapping[str, Look]) -> Chart | None:
     drawn = picture(
         lambda: _draw(shown, standing, every), "cost", f"{title}. The table below the chart lists the numbers."
     )
-    head = ("Entry", f"{word.lower()} (%)", "processor s", "peak memory")
+    head = ("Entry", FACTS[metric].axis, "processor s", "peak memory")
     return Chart("cost", title, note, drawn, head, rows)
 
 
-def _draw(entries: Sequence[Entry], standing: Standing, every: Mapping[str, Look]) -> Figure:
-    from matplotlib.figure import Figure
+def _draw(entries: Sequence[Entry], standing: Standing, every: Mapping[str, LearnerStyle]) -> Figure:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    figure = Figure(figsize=(6.6, 3.6))
+    figure = new_figure(6.6, 3.6)
     left, right = figure.add_axes((0.09, 0.14, 0.32, 0.84)), figure.add_axes((0.45, 0.14, 0.32, 0.84))
     metric = standing.board.metric
-    for entry in entries:
-        score = 100 * entry.metrics[metric].mean
-        _mark(left, entry.cpu_seconds or 0.0, score, entry, every[entry.learner])
-        _mark(right, entry.peak_bytes / GIGABYTE, score, entry, every[entry.learner])
+    lines(left, [_mark(entry, entry.cpu_seconds or 0.0, metric, every) for entry in entries])
+    lines(right, [_mark(entry, entry.peak_bytes / GIGABYTE, metric, every) for entry in entries])
     left.set_xscale("log")
     spent = [entry.cpu_seconds or 0.0 for entry in entries]
     left.set_xlim(min(spent) / 1.5, max(spent) * 1.5)
@@ -85,26 +83,18 @@ def _draw(entries: Sequence[Entry], standing: Standing, every: Mapping[str, Look
     left.xaxis.set_major_locator(LogLocator(subs=subs))
     left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     left.xaxis.set_minor_locator(NullLocator())
-    left.set(xlabel="processor seconds of one fit", ylabel=f"{view.metric_name(metric).lower()} (%)")
+    left.set(xlabel="processor seconds of one fit", ylabel=FACTS[metric].axis)
     right.set_xlim(0, 1.08 * max(entry.peak_bytes for entry in entries) / GIGABYTE)
     right.set(xlabel="peak memory (GB)")
     right.sharey(left)
     right.tick_params(labelleft=False)
-    _names(right, list(dict.fromkeys(entry.learner for entry in entries)), every)
+    best = dict.fromkeys(entry.learner for entry in entries)
+    names = [Line(name, {}, every[name]) for name in best]
+    list_names(right, names, LEARNERS, lambda name: text.shorten_string(name, LABEL))
     return figure
 
 
-def _mark(axes: Axes, x: float, y: float, entry: Entry, look: Look) -> None:
-    colour = LIGHT[look.colour or 0]
-    face = colour if entry.selection == "default" else "none"
-    axes.plot([x], [y], look.shape.marker, color=colour, markerfacecolor=face, markersize=6.5, linestyle="none")
-
-
-def _names(axes: Axes, learners: Sequence[str], every: Mapping[str, Look]) -> None:
-    """Write the name of each learner beside the axes, the best first, with its mark."""
-    for place, name in enumerate(learners):
-        look, y = every[name], 0.97 - place * 0.94 / max(LEARNERS - 1, len(learners))
-        colour = QUIET if look.colour is None else LIGHT[look.colour]
-        axes.plot([1.07], [y], look.shape.marker, color=colour, markersize=6, transform=axes.transAxes, clip_on=False)
-        word = text.shorten_string(name, LABEL)
-        axes.text(1.12, y, word, va="center", transform=axes.transAxes, color=INK, fontsize=9)
+def _mark(entry: Entry, x: float, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
+    style = replace(every[entry.learner], hollow=entry.selection != "default")
+    score = exact(in_units(metric, entry.metrics[metric]).mean)
+    return Line(entry.learner, {x: score}, style, stroke="", size=6.5)

@@ -7,18 +7,19 @@ import gc
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from pydantic import ValidationError
 
 from dpbench.analysis.confusion import MOST, largest_errors, total_confusion
-from dpbench.analysis.risk import membership_risk
+from dpbench.analysis.describe import describe
+from dpbench.analysis.palette import LearnerStyle
+from dpbench.analysis.risk import Risk, membership_risk
 from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import EntryRow, count_rivals
@@ -26,11 +27,9 @@ from dpbench.errors import DataError
 from dpbench.records.metrics import BINS, METRICS
 from dpbench.records.packed import read_record
 from dpbench.records.result import Result
-from dpbench.records.stated_plan import Privacy
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.group_tables import GroupTable, tabulate_groups
-from dpbench.site.looks import Look
 from dpbench.site.render import PREVIEW, Renderer, renderer
 from dpbench.site.settings import Settings
 from dpbench.support.processes import process_pool
@@ -38,11 +37,9 @@ from dpbench.support.validation import misfit
 
 RAW = 20_000  # characters of a raw file that its page shows
 SEEDS = 50  # rows of scores; the raw file has all
-FACTS = 60  # of one list
 CLASSES = 60  # of more, the worst are shown
 ENOUGH = 400  # entries a process has to have to be worth its start
 BATCH = 250
-Risk = Callable[[Privacy], Mapping[float, float]]
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class Batch:
     rivals: Mapping[bool, int]  # among how many entries one is ranked that reads no public labels, or does
     tied: frozenset[int | None]  # ranks that several share of those that read no public labels
     free: tuple[Entry, ...]  # of the same learners, without privacy
-    looks: Mapping[str, Look]  # of their learners
+    looks: Mapping[str, LearnerStyle]  # of their learners
     learners: Mapping[str, str]  # the pages of those
     root: Path
     site: Path
@@ -148,18 +145,13 @@ def _read(file: Path) -> bytes:
 def _page(batch: Batch, row: EntryRow, raw: bytes, risk: Risk, shared: Renderer) -> bytes:
     entry, board = row.entry, batch.standing.board
     result = _parsed(raw, entry.file)
-    spent = _spent(result)
     values = {
         "standing": batch.standing, "board": board, "entry": entry, "row": row, "place": _place(batch, row),
         "look": batch.looks[entry.learner], "learner_page": batch.learners[entry.learner],
-        "privacy": result.privacy, "whose": result.spec.unit or "image", "risk": risk(result.privacy),
-        "releases": [(one, spent[one.name]) for one in result.privacy.plan[:FACTS]],
+        "description": describe(result, risk=risk),
         "metrics": [name for name in METRICS if name in result.metrics],
         "seeds": result.seeds[:SEEDS], "more_seeds": max(len(result.seeds) - SEEDS, 0),
-        "task": result.task, "search": result.search, "old": view.is_by_other_code(entry),
-        "settings_of": list(entry.settings.items())[:FACTS], "seconds": list(result.seconds.items())[:FACTS],
-        "components": list(result.components.items())[:FACTS],
-        "provenance": list(_facts(result.provenance))[:FACTS], "classes": _classes(result),
+        "task": result.task, "old": view.is_by_other_code(entry), "classes": _classes(result),
         "groups": _groups(batch, entry, result), "confusion": _confusion(result), "errors": _errors(result),
         "reliability": list(_reliability(result)),
         "probabilities": "ece" in result.metrics, "more_classes": max(len(result.task.classes) - CLASSES, 0),
@@ -225,22 +217,3 @@ def _parsed(raw: bytes, file: str) -> Result:
     except ValidationError as error:
         said = text.show_string(str(misfit(error)))
         raise DataError(f"Result {file} does not fit the schema at {said}. Verify it first.") from None
-
-
-def _spent(result: Result) -> Mapping[str, str]:
-    """Return for each release the steps that seeds spent: one number where they agree."""
-    found = {}
-    for release in result.privacy.plan:
-        steps = sorted({seed.spent.get(release.name, 0) for seed in result.seeds})
-        found[release.name] = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
-    return found
-
-
-def _facts(provenance: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in provenance.items():
-        if name == "dirty":
-            yield "uncommitted changes", "not known" if value is None else "yes" if value else "none"
-        elif isinstance(value, dict):
-            yield name, ", ".join(f"{key} {one}" for key, one in value.items())
-        else:
-            yield name, str(value)

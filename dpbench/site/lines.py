@@ -6,25 +6,24 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from dpbench.analysis.draw import Line, exact, in_units, label_ends, lines, new_figure
 from dpbench.analysis.formats import write_score
 from dpbench.analysis.grid import Grid, Series, grid_by_number
+from dpbench.analysis.palette import REFERENCE, LearnerStyle
 from dpbench.analysis.rows import ResultRow, merit
 from dpbench.board.rows import EntryRow, find_reference_row
-from dpbench.records.metrics import FACTS
-from dpbench.records.result import Interval
-from dpbench.site import looks, text, view
-from dpbench.site.looks import LIGHT, Look
-from dpbench.site.picture import INK, QUIET, Chart, picture
+from dpbench.records.metrics import FACTS, Metric
+from dpbench.site import text, view
+from dpbench.site.picture import Chart, picture
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SERIES = 16  # of one chart: beyond, the best
 LABEL = 24  # characters
 
 
-def epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str, Look]) -> list[Chart]:
+def epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str, LearnerStyle]) -> list[Chart]:
     """Return accuracy against epsilon over the boards of a protocol: with default settings, then tuned where possible.
 
     The second chart draws a learner that nobody tuned with its default settings, and is there only if it differs. A
@@ -36,7 +35,7 @@ def epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str, Loo
 
 
 def _epsilon_chart(
-    family: Sequence[Sequence[EntryRow]], rules: Sequence[str], every: Mapping[str, Look]
+    family: Sequence[Sequence[EntryRow]], rules: Sequence[str], every: Mapping[str, LearnerStyle]
 ) -> Chart | None:
     """Return the chart of entries chosen by one of some rules: a later one goes before."""
     grid = grid_by_epsilon(family, rules)
@@ -67,7 +66,7 @@ def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) 
     return grid_by_number("", metric, "ε", lines, references)
 
 
-def k_chart(rows: Sequence[EntryRow], every: Mapping[str, Look]) -> Chart | None:
+def k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Chart | None:
     """Return accuracy against the dimensions kept, for learners with entries that differ in k alone; else None."""
     groups: dict[tuple[object, ...], dict[float, EntryRow]] = defaultdict(dict)
     for row in rows:
@@ -85,12 +84,13 @@ def k_chart(rows: Sequence[EntryRow], every: Mapping[str, Look]) -> Chart | None
     return lines_chart(grid_by_number("", rows[0].protocol.metric, "k", lines), every, "k", note)
 
 
-def lines_chart(grid: Grid[ResultRow], every: Mapping[str, Look], key: str, note: str, settings: str = "") -> Chart:
+def lines_chart(
+    grid: Grid[ResultRow], every: Mapping[str, LearnerStyle], key: str, note: str, settings: str = ""
+) -> Chart:
     """Return the chart of a grid by one metric, with its numbers as a table; `settings` ends its title."""
     metric = grid.metric
     assert metric is not None
-    facts = FACTS[metric]
-    title, y = f"{facts.title} against {grid.axis}{settings}", facts.title.lower() + " (%)" * facts.share
+    title = f"{FACTS[metric].title} against {grid.axis}{settings}"
     series = [line for line in grid.series if not line.reference]
     best = sorted(series, key=lambda line: -max(merit(metric, score) for score in line.points.values()))[:SERIES]
     kept = [*best, *(line for line in grid.series if line.reference)]
@@ -98,65 +98,33 @@ def lines_chart(grid: Grid[ResultRow], every: Mapping[str, Look], key: str, note
     if len(best) < len(series):
         note += f" Shown: the best {len(best)} of {len(series)} learners."
     drawn = picture(
-        lambda: _draw(kept, (f"{grid.axis} (log scale)", y), every, 100 if facts.share else 1), key,
+        lambda: _draw(kept, f"{grid.axis} (log scale)", metric, every), key,
         f"{title}. The table below the chart lists the numbers.",
     )  # fmt: skip
-    return Chart(key, title, note, drawn, ("Learner", grid.axis, y), tuple(rows))
+    return Chart(key, title, note, drawn, ("Learner", grid.axis, FACTS[metric].axis), tuple(rows))
 
 
-def _draw(series: Sequence[Series], axes_labels: tuple[str, str], every: Mapping[str, Look], scale: int) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.6, 4.3))
+def _draw(series: Sequence[Series], x: str, metric: Metric, every: Mapping[str, LearnerStyle]) -> Figure:
+    figure = new_figure(6.6, 4.3)
     axes = figure.add_axes((0.09, 0.115, 0.655, 0.865))
     axes.set_xscale("log")
     xs = sorted({x for line in series for x in line.points})
     axes.set_xticks(xs, labels=[f"{x:g}" for x in xs])
     axes.minorticks_off()
     axes.set_xlim(xs[0] / (xs[-1] / xs[0]) ** 0.04, xs[-1] * (xs[-1] / xs[0]) ** 0.04)
-    axes.set(xlabel=axes_labels[0], ylabel=axes_labels[1])
-    for line in sorted(series, key=lambda line: not line.reference):  # entries above references
-        if line.reference:
-            style = "--" if line.label == view.LINES["ceiling"] else ":"
-            _line(axes, line.points, scale, QUIET, style, "")
-        else:
-            look = every[line.label]
-            style = "-." if look.turn else "-"
-            _line(axes, line.points, scale, LIGHT[look.colour or 0], style, look.shape.marker)
-    _labels(axes, series, every, scale)
+    axes.set(xlabel=x, ylabel=FACTS[metric].axis)
+    drawn = [_line(line, metric, every) for line in series]
+    lines(axes, drawn)
+    label_ends(axes, drawn, lambda name: text.shorten_string(name, LABEL))
     return figure
 
 
-def _line(axes: Axes, points: Mapping[float, Interval], scale: int, colour: str, style: str, marker: str) -> None:
-    xs = sorted(points)
-    means = [scale * points[x].mean for x in xs]
-    axes.plot(xs, means, linestyle=style, marker=marker, color=colour, linewidth=1.4, markersize=6)
-    for x in xs:
-        low, high = points[x].low, points[x].high
-        if marker and low is not None and high is not None and high > low:
-            axes.plot([x, x], [scale * low, scale * high], color=colour, linewidth=1, alpha=0.6)
-
-
-def _labels(axes: Axes, series: Sequence[Series], every: Mapping[str, Look], scale: int) -> None:
-    """Write each name beside the end of its line, apart from the others, with the mark of its learner."""
-    named = [(line.label, line.points, looks.REFERENCE if line.reference else every[line.label]) for line in series]
-    low, high = axes.get_ylim()
-    gap = (high - low) / 20
-    wanted = [scale * points[max(points)].mean for _, points, _ in named]
-    places = looks.spread(wanted, gap, low + gap / 2, high - gap / 2)
-    across = axes.get_yaxis_transform()
-    for (name, _, look), end, place in zip(named, wanted, places, strict=True):
-        colour = QUIET if look.colour is None else LIGHT[look.colour]
-        axes.plot([1.005, 1.025], [end, place], color=colour, linewidth=0.8, transform=across, clip_on=False)
-        if look.colour is not None:
-            axes.plot(
-                [1.045], [place], marker=look.shape.marker, color=colour, markersize=6, transform=across, clip_on=False
-            )
-        left = 1.035 if look.colour is None else 1.075
-        word = text.shorten_string(name, LABEL)
-        axes.text(
-            left, place, word, va="center", transform=across, color=QUIET if look.colour is None else INK, fontsize=9
-        )
+def _line(one: Series, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
+    points = {x: in_units(metric, score) for x, score in one.points.items()}
+    if not one.reference:
+        return Line(one.label, points, every[one.label])
+    means = {x: exact(score.mean) for x, score in points.items()}
+    return Line(one.label, means, REFERENCE, "--" if one.label == view.LINES["ceiling"] else ":", marked=False)
 
 
 def _positive(word: str) -> float | None:

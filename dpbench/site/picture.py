@@ -6,27 +6,22 @@ become its variables, and all others stay. Names within the picture begin with i
 
 from __future__ import annotations
 
-import io
 import re
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from dpbench.site.looks import LIGHT
-from dpbench.support.charts import check_drawing
+from dpbench.analysis.draw import render
+from dpbench.analysis.palette import INK, LIGHT, LINE, PAPER, QUIET
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INK, QUIET, LINE, PAPER = "#1a1c1f", "#5b6068", "#dcdfe3", "#ffffff"
 THEMED = {
     INK: "var(--ink)", QUIET: "var(--quiet)", LINE: "var(--line)", PAPER: "var(--paper)",
-    "#000000": "var(--ink)", "#666666": "var(--quiet)", "#b0b0b0": "var(--line)", "#dddddd": "var(--line)",
     **{colour: f"var(--c{place})" for place, colour in enumerate(LIGHT)},
 }  # fmt: skip
 _SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -45,31 +40,10 @@ class Chart:
     rows: tuple[tuple[str, ...], ...] = ()
 
 
-@contextmanager
-def use_site_style() -> Iterator[None]:
-    """Draw in the site's style; a sign that the font lacks is drawn by the reader's own fonts."""
-    check_drawing()
-    import matplotlib as mpl
-
-    with mpl.rc_context({
-        "font.size": 10, "font.family": "DejaVu Sans", "text.parse_math": False, "text.color": INK,
-        "axes.edgecolor": QUIET, "axes.labelcolor": INK, "axes.linewidth": 0.8, "axes.spines.top": False,
-        "axes.spines.right": False, "axes.grid": True, "axes.grid.axis": "y", "grid.color": LINE, "grid.linewidth": 0.8,
-        "axes.axisbelow": True, "xtick.color": QUIET, "xtick.labelcolor": INK, "ytick.color": QUIET,
-        "ytick.labelcolor": INK, "xtick.labelsize": 9, "ytick.labelsize": 9, "legend.frameon": False,
-        "figure.facecolor": "none", "axes.facecolor": "none", "svg.fonttype": "none", "svg.hashsalt": "dpbench",
-    }), warnings.catch_warnings():  # fmt: skip
-        warnings.filterwarnings("ignore", message="Glyph")
-        yield
-
-
 def picture(draw: Callable[[], Figure], key: str, described: str) -> Markup:
     """Return what `draw` draws as SVG for a page; `described` is what a reader who does not see it is told."""
-    with use_site_style():
-        out = io.BytesIO()
-        draw().savefig(out, format="svg", metadata={"Date": None})
     ElementTree.register_namespace("", _SVG)
-    root = ElementTree.fromstring(out.getvalue())
+    root = ElementTree.fromstring(render(draw, "svg", figure_facecolor="none", font_size=10))
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag.endswith(("}metadata", "}style")):

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from dpbench.analysis.draw import Bar, HeatCell, bars, heat_map, in_units, new_figure, render
+from dpbench.analysis.palette import INK, QUIET, LearnerStyle
 from dpbench.board.index import Standing
-from dpbench.board.rows import EntryRow, name_entry
+from dpbench.board.rows import name_entry
+from dpbench.records.metrics import FACTS
+from dpbench.records.result import Interval
 from dpbench.site import text, view
 from dpbench.site.home_page import BoardColumn, HeatMap, heat
-from dpbench.site.looks import LIGHT, Look
-from dpbench.site.picture import INK, LINE, PAPER, QUIET, use_site_style
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 QUESTION = "Which private learner is best on this data, at this ε?"
 ROWS, COLUMNS = 8, 10
-HEAT, SHADES = "#124e78", (1.0, 0.5, 0.41, 0.33, 0.26, 0.19, 0.13, 0.08, 0.04)  # those of the style sheet
 INCHES, DOTS = (12.0, 6.3), 100
 
 
-def board_preview(standing: Standing, looks: Mapping[str, Look]) -> bytes:
+def board_preview(standing: Standing, looks: Mapping[str, LearnerStyle]) -> bytes:
     """Return a board's first entries with their intervals."""
     return _png(lambda: _board(standing, looks))
 
@@ -35,16 +34,11 @@ def map_preview(shown: HeatMap | None) -> bytes:
 
 
 def _png(draw: Callable[[], Figure]) -> bytes:
-    with use_site_style():
-        out = io.BytesIO()
-        draw().savefig(out, format="png", dpi=DOTS, facecolor=PAPER, metadata={"Software": None})
-    return out.getvalue()
+    return render(draw, "png", figure_dpi=DOTS, savefig_dpi=DOTS, font_size=10)
 
 
 def _titled(title: str) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=INCHES)
+    figure = new_figure(*INCHES)
     figure.text(0.04, 0.94, "dpbench", fontsize=22, weight="bold", color=QUIET, va="center")
     figure.text(0.04, 0.85, title, fontsize=27, va="center", color=INK)
     return figure
@@ -62,18 +56,18 @@ def _map(shown: HeatMap | None) -> Figure:
     )  # fmt: skip
     columns = shown.columns[:COLUMNS]
     axes = figure.add_axes((0.15, 0.12, 0.69, 0.46))
-    axes.set(xlim=(0, len(columns)), ylim=(len(lines), 0))
-    axes.grid(visible=False)
-    for row, line in enumerate(lines):
-        for place, cell in enumerate(line.rows[:COLUMNS]):
-            if cell:
-                _cell(axes, place, row, cell)
+    cells = [
+        HeatCell(place, row, heat(cell), f"{100 * cell.score.mean:.1f}")
+        for row, line in enumerate(lines)
+        for place, cell in enumerate(line.rows[:COLUMNS])
+        if cell and cell.score
+    ]
+    heat_map(axes, cells, len(columns), len(lines), text_size=15)
     axes.set_yticks([row + 0.5 for row in range(len(lines))], [text.shorten_string(line.label, 16) for line in lines])
     places = [place + 0.5 for place in range(len(columns))]
     axes.set_xticks(places, _heads(columns), rotation=24, ha="left")
     axes.xaxis.tick_top()
-    axes.tick_params(length=0, labelsize=15)
-    axes.spines[:].set_visible(False)
+    axes.tick_params(labelsize=15)
     return figure
 
 
@@ -89,39 +83,25 @@ def _heads(columns: Sequence[BoardColumn]) -> list[str]:
     return [text.shorten_string(head(one), 22) for one in columns]
 
 
-def _cell(axes: Axes, place: int, row: int, cell: EntryRow) -> None:
-    """Fill a cell as the style sheet does: a heat of 0 in full, every further one paler."""
-    from matplotlib.patches import Rectangle
-
-    shade, score = heat(cell), cell.score
-    assert score is not None  # ranked entries have one
-    axes.add_patch(Rectangle((place, row), 1, 1, facecolor=HEAT, alpha=SHADES[shade], edgecolor=PAPER, linewidth=2))
-    axes.text(
-        place + 0.5, row + 0.5, f"{100 * score.mean:.1f}", ha="center", va="center", fontsize=15,
-        color=PAPER if shade == 0 else INK, weight="bold" if shade == 0 else "normal",
-    )  # fmt: skip
-
-
-def _board(standing: Standing, looks: Mapping[str, Look]) -> Figure:
+def _board(standing: Standing, looks: Mapping[str, LearnerStyle]) -> Figure:
     figure = _titled(text.shorten_string(standing.board.title, 62))
     axes = figure.add_axes((0.28, 0.14, 0.66, 0.6))
     metric = standing.board.metric
     rows = view.some(standing, ROWS)
-    for place, entry in enumerate(rows):
-        score, look = entry.metrics[metric], looks[entry.learner]
-        colour = LIGHT[look.colour or 0]
-        low, high = (score.mean if end is None else end for end in (score.low, score.high))
-        axes.plot([100 * low, 100 * high], [place, place], color=colour, linewidth=3, alpha=0.5)
-        axes.plot([100 * score.mean], [place], marker=look.shape.marker, color=colour, markersize=12)
+    bars(axes, (_interval(place, in_units(metric, entry.metrics[metric]), looks[entry.learner])
+                for place, entry in enumerate(rows)))  # fmt: skip
     for line, style in ((view.control(standing), ":"), (view.ceiling(standing), "--")):
         if line:
             axes.axvline(100 * line.metrics[metric].mean, color=QUIET, linestyle=style, linewidth=1.5)
-    names = [text.shorten_string(name_entry(entry), 24) for entry in rows]
-    axes.set_yticks(range(len(rows)), labels=names, fontsize=17)
+    axes.set_yticks(
+        range(len(rows)), labels=[text.shorten_string(name_entry(entry), 24) for entry in rows], fontsize=17
+    )
     axes.set_ylim(max(len(rows), 2) - 0.4, -0.6)
     axes.tick_params(axis="x", labelsize=15)
-    axes.grid(visible=True, axis="x", color=LINE)
-    axes.set_xlabel(
-        f"{view.metric_name(metric).lower()} (%); dotted: public labels only, dashed: no privacy", fontsize=14
-    )
+    axes.set_xlabel(f"{FACTS[metric].axis}; dotted: public labels only, dashed: no privacy", fontsize=14)
     return figure
+
+
+def _interval(row: int, score: Interval, style: LearnerStyle) -> Bar:
+    low, high = (score.mean if end is None else end for end in (score.low, score.high))
+    return Bar(row, low, high, style.hex, height=0.08, at=score.mean, style=style)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from dpbench.analysis import describe, palette
 from dpbench.analysis.rows import CHOSEN
 from dpbench.board.rows import name_trust
+from dpbench.records.metrics import FACTS
 from dpbench.site import layout, text, view, words
 from dpbench.site.cost import cost
-from dpbench.site.looks import style
 from dpbench.site.settings import Settings
 
 if TYPE_CHECKING:
@@ -85,10 +86,11 @@ def _environment(packages: tuple[str, ...]) -> Environment:
         trust=words.TRUST,
         name_trust=name_trust,
         describe_trust=words.describe_trust,
-        rng=words.RNG,
+        rng=describe.RNG,
         describe_model=words.describe_model,
-        selection=words.SELECTION,
+        selection=describe.SELECTION,
         metric_name=view.metric_name,
+        axis=lambda metric: FACTS[metric].axis,
         uncorrected=view.uncorrected,
         cost=cost,
         page=layout.page,
@@ -104,4 +106,4 @@ def static(name: str) -> bytes:
 
 def stylesheet() -> bytes:
     """Return the style of all pages, with the colours of learners."""
-    return style().encode() + static("site.css")
+    return palette.stylesheet().encode() + static("site.css")

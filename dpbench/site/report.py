@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,25 +13,24 @@ from statistics import fmean
 from markupsafe import Markup
 
 from dpbench.analysis.columns import NONE
-from dpbench.analysis.formats import percent_at_most
+from dpbench.analysis.describe import Description, count_public, describe_together
+from dpbench.analysis.draw import can_draw
 from dpbench.analysis.grid import Grid, GridLine
+from dpbench.analysis.palette import LearnerStyle, row_styles
 from dpbench.analysis.reader import StoredResult
-from dpbench.analysis.risk import membership_risk
-from dpbench.analysis.rows import ResultRow
+from dpbench.analysis.rows import ResultRow, best_score, distance_behind
 from dpbench.analysis.tables import Named, arrange, label
 from dpbench.analysis.text_tables import heading
 from dpbench.errors import SpecError
-from dpbench.records.metrics import METRICS, Metric
+from dpbench.records.metrics import FACTS, METRICS, Metric
 from dpbench.records.result import Result
 from dpbench.site import text
 from dpbench.site.citations import own_entry
 from dpbench.site.group_tables import GroupTable, tabulate_groups
 from dpbench.site.lines import lines_chart
-from dpbench.site.looks import looks
 from dpbench.site.picture import Chart
 from dpbench.site.render import ALONE, Renderer, renderer, stylesheet
 from dpbench.site.settings import Settings, installed_repository, installed_version
-from dpbench.support.charts import can_draw
 from dpbench.support.messages import bytes_in_words, seconds_in_words
 
 CLASSES = 60  # of more, the ones with the lowest accuracy are shown
@@ -44,6 +43,7 @@ class Section:
 
     key: str
     grid: Grid[ResultRow]
+    styles: Mapping[str, LearnerStyle]  # of its lines
     title: str
     chart: Chart | None  # with results at two epsilons or more
     price: tuple[tuple[str, tuple[str, ...]], ...]  # points below the same data without privacy, a learner a row
@@ -55,8 +55,8 @@ class Section:
     more_classes: int
     groups: tuple[GroupTable, ...]  # accuracy by group, where the test split has groups
     costs: tuple[tuple[str, str, str, str], ...]
-    facts: tuple[tuple[str, str], ...]
-    guarantee: tuple[tuple[str, str], ...]
+    together: Description  # what all results say alike
+    private: bool  # whether any result has a guarantee
     remarks: tuple[str, ...]
     sentence: str
 
@@ -92,6 +92,7 @@ def _renderer() -> Renderer:
 def _section(key: str, grid: Grid[ResultRow], named: Named, all_results: Sequence[Result]) -> Section:
     results = list({row.result.digest: row.result for line in grid.lines for row in line.filled}.values())
     private = [one for one in results if one.privacy.plan and math.isfinite(one.spec.epsilon)]
+    styles = row_styles([line.label for line in grid.lines], {line.label for line in grid.lines if line.reference})
     place, epsilon = _column(grid)
     shown = list(grid.column(place))
     metrics = tuple(name for name in METRICS if any(name in row.facts.metrics for _, row in shown))
@@ -100,12 +101,12 @@ def _section(key: str, grid: Grid[ResultRow], named: Named, all_results: Sequenc
     scores = [(line.label, tuple(_write_scores(row, metrics))) for line, row in shown]
     remarks = dict.fromkeys(said for one in results for said in one.remarks)
     return Section(
-        key, grid, heading(grid), _chart(key, grid), tuple(_price(grid)), epsilon,
+        key, grid, styles, heading(grid), _chart(key, grid, styles), tuple(_price(grid)), epsilon,
         tuple(scores), metrics, tuple(line.label for line, _ in shown),
         tuple((name, values) for low, name, values in classes if (low, name, values) in worst),
         max(0, len(classes) - CLASSES),
         tuple(tabulate_groups([(line.label, row.result) for line, row in shown], all_results)),
-        tuple(_costs(shown)), tuple(_facts(results, named)), tuple(_guarantee(private)),
+        tuple(_costs(shown)), describe_together(results, named), bool(private),
         tuple(remarks)[:REMARKS], _sentence(results, private, grid, named),
     )  # fmt: skip
 
@@ -125,11 +126,9 @@ def _column(grid: Grid[ResultRow]) -> tuple[int, float]:
     return place, found[place][1]
 
 
-def _chart(key: str, grid: Grid[ResultRow]) -> Chart | None:
-    groups = [[line for line in grid.series if line.reference is reference] for reference in (False, True)]
-    if len({x for line in groups[0] for x in line.points}) < 2 or not can_draw():
+def _chart(key: str, grid: Grid[ResultRow], styles: Mapping[str, LearnerStyle]) -> Chart | None:
+    if len({x for line in grid.series if not line.reference for x in line.points}) < 2 or not can_draw():
         return None
-    styles = looks(*([line.label for line in group] for group in groups))
     return lines_chart(grid, styles, key, "Bars: 95% intervals over seeds.")
 
 
@@ -149,8 +148,12 @@ def _without(row: ResultRow) -> bool:
 
 
 def _lost(grid: Grid[ResultRow], row: ResultRow | None, free: Sequence[ResultRow | None]) -> str:
-    ceilings = [grid.score(ceiling).mean for ceiling in free if ceiling]
-    return f"{100 * (max(ceilings) - grid.score(row).mean):.2f}" if row and ceilings else NONE
+    ceilings = [grid.score(one) for one in free if one]
+    if not row or not ceilings:
+        return NONE
+    metric = grid.row_metric(row)
+    lost = distance_behind(metric, grid.score(row), best_score(metric, ceilings))
+    return f"{FACTS[metric].scale * lost:.{FACTS[metric].digits}f}"
 
 
 Shown = Sequence[tuple[GridLine[ResultRow], ResultRow]]
@@ -175,66 +178,6 @@ def _costs(shown: Shown) -> Iterator[tuple[str, str, str, str]]:
         yield line.label, seconds, bytes_in_words(peak) if peak else NONE, machine.rstrip(", ")
 
 
-def _facts(results: Sequence[Result], named: Named) -> Iterator[tuple[str, str]]:
-    first = results[0]
-    task, spec = first.task, first.spec
-    of = f" {spec.unit}s ({task.units.images:,} images)" if spec.unit and task.units else " images"
-    yield (
-        "Images",
-        f"{task.private:,} private{of}, {_public(results):,} public, {task.test:,} test, of {len(task.classes)} "
-        "classes",
-    )
-    yield "Features", named("extractor", spec.extractor)
-    yield from (("Copy of the data", edition) for edition in task.named_editions)
-    yield "Licence", task.licence
-    labels = {one.task.public_labels_seen for one in results}
-    yield "Public labels", "read by some learners" if len(labels) > 1 else "read" if True in labels else "not read"
-    for pair, counted in task.overlap.items():
-        yield pair, str(counted)
-
-
-def _public(results: Sequence[Result]) -> int:
-    """Return how many public images the protocol has, although a learner that reads none counts none."""
-    split = [one.task.overlap[pair].among for one in results if (pair := "public in private") in one.task.overlap]
-    return max([*split, *(one.task.public for one in results)])
-
-
-def _guarantee(private: Sequence[Result]) -> Iterator[tuple[str, str]]:
-    if not private:
-        return
-    whose = sorted({one.spec.unit or "image" for one in private})
-    epsilons = sorted({one.spec.epsilon for one in private})
-    yield "ε", f"{', '.join(f'{one:g}' for one in epsilons)}, for one {' or '.join(whose)}"
-    yield "δ", ", ".join(sorted({f"{one.privacy.delta:g}" for one in private}))
-    yield "Neighbours", ", ".join(sorted({one.privacy.adjacency for one in private}))
-    names = (
-        sorted({one.privacy.accountant for one in private}),
-        sorted({one.privacy.independent.accountant for one in private}),
-    )
-    yield "Accountants", f"{', '.join(names[0])}; checked by {', '.join(names[1])}"
-    yield "Noise", ", ".join(sorted({one.privacy.rng for one in private})) + " randomness"
-    risk = _largest_risk(private)
-    if risk:
-        odds = " and ".join(f"{percent_at_most(most)} at {rate:.1%} false positives" for rate, most in risk.items())
-        yield f"Membership tests, at ε {epsilons[-1]:g}", f"true positives at most {odds}, for every run"
-    chosen = sorted({one.selection for one in private})
-    yield "How settings were chosen", ", ".join(chosen)
-    yield "Not covered", "; ".join(dict.fromkeys(said for one in private for said in one.privacy.not_covered))
-
-
-def _largest_risk(private: Sequence[Result]) -> dict[float, float]:
-    """Return what a membership test can reach, at each rate of false positives, against the run that gives away most.
-
-    Plans with the same epsilon differ: noise of other shapes leaves other tests.
-    """
-    largest = max(one.spec.epsilon for one in private)
-    found: dict[float, float] = {}
-    for one in private:
-        for rate, most in membership_risk(one.privacy).items() if one.spec.epsilon == largest else ():
-            found[rate] = max(most, found.get(rate, 0.0))
-    return found
-
-
 def _sentence(results: Sequence[Result], private: Sequence[Result], grid: Grid[ResultRow], named: Named) -> str:
     """Return what a paper would say of these results."""
     first = results[0]
@@ -244,8 +187,8 @@ def _sentence(results: Sequence[Result], private: Sequence[Result], grid: Grid[R
     data, features = named("dataset", spec.dataset), named("extractor", spec.extractor)
     ran = (
         f"We report {(grid.metric or spec.metric).replace('_', ' ')} on {data} with {features} features "
-        f"({task.private:,} private {whose}s, {_public(results):,} public and {task.test:,} test images), as the mean "
-        f"over {seeds} seed{'s' * (many[-1] > 1)}{' with its 95% interval' * (many[0] > 1)}. "
+        f"({task.private:,} private {whose}s, {max(map(count_public, results)):,} public and {task.test:,} test "
+        f"images), as the mean over {seeds} seed{'s' * (many[-1] > 1)}{' with its 95% interval' * (many[0] > 1)}. "
     )
     if not private:
         return f"{ran}None of these results is private."

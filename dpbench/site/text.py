@@ -6,7 +6,6 @@ beside them.
 
 from __future__ import annotations
 
-import math
 import re
 
 from dpbench.analysis import formats
@@ -77,12 +76,12 @@ def show_signed_points(share: float, digits: int = 2) -> str:
 
 
 def score(interval: Interval | None, metric: str) -> str:
-    """Return a metric's mean with its interval, as `dpbench results` prints it, with its unit.
+    """Return a metric's mean with its interval and its unit, as `dpbench results show` prints it.
 
     >>> score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), score(Interval(mean=1.5, low=1, high=2), "nll")
-    ('72.00 ± 2.00%', '1.500 ± 0.500')
+    ('72.00% ± 2.00', '1.500 ± 0.500')
     """
-    return NONE if interval is None else plain_score(interval, metric) + formats.unit_of(metric)
+    return NONE if interval is None else formats.write_score(metric, interval, unit=True)
 
 
 def plain_score(interval: Interval | None, metric: str) -> str:
@@ -103,20 +102,6 @@ def seed_score(value: float | None, metric: str) -> str:
     return NONE if value is None else score(Interval(mean=value, low=None, high=None), metric)
 
 
-def round_up(value: float, digits: int = 4) -> str:
-    """Return an upper bound, rounded up: a page never states less than the file does.
-
-    >>> round_up(0.99991234)
-    '1.0000'
-    """
-    return "∞" if math.isinf(value) else f"{math.ceil(value * 10**digits) / 10**digits:.{digits}f}"
-
-
-def round_down(value: float, digits: int = 3) -> str:
-    """Return a lower bound, rounded down."""
-    return "∞" if math.isinf(value) else f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"
-
-
 def bound(title: str) -> str:
     """Return a title whose epsilon and its number stay on one line."""
     return title.replace("ε ", "ε\u00a0")
@@ -131,6 +116,15 @@ def round_to_four(value: float) -> str:
     return f"{value:.4g}"
 
 
+def capital(name: str) -> str:
+    """Return a name with a capital letter; a symbol stays, as Δ is another one than δ.
+
+    >>> capital("not covered"), capital("δ")
+    ('Not covered', 'δ')
+    """
+    return name[:1].upper() + name[1:] if name.isascii() else name
+
+
 def anchor(name: str) -> str:
     """Return a name as the fragment of an address.
 
@@ -142,7 +136,8 @@ def anchor(name: str) -> str:
 
 FILTERS = {
     "percent": percent, "points": points, "signed": show_signed_points, "spread": write_percent, "score": score,
-    "plain_score": plain_score, "unit": formats.unit_of, "seed_score": seed_score, "budget": write_budget,
-    "upward": round_up, "downward": round_down, "four": round_to_four, "bound": bound, "duration": duration,
+    "plain_score": plain_score, "seed_score": seed_score, "budget": write_budget,
+    "upward": formats.round_up, "downward": formats.round_down, "four": round_to_four, "bound": bound,
+    "duration": duration, "capital": capital,
     "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most, "anchor": anchor, "shorten": show_string,
 }  # fmt: skip

@@ -1,26 +1,16 @@
-"""What pages say about trust, settings and noise: one sentence each."""
+"""What pages say about trust in an entry and about its model: one sentence each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from dpbench.board.index import Entry, Trust
-from dpbench.records.search import SelectionRule
 
 TRUST: Mapping[Trust, str] = {
     "submitted": "it passed all checks; the project has neither re-run nor audited it yet",
     "re-run": "the project re-ran some seeds, or all seeds with other code, and got the same outcome",
     "reproduced": "the project re-ran all seeds with the same code and settings and got the same predictions",
     "audited": "the project watched and attacked one more fit, and found nothing that contradicts the stated guarantee",
-}
-SELECTION: Mapping[SelectionRule, str] = {
-    "default": "The learner's default settings; nothing was tried.",
-    "by-hand": "Settings given by the user; how they were chosen is not recorded.",
-    "transfer": "Settings tuned earlier on another dataset.",
-    "public-validation": "Tuned on the public split only, with its labels.",
-    "private-accounted": "Tuned on private data; ε covers the whole search.",
-    "private-unaccounted": "Tuned on private data; ε does not cover the search, so the result is never ranked.",
-    "oracle": "Tuned on the test split; never ranked.",
 }
 
 
@@ -29,12 +19,6 @@ def describe_trust(entry: Entry) -> str:
     done: list[Trust] = ["reproduced"] if entry.reproduced else ["re-run"] if entry.again else []
     found = [*done, "audited"] if entry.audit else done or [entry.trust]
     return "; ".join(TRUST[one] for one in found)
-
-
-RNG: Mapping[str, str] = {
-    "research": "from published seeds, so anyone can repeat this number; do not release a model from this run",
-    "secure": "from the operating system, so nobody can subtract it from a released model",
-}
 
 
 def describe_model(entry: Entry) -> str:

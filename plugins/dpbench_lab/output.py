@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from dpbench.analysis.draw import check_file
 from dpbench.cli.output import print_if_unwritable
-from dpbench.support.charts import check_file
 from dpbench.support.files import check_writable
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import math
 import os
 from pathlib import Path
 from typing import cast
@@ -14,23 +13,20 @@ import pytest
 from rich.console import Console
 
 from dpbench import cli
-from dpbench.analysis import description
 from dpbench.analysis.columns import OF_FILES
-from dpbench.analysis.confusion import write_confusion
+from dpbench.analysis.comparison import compare_results
 from dpbench.analysis.formats import percent
 from dpbench.analysis.grid import Grid, GridLine
+from dpbench.analysis.palette import DARK, learner_styles
 from dpbench.analysis.reader import StoredResult, read_results
-from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.rows import ResultRow, file_row
 from dpbench.analysis.spreadsheet import render_csv
 from dpbench.analysis.tables import arrange
 from dpbench.analysis.text_tables import render_html, render_latex, render_markdown, render_terminal, write_grids
 from dpbench.cli.results import show_grids
-from dpbench.errors import DataError, SpecError
+from dpbench.errors import DataError
 from dpbench.records.packed import find_records, read_record
-from dpbench.records.protocol import Component
-from dpbench.records.result import Interval, Result, summarise
-from dpbench.records.stated_plan import PlannedRepeats
+from dpbench.records.result import Interval, summarise
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "leaderboard" / "results"
@@ -94,9 +90,7 @@ def test_all_that_the_paired_test_cannot_tell_from_the_best_are_best() -> None:
     entries = [row for line, row in grid.column(0) if not line.reference]
     leader = max(entries, key=lambda row: grid.score(row).mean)
     for row in entries:
-        assert best(row) == (
-            row is leader or not description.compare_results(filed[leader.file], filed[row.file]).differs
-        )
+        assert best(row) == (row is leader or not compare_results(filed[leader.file], filed[row.file]).differs)
     assert 1 < sum(map(best, entries)) < len(entries)
 
 
@@ -235,54 +229,6 @@ def test_html_of_a_strangers_names_runs_nothing() -> None:
     assert "<script" not in text and "<img" not in text
 
 
-def test_the_difference_of_two_results_has_its_interval_and_a_verdict() -> None:
-    said = "\n".join(description.describe_difference(one(LOW, "pillar"), one(LOW, "dp-raft")))
-    assert "A: pillar, ε 0.1: 81.79" in said
-    assert "A - B: +10.64 ±" in said
-    assert said.endswith("The difference is significant at 5%.")
-
-
-def test_results_on_other_data_or_seeds_are_not_compared() -> None:
-    with pytest.raises(SpecError, match=r"624 examples of pneumonia.*359 examples of digits"):
-        description.compare_results(one(LOW, "pillar"), one(DIGITS, "pillar"))
-
-
-def test_one_result_is_told_whole() -> None:
-    filed = one(LOW, "pillar")
-    told = dict(description.describe_result(filed))
-    assert told["privacy"].startswith("ε 0.0999976 by pld, 0.09799 to 0.102 by prv-accountant")
-    assert told["release gradient"] == "30 steps, each example with chance 1, σ 168.4"
-    assert "k=27" in told["settings"]
-    assert told["membership test"] == (
-        "of one private image, by someone who knows all the others: true positives at most 0.12% at 0.1% false "
-        "positives and 1.10% at 1.0% false positives"
-    )
-    assert filed.result.digest == told["digest"]
-
-
-def test_odds_of_a_private_search_are_those_of_its_epsilon_and_delta_and_there_are_none_without_noise() -> None:
-    privacy = one(LOW, "pillar").result.privacy
-    searched = privacy.model_copy(update={"repeats": PlannedRepeats(mean=10, shape=1), "epsilon": 1.0, "delta": 1e-5})
-    most = membership_risk(searched)
-    assert most == {rate: pytest.approx(math.e * rate + 1e-5) for rate in (0.001, 0.01)}
-    assert all(membership_risk(privacy)[rate] < bound for rate, bound in most.items())
-    assert membership_risk(privacy.model_copy(update={"sigma": 0.0})) == {}
-
-
-def test_settings_are_told_as_they_ran_and_by_whom_they_were_chosen() -> None:
-    filed = one(LOW, "pillar")
-    options = {**filed.result.spec.learner.options, "steps": None}
-    spec = filed.result.spec.model_copy(update={"learner": Component(name="pillar", options=options)})
-    result = filed.result.model_copy(update={"spec": spec, "settled": {"steps": 37}, "selection": "by-hand"})
-    told = dict(description.describe_result(StoredResult(filed.file, result)))["settings"]
-    assert "steps=37" in told and told.endswith("(set by hand; steps from n, ε and δ)")
-    (row,) = csv.DictReader(io.StringIO(render_csv([file_row(StoredResult(filed.file, result))], OF_FILES)))
-    assert "steps=37" in row["settings"]
-    assert dict(description.describe_result(filed))["settings"].endswith(
-        "(the defaults; k, learning_rate, steps from n, ε and δ)"
-    )
-
-
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as ended:
         cli.main(["results", *arguments])
@@ -347,36 +293,17 @@ def test_a_table_of_losses_has_the_smallest_first_as_a_number_and_says_that_lowe
     assert "ercent" not in text
 
 
-def test_the_difference_of_two_losses_is_no_percentage() -> None:
-    pair = with_loss("pillar", 1.5), with_loss("whitened", 0.75)
-    said = "\n".join(description.describe_difference(*pair, "nll"))
-    assert "A - B: +0.750" in said
-    assert "%:" not in said.replace("at 5%", "")
-
-
-def confused(matrix: tuple[str, ...], classes: tuple[str, ...]) -> Result:
-    result = one(LOW, "pillar").result
-    seeds = tuple(seed.model_copy(update={"confusion": matrix}) for seed in result.seeds)
-    task = result.task.model_copy(update={"classes": classes})
-    return result.model_copy(update={"seeds": seeds, "task": task})
-
-
-def test_the_confusion_matrix_is_shown_in_percent_of_the_true_class() -> None:
-    _, *rows = write_confusion(confused(("3 1", "0 0"), ("cat", "dog")))
-    assert [row.split() for row in rows] == [["cat", "75.0", "25.0"], ["dog", "-", "-"]]
-
-
-def test_of_many_classes_the_most_frequent_errors_are_shown() -> None:
-    names = tuple(f"class {number}" for number in range(30))
-    matrix = tuple(" ".join("8" if a == b else "2" if (a, b) == (3, 7) else "0" for b in range(30)) for a in range(30))
-    assert list(write_confusion(confused(matrix, names)))[1:] == ["  class 3 taken for class 7: 20.0"]
-
-
-def test_of_a_result_from_before_it_was_kept_no_matrix_is_shown_and_probabilities_are_said_to_be_missing() -> None:
-    filed = one(LOW, "pillar")
-    seeds = tuple(seed.model_copy(update={"confusion": ()}) for seed in filed.result.seeds)
-    metrics = {name: score for name, score in filed.result.metrics.items() if name not in {"ece", "nll", "brier"}}
-    before = filed.result.model_copy(update={"seeds": seeds, "metrics": metrics})
-    assert list(write_confusion(before)) == []
-    told = dict(description.describe_result(dataclasses.replace(filed, result=before)))
-    assert "did not record them" in told["probabilities"]
+def test_a_terminal_with_colours_shows_each_learners_mark_and_one_without_shows_names_alone() -> None:
+    (written,) = write_grids([table(LOW)])
+    for coloured in (False, True):
+        colours = "truecolor" if coloured else None
+        shown = Console(width=120, file=io.StringIO(), color_system=colours, force_terminal=coloured)
+        for part in render_terminal(written, 120, coloured=coloured):
+            shown.print(part)
+        text = cast("io.StringIO", shown.file).getvalue()
+        style = learner_styles(["pillar"])["pillar"]
+        assert all(cell in text for line in written.lines for cell in line.cells)
+        assert (f" {style.letter} " in text) is coloured
+        red, green, blue = (int(DARK[style.colour or 0][at : at + 2], 16) for at in (1, 3, 5))
+        assert (f"38;2;{red};{green};{blue};48;2;" in text) is coloured
+    assert f'<span style="color:{style.hex}">{style.letter}</span> pillar</td>' in render_html([written])

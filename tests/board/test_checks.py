@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from dpbench import registry
-from dpbench.analysis.description import describe_result
-from dpbench.analysis.reader import StoredResult
+from dpbench.analysis.describe import describe
 from dpbench.analysis.word import list_author_word
 from dpbench.api import Release
 from dpbench.board.build import verify_leaderboard
@@ -571,7 +570,7 @@ def test_seeds_are_run_again_in_another_order_than_they_had(root: Path, monkeypa
 
 def test_what_nobody_looked_up_is_the_authors_word(root: Path) -> None:
     result = Result.read(boards.file_of(root, "class-means"))
-    shown = dict(describe_result(StoredResult(boards.file_of(root, "class-means"), result)))
+    shown = dict(describe(result).pairs)
     assert shown["author's word"].startswith("scores; how many images the splits share; which code made it; ")
     looked_up = {"seeds", "task.overlap", "provenance.code.learner"}
     assert list_author_word(result, looked_up) == ("time, memory, machine and date",)

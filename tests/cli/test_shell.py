@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, cli
+from dpbench.analysis import draw
 from dpbench.data.survey import survey
 from dpbench.harness import run as running
 from dpbench.harness.fit import SeedFit, fit_seed
@@ -22,7 +23,7 @@ from dpbench.harness.prepare import PreparedRun
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result, Tuning
 from dpbench.registry import load
-from dpbench.support import charts, progress
+from dpbench.support import progress
 from dpbench.support.plugin_calls import DEBUG
 from dpbench.testing.checking import check_laws
 
@@ -456,8 +457,8 @@ def test_a_figure_is_written_as_pdf_the_same_bytes_each_time(tmp_path: Path) -> 
     from matplotlib.figure import Figure
 
     for name in ("a.pdf", "b.pdf"):
-        charts.check_file(tmp_path / name, "--out")
-        charts.write_chart(tmp_path / name, Figure)
+        draw.check_file(tmp_path / name, "--out")
+        draw.write_chart(tmp_path / name, Figure)
     assert (tmp_path / "a.pdf").read_bytes() == (tmp_path / "b.pdf").read_bytes() != b""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,8 +13,7 @@ import pytest
 from dpbench_plugins.datasets.sklearn import Digits
 
 from dpbench import Splits
-from dpbench.analysis.description import describe_result
-from dpbench.analysis.reader import StoredResult
+from dpbench.analysis.describe import describe
 from dpbench.board.verify.declarations import check_task
 from dpbench.cli.tune import use_settings
 from dpbench.errors import SpecError
@@ -114,10 +114,10 @@ def test_the_run_of_an_image_says_what_it_costs_a_patient() -> None:
 def test_a_result_says_whose_epsilon_it_is(tmp_path: Any) -> None:
     found = ran("class-means")
     file = found.write(tmp_path)
-    lines = dict(describe_result(StoredResult(file, Result.read(file))))
-    assert "for a patient" in lines["privacy"]
+    lines = dict(describe(Result.read(file)).pairs)
+    assert "for one patient" in lines["guarantee"]
     assert lines["membership test"].startswith("of one private patient, ")
-    assert f"{found.task.private:,} private patients ({found.task.images:,} images)" in lines["data"]
+    assert f"{found.task.private:,} private patients ({found.task.images:,} images)" in lines["split"]
 
 
 def test_without_a_word_epsilon_is_that_of_the_datasets_unit_and_a_board_says_its_own() -> None:
@@ -144,8 +144,8 @@ def test_a_run_says_whose_epsilon_it_is(tmp_path: Path, capsys: Output) -> None:
     assert called(*QUICK, "--dataset", data, "--unit", "patient", "--risk", "--out", str(tmp_path / "out")) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "private patients (" in shown
-    assert "ε for a patient, δ 1e-05" in shown
-    assert "Best possible membership test of one private patient, by someone who knows all the others:" in shown
+    assert re.search(r"guarantee ε [\d.]+ for one patient by pld, .* δ 1e-05 ", shown)
+    assert "membership test of one private patient, by someone who knows all the others:" in shown
 
 
 def test_patients_as_images_give_another_digest_and_data_without_units_keep_theirs() -> None:

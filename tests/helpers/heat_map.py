@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from dpbench.analysis.draw import HeatCell, heat_map, new_figure, render
+from dpbench.analysis.palette import INK, shade_colour
 from dpbench.board.index import Standing
 from dpbench.board.rows import EntryRow, board_rows
 
-COLUMN, ROW, LEFT, TOP = 13, 20, 108, 62  # pixels
-STEPS = (1, 2, 4, 8, 16)  # points behind the best: each a paler colour
-SHADES = ("#124e78", "#5384a6", "#83a8c1", "#adc6d7", "#d2e0e9", "#eaf1f5")
-PAPER, INK = "#ffffff", "#1a1c1f"
-TITLE = "Points behind the best comparable entry of each board, for each learner at its default settings"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STEPS = (1, 2, 4, 8, 16)  # points behind the best: each a paler shade
+SHADE = (0, 1, 2, 4, 6, 7)
+GAP = 0.9  # columns between groups
+INCH = 5.6  # columns; rows are half as many again
+LEFT, RIGHT, ABOVE, BELOW = 1.35, 0.15, 0.78, 0.55  # inches
 
 
 @dataclass(frozen=True)
@@ -26,24 +33,36 @@ class Group:
 def draw(groups: Iterable[Group]) -> str:
     """Return the picture: a row a learner, a column a board, and the name of the family above."""
     kept = tuple(groups)
-    learners = _learners(standing for group in kept for standing in group.standings)
-    height = TOP + ROW * len(learners) + 44
-    parts: list[str] = []
-    left = LEFT
-    for group in kept:
-        parts += _group(group, left, learners)
-        left += COLUMN * len(group.standings) + 12
-    parts.append(_text(LEFT - 8, TOP - 6, "ε", "end", 9))
-    for place, name in enumerate(learners):
-        parts.append(_text(LEFT - 8, TOP + ROW * place + 14, name, "end"))
-    parts += _legend(TOP + ROW * len(learners) + 18)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left} {height}" role="img" aria-labelledby="title" '
-        f"""font-family="system-ui, -apple-system, 'Segoe UI', sans-serif" font-size="11">\n"""
-        f'<title id="title">{TITLE}</title>\n<rect width="{left}" height="{height}" fill="{PAPER}"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+    return render(lambda: _figure(kept), "svg").decode()
+
+
+def _figure(groups: tuple[Group, ...]) -> Figure:
+    learners = _learners(standing for group in groups for standing in group.standings)
+    columns = sum(len(group.standings) + GAP for group in groups) - GAP
+    rows = len(learners)
+    width, height = LEFT + columns / INCH + RIGHT, ABOVE + 0.2 * rows + BELOW
+    figure = new_figure(width, height)
+    axes = figure.add_axes((LEFT / width, BELOW / height, columns / INCH / width, 0.2 * rows / height))
+    cells, left = list[HeatCell](), 0.0
+    for group in groups:
+        axes.text(left, -1.4, "\n".join(group.heading), va="bottom", fontsize=9)
+        for column, standing in enumerate(group.standings):
+            epsilon = f"{standing.board.epsilon:g}".lstrip("0")
+            axes.text(left + column + 0.5, -0.25, epsilon, ha="center", va="bottom", fontsize=6)
+            cells += [_cell(left + column, learners, row) for row in _defaults(standing)]
+        left += len(group.standings) + GAP
+    heat_map(axes, cells, columns, rows)
+    axes.text(-0.6, -0.25, "ε", ha="right", va="bottom", fontsize=8)
+    axes.set_yticks([place + 0.5 for place in range(rows)], learners)
+    axes.set_xticks([])
+    _legend(axes, rows)
+    return figure
+
+
+def _cell(column: float, learners: list[str], row: EntryRow) -> HeatCell:
+    gap = 100 * (row.behind or 0.0)
+    shade = SHADE[sum(gap > step for step in STEPS)]
+    return HeatCell(column, learners.index(row.facts.learner), shade, dot=row.standing.tied)
 
 
 def _learners(standings: Iterable[Standing]) -> list[str]:
@@ -55,36 +74,16 @@ def _learners(standings: Iterable[Standing]) -> list[str]:
     return sorted(gaps, key=lambda name: sum(gaps[name]) / len(gaps[name]))
 
 
-def _group(group: Group, left: int, learners: list[str]) -> Iterator[str]:
-    for line, heading in enumerate(group.heading):
-        yield _text(left, TOP - 40 + 13 * line, heading)
-    for column, standing in enumerate(group.standings):
-        x, rows = left + COLUMN * column, {row.facts.learner: row for row in _defaults(standing)}
-        yield _text(x + COLUMN / 2, TOP - 6, f"{standing.board.epsilon:g}".lstrip("0"), "middle", 7)
-        for place, name in enumerate(learners):
-            if name in rows:
-                yield _cell(x, TOP + ROW * place, rows[name])
+def _legend(axes: Axes, rows: int) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
-
-def _cell(x: int, y: int, row: EntryRow) -> str:
-    gap = 100 * (row.behind or 0.0)
-    shade = SHADES[sum(gap > step for step in STEPS)]
-    box = f'<rect x="{x}" y="{y}" width="{COLUMN - 1}" height="{ROW - 1}" fill="{shade}"/>'
-    dot = PAPER if gap <= STEPS[1] else INK
-    return box + (f'<circle cx="{x + 6}" cy="{y + 9.5}" r="2" fill="{dot}"/>' if row.standing.tied else "")
-
-
-def _legend(y: int) -> Iterator[str]:
-    x = LEFT
-    for shade, said in zip(SHADES, [*(f"up to {step}" for step in STEPS), "more points behind"], strict=True):
-        yield f'<rect x="{x}" y="{y}" width="12" height="12" fill="{shade}"/>' + _text(x + 17, y + 10, said)
-        x += 68
-    x += 66
-    yield f'<circle cx="{x}" cy="{y + 6}" r="2" fill="{INK}"/>' + _text(x + 8, y + 10, "rank 1, alone or tied")
-
-
-def _text(x: float, y: float, said: str, anchor: str = "start", size: int = 11) -> str:
-    return f'<text x="{x:g}" y="{y}" text-anchor="{anchor}" font-size="{size}" fill="{INK}">{said}</text>'
+    said = [*(f"up to {step}" for step in STEPS), "more points behind"]
+    handles: list[Patch | Line2D] = [
+        Patch(facecolor=shade_colour(shade), label=label) for shade, label in zip(SHADE, said, strict=True)
+    ]
+    dot = Line2D([], [], linestyle="none", marker="o", markersize=3, color=INK, label="rank 1, alone or tied")
+    axes.legend(handles=[*handles, dot], loc="upper left", bbox_to_anchor=(0, -0.1 / rows), ncols=len(said) + 1)
 
 
 def _defaults(standing: Standing) -> list[EntryRow]:

@@ -14,8 +14,9 @@ from matplotlib.colors import to_hex
 
 from dpbench import registry
 from dpbench.analysis.axis import x_axis
-from dpbench.analysis.draw import COLOURS, draw, write_figure
+from dpbench.analysis.figure import draw, write_figure
 from dpbench.analysis.figure_data import FigureData, Series
+from dpbench.analysis.palette import LIGHT, PAPER
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
 from dpbench.records.packed import find_records
@@ -166,8 +167,8 @@ def test_means_intervals_and_published_figures_stand_in_the_plot(collected: Figu
 def test_published_figures_are_hollow_and_have_the_colour_of_their_line(collected: FigureData) -> None:
     (axes,) = draw(collected).axes
     (line,) = [line for line in axes.get_lines() if line.get_label() == "published"]
-    assert (to_hex(line.get_color()).upper(), line.get_linestyle()) == (COLOURS[0], "--")
-    assert line.get_markerfacecolor() == "white"
+    assert (to_hex(line.get_color()).upper(), line.get_linestyle()) == (LIGHT[0].upper(), "--")
+    assert line.get_markerfacecolor() == PAPER
 
 
 def test_a_figure_at_the_best_x_is_a_line_across_and_one_that_says_more_than_a_triangle(collected: FigureData) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.analysis import figure_data
-from dpbench.analysis.draw import draw
+from dpbench.analysis.figure import draw
 from dpbench.analysis.figure_data import collect_tables
 from dpbench.analysis.plots import Position
 from dpbench.analysis.reader import read_results

@@ -41,7 +41,7 @@ def test_the_page_says_what_results_say(page: str, folder: Path) -> None:
     for filed in read_results([folder])[0]:
         assert f"{100 * filed.result.metrics['accuracy'].mean:.2f}" in page
         assert all(str(counted) in page for counted in filed.result.task.overlap.values())
-    assert "0.5, 2, for one image" in page
+    assert all(f"ε {epsilon} for one image, pld" in page for epsilon in ("0.5", "2"))
     assert "accuracy on digits with pixels features (1,294 private images, 144 public and 359 test images)" in page
     assert "as the mean over 2 seeds with its 95% interval" in page
 
@@ -59,7 +59,7 @@ def test_the_page_says_what_holds_of_every_private_run() -> None:
     (paragraph,) = [line for line in page.splitlines() if "We report accuracy" in line]
     assert "with ε 1 and δ 1e-05" in paragraph
     assert "1,294 private images, 144 public and 359 test images" in paragraph
-    assert "1,294 private images, 144 public, 359 test, of 10 classes" in page
+    assert "1,294 private, 144 public, 359 test examples of 10 classes" in page
     said = re.search(r"true positives at most ([\d.]+)% at 0.1% false positives", page)
     assert said is not None
     risks = [membership_risk(one.result.privacy)[0.001] for one in shown]
@@ -114,7 +114,7 @@ def test_a_chart_is_drawn_of_two_epsilons_and_not_of_one(page: str, folder: Path
 def test_without_matplotlib_a_report_is_written_and_has_no_charts(
     folder: Path, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpbench.support.charts.find_spec", lambda name: None)
+    monkeypatch.setattr("dpbench.analysis.draw.find_spec", lambda name: None)
     assert called("report", str(folder), "--out", str(tmp_path / "report.html")) == 0
     assert "The report has no charts. Expected matplotlib" in capsys.readouterr().err
     assert "<figure" not in (tmp_path / "report.html").read_text(encoding="utf-8")

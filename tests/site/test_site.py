@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import html
 import io
-import itertools
 import math
 import re
 from collections.abc import Mapping
@@ -18,7 +17,8 @@ import pytest
 from PIL import Image
 
 from dpbench.analysis.columns import write_percent
-from dpbench.analysis.formats import percent_at_most
+from dpbench.analysis.formats import percent_at_most, round_down, round_up
+from dpbench.analysis.palette import learner_styles
 from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.rows import Origin
 from dpbench.board.distance import distances
@@ -35,7 +35,6 @@ from dpbench.site.citations import catalogue, citations
 from dpbench.site.entry_pages import RAW
 from dpbench.site.home_page import BoardColumn
 from dpbench.site.lines import epsilon_charts, k_chart
-from dpbench.site.looks import DARK, LIGHT, SHAPES, looks
 from dpbench.site.picture import Chart
 from dpbench.site.preview import _heads, map_preview
 from dpbench.site.words import describe_model
@@ -160,8 +159,8 @@ def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_
     for entry in index.standings[0].entries[1:]:
         if entry.role == "entry":
             assert write_percent(entry.metrics["accuracy"]) in page
-            assert text.round_up(entry.epsilon) in page
-            assert f"{text.round_down(entry.independent.lower)}–{text.round_up(entry.independent.upper, 3)}" in page
+            assert round_up(entry.epsilon) in page
+            assert f"{round_down(entry.independent.lower)}–{round_up(entry.independent.upper)}" in page
 
 
 def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: list[Result], tmp_path: Path) -> None:
@@ -172,9 +171,9 @@ def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: lis
     odds = [percent_at_most(most) for most in membership_risk(noisy.privacy).values()]
     pages = [(tmp_path / "site" / layout.page(standing, entry)).read_text("utf-8") for entry in standing.entries]
     for page, whose in zip(pages[1:], ("image", "patient"), strict=True):
-        assert f"at most {odds[0]} true positives at 0.1% false positives and at most {odds[1]}" in page
-        assert f"for one private {whose} and an attacker who knows all the others" in page
-    assert "Membership tests" not in pages[0]
+        assert f"true positives at most {odds[0]} at 0.1% false positives and {odds[1]} at" in page
+        assert f"of one private {whose}, by someone who knows all the others" in page
+    assert "Membership test" not in pages[0]
 
 
 def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], tmp_path: Path) -> None:
@@ -410,9 +409,8 @@ def _with(standing: Standing, **update: Any) -> Standing:
 
 
 def _against(*family: Standing) -> list[Chart]:
-    return epsilon_charts(
-        [board_rows(one) for one in family], looks({entry.learner for one in family for entry in one.entries})
-    )
+    every = learner_styles({entry.learner for one in family for entry in one.entries})
+    return epsilon_charts([board_rows(one) for one in family], every)
 
 
 def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_in_epsilon_alone(
@@ -435,7 +433,7 @@ def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_i
 def test_accuracy_against_k_takes_runs_that_differ_in_k_alone(results: list[Result]) -> None:
     standing = standing_of(find_board("digits-eps1"), results)
     alike = _with(standing, learner="pillar", selection="default")
-    every = looks(["pillar", *(entry.learner for entry in standing.entries)])
+    every = learner_styles(["pillar", *(entry.learner for entry in standing.entries)])
     assert k_chart(board_rows(standing), every) is None  # each learner has one entry
     assert k_chart(board_rows(alike), every) is None  # they differ in steps too
     only_k = tuple(entry.model_copy(update={"settings": {**entry.settings, "steps": "9"}}) for entry in alike.entries)
@@ -451,7 +449,7 @@ def test_a_picture_has_no_style_of_its_own_follows_the_theme_and_runs_nothing(re
     elements = Elements(chart.picture).found
     assert {tag for tag, _ in elements} <= {"svg", "g", "path", "defs", "use", "text", "clippath", "rect"}
     assert not [attributes for _, attributes in elements if "style" in attributes or "onerror" in attributes]
-    assert "var(--c0)" in chart.picture and "var(--ink)" in chart.picture
+    assert re.search(r"var\(--c[0-7]\)", chart.picture) and "var(--ink)" in chart.picture
     assert "&lt;/script&gt;" in chart.picture  # as words
 
 
@@ -487,66 +485,6 @@ def test_an_axis_cuts_off_what_is_far_below_the_others() -> None:
     assert places == sorted(places, reverse=True)
     assert 3 <= len(axis.ticks) <= 6
     assert view.Axis.of([]).ticks
-
-
-# What everything looks like.
-
-
-def _linear(colour: str) -> list[float]:
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-
-
-def _contrast(one: str, other: str) -> float:
-    low, high = sorted(0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in map(_linear, (one, other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def _times(matrix: list[list[float]], vector: list[float]) -> list[float]:
-    return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]
-
-
-def _perceived(colour: str, sight: list[list[float]]) -> list[float]:
-    """Return a colour in OKLab (Ottosson 2020), as seen by `sight`."""
-    seen = [min(max(part, 0.0), 1.0) for part in _times(sight, _linear(colour))]
-    cones = [math.cbrt(part) for part in _times(CONES, seen)]
-    return _times(LAB, cones)
-
-
-CONES = [
-    [0.4122214708, 0.5363325363, 0.0514459929],
-    [0.2119034982, 0.6806995451, 0.1073969566],
-    [0.0883024619, 0.2817188376, 0.6299787005],
-]
-LAB = [
-    [0.2104542553, 0.7936177850, -0.0040720468],
-    [1.9779984951, -2.4285922050, 0.4505937099],
-    [0.0259040371, 0.7827717662, -0.8086757660],
-]
-SIGHTS = {  # Machado, Oliveira and Fernandes 2009, severity 1
-    "all": [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-    "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
-    "no blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
-}
-
-
-@pytest.mark.parametrize(("colours", "paper"), [(LIGHT, "#ffffff"), (DARK, "#15171a")])
-@pytest.mark.parametrize("sight", SIGHTS)
-def test_colours_are_told_apart_by_every_reader_and_stand_out_from_the_paper(
-    colours: tuple[str, ...], paper: str, sight: str
-) -> None:
-    assert min(_contrast(colour, paper) for colour in colours) >= 2.9
-    seen = [_perceived(colour, SIGHTS[sight]) for colour in colours]
-    assert min(math.dist(*pair) for pair in itertools.combinations(seen, 2)) > 0.08
-
-
-def test_seventy_learners_look_different_and_none_changes_from_page_to_page() -> None:
-    found = looks([f"learner-{place:02}" for place in range(72)], ["public-only", "non-private"])
-    ranked = [found[name] for name in sorted(found) if name.startswith("learner")]
-    assert len({(one.colour, one.shape) for one in ranked}) == 72 == len(LIGHT) * len(SHAPES)
-    assert found["public-only"] == found["non-private"]
-    assert found["public-only"].colour is None
 
 
 # It travels.
@@ -627,8 +565,6 @@ def test_the_documentation_stands_beside_the_board_where_it_is_built_along(index
 def test_an_interval_says_what_is_known() -> None:
     assert write_percent(Interval(mean=0.5, low=None, high=None)) == "50.00"
     assert write_percent(None) == "–"
-    assert text.round_up(0.69999) == "0.7000"
-    assert text.round_up(math.inf) == "∞"
 
 
 @pytest.mark.slow

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpbench.analysis.draw import Line, exact, lines, new_figure
+from dpbench.analysis.palette import REFERENCE, SHAPES, LearnerStyle, style_at
 from dpbench.board.index import Standing
 from dpbench.site.context import Site
 from dpbench.site.extras import Page
 from dpbench.site.layout import Section
-from dpbench.site.looks import LIGHT
-from dpbench.site.picture import INK, QUIET, Chart, picture
+from dpbench.site.picture import Chart, picture
 from dpbench.site.render import Renderer
 from dpbench_lab.claims.catalogue import PUBLIC, Claim, Paper, PublicData, read_catalogue
 from dpbench_lab.claims.verdict import JUDGEMENTS, Judgement, Verdict, judge_all, read_record
@@ -20,11 +21,13 @@ from dpbench_lab.claims.verdict import JUDGEMENTS, Judgement, Verdict, judge_all
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MARKS: Mapping[Judgement, tuple[str, str]] = {
-    "reproducible": (LIGHT[2], "o"), "stated with margin": (LIGHT[0], "^"), "understated": (LIGHT[3], "X"),
-    "underspecified": (QUIET, "."),
+MARKS: Mapping[Judgement, LearnerStyle] = {
+    "reproducible": style_at(2), "stated with margin": style_at(0), "understated": style_at(3),
+    "underspecified": REFERENCE,
 }  # fmt: skip
-"""Colour and marker of each verdict."""
+"""Colour and mark of each verdict."""
+OURS = LearnerStyle(None, SHAPES[1])
+"""The mark of our boards' best."""
 FILTERS = {"dataset": "Dataset", "public-data": "Public data", "year": "Year", "verdict": "Verdict"}
 """The columns that the table is filtered by, and their heads."""
 FEWEST = 3  # claims of a chart
@@ -152,26 +155,20 @@ def _chart(
 
 
 def _draw(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.6, 4.0))
+    figure = new_figure(6.6, 4.0)
     axes = figure.add_axes((0.09, 0.12, 0.62, 0.85))
     axes.set_xscale("log")
-    for judgement, (colour, marker) in MARKS.items():
-        points = [row for row in group if row.verdict.judgement == judgement]
-        if points:
-            axes.plot(
-                [float(row.claim.epsilon) for row in points], [row.claim.accuracy or 0.0 for row in points],
-                linestyle="", marker=marker, color=colour, markersize=7, alpha=0.8, label=judgement,
-            )  # fmt: skip
-    for style, (name, line) in zip(("-", "--", ":", "-."), ours.items(), strict=False):
-        xs = sorted(line)
-        axes.plot(xs, [line[x] for x in xs], linestyle=style, marker="s", markersize=4, color=INK, label=name)
+    drawn = [
+        Line(judgement, {float(row.claim.epsilon): exact(row.claim.accuracy or 0.0)}, style, stroke="", size=6)
+        for judgement, style in MARKS.items() for row in group if row.verdict.judgement == judgement
+    ]  # fmt: skip
+    drawn += [Line(name, {x: exact(best[x]) for x in best}, OURS, size=4) for name, best in ours.items()]
+    shown = {str(handle.get_label()): handle for handle in lines(axes, drawn)}
     ticks = sorted({x for x in (0.1, 0.3, 1, 3, 10, 30) if axes.get_xlim()[0] <= x <= axes.get_xlim()[1]})
     axes.set_xticks(ticks, labels=[f"{x:g}" for x in ticks])
     axes.minorticks_off()
     axes.set(xlabel="ε (log scale)", ylabel="accuracy (%)")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
+    axes.legend(handles=list(shown.values()), loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
     return figure
 
 

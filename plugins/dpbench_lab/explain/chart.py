@@ -6,22 +6,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.records.metrics import TITLES
-from dpbench.support.charts import BLUE, GREY, VERMILLION, write_chart
+from dpbench.analysis.draw import Bar, bars, new_figure, write_chart
+from dpbench.analysis.palette import INK, LINE, QUIET, style_at
+from dpbench.records.metrics import FACTS
 from dpbench_lab.explain.explanation import Explanation, LearnerExplanation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {
-    "tuning": "#CC79A7", "noise": VERMILLION, "clipping": "#E69F00", "projection": BLUE, "steps": "#009E73",
-    "rest": GREY,
-}  # fmt: skip
+STAGES = {
+    name: style_at(place).hex for place, name in enumerate(("projection", "noise", "steps", "tuning", "clipping"))
+}
+STAGES["rest"] = QUIET
+"""The colour of each stair."""
 
 
 def write_plot(explanation: Explanation, file: Path) -> None:
-    """Draw an explanation into `file`; see `charts.write_chart`."""
+    """Draw an explanation into `file`; see `draw.write_chart`."""
     write_chart(file, lambda: figure(explanation))
 
 
@@ -36,12 +38,8 @@ def stairs(one: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
 
 def figure(explanation: Explanation, *, titled: bool = True) -> Figure:
     """Return the figure: a row a learner, and under all of them what the colours mean."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     learners = explanation.learners
-    drawn = Figure(figsize=(8, 1.1 + 1.1 * len(learners)), dpi=110, layout="constrained")
-    FigureCanvasAgg(drawn)
+    drawn = new_figure(8, 1.1 + 1.1 * len(learners), dpi=110, layout="constrained")
     axes = drawn.subplots()
     if titled:
         drawn.suptitle(_title(explanation), parse_math=False)
@@ -49,13 +47,11 @@ def figure(explanation: Explanation, *, titled: bool = True) -> Figure:
     ceiling = 100 * explanation.score.mean
     high = max(ceiling, *(max(before, after) for one in learners for _, before, after in stairs(one)))
     left = low - 0.25 * (high - low) - 1
-    for row, one in enumerate(learners):
-        _row(axes, row, one, left)
-    axes.axvline(ceiling, color="black", linestyle="--", linewidth=1)
+    bars(axes, (bar for row, one in enumerate(learners) for bar in _row(row, one, left)))
+    axes.axvline(ceiling, color=INK, linestyle="--", linewidth=1)
     axes.set(xlim=(left, high + 0.12 * (high - low) + 0.5), ylim=(len(learners) - 0.45, -0.55))
-    axes.set_xlabel(f"{TITLES[explanation.metric].lower()} (%)")
+    axes.set_xlabel(FACTS[explanation.metric].axis)
     axes.set_yticks(range(len(learners)), labels=[one.learner.name for one in learners])
-    axes.grid(visible=False, axis="y")
     _legend(axes, explanation)
     return drawn
 
@@ -68,17 +64,16 @@ def _title(explanation: Explanation) -> str:
     )
 
 
-def _row(axes: Axes, row: int, one: LearnerExplanation, left: float) -> None:
-    """Draw one learner: the private run over the whole height, then a stair for each thing lifted."""
+def _row(row: int, one: LearnerExplanation, left: float) -> Iterator[Bar]:
+    """Yield the bars of one learner: the private run over the whole height, then a stair for each thing lifted."""
     private = 100 * one.private.mean
-    axes.barh(row, private - left, left=left, height=0.8, color="#DDDDDD")
-    axes.text(private, row, f"{private:.1f} ", ha="right", va="center")
+    yield Bar(row, left, private, LINE)
+    yield Bar(row, private, private, LINE, text=f"{private:.1f}", before=True)
     found = list(stairs(one))
     height = 0.8 / len(found)
     for place, (name, before, after) in enumerate(found):
         middle = row - 0.4 + (place + 0.5) * height
-        axes.barh(middle, after - before, left=before, height=height, color=COLOURS[name])
-        axes.text(max(before, after), middle, f" {after - before:+.1f}", ha="left", va="center", fontsize=7)
+        yield Bar(middle, before, after, STAGES[name], height, text=f"{after - before:+.1f}")
 
 
 def _legend(axes: Axes, explanation: Explanation) -> None:
@@ -86,8 +81,8 @@ def _legend(axes: Axes, explanation: Explanation) -> None:
     from matplotlib.patches import Patch
 
     used = {name for one in explanation.learners for name, _, _ in stairs(one)}
-    handles: list[Patch | Line2D] = [Patch(color="#DDDDDD", label="private")]
-    handles += [Patch(color=colour, label=name) for name, colour in COLOURS.items() if name in used]
+    handles: list[Patch | Line2D] = [Patch(color=LINE, label="private")]
+    handles += [Patch(color=colour, label=name) for name, colour in STAGES.items() if name in used]
     ceiling = f"{explanation.ceiling.name} {100 * explanation.score.mean:.1f}"
-    handles.append(Line2D([], [], color="black", linestyle="--", linewidth=1, label=ceiling))
+    handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=1, label=ceiling))
     axes.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpbench.analysis.draw import write_figure
+from dpbench.analysis.figure import write_figure
 from dpbench.registry import Registry
 from dpbench_lab.figures.collect import collect
 

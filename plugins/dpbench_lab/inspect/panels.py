@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.support.charts import BLUE, GREY, VERMILLION, write_chart
-from dpbench_lab.inspect.report import Inspection
+from dpbench.analysis.draw import Line, exact, label_powers, lines, new_figure, write_chart
+from dpbench.analysis.palette import INK, QUIET, style_at
+from dpbench.records.result import Interval
+from dpbench_lab.inspect.report import Inspection, Values
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+WARNING = style_at(3).hex  # the title of an analysis without privacy
 POINTS = 400  # of the spectrum: thousands would look the same
 
 
 def write_plot(inspection: Inspection, file: Path) -> None:
-    """Draw an inspection into `file`; see `charts.write_chart`."""
+    """Draw an inspection into `file`; see `draw.write_chart`."""
     write_chart(file, lambda: _figure(inspection))
 
 
 def _figure(inspection: Inspection) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 4), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(_title(inspection), color=VERMILLION if inspection.mark else "black", parse_math=False)
+    figure = new_figure(12, 4, dpi=110, layout="constrained")
+    figure.suptitle(_title(inspection), color=WARNING if inspection.mark else INK, parse_math=False)
     left, middle, right = figure.subplots(1, 3)
     for axes, draw in ((left, _spectrum), (middle, _separability), (right, _margins)):
         draw(axes, inspection)
@@ -43,12 +43,15 @@ def _spectrum(axes: Axes, inspection: Inspection) -> None:
     found = inspection.spectrum
     values = [value for value in found.eigenvalues if value > 1e-10 * found.eigenvalues[0]]
     ranks = sorted({round(len(values) ** (step / POINTS)) for step in range(POINTS + 1)})
-    axes.loglog(ranks, [values[rank - 1] for rank in ranks], color=BLUE)
+    lines(axes, [Line("", {rank: exact(values[rank - 1]) for rank in ranks}, style_at(0), marked=False)])
+    axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        label_powers(axis)
     for rank, name, line in (
         (found.participation_ratio, "participation ratio", "--"),
         (found.entropy_rank, "entropy rank", ":"),
     ):
-        axes.axvline(rank, color=GREY, linestyle=line, label=f"{name} {rank:.1f}")
+        axes.axvline(rank, color=QUIET, linestyle=line, label=f"{name} {rank:.1f}")
     axes.set(title="Spectrum", xlabel="component", ylabel="variance (unit-length rows)")
     axes.legend(loc="lower left")
 
@@ -59,12 +62,11 @@ def _separability(axes: Axes, inspection: Inspection) -> None:
         return
     assert inspection.separability is not None
     found, k = inspection.separability, inspection.asked.k
-    for across, name, colour, marker in (
-        (found.own, "pair's own components", BLUE, "o"),
-        (found.shared, "components of all classes", VERMILLION, "s"),
-    ):
-        axes.plot(k, across.median, color=colour, marker=marker, markersize=4, label=f"{name}, median")
-        axes.fill_between(k, across.smallest, across.largest, color=colour, alpha=0.15, linewidth=0)
+    spans = ((found.own, "pair's own components"), (found.shared, "components of all classes"))
+    lines(axes, [
+        Line(f"{name}, median", _scores(k, span.median, span.smallest, span.largest), style_at(place), band=True)
+        for place, (span, name) in enumerate(spans)
+    ])  # fmt: skip
     axes.set_ylim(0, 1.4)
     axes.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     axes.legend(loc="upper right", title=f"{len(found.pairs)} of {found.possible} class pairs; band: range")
@@ -76,11 +78,22 @@ def _margins(axes: Axes, inspection: Inspection) -> None:
         return
     assert inspection.margins is not None
     found, k = inspection.margins, inspection.asked.k
-    for share, values, colour, marker in zip(found.shares, found.smallest, (BLUE, VERMILLION), ("o", "s"), strict=True):
-        axes.plot(k, values, color=colour, marker=marker, markersize=4, label=f"that {share:.0%} of rows reach")
-    axes.axhline(0, color=GREY, linewidth=0.8)
+    lines(axes, [
+        Line(f"that {share:.0%} of rows reach", _scores(k, values), style_at(place))
+        for place, (share, values) in enumerate(zip(found.shares, found.smallest, strict=True))
+    ])  # fmt: skip
+    axes.axhline(0, color=QUIET, linewidth=0.8)
     axes.set_ylim(bottom=max(axes.get_ylim()[0], -1))  # below it the hyperplane misses all rows
     axes.legend(loc="best")
+
+
+def _scores(k: Sequence[int], middle: Values, low: Values = (), high: Values = ()) -> dict[float, Interval]:
+    """Return values by k, with their range where there is one."""
+    ends = zip(low, high, strict=True) if low else ((None, None) for _ in k)
+    return {
+        one: Interval(mean=mean, low=smallest, high=largest)
+        for one, mean, (smallest, largest) in zip(k, middle, ends, strict=True)
+    }
 
 
 def _panel(axes: Axes, inspection: Inspection, labelled: bool) -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis.draw import draw
+from dpbench.analysis.figure import draw
 from dpbench.analysis.figure_data import FigureData
 from dpbench.analysis.formats import percent
 from dpbench.analysis.formula import numbers

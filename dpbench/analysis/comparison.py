@@ -1,0 +1,91 @@
+"""Two results held against each other: what one replaces in its file, and whether their scores differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+from dpbench.analysis import paired
+from dpbench.analysis.formats import write_score
+from dpbench.analysis.reader import StoredResult
+from dpbench.analysis.tables import label, test_key
+from dpbench.errors import DataError, SpecError
+from dpbench.records.metrics import FACTS, Metric
+from dpbench.records.result import TWO_SEEDS, Result
+
+
+def describe_replacement(result: Result, file: Path) -> str:
+    """Say what a result is about to replace in its file: nothing, the same predictions, or others."""
+    try:
+        before = Result.read(file)
+    except DataError:
+        return ""
+    if result.privacy.rng == "secure":
+        return f" (replaced another random draw{_was(before)})"
+    guesses = [[seed.predictions for seed in one.seeds] for one in (before, result)]
+    return (
+        " (replaced a result with the same predictions)"
+        if guesses[0] == guesses[1]
+        else f" (replaced other predictions{_was(before)})"
+    )
+
+
+def _was(before: Result) -> str:
+    return f", accuracy {write_score('accuracy', before.metrics['accuracy'], unit=True)}"
+
+
+def describe_difference(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> Iterator[str]:
+    """Yield both scores, their difference with its 95% interval, and whether it is more than noise.
+
+    Raises:
+        SpecError: see `compare_results`.
+    """
+    found = compare_results(first, second, metric)
+    for name, filed in (("A", first), ("B", second)):
+        score = write_score(metric, filed.result.metrics[metric], unit=True)
+        yield f"{name}: {_contender(filed.result)}: {score}"
+    yield f"A - B: {_difference(found, metric)}, p {found.p:.2g}"
+    yield "The difference is significant at 5%." if found.differs else "The difference is not significant at 5%."
+    if (seeds := len(first.result.seeds)) == 1:
+        yield "One seed does not show how much results vary from seed to seed. Use five or more."
+    elif seeds == 2:
+        yield TWO_SEEDS
+
+
+def name_result(filed: StoredResult) -> str:
+    """Say which result a file holds, as its name does not tell ε."""
+    return f"{filed.file} ({_contender(filed.result)})"
+
+
+def _contender(result: Result) -> str:
+    return f"{label(result)}, ε {result.spec.epsilon:g}"
+
+
+def _difference(found: paired.PairedComparison, metric: Metric) -> str:
+    facts = FACTS[metric]
+    half = "" if math.isnan(found.half) else f" ± {facts.scale * found.half:.{facts.digits}f}"
+    points = "points of " * facts.share
+    return f"{facts.scale * found.difference:+.{facts.digits}f}{half} {points}{metric.replace('_', ' ')}"
+
+
+def compare_results(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> paired.PairedComparison:
+    """Compare two results by the paired test of the boards (`analysis.paired`).
+
+    Raises:
+        SpecError: they share no test examples and seeds to pair, or lack the metric.
+    """
+    for one in (first, second):
+        if metric not in one.result.metrics:
+            raise SpecError(f"Expected {metric} in {one.file}. Available: {', '.join(one.result.metrics)}.")
+    if test_key(first.result) != test_key(second.result):
+        raise SpecError(
+            f"Expected two results on the same test examples and seeds: {first.file} ({_ground(first.result)}) and "
+            f"{second.file} ({_ground(second.result)}) do not share them, so they cannot be paired."
+        )
+    return paired.compare_entries(paired.scores_of(first.result, metric), paired.scores_of(second.result, metric))
+
+
+def _ground(result: Result) -> str:
+    seeds = ", ".join(map(str, result.spec.seeds))
+    return f"{result.task.test:,} examples of {result.spec.dataset}, seeds {seeds}"

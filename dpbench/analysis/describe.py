@@ -1,0 +1,321 @@
+"""What a result says, told once: a run, `results show`, reports, pages of entries and cards of models render it."""
+
+from __future__ import annotations
+
+import functools
+import html
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dpbench.analysis.formats import round_down, round_up, write_score
+from dpbench.analysis.risk import Risk, describe_largest_risk, describe_risk, membership_risk
+from dpbench.analysis.rows import CHOSEN
+from dpbench.analysis.tables import Named, label
+from dpbench.analysis.word import list_author_word
+from dpbench.harness.delta import USUAL, default_delta
+from dpbench.records.groups import accuracy_by_group, find_ceiling, price_by_group, write_groups, write_price
+from dpbench.records.metrics import FACTS, METRICS
+from dpbench.records.result import ComponentOrigin, Result
+from dpbench.records.search import SelectionRule
+from dpbench.records.spec import Spec
+from dpbench.records.stated_plan import Privacy
+from dpbench.support.messages import bytes_in_words, duration
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SELECTION: Mapping[SelectionRule, str] = {
+    "default": "The learner's default settings; nothing was tried.",
+    "by-hand": "Settings given by the user; how they were chosen is not recorded.",
+    "transfer": "Settings tuned earlier on another dataset.",
+    "public-validation": "Tuned on the public split only, with its labels.",
+    "private-accounted": "Tuned on private data; ε covers the whole search.",
+    "private-unaccounted": "Tuned on private data; ε does not cover the search, so the result is never ranked.",
+    "oracle": "Tuned on the test split; never ranked.",
+}
+"""How settings were chosen, a sentence each."""
+RNG: Mapping[str, str] = {
+    "research": "from published seeds, so anyone can repeat this number; do not release a model from this run",
+    "secure": "from the operating system, so nobody can subtract it from a released model",
+}
+"""Where noise came from."""
+HIDDEN = {"code", "dpbench", "commit", "dirty", "device", "processor", "platform", "date"}
+"""Parts of the provenance that other facts state, and digests of code."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One statement: its name, and texts of which each can stand alone."""
+
+    name: str
+    texts: tuple[str, ...]
+    brief: bool = False  # part of the summary after a run
+    shared: tuple[str, ...] = ()  # what holds of every result of its protocol; empty for a fact of one result
+
+    @property
+    def text(self) -> str:
+        """Its texts in one line."""
+        return "; ".join(self.texts)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Facts under a heading."""
+
+    title: str
+    facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class Description:
+    """Everything that a result says, or that several results say alike."""
+
+    title: str
+    sections: tuple[Section, ...]
+
+    @property
+    def facts(self) -> Iterator[Fact]:
+        """All facts in their order."""
+        return (fact for section in self.sections for fact in section.facts)
+
+    @property
+    def brief(self) -> list[tuple[str, str]]:
+        """Names and texts of the summary."""
+        return [(fact.name, fact.text) for fact in self.facts if fact.brief]
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names and texts of all facts."""
+        return [(fact.name, fact.text) for fact in self.facts]
+
+    def section(self, title: str) -> tuple[Fact, ...]:
+        """Return the facts under a heading; none where it is absent."""
+        return next((section.facts for section in self.sections if section.title == title), ())
+
+
+def describe(
+    result: Result, others: Iterable[Result] = (), named: Named = lambda _, part: str(part),
+    risk: Risk = membership_risk,
+) -> Description:  # fmt: skip
+    """Return everything that a result says.
+
+    Args:
+        result: what is described.
+        others: results of its folder; one without privacy shows what privacy costs each group of test images.
+        named: writes a component, with all its options or with those that are not at their default.
+        risk: computes what membership tests can reach; one that remembers plans, for many results.
+    """
+    title = f"{label(result)} on {named('dataset', result.spec.dataset)} ({named('extractor', result.spec.extractor)})"
+    sections = (
+        Section("data", tuple(_data(result, named))),
+        Section("scores", tuple(_scores(result, others))),
+        Section("guarantee", tuple(_guarantee(result, risk))),
+        Section("settings", tuple(_settings(result))),
+        Section("origin", tuple(_origin(result))),
+        Section("notes", tuple(Fact("note", (remark,), brief=True) for remark in result.remarks)),
+    )
+    return Description(title, sections)
+
+
+def describe_together(results: Sequence[Result], named: Named) -> Description:
+    """Return what holds of several results of one protocol: of each fact, every text that differs once."""
+    found: dict[str, dict[str, dict[str, None]]] = {}
+    risk = functools.cache(membership_risk)
+    for result in results:
+        for section in describe(result, named=named, risk=risk).sections:
+            for fact in section.facts:
+                if fact.shared:
+                    found.setdefault(section.title, {}).setdefault(fact.name, {}).update(dict.fromkeys(fact.shared))
+    private = [result for result in results if result.privacy.sigma]
+    if private:
+        found["guarantee"]["membership test"] = {describe_largest_risk(private, risk): None}
+    facts = {title: tuple(Fact(name, tuple(texts)) for name, texts in under.items()) for title, under in found.items()}
+    return Description("", tuple(Section(title, under) for title, under in facts.items()))
+
+
+def write_settings(settings: Mapping[str, Any]) -> str:
+    """Return settings in a line; one that a rule chooses when the run starts is `auto`."""
+    return ", ".join(f"{name}={'auto' if value is None else value}" for name, value in settings.items()) or "none"
+
+
+def _settings(result: Result) -> Iterator[Fact]:
+    search, settled = result.search, ", ".join(result.settled)
+    tried = f", {search.tried} of {search.possible} tried" if search and search.trials else ""
+    followed = f"; {settled} from n, ε and δ" * bool(settled)
+    written = f"{write_settings(result.settings)} ({CHOSEN[result.selection]}{tried}{followed})"
+    yield Fact("settings", (written,), brief=True)
+    yield Fact("selection", (SELECTION[result.selection],), shared=(result.selection,))
+    if search:
+        yield Fact("search", tuple(_search(result)))
+    for seed in result.seeds:
+        if seed.setting:
+            yield Fact(f"settings of seed {seed.seed}", (write_settings(seed.setting),), brief=True)
+
+
+def _search(result: Result) -> Iterator[str]:
+    search = result.search
+    assert search is not None
+    many = "a secret number" if search.tried is None else f"{search.tried:,}"
+    yield f"{many} of {search.possible:,} settings tried"
+    yield f"{'private data used' if search.private_touched else 'no private data used'}"
+    yield f"{search.public_labels:,} public labels read"
+    if search.source:
+        yield f"settings from {search.source.dataset} with {search.source.extractor} ({search.source.selection})"
+
+
+def count_public(result: Result) -> int:
+    """Return how many public examples there are, whether or not the learner reads them."""
+    there = result.task.overlap.get("public in private")
+    return max(result.task.public, there.among if there else 0)
+
+
+def _data(result: Result, named: Named) -> Iterator[Fact]:
+    spec, task = result.spec, result.task
+    yield Fact("data", (named("dataset", spec.dataset),))
+    owned = f" {spec.unit}s ({task.images:,} images)" if spec.unit and task.units else ""
+    there = count_public(result)
+    unused = " (not used by the learner)" * (there > 0 and not task.public)
+    private, test = f"{task.private:,} private{owned}", f"{task.test:,} test examples of {len(task.classes)} classes"
+    sizes = f"{private}, {there:,} public, {test}"
+    yield Fact("split", (f"{private}, {there:,} public{unused}, {test}",), brief=True, shared=(sizes,))
+    yield Fact("features", (named("extractor", spec.extractor),), shared=(named("extractor", spec.extractor),))
+    if task.named_editions:
+        yield Fact("copy of the data", task.named_editions, brief=True, shared=task.named_editions)
+    yield Fact("licence", (task.licence,), shared=(task.licence,))
+    read = "read" if task.public_labels_seen else "not read"
+    yield Fact("public labels", (read,), shared=(read,))
+    if task.overlap:
+        counted = tuple(f"{pair}: {found}" for pair, found in task.overlap.items())
+        yield Fact("overlap", counted, brief=any(found.near for found in task.overlap.values()), shared=counted)
+
+
+def _scores(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
+    for metric in METRICS:
+        if metric in result.metrics:
+            said = write_score(metric, result.metrics[metric], unit=True)
+            yield Fact(FACTS[metric].word, (said,), brief=metric in {"accuracy", result.spec.metric})
+    many = len(result.seeds)
+    yield Fact("seeds", (f"{many}: mean with its 95% interval" if many > 1 else "1",), brief=True)
+    if "ece" not in result.metrics:
+        kept = any(seed.confusion for seed in result.seeds)
+        why = "the learner gives none" if kept else "the result is from a version that did not record them"
+        yield Fact("probabilities", (f"none: {why}",))
+    seeds = ", ".join(f"{100 * one.accuracy:.2f}% (seed {one.seed})" for one in result.seeds)
+    yield Fact("by seed", (seeds,))
+    yield from _groups(result, others)
+
+
+def _groups(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
+    """Yield accuracy by group, the gap between the best and the worst, and how much more privacy costs some."""
+    for column in accuracy_by_group(result):
+        groups = write_groups(column, lambda score: write_score("accuracy", score, unit=True))
+        gap = () if column.gap is None else (f"gap {100 * column.gap:.2f} points",)
+        yield Fact(f"accuracy by {column.name}", (groups, *gap), brief=True)
+    ceiling = find_ceiling(result, others)
+    for price in price_by_group(result, ceiling) if ceiling else ():
+        if price.most:
+            yield Fact(f"cost of privacy by {price.column}", (write_price(price),))
+
+
+def _guarantee(result: Result, risk: Risk) -> Iterator[Fact]:
+    privacy, spec = result.privacy, result.spec
+    if math.isinf(spec.epsilon):
+        yield Fact("guarantee", ("none: no noise was added",), brief=True)
+        return
+    if not privacy.plan:
+        yield Fact("guarantee", (result.without_private,), brief=True)
+        return
+    yield from describe_guarantee(spec, privacy, result.task.private)
+    yield Fact("membership test", (describe_risk(result, risk),))
+    for release in privacy.plan:
+        spent = sorted({seed.spent.get(release.name, 0) for seed in result.seeds})
+        unspent = f" planned, {spent[0]:,} to {spent[-1]:,} spent" * (spent[0] < release.steps)
+        steps = f"{release.steps:,} steps" if release.steps > 1 else "one step"
+        planned = release.planned
+        said = f"{steps}{unspent}, {planned.describe(release.sigma)}"
+        yield Fact(f"{type(planned).__name__.lower()} {release.name}", (said,))
+
+
+def describe_guarantee(spec: Spec, privacy: Privacy, size: int | None) -> Iterator[Fact]:
+    """Yield ε by both accountants and for whom, δ and neighbours, where the noise came from, and what ε leaves out.
+
+    `size` is the number of private units; None where it is not recorded.
+    """
+    other, whose = privacy.independent, f"for one {spec.unit or 'image'}"
+    bounds = f"{round_down(other.lower)} to {round_up(other.upper)} by {other.accountant}"
+    stated = f"ε {round_up(privacy.epsilon)} {whose} by {privacy.accountant}"
+    names = f"{privacy.accountant}, checked by {other.accountant}"
+    yield Fact("guarantee", (f"{stated}, {bounds}",), brief=True, shared=(f"ε {spec.epsilon:g} {whose}, {names}",))
+    pure = " (pure)" * (not privacy.delta)
+    small = size is not None and privacy.delta == default_delta(size) < USUAL
+    delta = f"{privacy.delta:g}{pure}" + f" (at most 1/(2n), n = {size:,})" * small
+    yield Fact("δ", (delta,), brief=True, shared=(delta,))
+    yield Fact("neighbours", (privacy.adjacency,), brief=True, shared=(privacy.adjacency,))
+    if privacy.repeats:
+        mean, shape = privacy.repeats.mean, privacy.repeats.shape
+        said = f"a random number of runs, {mean:.4g} on average (shape {shape:.4g}); ε covers all of them"
+        yield Fact("repeats", (said,))
+    noise = f"{privacy.rng} RNG: {RNG[privacy.rng]}"
+    yield Fact("noise", (f"σ {privacy.sigma:.4g}, {noise}", privacy.mechanism), brief=True, shared=(noise,))
+    yield Fact("not covered", privacy.not_covered, shared=privacy.not_covered)
+
+
+def _origin(result: Result) -> Iterator[Fact]:
+    made, fit = result.provenance, result.seconds.get("fit", 0.0)
+    phases = ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in result.seconds.items())
+    yield Fact("time", (f"{duration(sum(result.seconds.values()))} in all, {duration(fit)} of it fitting",), brief=True)
+    yield Fact("phases", (phases,))
+    yield Fact("peak memory", (bytes_in_words(max(result.peak_bytes.values(), default=0)),))
+    commit = f"{str(made.get('commit'))[:12]}{' with changes' if made.get('dirty') else ''}"
+    where = f"{made.get('device')} ({made.get('processor')}, {made.get('platform')})"
+    yield Fact("made with", (f"dpbench {made.get('dpbench')}, commit {commit}, on {where}",))
+    yield from describe_components(result.components)
+    for name, value in made.items():
+        if name not in HIDDEN:
+            said = ", ".join(f"{key} {one}" for key, one in value.items()) if isinstance(value, dict) else str(value)
+            yield Fact(name, (said,))
+    yield Fact("date", (str(made.get("date", "not noted")),))
+    yield Fact("digest", (result.digest,))
+    yield Fact("author's word", list_author_word(result))
+
+
+def describe_components(components: Mapping[str, ComponentOrigin]) -> Iterator[Fact]:
+    """Yield which plugin brings each component, of which distribution and version."""
+    for role, item in components.items():
+        said = f"{item.distribution} {item.version}, plugin {item.plugin}"
+        yield Fact(f"{role.replace('_', ' ')} from", (said,))
+
+
+def render_terminal(pairs: Iterable[tuple[str, str]]) -> Table:
+    """Return names and texts for a terminal, in two columns."""
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    table = Table.grid(Column(style="bold", no_wrap=True), Column(overflow="fold"), padding=(0, 2))
+    for name, text in pairs:
+        table.add_row(name, Text(text))
+    return table
+
+
+def render_markdown(description: Description, lines: Iterable[str] = ()) -> str:
+    """Return a description in Markdown: a heading for each section, a point for each fact, and `lines` as they are."""
+    parts = [f"# {_plain(description.title)}"]
+    for section in description.sections:
+        if section.facts:
+            points = "\n".join(f"- **{_plain(fact.name)}**: {_plain(fact.text)}" for fact in section.facts)
+            parts.append(f"## {section.title.capitalize()}\n\n{points}")
+    if text := "\n".join(lines):
+        parts.append(f"```text\n{text}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).replace("\\", "\\\\").replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;")
+
+
+def render_html(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return names and texts as a table of HTML, for a notebook."""
+    rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in pairs)
+    return f"<table>{rows}</table>"

@@ -1,0 +1,150 @@
+"""The only colours and marks: a learner has one of each in terminals, pages, PNG and SVG, and heat maps one scale.
+
+Eight colours, each with a form for light and for dark paper, are told apart by readers who see no red, no green or no
+blue; nine marks repeat out of step with them, so that seventy-two learners differ. References (public labels alone, no
+privacy) are grey and hollow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup
+
+LIGHT = ("#3e6cbe", "#c88362", "#00583d", "#b92285", "#886f22", "#249cdc", "#302464", "#481600")
+DARK = ("#4668b4", "#ff851c", "#6ac496", "#b77184", "#fadf3e", "#86dfff", "#a796f9", "#cb2e12")
+INK, QUIET, LINE, PAPER = "#1a1c1f", "#545a63", "#dcdfe3", "#ffffff"  # those of light pages
+DARK_QUIET, DARK_PAPER = "#a0a6ae", "#15171a"  # those of dark ones
+HEAT, SHADES = "#124e78", (1.0, 0.5, 0.41, 0.33, 0.26, 0.19, 0.13, 0.08, 0.04)  # shares of the colour: 0 is best
+
+
+SALT = 224161  # with it dpbench's learners differ, and no three of those on the boards share a colour
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A mark: matplotlib's name of it, its outline around (0, 0) within a radius of 5, and its letters in texts."""
+
+    marker: str
+    path: str
+    letters: str  # filled, hollow
+
+
+SHAPES = (
+    Shape("o", "M-4.2 0a4.2 4.2 0 1 0 8.4 0a4.2 4.2 0 1 0 -8.4 0z", "●○"),
+    Shape("s", "M-3.8 -3.8h7.6v7.6h-7.6z", "■□"),
+    Shape("^", "M0 -4.8L4.8 3.8H-4.8z", "▲△"),
+    Shape("D", "M0 -5.2L5.2 0L0 5.2L-5.2 0z", "◆◇"),
+    Shape("v", "M0 4.8L4.8 -3.8H-4.8z", "▼▽"),
+    Shape("P", "M-1.6 -4.8h3.2v3.2h3.2v3.2h-3.2v3.2h-3.2v-3.2h-3.2v-3.2h3.2z", "✚"),
+    Shape("<", "M-4.8 0L3.8 4.8V-4.8z", "◀◁"),
+    Shape("X", "M-4.6 -2.3L-2.3 -4.6L0 -2.3L2.3 -4.6L4.6 -2.3L2.3 0L4.6 2.3L2.3 4.6L0 2.3L-2.3 4.6L-4.6 2.3L-2.3 0z",
+          "✖"),
+    Shape(">", "M4.8 0L-3.8 4.8V-4.8z", "▶▷"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LearnerStyle:
+    """Colour and mark of a learner; references have no colour."""
+
+    colour: int | None
+    shape: Shape
+    hollow: bool = False  # a further line or row of the learner, with other settings
+
+    @property
+    def css(self) -> str:
+        """The class that colours it on a page."""
+        return "ref" if self.colour is None else f"c{self.colour}"
+
+    @property
+    def hex(self) -> str:
+        """Its colour on light paper."""
+        return QUIET if self.colour is None else LIGHT[self.colour]
+
+    @property
+    def letter(self) -> str:
+        """Its mark in a text; filled where there is no such hollow letter."""
+        return self.shape.letters[-1 if self.hollow else 0]
+
+    @property
+    def terminal(self) -> str:
+        """Its colour as `rich` reads it, on paper of its own, as nobody knows that of a terminal."""
+        return f"{DARK_QUIET if self.colour is None else DARK[self.colour]} on {DARK_PAPER}"
+
+    @property
+    def mark(self) -> Markup:
+        """The mark by itself, as large as a letter."""
+        outline = Markup(
+            '<svg class="mark {}" viewBox="-6 -6 12 12" aria-hidden="true" focusable="false"><path d="{}"/></svg>'
+        )
+        return outline.format(self.css, self.shape.path)
+
+
+REFERENCE = LearnerStyle(None, SHAPES[3], hollow=True)
+
+
+def style_at(place: int) -> LearnerStyle:
+    """Return the style of a learner, or of a line that is no learner, by its place in some order."""
+    return LearnerStyle(place % len(LIGHT), SHAPES[place % len(SHAPES)])
+
+
+def learner_styles(names: Iterable[str], references: Iterable[str] = ()) -> dict[str, LearnerStyle]:
+    """Return the style of each learner: it follows from the name, so it is the same beside whatever is shown.
+
+    Of two learners with one style, which those of dpbench have not, the later by name gets the next that is free.
+    """
+    found, taken = dict.fromkeys(references, REFERENCE), set[LearnerStyle]()
+    for name in sorted(set(names)):
+        place = int.from_bytes(hashlib.sha256(f"{SALT}{name}".encode("utf-8", "surrogatepass")).digest()[:4])
+        styles = (style_at(place + step) for step in range(len(LIGHT) * len(SHAPES)))
+        found[name] = next((style for style in styles if style not in taken), style_at(place))
+        taken.add(found[name])
+    return found
+
+
+def row_styles(labels: Iterable[str], references: Collection[str] = ()) -> dict[str, LearnerStyle]:
+    """Return the style of each row or line that is labelled with a learner and its settings.
+
+    Of several of one learner, all but that of the shortest label, the default settings, are hollow.
+    """
+    entries: dict[str, list[str]] = {}
+    for label in labels:
+        if label not in references:
+            entries.setdefault(learner_of(label), []).append(label)
+    styles, found = learner_styles(entries), dict.fromkeys(references, REFERENCE)
+    for learner, rows in entries.items():
+        first = min(rows, key=len)
+        found |= {label: replace(styles[learner], hollow=label != first) for label in rows}
+    return found
+
+
+def learner_of(label: str) -> str:
+    """Return the learner of a label.
+
+    >>> learner_of("pillar (tuned)"), learner_of("dp-sgd:steps=3, 2 seeds")
+    ('pillar', 'dp-sgd')
+    """
+    return re.split(r"[ :,(]", label, maxsplit=1)[0]
+
+
+def shade_colour(shade: int) -> str:
+    """Return a shade of heat maps on white paper.
+
+    >>> shade_colour(0), shade_colour(1)
+    ('#124e78', '#88a6bc')
+    """
+    parts = (int(HEAT[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(255 - SHADES[shade] * (255 - part)):02x}" for part in parts)
+
+
+def stylesheet() -> str:
+    """Return the colours as custom properties of CSS."""
+    both = enumerate(zip(LIGHT, DARK, strict=True))
+    root = "".join(f"--c{place}:light-dark({light},{dark});" for place, (light, dark) in both)
+    classes = "".join(f".c{place}{{--c:var(--c{place})}}" for place in range(len(LIGHT)))
+    heat = "".join(f".heat .h{place}{{--share:{share:.0%}}}" for place, share in enumerate(SHADES))
+    return f":root{{{root}}}{classes}.ref{{--c:var(--quiet)}}{heat}\n"

@@ -12,7 +12,7 @@ from dpbench.records.metrics import FACTS
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import ComponentOrigin, Interval, Result
 from dpbench.records.search import SelectionRule
-from dpbench.records.stated_plan import CrossCheck
+from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.support.validation import Record
 
 CHOSEN: Mapping[SelectionRule, str] = {
@@ -51,7 +51,7 @@ class ResultFacts:
     metrics: Mapping[str, Interval]
     seeds: int
     epsilon: float
-    independent: CrossCheck
+    independent: Account
     sigma: float
     steps: int  # noisy sums in all
     seconds: float  # of one fit, on the machine that ran it; 0 where it must stay secret (private search)

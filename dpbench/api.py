@@ -19,6 +19,7 @@ from dpbench.privacy.core.chunk import Chunk, RowFn, Teacher
 from dpbench.privacy.core.plan import Adjacency, Budget, Planned, Release, Task
 from dpbench.privacy.curator import Curator
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
+from dpbench.support.settings import Configured
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +67,7 @@ class PublicData:
     y: Tensor | None  # (n,) int64; None if the protocol leaves public data unlabelled
 
 
-class Learner(ABC):
+class Learner(Configured, ABC):
     """A private learner. Subclass it as a frozen dataclass, whose fields are its settings (hyperparameters).
 
     A setting may be left open: a field that is None (`auto` in a spec) is filled in by the method `auto` before the
@@ -313,7 +314,7 @@ class Source:
     requires: Sequence[str] = ()  # modules that reading it imports: checked before anything is downloaded or copied
 
 
-class Dataset(ABC):
+class Dataset(Configured, ABC):
     """A source of labelled images. Subclass it as a frozen dataclass: its fields are the options."""
 
     name: ClassVar[str]
@@ -355,7 +356,7 @@ class Dataset(ABC):
         """
 
 
-class Extractor(ABC):
+class Extractor(Configured, ABC):
     """A fixed map from image to features, each image independently. Subclass it as a frozen dataclass."""
 
     name: ClassVar[str]

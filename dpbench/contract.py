@@ -46,6 +46,7 @@ from dpbench.privacy.core.forms.contributions import Joined, RankOne, Scaled
 from dpbench.privacy.mechanisms.residual.bases import AnchorBasis, DenseBasis
 from dpbench.privacy.mechanisms.residual.form import Residual
 from dpbench.support.paths import data_folders
+from dpbench.support.settings import setting
 
 __all__ = [
     "INDEPENDENT_DRAWS",
@@ -108,6 +109,7 @@ __all__ = [
     "quantise",
     "require_setting",
     "residuals",
+    "setting",
     "settled",
     "standardisation",
     "subspace_iteration",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
-from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate
+from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate, setting
 from dpbench_plugins.datasets.cifar10 import Cifar10
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_files import as_published, digest_of
@@ -31,22 +31,22 @@ class Cifar101(Dataset):
     is the first version (2,021 images). Read from `CIFAR-10.1/datasets/*.npy` below a data folder.
     """
 
-    name: ClassVar[str] = "cifar10.1"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = Cifar10.classes
-    licence: ClassVar[str] = "none stated; to be used as Tiny Images, which its authors withdrew in 2020"
-    citation: ClassVar[str] = (
+    name = "cifar10.1"
+    default_extractor = NETWORK
+    classes = Cifar10.classes
+    licence = "none stated; to be used as Tiny Images, which its authors withdrew in 2020"
+    citation = (
         "Recht, Roelofs, Schmidt and Shankar, Do CIFAR-10 Classifiers Generalize to CIFAR-10?, 2018, arXiv:1806.00451"
     )
     # Bytes and SHA-256, as given by TensorFlow Datasets (url_checksums/cifar10_1.txt): the publisher gives none.
-    published: ClassVar[Mapping[str, tuple[int, str]]] = {
+    published = {
         "v4_data": (6_208_640, "5aaedc268df8f4cffca2ac0cf9e608ae1897a8cddb630c7a850a2ea8f6558e75"),
         "v4_labels": (8_212, "1f9544300ded199539b6662364ce7fe6c2e1ea9f87408f06db4b1a6184cffb18"),
         "v6_data": (6_144_128, "2997188e5816f5bd545dc77771b6227828c28146049fcecf3fa10775474cacc6"),
         "v6_labels": (8_128, "ae40beda001693674edc94d925ee8268cfe68905f8f9aff800c8dcdfcd6c9448"),
     }
 
-    version: Literal["v4", "v6"] = "v6"
+    version: Literal["v4", "v6"] = setting("v6", says="published version of the test split")
 
     def source(self) -> Source:
         """Name the two files of the version."""

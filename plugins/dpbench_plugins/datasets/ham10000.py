@@ -6,12 +6,12 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
+from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
@@ -77,20 +77,20 @@ class Ham10000(Dataset):
     with results on DermaMNIST.
     """
 
-    name: ClassVar[str] = "ham10000"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "ham10000"
+    default_extractor = NETWORK
+    classes = (
         "actinic keratoses and intraepithelial carcinoma", "basal cell carcinoma", "benign keratosis-like lesions",
         "dermatofibroma", "melanoma", "melanocytic nevi", "vascular lesions",
     )  # fmt: skip
-    licence: ClassVar[str] = "CC BY-NC-SA 4.0"
-    citation: ClassVar[str] = (
+    licence = "CC BY-NC-SA 4.0"
+    citation = (
         "Tschandl, Rosendahl and Kittler, The HAM10000 dataset, a large collection of multi-source dermatoscopic "
         "images of common pigmented skin lesions, Scientific Data 2018; doi:10.7910/DVN/DBW86T"
     )
-    count: ClassVar[int] = 10_015
-    seed: int = 0
-    cut: Literal["lesion", "image"] = field(default="lesion", metadata={"added": True})
+    count = 10_015
+    seed: int = setting(0, says="seed of the split")
+    cut: Literal["lesion", "image"] = setting("lesion", added=True, says="what the test split is a fifth of")
 
     def source(self) -> Source:
         """Return where the images come from and where they are kept."""

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl
+from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl, setting
 from dpbench_plugins.extractors.vision import Photographs
 from dpbench_plugins.extractors.weights import (
     candidates,
@@ -51,10 +51,10 @@ class Backbone(Photographs):
     """
 
     dimension: ClassVar[int | None] = 2048
-    shorthand: ClassVar[str] = "path"
+    shorthand = "path"
     prefixes: ClassVar[tuple[str, ...]] = PLAIN
 
-    path: str
+    path: str = setting(says="file of the weights")
 
     @property
     def _model(self) -> str:
@@ -144,12 +144,12 @@ class Checkpoint(Backbone):
     std) or `unit` ([0, 1], as in SimCLR's reference code). Licence: that of the file.
     """
 
-    name: ClassVar[str] = "checkpoint"
-    dimension: ClassVar[int | None] = None
-    prefixes: ClassVar[tuple[str, ...]] = (*MOCO_V2, *MOCO_V3, *PLAIN)
+    name = "checkpoint"
+    dimension = None
+    prefixes = (*MOCO_V2, *MOCO_V3, *PLAIN)
 
-    arch: str = "resnet50"
-    recipe: Literal["imagenet", "unit"] = "imagenet"
+    arch: str = setting("resnet50", says="architecture, as torchvision names it")
+    recipe: Literal["imagenet", "unit"] = setting("imagenet", says="how pixels are scaled")
 
     def __post_init__(self) -> None:
         """Refuse an architecture that torchvision does not have."""
@@ -181,7 +181,7 @@ class ResNet50BYOL(Backbone):
     files. The licence of the weights is stated on their page.
     """
 
-    name: ClassVar[str] = "resnet50-byol"
+    name = "resnet50-byol"
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ class ResNet50MoCoV2(Backbone):
     `module.encoder_q.`; or solo-learn's, under `backbone.`.
     """
 
-    name: ClassVar[str] = "resnet50-mocov2"
-    prefixes: ClassVar[tuple[str, ...]] = (*MOCO_V2, *PLAIN)
+    name = "resnet50-mocov2"
+    prefixes = (*MOCO_V2, *PLAIN)
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,8 @@ class ResNet50MoCoV3(Backbone):
     `module.base_encoder.`; or solo-learn's, under `backbone.`.
     """
 
-    name: ClassVar[str] = "resnet50-mocov3"
-    prefixes: ClassVar[tuple[str, ...]] = (*MOCO_V3, *PLAIN)
+    name = "resnet50-mocov3"
+    prefixes = (*MOCO_V3, *PLAIN)
 
 
 @hookimpl

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
+from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl, setting
 from dpbench_plugins.extractors.vision import Photographs
 from dpbench_plugins.extractors.weights import (
     digest,
@@ -180,11 +180,11 @@ class TorchVision(Classifier):
     non-commercial research; the SWAG weights: CC BY-NC 4.0).
     """
 
-    name: ClassVar[str] = "torchvision"
-    shorthand: ClassVar[str] = "model"
+    name = "torchvision"
+    shorthand = "model"
 
-    model: str = RESNET50[0]
-    tag: str = RESNET50[1]
+    model: str = setting(RESNET50[0], says="classifier, as torchvision names it")
+    tag: str = setting(RESNET50[1], says="weights, as torchvision names them")
 
     def __post_init__(self) -> None:
         """Refuse names that torchvision does not have; the defaults need no import."""
@@ -207,10 +207,10 @@ class ResNet50(Classifier):
     resize the short side to 256 (bilinear), centre crop 224, normalise by ImageNet's mean and std.
     """
 
-    name: ClassVar[str] = "resnet50"
-    licence: ClassVar[str] = "BSD-3-Clause; ImageNet: non-commercial research"
-    weights_size: ClassVar[int] = 102_530_333
-    dimension: ClassVar[int | None] = 2048
+    name = "resnet50"
+    licence = "BSD-3-Clause; ImageNet: non-commercial research"
+    weights_size = 102_530_333
+    dimension = 2048
 
     @property
     def selection(self) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dpbench import Extractor, SpecError
+from dpbench import Extractor, SpecError, setting
 
 if TYPE_CHECKING:
     import torch
@@ -35,17 +35,11 @@ class Photographs(Extractor):
     between processors in their last bits only.
     """
 
-    size: int | None = None
-    views: Views = "one"
-    precision: Precision = "float32"
-
-    def __post_init__(self) -> None:
-        """Refuse images that are too small for a network."""
-        if self.size is not None and self.size < SMALLEST:
-            raise SpecError(
-                f"Expected size={self.size} >= {SMALLEST} in extractor {self.name!r}. It is the side in pixels of what "
-                "the network sees."
-            )
+    size: int | None = setting(
+        None, ge=SMALLEST, says="side in pixels of what the network sees; auto: that of its weights"
+    )
+    views: Views = setting("one", says="views of an image whose features are averaged")
+    precision: Precision = setting("float32", says="precision of the computation")
 
     def check_sizes(self, side: int, least: int | None) -> None:
         """Refuse images that a network does not take.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     Budget,
-    SpecError,
     Task,
     effective_size,
     exact_linear,
@@ -34,25 +33,12 @@ AT_ONCE = 512  # rows that meet all public rows
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Settings of the coordinates, as learner `who` has them; None where a budget decides.
-
-    Raises:
-        SpecError: they describe no projection, power or share.
-    """
+    """Settings of the coordinates, as learner `who` has them; None where a budget decides."""
 
     who: str
     k: int | None = None
     graph: float | None = None
     whitening: float = 0.3
-
-    def __post_init__(self) -> None:
-        """Check each setting."""
-        if self.k is not None and self.k < 1:
-            raise SpecError(f"Expected k={self.k} >= 1 in learner {self.who!r}: the number of components kept.")
-        if self.graph is not None and not 0 <= self.graph <= 1:
-            raise SpecError(f"Expected graph={self.graph} in [0, 1] in learner {self.who!r}: a share of each row.")
-        if not 0 <= self.whitening <= 1:
-            raise SpecError(f"Expected whitening={self.whitening} in [0, 1] in learner {self.who!r}: 1 whitens fully.")
 
     def features(self, public: Tensor, generator: torch.Generator) -> Transform:
         """Return the map (c, *shape) -> (c, coordinates), whose rows have norm sqrt(k) or less."""
@@ -84,16 +70,6 @@ def settings_for(task: Task, budget: Budget, steps: int | None) -> Mapping[str, 
         "steps": steps,
         "learning_rate": float(f"{travel / steps:.3g}"),
     }
-
-
-def check_clip(clip: float, who: str) -> None:
-    """Refuse a clip that is no bound.
-
-    Raises:
-        SpecError: names learner `who`.
-    """
-    if not clip > 0:
-        raise SpecError(f"Expected clip={clip} > 0 in learner {who!r}: in units of a row's norm.")
 
 
 def shrink_bias(head: Tensor, noise: float) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def lay_out(folder: Path, version: str = "v6") -> Path:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = Cifar101()
+    dataset = Cifar101()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = few()
+    dataset = few()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def few(md5: dict[str, str]) -> Flowers102:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = Flowers102()
+    dataset = Flowers102()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ HEADER = "Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId"
 
 
 class Few(Gtsrb):
-    counts: ClassVar[Mapping[str, int]] = {"online": 86, "final": 86, "test": 50}
+    counts = {"online": 86, "final": 86, "test": 50}
 
 
 def draw(file: Path, level: int, size: tuple[int, int] = (9, 7)) -> None:
@@ -44,7 +43,7 @@ def lay_out(folder: Path, training: str = "Training") -> Path:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = Gtsrb()
+    dataset = Gtsrb()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

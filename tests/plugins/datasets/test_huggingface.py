@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import datasets
 import numpy as np
@@ -68,7 +68,7 @@ def shades(split: Any) -> list[int]:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = HuggingFace(ID)
+    dataset = HuggingFace(ID)
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path) -> None:

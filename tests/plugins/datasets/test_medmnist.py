@@ -8,7 +8,7 @@ import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +49,7 @@ def few(kind: Any, size: int, md5: str) -> Any:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = few(DermaMnist, 28, "")
+    dataset = few(DermaMnist, 28, "")
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

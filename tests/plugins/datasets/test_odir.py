@@ -6,7 +6,7 @@ import hashlib
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def put(data: Path, name: str = "full_df.csv", patients: list[int] = PATIENTS) -
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = Odir()
+    dataset = Odir()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path) -> None:

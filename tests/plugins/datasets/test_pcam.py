@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import h5py
 import numpy as np
@@ -21,7 +20,7 @@ VALID = [name.replace("train", "valid") for name in FILES[:2]]
 
 
 class Few(Pcam):
-    sizes: ClassVar[Mapping[str, int]] = {"train": 24, "valid": 6, "test": 8}
+    sizes = {"train": 24, "valid": 6, "test": 8}
 
 
 def lay_out(folder: Path, **changed: np.ndarray) -> Path:
@@ -43,7 +42,7 @@ def write(file: Path, key: str, values: np.ndarray) -> None:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = Pcam(fraction=0.5)
+    dataset = Pcam(fraction=0.5)
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

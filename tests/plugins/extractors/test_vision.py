@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ VIT = "vit_tiny_patch16_224.augreg_in21k_ft_in1k"
 class Tiny(Photographs):
     """One convolution, so that features depend on what is left and what is right."""
 
-    name: ClassVar[str] = "tiny"
+    name = "tiny"
 
     def prepare(self, image: Image.Image) -> Tensor:
         return torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -195,7 +195,7 @@ class Remembers(NonPrivate):
 )
 def test_each_fault_breaks_its_law(broken: type[Learner], law: str, said: str) -> None:
     class Suite(LearnerLaws):
-        learner: ClassVar[Learner] = broken()
+        learner = broken()
 
     with pytest.raises(LawBroken, match=said):
         getattr(Suite(), f"test_{law}")()

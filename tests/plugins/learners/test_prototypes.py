@@ -107,7 +107,6 @@ def test_candidates_of_a_thousand_classes_can_be_held() -> None:
         (Prototypes(), 0, "Expected public images for learner 'prototypes' to choose from, got 0"),
         (Prototypes(), 1, "got 1. Add --public-fraction or --public-dataset"),
         (Prototypes(k=65), 144, r"Expected k=65 in 1\.\.64 in learner 'prototypes'"),
-        (Prototypes(k=0), 144, r"Expected k=0 in 1\.\.64"),
     ],
 )
 def test_what_cannot_be_chosen_from_is_refused(learner: Prototypes, public: int, said: str) -> None:

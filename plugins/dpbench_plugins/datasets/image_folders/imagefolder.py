@@ -6,12 +6,12 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from dpbench import DataError, DataMissing, Dataset, Splits
+from dpbench import DataError, DataMissing, Dataset, Splits, setting
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_folders.groups import check_group_options, groups_of
 from dpbench_plugins.datasets.image_folders.owners import check_units, is_table, owners_of, place_of
@@ -63,17 +63,17 @@ class ImageFolder(Dataset):
     of the digest.
     """
 
-    name: ClassVar[str] = "imagefolder"
-    default_extractor: ClassVar[str] = NETWORK
-    licence: ClassVar[str] = "as stated by its owner"
-    citation: ClassVar[str] = "as stated by its owner"
-    shorthand: ClassVar[str] = "path"
-    path: str
-    mode: Literal["RGB", "L"] = "RGB"
-    units: str = ""
-    unit: str = "unit"
-    groups: str = field(default="", metadata={"added": True})
-    table: str = field(default="", metadata={"added": True})
+    name = "imagefolder"
+    default_extractor = NETWORK
+    licence = "as stated by its owner"
+    citation = "as stated by its owner"
+    shorthand = "path"
+    path: str = setting(says="folder, or zip archive of one")
+    mode: Literal["RGB", "L"] = setting("RGB", says="colours that images are converted to")
+    units: str = setting("", says="how the unit of an image is found: folder, a CSV file, or a regular expression")
+    unit: str = setting("unit", says="word for a unit, such as patient")
+    groups: str = setting("", added=True, says="columns by which accuracy is stated, joined by +")
+    table: str = setting("", added=True, says="CSV file of the groups")
 
     def __post_init__(self) -> None:
         """Refuse options that need another one, and a pattern that names no unit."""

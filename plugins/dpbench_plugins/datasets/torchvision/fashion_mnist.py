@@ -5,10 +5,9 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
@@ -41,18 +40,18 @@ class FashionMnist(Dataset):
     anew, to other bytes. The digest names the unpacked bytes, so it is the same from everywhere.
     """
 
-    name: ClassVar[str] = "fashion-mnist"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "fashion-mnist"
+    default_extractor = NETWORK
+    classes = (
         "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
     )  # fmt: skip
-    licence: ClassVar[str] = "MIT"
-    citation: ClassVar[str] = (
+    licence = "MIT"
+    citation = (
         "Xiao, Rasul and Vollgraf, Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms, "
         "2017; arXiv:1708.07747"
     )
-    sizes: ClassVar[Mapping[str, int]] = {"train": 60_000, "t10k": 10_000}
-    md5: ClassVar[Mapping[str, str]] = {
+    sizes = {"train": 60_000, "t10k": 10_000}
+    md5 = {
         "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
         "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
         "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",

@@ -6,13 +6,13 @@ import hashlib
 import re
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
+from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_files import READ_FULLY, digest_of
 from dpbench_plugins.datasets.image_trees import ImageFile, Layout, list_images, read_rows, records, with_units
@@ -53,9 +53,9 @@ class Gtsrb(Dataset):
     (000NN/TRACK_FRAME.ppm); `training=final` has 1,307. The test images are single frames whose tracks are unpublished.
     """
 
-    name: ClassVar[str] = "gtsrb"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "gtsrb"
+    default_extractor = NETWORK
+    classes = (
         "speed limit 20", "speed limit 30", "speed limit 50", "speed limit 60", "speed limit 70", "speed limit 80",
         "end of speed limit 80", "speed limit 100", "speed limit 120", "no overtaking", "no overtaking by lorries",
         "priority at the next crossing", "priority road", "give way", "stop", "no vehicles", "no lorries", "no entry",
@@ -65,13 +65,13 @@ class Gtsrb(Dataset):
         "ahead or right", "ahead or left", "keep right", "keep left", "roundabout", "end of no overtaking",
         "end of no overtaking by lorries",
     )  # fmt: skip
-    licence: ClassVar[str] = "unknown"
-    citation: ClassVar[str] = (
+    licence = "unknown"
+    citation = (
         "Stallkamp, Schlipsing, Salmen and Igel, Man vs. Computer: Benchmarking Machine Learning Algorithms for "
         "Traffic Sign Recognition, Neural Networks 2012"
     )
-    counts: ClassVar[Mapping[str, int]] = {"online": 26_640, "final": 39_209, "test": 12_630}
-    training: Literal["online", "final"] = "online"
+    counts = {"online": 26_640, "final": 39_209, "test": 12_630}
+    training: Literal["online", "final"] = setting("online", says="published version of the training split")
 
     def source(self) -> Source:
         """Return where this training set and the test images come from and where they are kept."""

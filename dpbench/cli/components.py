@@ -91,7 +91,6 @@ def list_components(
 
 
 def _boards() -> list[dict[str, str]]:
-    """Return every board that --board takes."""
     boards = map(Board.read, board_files().values())
     return [
         {"name": board.name, "shows": board.title, "command": f"dpbench run --board {board.name} --learner ..."}
@@ -110,7 +109,6 @@ def _figures() -> list[dict[str, str]]:
 
 
 def _show_component(name: str, as_json: bool) -> None:
-    """Print the settings of a component; of each kind that has one of this name."""
     registry = load()
     found = [kind for kind in KINDS if name in registry.components[kind]]
     if not found:

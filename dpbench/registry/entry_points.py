@@ -70,7 +70,7 @@ class NameClash:
     claims: tuple[Registration, ...]
 
     def __str__(self) -> str:
-        claims = " and ".join(f"{one.plugin!r} of distribution {one.distribution!r}" for one in self.claims)
+        claims = " and ".join(f"{claim.plugin!r} of distribution {claim.distribution!r}" for claim in self.claims)
         return (
             f"The {self.kind} {self.name!r} is left out: plugins {claims} claim that name. Uninstall one, or set "
             "DPBENCH_PLUGINS to the plugins that you need, including those of the dataset and the extractor."
@@ -160,7 +160,7 @@ def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping
     """Return the options with the one that was given without its name under its name, or those of the paper."""
     name, value, paper = getattr(cls, "shorthand", ""), options[""], getattr(cls, "paper", {})
     if value == "paper" and paper:
-        return {**paper, **{key: one for key, one in options.items() if key}}
+        return {**paper, **{key: given for key, given in options.items() if key}}
     if not name:
         known = " The setting of its paper is 'paper'." if paper else ""
         raise SpecError(
@@ -168,7 +168,7 @@ def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping
         )
     if name in options:
         raise SpecError(f"Expected option {name!r} of {owner} once, got {value!r} and {options[name]!r}.")
-    return {name: value, **{key: one for key, one in options.items() if key}}
+    return {name: value, **{key: given for key, given in options.items() if key}}
 
 
 def fields_from(cls: type, options: Mapping[str, object], owner: str) -> dict[str, Any]:

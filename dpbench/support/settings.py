@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from typing_extensions import deprecated
+
 from dpbench.errors import SpecError
 from dpbench.support.fields import has_type, hints, in_words, is_required, read_default, write_value
 
@@ -178,3 +180,20 @@ def list_settings(cls: type) -> list[SettingRow]:
         default = "required" if is_required(field) else write_value(read_default(field))
         rows.append(SettingRow(field.name, default, in_words(hints(cls)[field.name], str(limits)), limits.says))
     return rows
+
+
+def require_setting(setting: T | None) -> T:
+    """Return a setting that `auto` has filled in with a number.
+
+    Raises:
+        SpecError: it is None still.
+    """
+    if setting is None:
+        raise SpecError("Expected a number, but the setting is still auto. Call learner.settle(task, budget) first.")
+    return setting
+
+
+@deprecated("dpbench.settled is called require_setting. The old name will be removed in version 0.4.")
+def settled(setting: T | None) -> T:
+    """Old name of `require_setting`, until version 0.2."""
+    return require_setting(setting)

@@ -43,7 +43,7 @@ class Sized(Idle):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"size": 0}, "Expected size=0 in [1, 9] in learner 'sized': rows kept. Set sized:size=... or leave it out (auto)"),
+        ({"size": 0}, "Expected size=0 in [1, 9] in learner 'sized': rows kept. Set sized:size=... or leave it out (a"),
         ({"share": 1.0}, "Expected share=1.0 in (0, 1) in learner 'sized': share of the budget."),
         ({"share": math.nan}, "Expected share=nan to be a number in learner 'sized'"),
         ({"size": 2.5}, "Expected size=2.5 to be a whole number or auto in learner 'sized'"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate, setting
 from dpbench_plugins.datasets.cifar10 import Cifar10
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import as_published, digest_of
+from dpbench_plugins.datasets.image_files import as_published, digest_parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,8 +54,8 @@ class Cifar101(Dataset):
         for part in (f"{self.version}_data", f"{self.version}_labels"):
             (size, sha256), file = self.published[part], f"cifar10.1_{part}.npy"
             downloads.append(Download(f"{RAW}datasets/{file}", f"sha256:{sha256}", size, f"{FOLDER}/{file}"))
-        home = [one.path for one in downloads]
-        return Source(homes=[home], page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
+        home = [file.path for file in downloads]
+        return Source(homes=[home], page=PAGE, size=sum(file.size for file in downloads), downloads=downloads)
 
     def load(self) -> Splits:
         """Open all images as the training split.
@@ -73,7 +73,7 @@ class Cifar101(Dataset):
         within = labels.dtype.kind in "iu" and bool(((labels >= 0) & (labels < 10)).all())
         _expect(paths[1], labels, (size,), within, "of integers in 0..9")
         train = Split(as_published(images), labels.astype(np.int64))
-        return Splits(train, Split(as_published(images[:0]), train.labels[:0]), digest_of(*contents))
+        return Splits(train, Split(as_published(images[:0]), train.labels[:0]), digest_parts(*contents))
 
 
 def _array(content: bytes, path: Path) -> np.ndarray:

@@ -113,7 +113,7 @@ class Ham10000(Dataset):
         listed = [file for part in parts for file in list_images(part, LAYOUT)]
         self._check(listed, lines, table)
         who = {name: line.lesion if self.cut == "lesion" else name for name, line in lines.items()}
-        tested = _tested([(lines[name].kind, one) for name, one in who.items()], self.seed)
+        tested = _choose_test_names([(lines[name].kind, unit) for name, unit in who.items()], self.seed)
 
         def placed(file: ImageFile) -> ImageFile:
             name = _name(file)
@@ -165,7 +165,7 @@ def _read(table: Path) -> dict[str, Line]:
     return lines
 
 
-def _tested(named: Iterable[tuple[str, str]], seed: int) -> set[str]:
+def _choose_test_names(named: Iterable[tuple[str, str]], seed: int) -> set[str]:
     """Return the names, of lesions or images, that are tested on: a fifth of each class."""
     of_kind = defaultdict(set)
     for kind, name in named:

@@ -104,7 +104,7 @@ class HuggingFace(Dataset):
 
     def _column(self, option: str, kind: type, features: Mapping[str, Any]) -> str:
         """Return the column that an option names, or the only one of its type."""
-        asked, fitting = getattr(self, option), [name for name, one in features.items() if isinstance(one, kind)]
+        asked, fitting = getattr(self, option), [name for name, column in features.items() if isinstance(column, kind)]
         if asked in fitting or (len(fitting) == 1 and not asked):
             return asked or fitting[0]
         there = ", ".join(f"{name} ({str(feature).partition('(names')[0]})" for name, feature in features.items())
@@ -123,9 +123,9 @@ def _cut(rows: Any, image: str) -> tuple[Any, Any]:
 
     stored = rows.cast_column(image, datasets.Image(decode=False))
     tested = [
-        in_test_fifth(one["bytes"] or Path(one["path"]).read_bytes())
+        in_test_fifth(stored["bytes"] or Path(stored["path"]).read_bytes())
         for batch in stored.select_columns(image).iter(batch_size=BATCH)
-        for one in batch[image]
+        for stored in batch[image]
     ]
     return tuple(
         rows.select([place for place, test in enumerate(tested) if test is wanted]) for wanted in (False, True)

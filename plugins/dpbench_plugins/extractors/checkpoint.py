@@ -107,7 +107,7 @@ class Backbone(Photographs):
         state = backbone(read_state(self._file), wanted, self.prefixes)
         _check_first_layer(state, wanted, self._file)
         load_exactly(network, state, self._file)
-        return self.features_of(network, device)
+        return self.map_to_features(network, device)
 
 
 def backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefixes: Sequence[str]) -> dict[str, Tensor]:
@@ -117,9 +117,9 @@ def backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefixes: Sequ
     pre-training keep their full name, so that loading refuses them.
     """
     best = max(prefixes, key=lambda prefix: sum(prefix + key in state for key in wanted))
-    elsewhere = {key: one for key, one in state.items() if not key.startswith(best) and not DROPPED.match(key)}
-    inside = {key.removeprefix(best): one for key, one in state.items() if key.startswith(best)}
-    return elsewhere | {key: one for key, one in inside.items() if key in wanted or not DROPPED.match(key)}
+    elsewhere = {key: tensor for key, tensor in state.items() if not key.startswith(best) and not DROPPED.match(key)}
+    inside = {key.removeprefix(best): tensor for key, tensor in state.items() if key.startswith(best)}
+    return elsewhere | {key: tensor for key, tensor in inside.items() if key in wanted or not DROPPED.match(key)}
 
 
 def _check_first_layer(state: dict[str, Tensor], wanted: dict[str, Tensor], file: Path) -> None:

@@ -111,9 +111,9 @@ class EfficientNetLite(Photographs):
 
         network, size = self._network().eval(), self.size or self.side
         if self.layer is None:  # padding of one size is made constant: a second scale has another
-            return self.features_of(network if self._scaled else fold(network, (3, size, size)), device)
+            return self.map_to_features(network if self._scaled else fold(network, (3, size, size)), device)
         first = nn.Sequential(network.conv_stem, network.bn1, *network.blocks[: self._stages])
-        return self.activations_of(fold(first, (3, size, size)), device)
+        return self.map_to_activations(fold(first, (3, size, size)), device)
 
     def tail(self) -> Callable[[], nn.Module] | None:
         """Return what loads the stages behind `layer`, the last convolution and the pooling, statistics folded."""

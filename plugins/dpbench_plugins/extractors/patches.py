@@ -84,7 +84,7 @@ class Patches(Extractor):
         """Draw the filters and return the map (c, 3, size, size) -> (c, d) float16."""
         import torch
 
-        from dpbench_plugins.extractors.patch_filters import Filters, draw_filters, patches_of
+        from dpbench_plugins.extractors.patch_filters import Filters, cut_patches, draw_filters
 
         drawn = draw_filters(self.filters, self.patch, self.size, self.images, self.seed)
         short = self.precision == "bfloat16"
@@ -94,8 +94,8 @@ class Patches(Extractor):
         places = self.size - self.patch + 1
 
         def features(images: Tensor) -> Tensor:  # (c, 3, size, size) -> (c, d)
-            responses = filters.respond(patches_of(images, self.patch))
-            return self._pooled(responses.view(len(images), places, places, self.filters))
+            responses = filters.respond(cut_patches(images, self.patch))
+            return self._pool_responses(responses.view(len(images), places, places, self.filters))
 
         def embed(images: Tensor) -> Tensor:
             with torch.inference_mode():
@@ -103,7 +103,7 @@ class Patches(Extractor):
 
         return embed
 
-    def _pooled(self, responses: Tensor) -> Tensor:
+    def _pool_responses(self, responses: Tensor) -> Tensor:
         """Return (c, d) float16 of responses (c, h, w, filters): the second half of the filters mirrors the first."""
         import torch
         from torch.nn.functional import adaptive_avg_pool2d, softshrink

@@ -92,7 +92,7 @@ class PretrainedNetwork(Photographs):
 
         hub_id = self._hub_id
         try:
-            stored = {one.rfilename for one in huggingface_hub.HfApi().model_info(hub_id, timeout=5).siblings or ()}
+            stored = {file.rfilename for file in huggingface_hub.HfApi().model_info(hub_id, timeout=5).siblings or ()}
             name = next(name for name in self._names if name in stored)
             return Path(huggingface_hub.hf_hub_download(hub_id, name))
         except Exception as error:  # the hub's client raises many kinds
@@ -126,7 +126,7 @@ class PretrainedNetwork(Photographs):
                 "Check which model the file belongs to."
             ) from error
         network.reset_classifier(0)
-        return self.features_of(network, device)
+        return self.map_to_features(network, device)
 
 
 def _timm() -> Any:
@@ -148,7 +148,7 @@ def _size(model: str) -> str:
             network = _timm().create_model(model, pretrained=False)  # without weights: only their number matters
     except (RuntimeError, NotImplementedError):  # a few networks compute with their weights while being built
         return "of unknown size"
-    return f"about {sum(one.numel() for one in network.parameters()) * 4 / 1e6:.0f} MB"
+    return f"about {sum(weight.numel() for weight in network.parameters()) * 4 / 1e6:.0f} MB"
 
 
 @dataclass(frozen=True)

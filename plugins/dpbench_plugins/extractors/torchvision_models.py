@@ -133,13 +133,13 @@ class Classifier(Photographs):
 
         model, _ = self.selection
         network = models.get_model(model, weights=None, **_builder_options(model, self._entry.meta))
-        load_exactly(network, _renamed(read_state(self._file), model), self._file)
+        load_exactly(network, _rename_modules(read_state(self._file), model), self._file)
         if not remove_head(network):
             raise SpecError(
                 f"Expected a last linear layer to remove from model {model!r} of extractor {self.name!r}, found none. "
                 "Use a model whose head is linear, such as resnet50, convnext_tiny or vit_b_16."
             )
-        return self.features_of(network, device)
+        return self.map_to_features(network, device)
 
 
 def _candidates(name: str) -> list[Path]:
@@ -163,10 +163,11 @@ def _builder_options(model: str, meta: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _renamed(state: dict[str, Tensor], model: str) -> dict[str, Tensor]:
+def _rename_modules(state: dict[str, Tensor], model: str) -> dict[str, Tensor]:
     if model.startswith("densenet"):  # published with old module names: norm.1 is norm1 today
         return {
-            re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)", r"\1\2", key): one for key, one in state.items()
+            re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)", r"\1\2", key): value
+            for key, value in state.items()
         }
     return state
 

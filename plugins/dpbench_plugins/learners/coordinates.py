@@ -93,7 +93,7 @@ def neighbourhood(spectral: Spectrum, public: Tensor, k: int, generator: torch.G
     directions = min(DIRECTIONS, max(1, len(public) // 4), len(spectral.centre), spectral.examples - 1)
     place = spectral.soften(directions, 0.5)
     places = place(public)  # (m, directions)
-    coordinates = diffusion(graph_of(places, count), min(k, directions), generator).T.contiguous()
+    coordinates = diffusion(build_graph(places, count), min(k, directions), generator).T.contiguous()
 
     def near(rows: Tensor) -> Tensor:
         cosines = exact_linear(place(rows), places)  # (c, m)
@@ -103,7 +103,7 @@ def neighbourhood(spectral: Spectrum, public: Tensor, k: int, generator: torch.G
     return lambda rows: torch.cat([near(part) for part in torch.split(rows, AT_ONCE)])
 
 
-def graph_of(places: Tensor, count: int) -> Tensor:
+def build_graph(places: Tensor, count: int) -> Tensor:
     """Return symmetric weights (m, m) that connect unit rows to their `count` nearest rows: cosines cubed."""
     import torch
 

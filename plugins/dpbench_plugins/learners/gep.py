@@ -113,7 +113,7 @@ class GEP(Learner):
 
         standardise = standardisation(public.x)
         private = curator.map(standardise)
-        chosen = self._chosen(standardise(public.x), curator.task.classes, generator)  # (s, d)
+        chosen = self._choose_anchors(standardise(public.x), curator.task.classes, generator)  # (s, d)
         head = torch.zeros(curator.task.classes, chosen.shape[1] + 1, device=curator.task.device)  # (m, d + 1)
         velocity = torch.zeros_like(head)
         expected = self.sample_rate * curator.task.size
@@ -127,7 +127,7 @@ class GEP(Learner):
             head.add_(velocity, alpha=-require_setting(self.learning_rate))
         return aimed(lambda x: logits(head, standardise(x)), curator.task, public)
 
-    def _chosen(self, features: Tensor, classes: int, generator: torch.Generator) -> Tensor:
+    def _choose_anchors(self, features: Tensor, classes: int, generator: torch.Generator) -> Tensor:
         import torch
 
         examples, parameters = len(features), classes * (features.shape[1] + 1)

@@ -185,7 +185,7 @@ def kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridge: f
     coldness = 1 / label_temperature(unseen.cpu(), y.cpu())
     dual, unseen = coldness * dual, coldness * unseen
 
-    axes, curves = zip(*(leading_axes((rows.T * one) @ rows / 4) for one in dual.T), strict=True)
+    axes, curves = zip(*(leading_axes((rows.T * column) @ rows / 4) for column in dual.T), strict=True)
     kept = torch.stack(curves)  # (classes, r)
     rest = (rows.square().sum(1) @ dual / 4 - kept.sum(1)) / rows.shape[1]  # of all other axes, as if they were alike
     shift = dual.sum(0) / 4 + coldness * (mean - 1 / classes) + rest

@@ -12,7 +12,7 @@ from urllib.error import URLError
 
 import pytest
 import torch
-from dpbench_plugins.extractors.torchvision_models import ResNet50, TorchVision, _builder_options, _renamed
+from dpbench_plugins.extractors.torchvision_models import ResNet50, TorchVision, _builder_options, _rename_modules
 from dpbench_plugins.extractors.weights import torch_folder
 from torch import Tensor
 from torchvision import models
@@ -205,4 +205,4 @@ def test_old_names_of_densenet_are_read() -> None:
         state = models.densenet121().state_dict()
     old = {key.replace("norm1.", "norm.1.").replace("conv2.", "conv.2."): one for key, one in state.items()}
     assert set(old) != set(state)
-    assert set(_renamed(old, "densenet121")) == set(state)
+    assert set(_rename_modules(old, "densenet121")) == set(state)

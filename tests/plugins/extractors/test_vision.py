@@ -32,7 +32,7 @@ class Tiny(Photographs):
         with torch.random.fork_rng():
             torch.manual_seed(0)
             layers = torch.nn.Conv2d(3, 8, 5), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)
-            return self.features_of(torch.nn.Sequential(*layers), device)
+            return self.map_to_features(torch.nn.Sequential(*layers), device)
 
 
 def images(n: int = 3, side: int = 40) -> Tensor:
@@ -128,7 +128,7 @@ def test_many_images_are_seen_a_few_at_once() -> None:
     seen: list[int] = []
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.AdaptiveAvgPool2d(1))
     network.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
-    embed = Tiny().features_of(network, CPU)
+    embed = Tiny().map_to_features(network, CPU)
     wide = torch.nn.functional.interpolate(many, 224)
     assert torch.allclose(embed(wide), torch.cat([embed(one[None]) for one in wide]), atol=1e-5)
     assert max(seen) == 4

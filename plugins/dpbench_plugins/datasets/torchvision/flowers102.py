@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_of, fingerprint, read_checked, read_colour
+from dpbench_plugins.datasets.image_files import digest_parts, fingerprint, read_checked, read_colour
 
 PAGE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 FOLDER = "flowers-102"
@@ -71,7 +71,11 @@ class Flowers102(Dataset):
         home = tuple(f"{FOLDER}/{name}" for name in ("jpg", *self.md5))
         downloads = (IMAGES, *tables)
         return Source(
-            homes=(home,), page=PAGE, size=sum(one.size for one in downloads), downloads=downloads, requires=("scipy",)
+            homes=(home,),
+            page=PAGE,
+            size=sum(item.size for item in downloads),
+            downloads=downloads,
+            requires=("scipy",),
         )
 
     def load(self) -> Splits:
@@ -90,7 +94,7 @@ class Flowers102(Dataset):
             train = np.concatenate([train, val])
         of = [tuple(jpg / f"image_{number:05d}.jpg" for number in numbers) for numbers in (train, test)]
         classes = labels["labels"].ravel().astype("int64") - 1
-        digest = digest_of(*tables, *(fingerprint(images, jpg.parent) for images in of))
+        digest = digest_parts(*tables, *(fingerprint(images, jpg.parent) for images in of))
         return Splits(
             Split(Records(of[0], read_colour), classes[train - 1]),
             Split(Records(of[1], read_colour), classes[test - 1]),

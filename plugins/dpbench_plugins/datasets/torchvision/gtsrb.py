@@ -14,7 +14,7 @@ from typing import Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import READ_FULLY, digest_of
+from dpbench_plugins.datasets.image_files import READ_FULLY, digest_parts
 from dpbench_plugins.datasets.image_trees import ImageFile, Layout, list_images, read_rows, records, with_units
 
 PAGE = "https://benchmark.ini.rub.de/gtsrb_dataset.html"
@@ -81,7 +81,7 @@ class Gtsrb(Dataset):
             for name, md5, size in map(PACKED.__getitem__, parts)
         ]
         homes = list(product(*((PLACES[part], f"{FOLDER}/{PACKED[part][0]}") for part in parts)))
-        return Source(homes=homes, page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
+        return Source(homes=homes, page=PAGE, size=sum(file.size for file in downloads), downloads=downloads)
 
     def default_unit(self) -> str:
         """Return whose epsilon a run states: a track's."""
@@ -104,7 +104,7 @@ class Gtsrb(Dataset):
         if odd := [label for label in labels if not 0 <= label < len(self.classes)]:
             raise DataError(f"Expected labels in 0..{len(self.classes) - 1} in {table}, got {odd[0]}. {ADVICE}")
         parts = [_fingerprint(files, part) for files, part in ((train, self.training), (test, "test"))]
-        digest = digest_of(*parts, ",".join(map(str, every)).encode())
+        digest = digest_parts(*parts, ",".join(map(str, every)).encode())
         splits = Splits(_split(train, every[: len(train)]), _split(test, labels), digest)
         return with_units(splits, [*train, *test], "track", _track)
 

@@ -138,7 +138,7 @@ class DPFineTune(Learner):
         network = TunedNetwork(tail, neck, self._head(curator, tail, neck, generator))
         if self.parameters == "head":
             return predictor(network)
-        return predictor(self._tuned(curator, network, generator))
+        return predictor(self._tune(curator, network, generator))
 
     def _head(self, curator: Curator, tail: torch.nn.Module, neck: Neck, generator: torch.Generator) -> torch.Tensor:
         """Return the head (classes, k + 1) that is trained on the tail as published."""
@@ -155,7 +155,7 @@ class DPFineTune(Learner):
         head = probe.descend(curator.map(features), generator, "head")
         return shrink_bias(head, (rate * curator.sigma["head"] * clip / curator.task.size) ** 2 * steps)
 
-    def _tuned(self, curator: Curator, network: TunedNetwork, generator: torch.Generator) -> TunedNetwork:
+    def _tune(self, curator: Curator, network: TunedNetwork, generator: torch.Generator) -> TunedNetwork:
         import torch
 
         from dpbench import AdamBC

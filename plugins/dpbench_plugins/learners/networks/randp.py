@@ -87,7 +87,9 @@ class DPRandP(NetworkLearner):
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan the steps of phase II, and the instalments of phase III that epsilon reaches."""
         self.check_task(task)
-        return [release for phase in self._phases(self._reached(budget.epsilon)) for release in phase.releases]
+        return [
+            release for phase in self._phases(self._count_instalments(budget.epsilon)) for release in phase.releases
+        ]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train through the phases that were planned."""
@@ -95,7 +97,7 @@ class DPRandP(NetworkLearner):
         weights = None if self.weights == "random" else self.weights
         return self.train(curator, self._phases(reached), weights, generator)
 
-    def _reached(self, epsilon: float) -> int:
+    def _count_instalments(self, epsilon: float) -> int:
         """Return the number of instalments of phase III; one if phase II is left out or the steps are set by hand."""
         if self.phase3_steps == 0 or (epsilon < self.probe_below and self.phase2_steps and self.phase3_steps is None):
             return 0

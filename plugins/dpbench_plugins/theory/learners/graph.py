@@ -58,7 +58,7 @@ class ComponentGraph(Learner):
         """Join variables by public examples, then toss a coin a component."""
         import torch
 
-        component = components_of(active_variables(public.x))  # (d,)
+        component = connect_variables(active_variables(public.x))  # (d,)
 
         def votes(chunk: Chunk) -> Tensor:
             on = active_variables(chunk.x)
@@ -116,7 +116,7 @@ def active_variables(x: Tensor) -> Tensor:
     return x.flatten(1) > 0.5
 
 
-def components_of(on: Tensor) -> Tensor:
+def connect_variables(on: Tensor) -> Tensor:
     """Return the component of each variable, (d,) int64 counted from 0: variables on in one row are joined."""
     import numpy as np
     import torch

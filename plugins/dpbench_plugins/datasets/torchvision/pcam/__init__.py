@@ -51,8 +51,8 @@ class Pcam(Dataset):
     def source(self) -> Source:
         """Return where the published files come from, and where they or Kaggle's are kept."""
         downloads = hdf5.downloads(self._published)
-        homes = [tuple(one.path for one in downloads), *(kaggle.HOMES if self.val == "leave-out" else ())]
-        size = sum(one.size for one in downloads)
+        homes = [tuple(file.path for file in downloads), *(kaggle.HOMES if self.val == "leave-out" else ())]
+        size = sum(file.size for file in downloads)
         return Source(homes=homes, page=hdf5.PAGE, size=size, downloads=downloads, requires=("h5py",))
 
     def load(self) -> Splits:

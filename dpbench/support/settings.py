@@ -139,7 +139,7 @@ def check_settings(part: Any) -> None:
         if fits and (value is None or limits.allow(value)):
             continue
         owner, name = _kind(cls), getattr(cls, "name", cls.__name__)
-        got = f"{value!s:.80} {limits.condition}" if fits else f"{value!r:.80} to be {in_words(hint)}"
+        got = f"{value!s:.80} {limits.condition}" if fits else f"{value!r:.80} to be {in_words(hint, str(limits))}"
         meaning = f": {limits.says}" if limits.says else ""
         default = "" if is_required(field) else f" or leave it out ({write_value(field.default)})"
         raise SpecError(

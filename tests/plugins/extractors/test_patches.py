@@ -102,8 +102,7 @@ def test_eight_bits_of_precision_are_close(instructions: bool, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("filters", 0), ("filters", 5), ("patch", 1), ("patch", 33), ("pool", 0), ("pool", 28), ("threshold", 1.0),
-        ("power", 0), ("images", 0), ("patch", 17), ("seed", 2**70),
+        ("filters", 5), ("pool", 28),
     ],
 )  # fmt: skip
 def test_options_that_do_not_fit_are_refused(option: str, value: float) -> None:

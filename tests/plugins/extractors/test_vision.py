@@ -98,7 +98,6 @@ def test_images_have_the_size_that_is_asked_for(name: str, options: dict[str, ob
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("resnet50", {"size": 16}, "Expected size=16 >= 32 in extractor 'resnet50'"),
         ("timm", {"": VIT, "size": 128}, "'timm' takes no other size than 224 pixels, got 128 by size=128"),
         ("timm", {"": VIT, "views": "scales"}, "got 224 and 168 by size=None and views=scales"),
         ("torchvision", {"": "vit_b_16", "size": 96}, "'torchvision' takes no other size than 224 pixels"),

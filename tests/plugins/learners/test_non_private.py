@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, SpecError, Task, quantise
+from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task, quantise
 from dpbench.errors import LawBroken
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.result import Result
@@ -141,12 +141,6 @@ def test_equal_rows_share_a_fold_and_the_folds_are_alike_in_size() -> None:
     assert len(counts) == FOLDS
     assert bool((counts > 0.8 * counts.sum() / FOLDS).all())
     assert not _fold(x, 12347).equal(folds[: len(x)])
-
-
-@pytest.mark.parametrize("strength", [0.0, -1.0, math.nan])
-def test_non_private_refuses_a_strength_that_is_none(strength: float) -> None:
-    with pytest.raises(SpecError, match="regularisation"):
-        NonPrivate(strength)
 
 
 def test_the_plan_covers_the_longest_optimisation() -> None:

@@ -113,11 +113,3 @@ def test_what_cannot_be_chosen_from_is_refused(learner: Prototypes, public: int,
     task = Task((64,), 10, 1_294, torch.device("cpu"), public=public)
     with pytest.raises(SpecError, match=said):
         learner.settle(task, BUDGET).plan(task, BUDGET)
-
-
-@pytest.mark.parametrize(
-    "options", [{"groups": 0}, {"groups": 1001}, {"reach": 0.0}, {"reach": 1.5}, {"reach": math.nan}]
-)
-def test_settings_that_mean_nothing_are_refused(options: dict[str, float]) -> None:
-    with pytest.raises(SpecError, match=f"Expected {next(iter(options))}="):
-        Prototypes(**options)  # type: ignore[arg-type]

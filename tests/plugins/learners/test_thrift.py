@@ -262,12 +262,6 @@ def test_public_features_that_are_not_finite_are_refused() -> None:
         spectrum(x)
 
 
-@pytest.mark.parametrize(("option", "value"), [("k", 0), ("whitening", 1.5), ("graph", -0.1), ("clip", 0.0)])
-def test_a_setting_that_makes_no_sense_is_refused(option: str, value: float) -> None:
-    with pytest.raises(SpecError, match=f"{option}=.*thrift"):
-        dataclasses.replace(Thrift(), **{option: value})  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("factor", [0.25, 4.0])
 def test_private_rows_choose_the_temperature_that_makes_logits_honest(factor: float) -> None:
     x, y = clusters((3000, 3000, 3000), apart=1.0)

@@ -179,7 +179,7 @@ def selection(learner: Learner) -> Literal["default", "by-hand"]:
 def write_component(part: Any) -> Component:
     """Return a built component as a spec writes it, every option spelled out; of a concat, those of every part.
 
-    An option that a component gained after results were published has `metadata={"added": True}`: it is left out at its
+    An option that a component gained after results were published is `setting(..., added=True)`: it is left out at its
     default, so that the digests of earlier specs stay what they were.
     """
     if isinstance(part, Concat):

@@ -63,7 +63,7 @@ class Limits:
 
 
 def setting(  # noqa: PLR0913 - one for each fact
-    default: T = dataclasses.MISSING,  # type: ignore[assignment]
+    default: T = ...,  # type: ignore[assignment]
     *,
     ge: float | None = None,
     gt: float | None = None,
@@ -92,7 +92,8 @@ def setting(  # noqa: PLR0913 - one for each fact
     """
     metadata = {LIMITS: Limits(ge, gt, le, lt, tuple(choices), says), "added": added}
     keyword = True if kw_only else dataclasses.MISSING  # which leaves it to the class
-    field: T = dataclasses.field(default=default, kw_only=keyword, metadata=metadata)
+    start: Any = dataclasses.MISSING if default is ... else default
+    field: T = dataclasses.field(default=start, kw_only=keyword, metadata=metadata)
     return field
 
 

@@ -171,7 +171,7 @@ def test_addresses_and_checksums_are_those_of_torchvision(tmp_path: Path, monkey
     for split in ("train", "test"):
         with pytest.raises(RuntimeError, match="not found"):
             GTSRB(str(tmp_path), split=split, download=True)
-    assert {one.url: one.checksum for one in Gtsrb().source().downloads} == stated
+    assert {download.url: download.checksum for download in Gtsrb().source().downloads} == stated
 
 
 @pytest.mark.parametrize(("training", "archive"), [("online", "Training_fixed"), ("final", "Final_Training_Images")])
@@ -179,10 +179,10 @@ def test_a_training_set_is_fetched_with_the_test_images(training: Any, archive: 
     source = Gtsrb(training=training).source()
     assert len(source.downloads) == 3
     assert archive in source.downloads[0].url
-    assert source.size == sum(one.size for one in source.downloads)
-    for one in source.downloads:
-        assert re.fullmatch("md5:[0-9a-f]{32}", one.checksum)
-        assert (one.path, one.unpack) == ("gtsrb", True)
+    assert source.size == sum(download.size for download in source.downloads)
+    for download in source.downloads:
+        assert re.fullmatch("md5:[0-9a-f]{32}", download.checksum)
+        assert (download.path, download.unpack) == ("gtsrb", True)
 
 
 def test_a_missing_class_folder_is_named_and_shifts_no_label(data_folder: Path) -> None:

@@ -97,11 +97,11 @@ def test_checksums_are_those_of_torchvision_and_validation_is_fetched_where_it_i
 
     source = Pcam(val=val).source()
     stated = {name: f"md5:{md5}" for split in splits for name, _, md5 in PCAM._FILES[split].values()}
-    assert {Path(one.path).name: one.checksum for one in source.downloads} == stated
+    assert {Path(download.path).name: download.checksum for download in source.downloads} == stated
     assert [one.url for one in source.downloads] == [f"{hdf5.RECORD}/files/{name}.gz?download=1" for name in stated]
-    assert tuple(one.path for one in source.downloads) == source.homes[0]
-    assert all(one.unpack for one in source.downloads)
-    assert source.size == sum(one.size for one in source.downloads)
+    assert tuple(download.path for download in source.downloads) == source.homes[0]
+    assert all(download.unpack for download in source.downloads)
+    assert source.size == sum(download.size for download in source.downloads)
 
 
 def test_the_validation_split_becomes_part_of_training_by_an_option(data_folder: Path) -> None:

@@ -137,7 +137,7 @@ def test_the_tail_has_filters_that_any_learner_can_train() -> None:
     load = RandPWRN(layer="blocks.4").tail()
     assert load is not None
     tail = load()
-    assert {type(one) for one in tail.modules() if isinstance(one, nn.Conv2d)} == {nn.Conv2d}
+    assert {type(module) for module in tail.modules() if isinstance(module, nn.Conv2d)} == {nn.Conv2d}
     assert [name for name, _ in tail.named_parameters() if name.endswith("gain")] == []
 
 

@@ -68,7 +68,7 @@ def test_both_is_the_mean_of_two_scales_and_their_mirror_images() -> None:
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_every_image_is_seen_on_its_own(views: Views, precision: str) -> None:
     embed = Tiny(views=views, precision=precision).open(CPU)  # type: ignore[arg-type]
-    alone = torch.cat([embed(one[None]) for one in images()])
+    alone = torch.cat([embed(image[None]) for image in images()])
     assert torch.allclose(embed(images()), alone, atol=1e-5 if precision == "float32" else 1e-2)
 
 
@@ -129,5 +129,5 @@ def test_many_images_are_seen_a_few_at_once() -> None:
     network.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
     embed = Tiny().map_to_features(network, CPU)
     wide = torch.nn.functional.interpolate(many, 224)
-    assert torch.allclose(embed(wide), torch.cat([embed(one[None]) for one in wide]), atol=1e-5)
+    assert torch.allclose(embed(wide), torch.cat([embed(image[None]) for image in wide]), atol=1e-5)
     assert max(seen) == 4

@@ -161,8 +161,8 @@ def test_rows_leave_no_gradient_and_no_hook_behind() -> None:
     before = copy.deepcopy(gradients.network.state_dict())
     gradients.at(gradients.start())(a_chunk())
     assert all(torch.equal(value, before[name]) for name, value in gradients.network.state_dict().items())
-    assert all(one.grad is None for one in gradients.network.parameters())
-    assert not any(one._forward_hooks for one in gradients.network.modules())
+    assert all(parameter.grad is None for parameter in gradients.network.parameters())
+    assert not any(module._forward_hooks for module in gradients.network.modules())
 
 
 def test_a_tail_without_such_parameters_is_refused() -> None:
@@ -188,7 +188,7 @@ def test_features_that_are_no_activations_are_refused_with_what_to_use() -> None
 
 def test_the_head_has_its_share_of_the_budget() -> None:
     head, tail = DPFineTune(head_share=0.2, steps=50, sample_rate=0.1).settle(a_task(), BUDGET).plan(a_task(), BUDGET)
-    spent = [one.steps * (one.sample_rate / one.relative_noise) ** 2 for one in (head, tail)]
+    spent = [release.steps * (release.sample_rate / release.relative_noise) ** 2 for release in (head, tail)]
     assert spent[0] / sum(spent) == pytest.approx(0.2)
 
 

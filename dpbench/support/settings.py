@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import deprecated
@@ -29,7 +29,9 @@ class Limits:
     says: str = ""
 
     def allow(self, value: Any) -> bool:
-        """Say whether a value is in range; nan never is."""
+        """Say whether a value, or each of several, is in range; nan never is."""
+        if isinstance(value, list | tuple):
+            return all(map(self.allow, value))
         return (
             (self.ge is None or value >= self.ge)
             and (self.gt is None or value > self.gt)
@@ -150,13 +152,16 @@ def check_settings(part: Any) -> None:
 
 @functools.lru_cache(1024)
 def _limited(cls: type) -> list[tuple[dataclasses.Field[Any], Limits, Any]]:
-    """Return the settings that declare their limits, with their types; Any where a type is for type checkers only."""
+    types, fields = _types(cls), dataclasses.fields(cls)
+    return [(item, item.metadata[LIMITS], types[item.name]) for item in fields if LIMITS in item.metadata]
+
+
+def _types(cls: type) -> Mapping[str, Any]:
+    """Return the types of settings; as they are written, where one of them is imported for type checkers only."""
     try:
-        types = hints(cls)
+        return hints(cls)
     except NameError:
-        types = {}
-    fields = dataclasses.fields(cls)
-    return [(item, item.metadata[LIMITS], types.get(item.name, Any)) for item in fields if LIMITS in item.metadata]
+        return {item.name: item.type for item in dataclasses.fields(cls)}
 
 
 def _kind(cls: type) -> str:
@@ -175,11 +180,11 @@ class SettingRow(NamedTuple):
 
 def list_settings(cls: type) -> list[SettingRow]:
     """Return the table of a component's settings."""
-    rows = []
+    rows, types = [], _types(cls)
     for field in dataclasses.fields(cls):
         limits: Limits = field.metadata.get(LIMITS, Limits())
         default = "required" if is_required(field) else write_value(read_default(field))
-        rows.append(SettingRow(field.name, default, in_words(hints(cls)[field.name], str(limits)), limits.says))
+        rows.append(SettingRow(field.name, default, in_words(types[field.name], str(limits)), limits.says))
     return rows
 
 

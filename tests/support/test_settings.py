@@ -182,3 +182,25 @@ def test_a_setting_without_a_default_is_required() -> None:
     with pytest.raises(SpecError, match="Expected option 'path' for learner 'needy'; it has no default"):
         known.build("learner", "needy", {})
     assert list_settings(Needy)[0].default == "required"
+
+
+def test_each_of_several_values_is_checked() -> None:
+    @dataclass(frozen=True)
+    class Listed(Idle):
+        name = "listed"
+        sizes: tuple[int, ...] = setting((1, 2), ge=1)
+
+    assert Listed((3, 4)).sizes == (3, 4)
+    with pytest.raises(SpecError, match=r"Expected sizes=\(3, 0\) >= 1"):
+        Listed((3, 0))
+
+
+def test_a_type_that_only_type_checkers_know_is_told_as_it_is_written_and_its_range_is_checked() -> None:
+    @dataclass(frozen=True)
+    class Unknown(Idle):
+        name = "unknown"
+        k: Elsewhere = setting(3, ge=1)  # type: ignore[name-defined]  # noqa: F821
+
+    assert list_settings(Unknown)[0].values == "Elsewhere >= 1"
+    with pytest.raises(SpecError, match="Expected k=0 >= 1"):
+        Unknown(k=0)

@@ -329,7 +329,10 @@ def test_list_shows_only_what_was_asked(capsys: Output) -> None:
     assert "digits" not in shown
 
 
-def test_list_of_a_name_shows_each_setting_with_its_default_range_and_meaning(capsys: Output) -> None:
+def test_list_of_a_name_shows_each_setting_with_its_default_range_and_meaning(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     assert called("list", "pillar") == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "learner pillar, from dpbench-vision" in shown

@@ -39,7 +39,7 @@ class ProbeLearner(Learner):
 
     steps: int | None = setting(None, ge=1, says="noisy gradient steps")
     sample_rate: float = setting(1.0, gt=0, le=1, says="chance per example of being in a step, not a batch size")
-    learning_rate: float | None = setting(None, gt=0, says="learning rate")
+    learning_rate: float | None = setting(None, gt=0, says="step size of the descent")
     momentum: float = setting(0.9, ge=0, lt=1, says="momentum of the noisy gradients")
     clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on the gradient of one example")
     init: Literal["zero", "uniform"] = setting("zero", says="initial weights of the head")

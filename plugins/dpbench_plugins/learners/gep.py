@@ -83,7 +83,7 @@ class GEP(Learner):
     residual: bool = setting(True, says="whether the part of a gradient outside the subspace is released too")
     steps: int | None = setting(None, ge=1, says="noisy gradient steps")
     sample_rate: float = setting(1.0, gt=0, le=1, says="chance per example of being in a step, not a batch size")
-    learning_rate: float | None = setting(None, gt=0, le=1e9, says="learning rate")
+    learning_rate: float | None = setting(None, gt=0, le=1e9, says="step size of the descent")
     momentum: float = setting(0.9, ge=0, lt=1, says="momentum of the noisy gradients")
     clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on the embedding of one gradient")
     residual_ratio: float = setting(0.2, gt=0, says="L2 bound on the residual, in units of the clip")

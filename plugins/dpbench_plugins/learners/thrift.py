@@ -91,7 +91,7 @@ class Thrift(Learner):
     k: int | None = setting(None, ge=1, says="public components kept")
     graph: float | None = setting(None, ge=0, le=1, says="share of a row that its neighbours in the public graph have")
     steps: int | None = setting(None, ge=1, says="full-batch gradient steps")
-    learning_rate: float | None = setting(None, gt=0, says="learning rate")
+    learning_rate: float | None = setting(None, gt=0, says="step size of the descent")
     clip: float = setting(0.5, gt=0, lt=math.inf, says="L2 bound on a gradient, in units of the norm of a row")
     whitening: float = setting(0.3, ge=0, le=1, says="power by which components are whitened; 1 whitens fully")
     shrink: bool = setting(True, says="whether noise is taken out of the bias")

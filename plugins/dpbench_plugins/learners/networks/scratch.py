@@ -121,7 +121,7 @@ class DPSGDNet(NetworkLearner):
     }
 
     steps: int = setting(875, ge=1, says="noisy gradient steps")
-    learning_rate: float = setting(2.0, gt=0, says="learning rate")
+    learning_rate: float = setting(2.0, gt=0, says="step size of the descent")
     optimiser: OptimiserName = setting("momentum", added=True, says="post-processing of the noisy gradients")
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:

@@ -75,7 +75,7 @@ _UNION = re.compile(r"str|int|float|bool|\w+\[.*\]")  # which type of a union py
 
 def misfit(error: ValidationError) -> Misfit:
     """Return the complaint that says most: a misspelt key explains a missing one, so it goes first."""
-    first = min(error.errors(include_url=False), key=lambda complaint: complaint["type"] != "extra_forbidden")
+    first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
     said = _plain_words(first["type"], first["msg"])
     kinds: dict[str, Literal["unknown", "missing"]] = {"extra_forbidden": "unknown", "missing": "missing"}
     field = ".".join(str(part) for part in first["loc"] if not _UNION.fullmatch(str(part))) or "file"

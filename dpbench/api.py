@@ -12,13 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Self, TypeVar, final
 
-from typing_extensions import deprecated
-
-from dpbench.errors import DataError, SpecError
+from dpbench.errors import DataError
 from dpbench.privacy.core.chunk import Chunk, RowFn, Teacher
 from dpbench.privacy.core.plan import Adjacency, Budget, Planned, Release, Task
 from dpbench.privacy.curator import Curator
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
+from dpbench.support.settings import Configured, require_setting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,10 +48,8 @@ __all__ = [
     "Task",
     "Teacher",
     "require_setting",
-    "settled",
 ]
 
-T = TypeVar("T")
 Place = TypeVar("Place")
 Predict = Callable[["Tensor"], "Tensor"]
 """(c, *example_shape) float32 -> (c, classes) scores, higher is more likely; each row independently."""
@@ -66,7 +63,7 @@ class PublicData:
     y: Tensor | None  # (n,) int64; None if the protocol leaves public data unlabelled
 
 
-class Learner(ABC):
+class Learner(Configured, ABC):
     """A private learner. Subclass it as a frozen dataclass, whose fields are its settings (hyperparameters).
 
     A setting may be left open: a field that is None (`auto` in a spec) is filled in by the method `auto` before the
@@ -120,23 +117,6 @@ class Learner(ABC):
     @abstractmethod
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Learn from noisy answers and public data; `generator` (on the CPU) is the only other source of randomness."""
-
-
-def require_setting(setting: T | None) -> T:
-    """Return a setting that `auto` has filled in with a number.
-
-    Raises:
-        SpecError: it is None still.
-    """
-    if setting is None:
-        raise SpecError("Expected a number, but the setting is still auto. Call learner.settle(task, budget) first.")
-    return setting
-
-
-@deprecated("dpbench.settled is called require_setting. The old name will be removed in version 0.4.")
-def settled(setting: T | None) -> T:
-    """Old name of `require_setting`, until version 0.2."""
-    return require_setting(setting)
 
 
 INDEPENDENT_DRAWS = "drawn at random, each on its own"
@@ -239,9 +219,8 @@ OWN_RECORD = "read from its own record"
 
 
 def _holds_bytes(places: Sequence[Any]) -> bool:
-    """Say whether places hold images themselves, of which nobody can see how they were made."""
     first = places[0] if len(places) else ""
-    return any(isinstance(one, bytes) for one in (first if isinstance(first, tuple) else (first,)))
+    return any(isinstance(part, bytes) for part in (first if isinstance(first, tuple) else (first,)))
 
 
 @dataclass(frozen=True)
@@ -313,7 +292,7 @@ class Source:
     requires: Sequence[str] = ()  # modules that reading it imports: checked before anything is downloaded or copied
 
 
-class Dataset(ABC):
+class Dataset(Configured, ABC):
     """A source of labelled images. Subclass it as a frozen dataclass: its fields are the options."""
 
     name: ClassVar[str]
@@ -355,7 +334,7 @@ class Dataset(ABC):
         """
 
 
-class Extractor(ABC):
+class Extractor(Configured, ABC):
     """A fixed map from image to features, each image independently. Subclass it as a frozen dataclass."""
 
     name: ClassVar[str]

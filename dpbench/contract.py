@@ -25,7 +25,6 @@ from dpbench.api import (
     Task,
     Teacher,
     require_setting,
-    settled,
 )
 from dpbench.data.decoding import decode_image
 from dpbench.data.sources import locate
@@ -46,6 +45,7 @@ from dpbench.privacy.core.forms.contributions import Joined, RankOne, Scaled
 from dpbench.privacy.core.forms.residual.bases import AnchorBasis, DenseBasis
 from dpbench.privacy.core.forms.residual.form import Residual
 from dpbench.support.paths import data_folders
+from dpbench.support.settings import setting, settled
 
 __all__ = [
     "INDEPENDENT_DRAWS",
@@ -108,6 +108,7 @@ __all__ = [
     "quantise",
     "require_setting",
     "residuals",
+    "setting",
     "settled",
     "standardisation",
     "subspace_iteration",

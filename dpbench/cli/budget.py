@@ -73,7 +73,8 @@ def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, de
 
 def _plan(releases: list[str], choices: list[str]) -> list[Planned]:
     from dpbench.records.protocol import Component
-    from dpbench.registry import fields_from, is_required
+    from dpbench.registry import fields_from
+    from dpbench.support.fields import is_required
 
     if not releases and not choices:
         raise SpecError("Expected a plan. Give at least one --release or --choice.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import inspect
 import itertools
@@ -19,8 +18,9 @@ from rich.text import Text
 from dpbench.cli.presence import HERE, dataset_facts, extractor_facts
 from dpbench.errors import SpecError
 from dpbench.records.board import Board, board_files
-from dpbench.registry import KINDS, Kind, Registry, is_required, load
+from dpbench.registry import KINDS, Kind, Registration, Registry, load
 from dpbench.support.messages import bytes_in_words
+from dpbench.support.settings import list_settings
 from dpbench.sweep import ready_made_sweeps
 
 FACTS: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
@@ -42,13 +42,21 @@ LISTED = ("datasets", "extractors", "learners", "boards", "figures")
 def list_components(
     what: Annotated[
         str | None,
-        typer.Argument(metavar="|".join(LISTED), help="Show only these.", autocompletion=lambda: [*LISTED]),
+        typer.Argument(
+            metavar=f"{'|'.join(LISTED)}|NAME",
+            help="Show only these, or the settings of one component.",
+            autocompletion=lambda: [*LISTED],
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List datasets, extractors and learners with their origin, and any broken plugins; or list boards or figures."""
+    """List datasets, extractors and learners with their origin, and any broken plugins; or list boards or figures.
+
+    With the NAME of a component, list its settings: their defaults, ranges and meanings.
+    """
     if what is not None and what not in LISTED:
-        raise SpecError(_refuse_listing(what))
+        _show_component(what, as_json)
+        return
     if what in FILED:
         _show_filed(FILED[what](), as_json)
         return
@@ -83,7 +91,6 @@ def list_components(
 
 
 def _boards() -> list[dict[str, str]]:
-    """Return every board that --board takes."""
     boards = map(Board.read, board_files().values())
     return [
         {"name": board.name, "shows": board.title, "command": f"dpbench run --board {board.name} --learner ..."}
@@ -101,24 +108,45 @@ def _figures() -> list[dict[str, str]]:
     return rows
 
 
-def _refuse_listing(what: str) -> str:
+def _show_component(name: str, as_json: bool) -> None:
+    registry = load()
+    found = [kind for kind in KINDS if name in registry.components[kind]]
+    if not found:
+        raise SpecError(_refuse_listing(name, registry))
+    if as_json:
+        print(json.dumps([_describe_component(registry, kind, name) for kind in found], indent=2))
+        return
+    console = Console()
+    for kind in found:
+        row = _describe_component(registry, kind, name)
+        console.print(f"{kind} {name}, from {row['distribution']}", markup=False, highlight=False)
+        console.print(row["summary"], markup=False, highlight=False)
+        table = Table(Column("setting", no_wrap=True), "default", "values", "meaning", box=None)
+        for setting in row["settings"]:
+            table.add_row(*map(Text, map(str, setting.values())))
+        console.print(table if row["settings"] else "It has no settings.")
+        if kind == "dataset":
+            option = registry.components[kind][name].cls.shorthand.upper()
+            print(f"The images: dpbench data info {name}{option and f':{option}'}")
+
+
+def _describe_component(registry: Registry, kind: Kind, name: str) -> dict[str, Any]:
+    item = registry.components[kind][name]
+    settings = [row._asdict() for row in list_settings(item.cls)]
+    return {"kind": kind, **_origin(name, item), "settings": settings}
+
+
+def _refuse_listing(what: str, registry: Registry) -> str:
     """Return what can be listed, and what to type for what the user may have meant."""
-    *others, last = LISTED
-    said = f"Expected {', '.join(others)} or {last} after dpbench list, got {what!r}."
-    name, registry = what.partition(":")[0], load()
-    kinds = [kind for kind in KINDS if name in registry.components[kind]]
-    if "dataset" in kinds:
-        cls = registry.components["dataset"][name].cls
-        path = any(field.name == "path" and is_required(field) for field in dataclasses.fields(cls))
-        whole = f"{name}:FOLDER" if path and what == name else what
-        return f"{said} It is a dataset: dpbench data info {whole} describes it."
-    if kinds:
-        return f"{said} It is {KIND_WORDS[kinds[0]]}: dpbench list {kinds[0]}s describes it."
-    close = difflib.get_close_matches(what, LISTED, 1)
+    name, _, options = what.partition(":")
+    said = f"Expected {', '.join(LISTED)} or the name of a component after dpbench list, got {what!r}."
+    if options and name in registry.components["dataset"]:
+        return f"{said} dpbench data info {what} describes this dataset."
+    names = [known for kind in KINDS for known in registry.components[kind]]
+    close = difflib.get_close_matches(name, [*LISTED, *names], 1)
     return f"{said} Did you mean {close[0]!r}?" if close else said
 
 
-KIND_WORDS: dict[Kind, str] = {"extractor": "an extractor", "learner": "a learner"}
 FILED: dict[str | None, Callable[[], list[dict[str, str]]]] = {"boards": _boards, "figures": _figures}
 
 
@@ -136,10 +164,15 @@ def _show_filed(rows: list[dict[str, str]], as_json: bool) -> None:
 def _rows(registry: Registry, kind: Kind) -> list[dict[str, Any]]:
     rows = []
     for name, item in sorted(registry.components[kind].items()):
-        who = {"plugin": item.plugin, "distribution": item.distribution, "version": item.version}
         facts = FACTS[kind](item.cls, registry) if kind in FACTS else {}
-        rows.append({"name": name, "summary": _summary(item.cls), **who, **facts})
+        rows.append({**_origin(name, item), **facts})
     return rows
+
+
+def _origin(name: str, item: Registration) -> dict[str, Any]:
+    """Return what every row begins with: the name, the summary, and who brought the component."""
+    who = {"plugin": item.plugin, "distribution": item.distribution, "version": item.version}
+    return {"name": name, "summary": _summary(item.cls), **who}
 
 
 def _cells(kind: Kind, row: dict[str, Any]) -> list[str]:

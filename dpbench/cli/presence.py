@@ -6,7 +6,8 @@ import dataclasses
 from typing import Any
 
 from dpbench.data import sources
-from dpbench.registry import Registry, is_required
+from dpbench.registry import Registry
+from dpbench.support.fields import is_required
 
 HERE = {True: "yes", False: "no", None: "-"}
 

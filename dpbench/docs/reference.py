@@ -11,13 +11,14 @@ import typer
 from dpbench import contract, notebook, receipts
 from dpbench.privacy.mechanisms.table import mechanisms
 from dpbench.registry import KINDS
+from dpbench.support.settings import SettingRow, list_settings
 
 if TYPE_CHECKING:
     from dpbench.registry import Kind, Registration, Registry
 
 Command = Any  # typer's, whose classes have moved between its versions
 SAID: Mapping[str, str] = {
-    "learner": "Write settings after the name: ``pillar:k=20,center=false``. A setting whose default is ``None`` "
+    "learner": "Write settings after the name: ``pillar:k=20,center=false``. A setting whose default is ``auto`` "
     "follows the budget, see :doc:`/how-to/tune`.",
     "dataset": "Write options after the name: ``imagefolder:photos``. How to get the data: :doc:`/how-to/data`.",
     "extractor": "Write options after the name: ``pixels:flat=false``. :doc:`/how-to/features` compares extractors.",
@@ -66,8 +67,15 @@ def components(kind: Kind, known: Mapping[str, Registration]) -> str:
         said = f" *Reads of the public data:* {READS[reads]}." if reads in READS else ""
         brought = f"*From* ``{item.distribution}``, *plugin* ``{item.plugin}``.{said}"
         shown = f".. autoclass:: {item.cls.__module__}.{item.cls.__qualname__}\n   :no-index:\n"
-        parts += [name, "-" * len(name), "", brought, "", shown]
+        parts += [name, "-" * len(name), "", brought, "", shown, _settings(item.cls)]
     return "\n".join(parts)
+
+
+def _settings(cls: type) -> str:
+    """Return the table of a component's settings."""
+    rows = [SettingRow("setting", "default", "values", "meaning"), *list_settings(cls)]
+    lines = ["   * - " + "\n     - ".join(row) for row in rows]
+    return "\n".join([".. list-table:: Settings\n   :header-rows: 1\n", *lines, ""]) if rows[1:] else ""
 
 
 def list_names() -> str:

@@ -6,13 +6,14 @@ import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench.api import Budget, Curator, Learner, Predict, PublicData, Release, Task, require_setting
 from dpbench.learning.defaults import check_training, pace, travel
 from dpbench.learning.linear import LinearProbe, OptimiserName, Transform
 from dpbench.learning.probabilities import aimed, calibrated
+from dpbench.support.settings import setting
 
 if TYPE_CHECKING:
     import torch
@@ -34,16 +35,16 @@ class ProbeLearner(Learner):
     you set a learning rate.
     """
 
-    logits: ClassVar[bool] = True
+    logits = True
 
-    steps: int | None = None
-    sample_rate: float = 1.0
-    learning_rate: float | None = None
-    momentum: float = 0.9
-    clip: float = 1.0
-    init: Literal["zero", "uniform"] = "zero"
+    steps: int | None = setting(None, ge=1, says="noisy gradient steps")
+    sample_rate: float = setting(1.0, gt=0, le=1, says="chance per example of being in a step, not a batch size")
+    learning_rate: float | None = setting(None, gt=0, says="step size of the descent")
+    momentum: float = setting(0.9, ge=0, lt=1, says="momentum of the noisy gradients")
+    clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on the gradient of one example")
+    init: Literal["zero", "uniform"] = setting("zero", says="initial weights of the head")
     # Learners came after it and have fields of their own; results that were published before it have no such option.
-    optimiser: OptimiserName = field(default="momentum", kw_only=True, metadata={"added": True})
+    optimiser: OptimiserName = setting("momentum", says="optimiser of the head", added=True, kw_only=True)
 
     @abstractmethod
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Transform:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -105,11 +105,11 @@ def dataset(
 
     @dataclass(frozen=True)
     class Own(Arrays):
-        name: ClassVar[str] = named
-        classes: ClassVar[tuple[str, ...]] = tuple(map(str, known.tolist()))
-        licence: ClassVar[str] = data_licence
-        default_extractor: ClassVar[str] = suggested
-        citation: ClassVar[str] = "as stated by its owner"
+        name = named
+        classes = tuple(map(str, known.tolist()))
+        licence = data_licence
+        default_extractor = suggested
+        citation = "as stated by its owner"
         digest: str = splits.digest[:16]
 
         def load(self) -> Splits:

@@ -8,8 +8,7 @@ from dpbench.registry.entry_points import (
     Registration,
     Registry,
     fields_from,
-    is_required,
     load,
 )
 
-__all__ = ["KINDS", "OWN", "BrokenPlugin", "Kind", "Registration", "Registry", "fields_from", "is_required", "load"]
+__all__ = ["KINDS", "OWN", "BrokenPlugin", "Kind", "Registration", "Registry", "fields_from", "load"]

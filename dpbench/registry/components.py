@@ -179,23 +179,23 @@ def selection(learner: Learner) -> Literal["default", "by-hand"]:
 def write_component(part: Any) -> Component:
     """Return a built component as a spec writes it, every option spelled out; of a concat, those of every part.
 
-    An option that a component gained after results were published has `metadata={"added": True}`: it is left out at its
+    An option that a component gained after results were published is `setting(..., added=True)`: it is left out at its
     default, so that the digests of earlier specs stay what they were.
     """
     if isinstance(part, Concat):
-        return Component(name=CONCAT, options={"of": [write_component(one) for one in part.parts]})
+        return Component(name=CONCAT, options={"of": [write_component(extractor) for extractor in part.parts]})
     changed = changed_fields(part)
-    kept = [one.name for one in dataclasses.fields(part) if one.name in changed or not one.metadata.get("added")]
+    kept = [item.name for item in dataclasses.fields(part) if item.name in changed or not item.metadata.get("added")]
     return Component(name=part.name, options={name: getattr(part, name) for name in kept})
 
 
 def shorten_component(registry: Registry) -> Callable[[Kind, Component], str]:
     """Return what writes a component with those options alone that are not at the default of the installed one."""
 
-    def one(kind: Kind, part: Component) -> str:
+    def shorten(kind: Kind, part: Component) -> str:
         known = registry.components[kind].get(part.name)
         defaults = {field.name: field.default for field in dataclasses.fields(known.cls)} if known else {}
         left = {name: value for name, value in part.options.items() if name not in defaults or value != defaults[name]}
         return str(Component(name=part.name, options=left))
 
-    return lambda kind, component: "+".join(one(kind, part) for part in component.parts)
+    return lambda kind, component: "+".join(shorten(kind, part) for part in component.parts)

@@ -11,8 +11,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args
 
 import pluggy
 from pydantic import TypeAdapter, ValidationError
@@ -22,6 +21,7 @@ from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
 from dpbench.registry.moved import describe_move
+from dpbench.support.fields import hints, in_words, is_plain, is_required
 from dpbench.support.messages import unknown_name
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.validation import misfit, refuse_boolean
@@ -70,7 +70,7 @@ class NameClash:
     claims: tuple[Registration, ...]
 
     def __str__(self) -> str:
-        claims = " and ".join(f"{one.plugin!r} of distribution {one.distribution!r}" for one in self.claims)
+        claims = " and ".join(f"{claim.plugin!r} of distribution {claim.distribution!r}" for claim in self.claims)
         return (
             f"The {self.kind} {self.name!r} is left out: plugins {claims} claim that name. Uninstall one, or set "
             "DPBENCH_PLUGINS to the plugins that you need, including those of the dataset and the extractor."
@@ -160,7 +160,7 @@ def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping
     """Return the options with the one that was given without its name under its name, or those of the paper."""
     name, value, paper = getattr(cls, "shorthand", ""), options[""], getattr(cls, "paper", {})
     if value == "paper" and paper:
-        return {**paper, **{key: one for key, one in options.items() if key}}
+        return {**paper, **{key: given for key, given in options.items() if key}}
     if not name:
         known = " The setting of its paper is 'paper'." if paper else ""
         raise SpecError(
@@ -168,34 +168,24 @@ def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping
         )
     if name in options:
         raise SpecError(f"Expected option {name!r} of {owner} once, got {value!r} and {options[name]!r}.")
-    return {name: value, **{key: one for key, one in options.items() if key}}
-
-
-def is_required(field: dataclasses.Field[Any]) -> bool:
-    """Return whether a field has no default."""
-    return field.default is field.default_factory is dataclasses.MISSING
+    return {name: value, **{key: given for key, given in options.items() if key}}
 
 
 def fields_from(cls: type, options: Mapping[str, object], owner: str) -> dict[str, Any]:
     """Return `options` as keyword arguments of dataclass `cls`, types checked; see `Registry.build`."""
-    hints = _hints(cls)
+    types = hints(cls)
     names = [field.name for field in dataclasses.fields(cls)]
     values = {}
     for key, value in options.items():
         if key not in names:
             raise SpecError(unknown_name("option", key, names, owner))
-        values[key] = _typed(f"{key}={value} in {owner}", value, hints[key], _adapter(cls, key))
+        values[key] = _typed(f"{key}={value} in {owner}", value, types[key], _adapter(cls, key))
     return values
-
-
-@lru_cache(1024)
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
 
 
 @lru_cache(4096)
 def _adapter(cls: type, field: str) -> TypeAdapter[Any]:
-    return TypeAdapter(_hints(cls)[field])
+    return TypeAdapter(hints(cls)[field])
 
 
 def _typed(what: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> Any:
@@ -204,40 +194,11 @@ def _typed(what: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> An
         refuse_boolean(hint, value)
         typed = adapter.validate_python(None if text in {"none", "auto"} and type(None) in get_args(hint) else value)
     except ValueError as error:  # pydantic's is one too
-        why = f": {misfit(error).said}" if isinstance(error, ValidationError) and not _plain(hint) else ""
-        raise SpecError(f"Expected {what} to be {_said(hint)}{why}.") from None
+        why = f": {misfit(error).said}" if isinstance(error, ValidationError) and not is_plain(hint) else ""
+        raise SpecError(f"Expected {what} to be {in_words(hint)}{why}.") from None
     if isinstance(typed, float) and math.isnan(typed):  # no comparison refuses it, so a component would take it
         raise SpecError(f"Expected {what} to be a number, got nan.")
     return typed
-
-
-WORDS: Mapping[Any, str] = {
-    int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "auto"
-}  # fmt: skip
-
-
-def _said(hint: Any) -> str:
-    """Return what a type takes, in words.
-
-    >>> _said(int | None), _said(Literal["RGB", "L"])
-    ('a whole number or auto', "'RGB' or 'L'")
-    """
-    if get_origin(hint) is Literal:
-        *values, last = map(repr, get_args(hint))
-        return f"{', '.join(values)} or {last}" if values else last
-    if _is_union(hint):
-        return " or ".join(map(_said, get_args(hint)))
-    return WORDS.get(hint, getattr(hint, "__name__", str(hint)))
-
-
-def _plain(hint: Any) -> bool:
-    """Return whether `_said` says all that there is to say about a type."""
-    parts = get_args(hint) if _is_union(hint) else (hint,)
-    return all(part in WORDS or get_origin(part) is Literal for part in parts)
-
-
-def _is_union(hint: Any) -> bool:
-    return get_origin(hint) in {Union, UnionType}
 
 
 def load() -> Registry:
@@ -325,7 +286,7 @@ def _check(cls: type[Any], kind: Kind, hook: str) -> None:
         raise PluginError(f"{hook} returned {cls!r}; expected subclasses of dpbench.{base.__name__}.")
     name = getattr(cls, "name", None)
     if not isinstance(name, str):
-        raise PluginError(f"{cls.__name__} has no `name`; expected a class variable `name: ClassVar[str]`.")
+        raise PluginError(f"{cls.__name__} has no `name`; expected a class variable, such as name = 'mine'.")
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
         raise PluginError(f"{cls.__name__} is called {name!r}; expected lower-case letters, digits, dots and dashes.")
     if name == CONCAT:

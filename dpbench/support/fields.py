@@ -1,9 +1,81 @@
-"""The fields of a dataclass, which are the options of a component."""
+"""The fields of a dataclass, the options of a component: their types in words, and which are at their default."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import functools
+from collections.abc import Mapping
+from numbers import Integral, Real
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+NUMBERS: Mapping[Any, type] = {int: Integral, float: Real}
+WORDS: Mapping[Any, str] = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "auto"
+}  # fmt: skip
+
+
+def has_type(value: Any, hint: Any) -> bool:
+    """Say whether a value is of a type that a setting declares; types beside numbers, text and choices are not checked.
+
+    >>> has_type(3, float), has_type(True, int | None), has_type("L", Literal["L"]), has_type(float("nan"), float)
+    (True, False, True, False)
+    """
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if is_union(hint):
+        return any(has_type(value, part) for part in get_args(hint))
+    if hint in NUMBERS:
+        return isinstance(value, NUMBERS[hint]) and not isinstance(value, bool) and bool(value == value)  # noqa: PLR0124
+    return not (isinstance(hint, type) and hint in WORDS) or isinstance(value, hint)
+
+
+@functools.lru_cache(1024)
+def hints(cls: type) -> dict[str, Any]:
+    """Return the types of a class's fields."""
+    return get_type_hints(cls)
+
+
+def in_words(hint: Any, limits: str = "") -> str:
+    """Return a type in words, with the limits of its numbers.
+
+    >>> in_words(int | None), in_words(Literal["RGB", "L"]), in_words(int | None, ">= 1")
+    ('a whole number or auto', "'RGB' or 'L'", 'a whole number >= 1 or auto')
+    """
+    if get_origin(hint) is Literal:
+        *values, last = map(repr, get_args(hint))
+        return f"{', '.join(values)} or {last}" if values else last
+    if is_union(hint):
+        return " or ".join(in_words(part, limits) for part in get_args(hint))
+    said = WORDS.get(hint, getattr(hint, "__name__", str(hint)))
+    return f"{said} {limits}" if limits and hint is not type(None) else said
+
+
+def is_plain(hint: Any) -> bool:
+    """Say whether `in_words` says all that there is to say about a type."""
+    parts = get_args(hint) if is_union(hint) else (hint,)
+    return all(part in WORDS or get_origin(part) is Literal for part in parts)
+
+
+def is_union(hint: Any) -> bool:
+    """Say whether a type is a union."""
+    return get_origin(hint) in {Union, UnionType}
+
+
+def write_value(value: object) -> str:
+    """Return a value as a user writes it after `name:setting=`.
+
+    >>> write_value(None), write_value(True), write_value(8192 / 50_000)
+    ('auto', 'true', '0.16384')
+    """
+    if value is None or isinstance(value, bool):
+        return {None: "auto", True: "true", False: "false"}[value]
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def is_required(field: dataclasses.Field[Any]) -> bool:
+    """Say whether a field has no default."""
+    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def changed_fields(part: Any) -> dict[str, Any]:
@@ -17,7 +89,7 @@ def changed_fields(part: Any) -> dict[str, Any]:
     {'size': 9}
     """
     fields = [field for field in dataclasses.fields(part) if field.init]
-    return {field.name: value for field in fields if (value := getattr(part, field.name)) != _default(field)}
+    return {field.name: value for field in fields if (value := getattr(part, field.name)) != read_default(field)}
 
 
 def filled_fields(before: Any, after: Any) -> dict[str, Any]:
@@ -34,5 +106,6 @@ def filled_fields(before: Any, after: Any) -> dict[str, Any]:
     return {name: value for name, value in pairs if value is not None and getattr(before, name) is None}
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def read_default(field: dataclasses.Field[Any]) -> Any:
+    """Return the default of a field that has one."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -99,9 +99,12 @@ def run_arguments(out: Path, *more: str) -> list[str]:
         ("--learner dp-sgd:step=3", "Unknown option 'step' of learner 'dp-sgd'. Did you mean 'steps'?"),
         ("--learner dp-sgd:steps", "Expected key=value after learner 'dp-sgd'"),
         ("--learner dp-sgd:steps=0", "Expected steps=0"),
-        ("--learner dp-sgd:sample_rate=64", "A rate is a chance per example, not a batch size"),
+        (
+            "--learner dp-sgd:sample_rate=64",
+            "Expected sample_rate=64.0 in (0, 1] in learner 'dp-sgd': chance",
+        ),
         ("--learner dp-sgd:clip=0", "Expected clip=0.0"),
-        ("--learner dp-sgd --extractor pixels:size=0", "Expected size=0 >= 1"),
+        ("--learner dp-sgd --extractor pixels:size=0", "Expected size=0 in [1, 2048] in extractor 'pixels': side"),
         ("--learner dp-sgd --epsilon 0", "epsilon=0.0"),
         ("--learner dp-sgd --epsilon -1", "epsilon=-1.0"),
         ("--learner dp-sgd --epsilon 0,5", "Expected --epsilon above 0: 0,5 is two values, 0 and 5; write 0.5."),
@@ -125,8 +128,8 @@ def test_a_bad_flag_of_run_is_refused_in_one_sentence(capsys: Output, tmp_path: 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("list imagefolder", "got 'imagefolder'. It is a dataset: dpbench data info imagefolder:FOLDER describes it."),
-        ("list pixels", "got 'pixels'. It is an extractor: dpbench list extractors describes it."),
+        ("list imagefolder:photos", "dpbench data info imagefolder:photos describes this dataset."),
+        ("list pixels:size=8", "got 'pixels:size=8'. Did you mean 'pixels'?"),
         ("list dataset", "got 'dataset'. Did you mean 'datasets'?"),
         ("check pixel", "Unknown component 'pixel'. Did you mean 'pixels'?"),
         ("budget --release steps=1", "exactly one of --epsilon"),
@@ -324,6 +327,32 @@ def test_list_shows_only_what_was_asked(capsys: Output) -> None:
     shown = capsys.readouterr().out
     assert "pillar" in shown
     assert "digits" not in shown
+
+
+def test_list_of_a_name_shows_each_setting_with_its_default_range_and_meaning(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert called("list", "pillar") == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "learner pillar, from dpbench-vision" in shown
+    assert "k auto a whole number >= 1 or auto principal components kept" in shown
+    assert called("list", "pillar", "--json") == 0
+    (described,) = json.loads(capsys.readouterr().out)
+    momentum = next(row for row in described["settings"] if row["name"] == "momentum")
+    assert (momentum["default"], momentum["values"]) == ("0.9", "a number in [0, 1)")
+
+
+def test_a_name_of_two_kinds_is_listed_as_both(capsys: Output) -> None:
+    assert called("list", "scatternet") == 0
+    shown = capsys.readouterr().out
+    assert "extractor scatternet, from" in shown and "learner scatternet, from" in shown
+
+
+def test_list_of_a_component_without_settings_says_so(capsys: Output) -> None:
+    assert called("list", "digits") == 0
+    shown = capsys.readouterr().out
+    assert "It has no settings." in shown and "dpbench data info digits" in shown
 
 
 def test_list_shows_a_broken_plugin(capsys: Output, install: Install) -> None:

@@ -128,7 +128,7 @@ def test_a_rerun_takes_the_numbers_of_the_result_and_refuses_those_that_did_not_
 def test_a_result_that_calls_settled_what_its_learner_needs_given_is_refused_in_a_sentence() -> None:
     result = session().run(make_spec({"learner": "thrift:k=4", "seeds": 1}, "the test"))
     forged = result.model_copy(update={"settled": {**result.settled, "clip": 0.5}})
-    with pytest.raises(DpbenchError, match="'clip': None"):
+    with pytest.raises(DpbenchError, match="clip=None to be a number"):
         rerun(forged, None, session(load()))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from dpbench_plugins.extractors.randp.extractor import RandPWRN
@@ -21,10 +21,10 @@ Told = list[tuple[str, float]]
 class Tiny(RandPWRN):
     """The extractor with the smallest network."""
 
-    name: ClassVar[str] = "randp-tiny"
-    dimension: ClassVar[int | None] = 48
-    network: ClassVar[str] = "tiny"
-    size: ClassVar[int] = 16
+    name = "randp-tiny"
+    dimension = 48
+    network = "tiny"
+    size = 16
 
 
 def recipe(**changes: Any) -> Recipe:

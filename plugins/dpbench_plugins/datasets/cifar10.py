@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from dpbench import DataError, Dataset, Source, Splits
 from dpbench_plugins.datasets.extractors import NETWORK
@@ -20,13 +19,13 @@ class Cifar10(Dataset):
     hub is used. The digest differs between the two.
     """
 
-    name: ClassVar[str] = "cifar10"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "cifar10"
+    default_extractor = NETWORK
+    classes = (
         "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
     )  # fmt: skip
-    licence: ClassVar[str] = "none stated; research use"
-    citation: ClassVar[str] = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
+    licence = "none stated; research use"
+    citation = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
 
     def source(self) -> Source:
         """Return the two files on the hub."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
-from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate
+from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate, setting
 from dpbench_plugins.datasets.cifar10 import Cifar10
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import as_published, digest_of
+from dpbench_plugins.datasets.image_files import as_published, digest_parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,22 +31,22 @@ class Cifar101(Dataset):
     is the first version (2,021 images). Read from `CIFAR-10.1/datasets/*.npy` below a data folder.
     """
 
-    name: ClassVar[str] = "cifar10.1"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = Cifar10.classes
-    licence: ClassVar[str] = "none stated; to be used as Tiny Images, which its authors withdrew in 2020"
-    citation: ClassVar[str] = (
+    name = "cifar10.1"
+    default_extractor = NETWORK
+    classes = Cifar10.classes
+    licence = "none stated; to be used as Tiny Images, which its authors withdrew in 2020"
+    citation = (
         "Recht, Roelofs, Schmidt and Shankar, Do CIFAR-10 Classifiers Generalize to CIFAR-10?, 2018, arXiv:1806.00451"
     )
     # Bytes and SHA-256, as given by TensorFlow Datasets (url_checksums/cifar10_1.txt): the publisher gives none.
-    published: ClassVar[Mapping[str, tuple[int, str]]] = {
+    published = {
         "v4_data": (6_208_640, "5aaedc268df8f4cffca2ac0cf9e608ae1897a8cddb630c7a850a2ea8f6558e75"),
         "v4_labels": (8_212, "1f9544300ded199539b6662364ce7fe6c2e1ea9f87408f06db4b1a6184cffb18"),
         "v6_data": (6_144_128, "2997188e5816f5bd545dc77771b6227828c28146049fcecf3fa10775474cacc6"),
         "v6_labels": (8_128, "ae40beda001693674edc94d925ee8268cfe68905f8f9aff800c8dcdfcd6c9448"),
     }
 
-    version: Literal["v4", "v6"] = "v6"
+    version: Literal["v4", "v6"] = setting("v6", says="published version of the test split")
 
     def source(self) -> Source:
         """Name the two files of the version."""
@@ -54,8 +54,8 @@ class Cifar101(Dataset):
         for part in (f"{self.version}_data", f"{self.version}_labels"):
             (size, sha256), file = self.published[part], f"cifar10.1_{part}.npy"
             downloads.append(Download(f"{RAW}datasets/{file}", f"sha256:{sha256}", size, f"{FOLDER}/{file}"))
-        home = [one.path for one in downloads]
-        return Source(homes=[home], page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
+        home = [file.path for file in downloads]
+        return Source(homes=[home], page=PAGE, size=sum(file.size for file in downloads), downloads=downloads)
 
     def load(self) -> Splits:
         """Open all images as the training split.
@@ -73,7 +73,7 @@ class Cifar101(Dataset):
         within = labels.dtype.kind in "iu" and bool(((labels >= 0) & (labels < 10)).all())
         _expect(paths[1], labels, (size,), within, "of integers in 0..9")
         train = Split(as_published(images), labels.astype(np.int64))
-        return Splits(train, Split(as_published(images[:0]), train.labels[:0]), digest_of(*contents))
+        return Splits(train, Split(as_published(images[:0]), train.labels[:0]), digest_parts(*contents))
 
 
 def _array(content: bytes, path: Path) -> np.ndarray:

@@ -60,4 +60,4 @@ def open_digits() -> Splits:
 
 
 def _records(levels: np.ndarray) -> Records[bytes]:
-    return Records([one.tobytes() for one in levels], read_digit, PROCESSING, reader="digits-1")
+    return Records([image.tobytes() for image in levels], read_digit, PROCESSING, reader="digits-1")

@@ -6,12 +6,12 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
+from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
@@ -77,20 +77,20 @@ class Ham10000(Dataset):
     with results on DermaMNIST.
     """
 
-    name: ClassVar[str] = "ham10000"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "ham10000"
+    default_extractor = NETWORK
+    classes = (
         "actinic keratoses and intraepithelial carcinoma", "basal cell carcinoma", "benign keratosis-like lesions",
         "dermatofibroma", "melanoma", "melanocytic nevi", "vascular lesions",
     )  # fmt: skip
-    licence: ClassVar[str] = "CC BY-NC-SA 4.0"
-    citation: ClassVar[str] = (
+    licence = "CC BY-NC-SA 4.0"
+    citation = (
         "Tschandl, Rosendahl and Kittler, The HAM10000 dataset, a large collection of multi-source dermatoscopic "
         "images of common pigmented skin lesions, Scientific Data 2018; doi:10.7910/DVN/DBW86T"
     )
-    count: ClassVar[int] = 10_015
-    seed: int = 0
-    cut: Literal["lesion", "image"] = field(default="lesion", metadata={"added": True})
+    count = 10_015
+    seed: int = setting(0, says="seed of the split")
+    cut: Literal["lesion", "image"] = setting("lesion", added=True, says="what the test split is a fifth of")
 
     def source(self) -> Source:
         """Return where the images come from and where they are kept."""
@@ -113,7 +113,7 @@ class Ham10000(Dataset):
         listed = [file for part in parts for file in list_images(part, LAYOUT)]
         self._check(listed, lines, table)
         who = {name: line.lesion if self.cut == "lesion" else name for name, line in lines.items()}
-        tested = _tested([(lines[name].kind, one) for name, one in who.items()], self.seed)
+        tested = _choose_test_names([(lines[name].kind, unit) for name, unit in who.items()], self.seed)
 
         def placed(file: ImageFile) -> ImageFile:
             name = _name(file)
@@ -165,7 +165,7 @@ def _read(table: Path) -> dict[str, Line]:
     return lines
 
 
-def _tested(named: Iterable[tuple[str, str]], seed: int) -> set[str]:
+def _choose_test_names(named: Iterable[tuple[str, str]], seed: int) -> set[str]:
     """Return the names, of lesions or images, that are tested on: a fifth of each class."""
     of_kind = defaultdict(set)
     for kind, name in named:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from dpbench import Dataset, Source, SpecError, Splits, hookimpl
+from dpbench import Dataset, Source, SpecError, Splits, hookimpl, setting
 from dpbench_plugins.datasets.cifar10 import CIFAR10, Cifar10
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.hash_cut import in_test_fifth
@@ -47,20 +47,20 @@ class HuggingFace(Dataset):
     whatever other rows there are. Identical images are so in the same split. Every result states this.
     """
 
-    name: ClassVar[str] = "hf"
-    default_extractor: ClassVar[str] = NETWORK
+    name = "hf"
+    default_extractor = NETWORK
     classes = Classes()
-    licence: ClassVar[str] = "as its page states"
-    citation: ClassVar[str] = "as its page states"
-    shorthand: ClassVar[str] = "id"
+    licence = "as its page states"
+    citation = "as its page states"
+    shorthand = "id"
 
-    id: str
-    config: str = ""
-    image: str = ""
-    label: str = ""
-    train: str = "train"
-    test: str = "test"
-    revision: str = ""
+    id: str = setting(says="repository on the hub")
+    config: str = setting("", says="configuration")
+    image: str = setting("", says="column of the images")
+    label: str = setting("", says="column of the labels")
+    train: str = setting("train", says="training split")
+    test: str = setting("test", says="test split")
+    revision: str = setting("", says="revision on the hub")
 
     def __post_init__(self) -> None:
         """Refuse an id that cannot be a repository, and one split in two roles."""
@@ -104,7 +104,7 @@ class HuggingFace(Dataset):
 
     def _column(self, option: str, kind: type, features: Mapping[str, Any]) -> str:
         """Return the column that an option names, or the only one of its type."""
-        asked, fitting = getattr(self, option), [name for name, one in features.items() if isinstance(one, kind)]
+        asked, fitting = getattr(self, option), [name for name, column in features.items() if isinstance(column, kind)]
         if asked in fitting or (len(fitting) == 1 and not asked):
             return asked or fitting[0]
         there = ", ".join(f"{name} ({str(feature).partition('(names')[0]})" for name, feature in features.items())
@@ -123,9 +123,9 @@ def _cut(rows: Any, image: str) -> tuple[Any, Any]:
 
     stored = rows.cast_column(image, datasets.Image(decode=False))
     tested = [
-        in_test_fifth(one["bytes"] or Path(one["path"]).read_bytes())
+        in_test_fifth(stored["bytes"] or Path(stored["path"]).read_bytes())
         for batch in stored.select_columns(image).iter(batch_size=BATCH)
-        for one in batch[image]
+        for stored in batch[image]
     ]
     return tuple(
         rows.select([place for place, test in enumerate(tested) if test is wanted]) for wanted in (False, True)

@@ -69,7 +69,7 @@ def read_checked(path: Path, md5: str, page: str) -> bytes:
     return content
 
 
-def digest_of(*parts: bytes) -> str:
+def digest_parts(*parts: bytes) -> str:
     """Return one SHA-256 of all parts in order."""
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 

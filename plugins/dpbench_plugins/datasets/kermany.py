@@ -62,14 +62,14 @@ class Pneumonia(Dataset):
     and no patient is in both splits. In a copy with other names nobody knows whose an image is, and it has no units.
     """
 
-    name: ClassVar[str] = "pneumonia"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = ("normal", "pneumonia")
-    licence: ClassVar[str] = "CC BY 4.0"
-    test_differs: ClassVar[str] = (
+    name = "pneumonia"
+    default_extractor = NETWORK
+    classes = ("normal", "pneumonia")
+    licence = "CC BY 4.0"
+    test_differs = (
         "test images come from other patients, and 38% of them are normal where 26% of the training images are"
     )
-    citation: ClassVar[str] = (
+    citation = (
         "Kermany et al., Identifying Medical Diagnoses and Treatable Diseases by Image-Based Deep Learning, Cell 2018; "
         "doi:10.17632/rscbjbr9sj.2"
     )

@@ -10,12 +10,23 @@ import hashlib
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpbench import DataError, Dataset, DeclaredImages, Download, Source, SpecError, Split, Splits, hookimpl, locate
+from dpbench import (
+    DataError,
+    Dataset,
+    DeclaredImages,
+    Download,
+    Source,
+    Split,
+    Splits,
+    hookimpl,
+    locate,
+    setting,
+)
 from dpbench_plugins.datasets.extractors import NETWORK
 
 if TYPE_CHECKING:
@@ -65,19 +76,16 @@ class _MedMnist(Dataset):
     is another one.
     """
 
-    default_extractor: ClassVar[str] = NETWORK
+    default_extractor = NETWORK
     counts: ClassVar[tuple[int, int]]  # of train and test
     val_count: ClassVar[int]
     colour: ClassVar[bool]
     md5: ClassVar[Mapping[int, str]]  # of the file, by the images' size
     file_sizes: ClassVar[Mapping[int, int]]  # bytes; those that end in 00,000 are rounded
-    size: int = 28
-    val: Literal["leave-out", "train"] = field(default="leave-out", metadata={"added": True})
-
-    def __post_init__(self) -> None:
-        """Refuse a size that is not published."""
-        if self.size not in SIZES:
-            raise SpecError(f"Expected size={self.size} of dataset {self.name!r} to be one of {SIZES}, in pixels.")
+    size: int = setting(28, choices=SIZES, says="side of the images in pixels")
+    val: Literal["leave-out", "train"] = setting(
+        "leave-out", added=True, says="what happens to the published validation split"
+    )
 
     def source(self) -> Source:
         """Return where the file of this size comes from and where it lies."""
@@ -127,46 +135,46 @@ class _MedMnist(Dataset):
 class DermaMnist(_MedMnist):
     """DermaMNIST: 7,007 training and 2,005 test images of skin lesions (HAM10000), RGB, 7 classes."""
 
-    name: ClassVar[str] = "dermamnist"
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "dermamnist"
+    classes = (
         "actinic keratoses and intraepithelial carcinoma", "basal cell carcinoma", "benign keratosis-like lesions",
         "dermatofibroma", "melanoma", "melanocytic nevi", "vascular lesions",
     )  # fmt: skip
-    licence: ClassVar[str] = "CC BY-NC 4.0"
-    citation: ClassVar[str] = PAPER + "Tschandl et al., The HAM10000 dataset, Scientific Data 2018"
-    counts: ClassVar[tuple[int, int]] = (7007, 2005)
-    val_count: ClassVar[int] = 1003
-    colour: ClassVar[bool] = True
-    md5: ClassVar[Mapping[int, str]] = {
+    licence = "CC BY-NC 4.0"
+    citation = PAPER + "Tschandl et al., The HAM10000 dataset, Scientific Data 2018"
+    counts = (7007, 2005)
+    val_count = 1003
+    colour = True
+    md5 = {
         28: "0744692d530f8e62ec473284d019b0c7",
         64: "b70a2f5635c6199aeaa28c31d7202e1f",
         128: "2defd784463fa5243564e855ed717de1",
         224: "8974907d8e169bef5f5b96bc506ae45d",
     }
-    file_sizes: ClassVar[Mapping[int, int]] = {28: 19_700_000, 64: 100_100_000, 128: 370_000_000, 224: 1_100_000_000}
+    file_sizes = {28: 19_700_000, 64: 100_100_000, 128: 370_000_000, 224: 1_100_000_000}
 
 
 @dataclass(frozen=True)
 class PneumoniaMnist(_MedMnist):
     """PneumoniaMNIST: 4,708 training and 624 test chest X-rays of children (Kermany), grey, 2 classes."""
 
-    name: ClassVar[str] = "pneumoniamnist"
-    classes: ClassVar[tuple[str, ...]] = ("normal", "pneumonia")
-    licence: ClassVar[str] = "CC BY 4.0"
-    citation: ClassVar[str] = (
+    name = "pneumoniamnist"
+    classes = ("normal", "pneumonia")
+    licence = "CC BY 4.0"
+    citation = (
         PAPER + "Kermany et al., Identifying Medical Diagnoses and Treatable "
         "Diseases by Image-Based Deep Learning, Cell 2018"
     )
-    counts: ClassVar[tuple[int, int]] = (4708, 624)
-    val_count: ClassVar[int] = 524
-    colour: ClassVar[bool] = False
-    md5: ClassVar[Mapping[int, str]] = {
+    counts = (4708, 624)
+    val_count = 524
+    colour = False
+    md5 = {
         28: "28209eda62fecd6e6a2d98b1501bb15f",
         64: "8f4eceb4ccffa70c672198ea285246c6",
         128: "05b46931834c231683c68f40c47b2971",
         224: "d6a3c71de1b945ea11211b03746c1fe1",
     }
-    file_sizes: ClassVar[Mapping[int, int]] = {28: 4_170_669, 64: 20_606_998, 128: 75_506_212, 224: 214_384_716}
+    file_sizes = {28: 4_170_669, 64: 20_606_998, 128: 75_506_212, 224: 214_384_716}
 
 
 @dataclass(frozen=True)
@@ -176,26 +184,26 @@ class PathMnist(_MedMnist):
     The test patches come from another clinical centre than the training patches.
     """
 
-    name: ClassVar[str] = "pathmnist"
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "pathmnist"
+    classes = (
         "adipose", "background", "debris", "lymphocytes", "mucus", "smooth muscle", "normal colon mucosa",
         "cancer-associated stroma", "colorectal adenocarcinoma epithelium",
     )  # fmt: skip
-    licence: ClassVar[str] = "CC BY 4.0"
-    citation: ClassVar[str] = (
+    licence = "CC BY 4.0"
+    citation = (
         PAPER + "Kather et al., Predicting survival from colorectal cancer "
         "histology slides using deep learning, PLOS Medicine 2019"
     )
-    counts: ClassVar[tuple[int, int]] = (89_996, 7180)
-    val_count: ClassVar[int] = 10_004
-    colour: ClassVar[bool] = True
-    md5: ClassVar[Mapping[int, str]] = {
+    counts = (89_996, 7180)
+    val_count = 10_004
+    colour = True
+    md5 = {
         28: "a8b06965200029087d5bd730944a56c1",
         64: "55aa9c1e0525abe5a6b9d8343a507616",
         128: "ac42d08fb904d92c244187169d1fd1d9",
         224: "2c51a510bcdc9cf8ddb2af93af1eadec",
     }
-    file_sizes: ClassVar[Mapping[int, int]] = {
+    file_sizes = {
         28: 205_615_438,
         64: 1_100_000_000,
         128: 4_257_786_775,

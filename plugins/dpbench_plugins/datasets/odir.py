@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
 from dpbench_plugins.datasets.extractors import NETWORK
@@ -82,14 +81,14 @@ class Odir(Dataset):
     copies apart and is the same for a zip and its unpacked folder, which is read in full for it.
     """
 
-    name: ClassVar[str] = "odir"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "odir"
+    default_extractor = NETWORK
+    classes = (
         "normal", "diabetes", "glaucoma", "cataract", "age-related macular degeneration", "hypertension",
         "pathological myopia", "other abnormalities",
     )  # fmt: skip
-    licence: ClassVar[str] = "none stated; research use"
-    citation: ClassVar[str] = (
+    licence = "none stated; research use"
+    citation = (
         "Li, Li, Hu, Wang and Kang, A Benchmark of Ocular Disease Intelligent Recognition: One Shot for Multi-disease "
         "Detection, 2021; arXiv:2102.07978"
     )

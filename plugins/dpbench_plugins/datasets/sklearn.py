@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from dpbench import Dataset, Splits, hookimpl
 from dpbench_plugins.datasets.digits import open_digits
@@ -18,10 +17,10 @@ class Digits(Dataset):
     0..16 are scaled to 0..255.
     """
 
-    name: ClassVar[str] = "digits"
-    classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
-    licence: ClassVar[str] = "CC BY 4.0"
-    citation: ClassVar[str] = "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI 1998"
+    name = "digits"
+    classes = tuple("0123456789")
+    licence = "CC BY 4.0"
+    citation = "Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI 1998"
 
     def load(self) -> Splits:
         """Open the two splits: 1,438 training and 359 test images."""

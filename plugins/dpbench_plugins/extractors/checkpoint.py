@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl
+from dpbench import DataError, DataMissing, Extractor, SpecError, hookimpl, setting
 from dpbench_plugins.extractors.vision import Photographs
 from dpbench_plugins.extractors.weights import (
     candidates,
@@ -51,10 +51,10 @@ class Backbone(Photographs):
     """
 
     dimension: ClassVar[int | None] = 2048
-    shorthand: ClassVar[str] = "path"
+    shorthand = "path"
     prefixes: ClassVar[tuple[str, ...]] = PLAIN
 
-    path: str
+    path: str = setting(says="file of the weights")
 
     @property
     def _model(self) -> str:
@@ -107,7 +107,7 @@ class Backbone(Photographs):
         state = backbone(read_state(self._file), wanted, self.prefixes)
         _check_first_layer(state, wanted, self._file)
         load_exactly(network, state, self._file)
-        return self.features_of(network, device)
+        return self.map_to_features(network, device)
 
 
 def backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefixes: Sequence[str]) -> dict[str, Tensor]:
@@ -117,9 +117,9 @@ def backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefixes: Sequ
     pre-training keep their full name, so that loading refuses them.
     """
     best = max(prefixes, key=lambda prefix: sum(prefix + key in state for key in wanted))
-    elsewhere = {key: one for key, one in state.items() if not key.startswith(best) and not DROPPED.match(key)}
-    inside = {key.removeprefix(best): one for key, one in state.items() if key.startswith(best)}
-    return elsewhere | {key: one for key, one in inside.items() if key in wanted or not DROPPED.match(key)}
+    elsewhere = {key: tensor for key, tensor in state.items() if not key.startswith(best) and not DROPPED.match(key)}
+    inside = {key.removeprefix(best): tensor for key, tensor in state.items() if key.startswith(best)}
+    return elsewhere | {key: tensor for key, tensor in inside.items() if key in wanted or not DROPPED.match(key)}
 
 
 def _check_first_layer(state: dict[str, Tensor], wanted: dict[str, Tensor], file: Path) -> None:
@@ -144,12 +144,12 @@ class Checkpoint(Backbone):
     std) or `unit` ([0, 1], as in SimCLR's reference code). Licence: that of the file.
     """
 
-    name: ClassVar[str] = "checkpoint"
-    dimension: ClassVar[int | None] = None
-    prefixes: ClassVar[tuple[str, ...]] = (*MOCO_V2, *MOCO_V3, *PLAIN)
+    name = "checkpoint"
+    dimension = None
+    prefixes = (*MOCO_V2, *MOCO_V3, *PLAIN)
 
-    arch: str = "resnet50"
-    recipe: Literal["imagenet", "unit"] = "imagenet"
+    arch: str = setting("resnet50", says="architecture, as torchvision names it")
+    recipe: Literal["imagenet", "unit"] = setting("imagenet", says="how pixels are scaled")
 
     def __post_init__(self) -> None:
         """Refuse an architecture that torchvision does not have."""
@@ -181,7 +181,7 @@ class ResNet50BYOL(Backbone):
     files. The licence of the weights is stated on their page.
     """
 
-    name: ClassVar[str] = "resnet50-byol"
+    name = "resnet50-byol"
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ class ResNet50MoCoV2(Backbone):
     `module.encoder_q.`; or solo-learn's, under `backbone.`.
     """
 
-    name: ClassVar[str] = "resnet50-mocov2"
-    prefixes: ClassVar[tuple[str, ...]] = (*MOCO_V2, *PLAIN)
+    name = "resnet50-mocov2"
+    prefixes = (*MOCO_V2, *PLAIN)
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,8 @@ class ResNet50MoCoV3(Backbone):
     `module.base_encoder.`; or solo-learn's, under `backbone.`.
     """
 
-    name: ClassVar[str] = "resnet50-mocov3"
-    prefixes: ClassVar[tuple[str, ...]] = (*MOCO_V3, *PLAIN)
+    name = "resnet50-mocov3"
+    prefixes = (*MOCO_V3, *PLAIN)
 
 
 @hookimpl

@@ -8,14 +8,14 @@ own. The preprocessing is that of the weights: resize the short side (bicubic), 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dpbench import DataMissing, Extractor, SpecError, hookimpl
+from dpbench import DataMissing, Extractor, SpecError, hookimpl, setting
 from dpbench_plugins.extractors.vision import Photographs
 from dpbench_plugins.extractors.weights import digest, read_state, unknown_name
 
@@ -36,12 +36,12 @@ class EfficientNetLite(Photographs):
     for learners that train the stages behind it. `layer=blocks.4` leaves blocks.5, blocks.6 and the last convolution.
     """
 
-    licence: ClassVar[str] = "Apache-2.0"
-    dimension: ClassVar[int | None] = 1280
+    licence = "Apache-2.0"
+    dimension = 1280
     side: ClassVar[int]
-    channels: ClassVar[tuple[int, ...]] = (16, 24, 40, 80, 112, 192, 320)  # after each stage
+    channels = (16, 24, 40, 80, 112, 192, 320)  # after each stage
 
-    layer: str | None = field(default=None, metadata={"added": True})
+    layer: str | None = setting(None, added=True, says="stage whose activations are returned instead of features")
 
     def __post_init__(self) -> None:
         """Refuse a layer that is none, and views of activations: those of a mirror image lie elsewhere."""
@@ -111,9 +111,9 @@ class EfficientNetLite(Photographs):
 
         network, size = self._network().eval(), self.size or self.side
         if self.layer is None:  # padding of one size is made constant: a second scale has another
-            return self.features_of(network if self._scaled else fold(network, (3, size, size)), device)
+            return self.map_to_features(network if self._scaled else fold(network, (3, size, size)), device)
         first = nn.Sequential(network.conv_stem, network.bn1, *network.blocks[: self._stages])
-        return self.activations_of(fold(first, (3, size, size)), device)
+        return self.map_to_activations(fold(first, (3, size, size)), device)
 
     def tail(self) -> Callable[[], nn.Module] | None:
         """Return what loads the stages behind `layer`, the last convolution and the pooling, statistics folded."""

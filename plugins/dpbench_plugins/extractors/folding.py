@@ -27,7 +27,7 @@ def fold(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 
     called: list[tuple[str, nn.Module, torch.Size]] = []
-    named = [(name, one) for name, one in network.named_modules() if isinstance(one, nn.Conv2d | nn.BatchNorm2d)]
+    named = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, nn.Conv2d | nn.BatchNorm2d)]
 
     def note(name: str) -> Any:
         return lambda module, inputs: called.append((name, module, inputs[0].shape))
@@ -49,7 +49,7 @@ def fold(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     for module in network.modules():
         if isinstance(module, nn.ReLU | nn.ReLU6):
             module.inplace = False  # a layer's outcome stays what it gave: gradients are asked by it
-    if left := [name for name, one in network.named_modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]:
+    if left := [name for name, layer in network.named_modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]:
         raise SpecError(f"Expected each batch normalisation to follow a convolution, which {left[0]} does not.")
     with torch.no_grad():
         same = torch.allclose(network(trial), expected, rtol=1e-3, atol=1e-3 * float(expected.abs().mean()))

@@ -30,7 +30,7 @@ class Filters:
         """Return the cosines (n, filters) between filters and whitened patches (n, p), in the precision of filters."""
         units = normalize(normalise(patches) @ self.whiten, dim=1)
         if self.rounds:
-            return _rounded(_rounded(units) @ _rounded(self.filters).T)
+            return _round(_round(units) @ _round(self.filters).T)
         return units.to(self.filters.dtype) @ self.filters.T
 
 
@@ -47,7 +47,7 @@ def draw_filters(filters: int, side: int, size: int, images: int, seed: int) -> 
     draws = torch.Generator().manual_seed(seed)
     canvas = max(SMALLEST, 1 << (size - 1).bit_length())  # generators double their images
     made = [generator(name, seed, canvas)(torch.arange(images)) for name in PROCESSES]
-    windows = patches_of(torch.cat(made), side)  # (all patches, p)
+    windows = cut_patches(torch.cat(made), side)  # (all patches, p)
     patches = normalise(windows[torch.randint(len(windows), (DRAWN,), generator=draws)])
     mirrored = patches.view(-1, CHANNELS, side, side).flip(3).flatten(1)
     both = torch.cat([patches, mirrored]).double()
@@ -58,11 +58,11 @@ def draw_filters(filters: int, side: int, size: int, images: int, seed: int) -> 
     return Filters(whiten.float(), normalize(chosen @ whiten, dim=1).float())
 
 
-def _rounded(values: Tensor) -> Tensor:
+def _round(values: Tensor) -> Tensor:
     return values.bfloat16().float()
 
 
-def patches_of(images: Tensor, side: int) -> Tensor:
+def cut_patches(images: Tensor, side: int) -> Tensor:
     """Return the patches (n * places * places, p) of square images (n, 3, size, size), row by row."""
     windows = images.unfold(2, side, 1).unfold(3, side, 1)  # (n, 3, places, places, side, side)
     return windows.permute(0, 2, 3, 1, 4, 5).reshape(-1, CHANNELS * side * side)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from dpbench import Extractor, SpecError, hookimpl
+from dpbench import Extractor, SpecError, hookimpl, setting
 from dpbench_plugins.extractors.pixel_values import read_pixels
 from dpbench_plugins.extractors.vision import Precision
 
@@ -41,32 +41,28 @@ class Patches(Extractor):
     Differs from the papers, whose filters are patches or clusters of the training images.
     """
 
-    name: ClassVar[str] = "patches"
+    name = "patches"
 
-    filters: int = 800
-    patch: int = 6
-    pool: int = 2
-    threshold: float = 0.1
-    power: float = 0.5
-    size: int = 32
-    images: int = 256
-    seed: int = 0
-    precision: Precision = "float32"
+    filters: int = setting(800, ge=2, le=MOST, says="filters, half of them mirror images of the others")
+    patch: int = setting(6, ge=2, le=LARGEST, says="side of a patch in pixels")
+    pool: int = setting(2, ge=1, says="parts along a side that responses are averaged over")
+    threshold: float = setting(0.1, ge=0, lt=1, says="cosine that a response must exceed")
+    power: float = setting(0.5, gt=0, le=1, says="power of the means; 0.5 takes square roots")
+    size: int = setting(32, ge=2, says="side in pixels that images are resized to")
+    images: int = setting(256, ge=1, says="images of each random process")
+    seed: int = setting(0, ge=0, lt=2**63, says="seed of images and patches")
+    precision: Precision = setting("float32", says="precision of the computation")
 
     def __post_init__(self) -> None:
         """Refuse filters without a mirror image, and sizes that do not fit into each other."""
-        if self.filters < 2 or self.filters % 2 or self.filters > MOST:
+        if self.filters % 2:
             raise SpecError(
-                f"Expected filters={self.filters} of extractor 'patches' to be even, 2 to {MOST}: half of the filters "
-                "are mirror images of the others."
+                f"Expected filters={self.filters} of extractor 'patches' to be even: half of the filters are mirror "
+                "images of the others."
             )
-        largest = min(self.size, LARGEST)
-        if not 2 <= self.patch <= largest:
-            raise SpecError(
-                f"Expected patch={self.patch} of extractor 'patches' in 2..{largest}: at most the side of an image "
-                f"(size), and at most {LARGEST}."
-            )
-        if not 1 <= self.pool <= self.size - self.patch + 1:
+        if self.patch > self.size:
+            raise SpecError(f"Expected patch={self.patch} of extractor 'patches' at most size={self.size}.")
+        if self.pool > self.size - self.patch + 1:
             raise SpecError(
                 f"Expected pool={self.pool} of extractor 'patches' in 1..{self.size - self.patch + 1}, the number of "
                 "positions of a patch along a side."
@@ -88,7 +84,7 @@ class Patches(Extractor):
         """Draw the filters and return the map (c, 3, size, size) -> (c, d) float16."""
         import torch
 
-        from dpbench_plugins.extractors.patch_filters import Filters, draw_filters, patches_of
+        from dpbench_plugins.extractors.patch_filters import Filters, cut_patches, draw_filters
 
         drawn = draw_filters(self.filters, self.patch, self.size, self.images, self.seed)
         short = self.precision == "bfloat16"
@@ -98,8 +94,8 @@ class Patches(Extractor):
         places = self.size - self.patch + 1
 
         def features(images: Tensor) -> Tensor:  # (c, 3, size, size) -> (c, d)
-            responses = filters.respond(patches_of(images, self.patch))
-            return self._pooled(responses.view(len(images), places, places, self.filters))
+            responses = filters.respond(cut_patches(images, self.patch))
+            return self._pool_responses(responses.view(len(images), places, places, self.filters))
 
         def embed(images: Tensor) -> Tensor:
             with torch.inference_mode():
@@ -107,7 +103,7 @@ class Patches(Extractor):
 
         return embed
 
-    def _pooled(self, responses: Tensor) -> Tensor:
+    def _pool_responses(self, responses: Tensor) -> Tensor:
         """Return (c, d) float16 of responses (c, h, w, filters): the second half of the filters mirrors the first."""
         import torch
         from torch.nn.functional import adaptive_avg_pool2d, softshrink

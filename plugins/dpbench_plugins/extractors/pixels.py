@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from dpbench import Extractor, SpecError, hookimpl
+from dpbench import Extractor, hookimpl, setting
 from dpbench_plugins.extractors.pixel_values import Mode, read_pixels
 
 if TYPE_CHECKING:
@@ -26,19 +26,14 @@ class Pixels(Extractor):
     (L); needed if a dataset has both. A dataset of features stays as it is.
     """
 
-    name: ClassVar[str] = "pixels"
-    identity: ClassVar[bool] = True
+    name = "pixels"
+    identity = True
 
-    size: int | None = None
-    flat: bool = True
-    mode: Mode = "stored"
-
-    def __post_init__(self) -> None:
-        """Refuse sizes below one pixel, or that would fill the memory."""
-        if self.size is not None and self.size < 1:
-            raise SpecError(f"Expected size={self.size} >= 1 in extractor 'pixels'. It is the side length in pixels.")
-        if self.size is not None and self.size > LARGEST:
-            raise SpecError(f"Expected size={self.size} <= {LARGEST} in extractor 'pixels', the side length in pixels.")
+    size: int | None = setting(
+        None, ge=1, le=LARGEST, says="side in pixels that images are resized to; auto: as stored"
+    )
+    flat: bool = setting(True, says="whether an image becomes one vector")
+    mode: Mode = setting("stored", says="colours that images are converted to")
 
     def prepare(self, image: Image) -> Tensor:
         """Return (channels, height, width) float32 in [0, 1]; as stored, grey has one channel and all else is RGB."""

@@ -5,12 +5,13 @@ Source of both: Tramèr and Boneh, "Differentially Private Learning Needs Better
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     Budget,
@@ -25,6 +26,7 @@ from dpbench import (
     effective_size,
     folded,
     hookimpl,
+    setting,
 )
 
 if TYPE_CHECKING:
@@ -48,17 +50,17 @@ class ScatterNet(Extractor):
     is BSD-3-Clause. What the paper puts on top, group normalisation and a linear probe, is learner `scatternet`.
     """
 
-    name: ClassVar[str] = "scatternet"
+    name = "scatternet"
 
-    size: int = 32
-    pool: int = 1
-    grey: bool = False
+    size: int = setting(32, ge=8, says="side in pixels that images are resized to, a multiple of 4")
+    pool: int = setting(1, ge=1, says="positions along a side that are averaged into one")
+    grey: bool = setting(False, says="whether one channel is kept")
 
     def __post_init__(self) -> None:
         """Refuse sizes that do not divide."""
-        if self.size < 8 or self.size % 4:
-            raise SpecError(f"Expected size={self.size} of extractor 'scatternet' to be a multiple of 4, 8 or more.")
-        if self.pool < 1 or self.size // 4 % self.pool:
+        if self.size % 4:
+            raise SpecError(f"Expected size={self.size} of extractor 'scatternet' to be a multiple of 4.")
+        if self.size // 4 % self.pool:
             raise SpecError(
                 f"Expected pool={self.pool} of extractor 'scatternet' to divide size / 4 = {self.size // 4}: it "
                 "averages that many positions per side into one."
@@ -142,28 +144,25 @@ class ScatterNetLinear(ProbeLearner):
     means and squares whose clip is read off the private norms, without account.
     """
 
-    name: ClassVar[str] = "scatternet"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "scatternet"
+    public = "none"
+    search_space = {
         "learning_rate": (1.0, 2.0, 4.0, 8.0),
         "steps": (60, 120, 360),
     }
-    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    paper_space = {
         "sample_rate": tuple(batch / 50_000 for batch in (512, 1024, 2048, 4096, 8192, 16_384)),
         "learning_rate": (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
         "groups": (9, 27, 81),
     }
 
-    paper: ClassVar[Mapping[str, Any]] = {"steps": 360, "learning_rate": 4.0}
+    paper = {"steps": 360, "learning_rate": 4.0}
 
-    sample_rate: float = 8192 / 50_000
-    clip: float = 0.1
-    groups: int = 27
-
-    def __post_init__(self) -> None:
-        """Refuse no groups."""
-        if self.groups < 1:
-            raise SpecError(f"Expected groups={self.groups} >= 1 in learner 'scatternet'.")
+    sample_rate: float = setting(
+        8192 / 50_000, gt=0, le=1, says="chance per example of being in a step, not a batch size"
+    )
+    clip: float = setting(0.1, gt=0, lt=math.inf, says="L2 bound on the gradient of one example")
+    groups: int = setting(27, ge=1, says="runs of channels that are normalised")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the README's steps, and a learning rate in proportion to n / sigma."""

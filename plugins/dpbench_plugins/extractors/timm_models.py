@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
+from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl, setting
 from dpbench_plugins.extractors.vision import Photographs
 from dpbench_plugins.extractors.weights import digest, find_in_hub_cache, first_file, read_state, unknown_name
 
@@ -92,7 +92,7 @@ class PretrainedNetwork(Photographs):
 
         hub_id = self._hub_id
         try:
-            stored = {one.rfilename for one in huggingface_hub.HfApi().model_info(hub_id, timeout=5).siblings or ()}
+            stored = {file.rfilename for file in huggingface_hub.HfApi().model_info(hub_id, timeout=5).siblings or ()}
             name = next(name for name in self._names if name in stored)
             return Path(huggingface_hub.hf_hub_download(hub_id, name))
         except Exception as error:  # the hub's client raises many kinds
@@ -126,7 +126,7 @@ class PretrainedNetwork(Photographs):
                 "Check which model the file belongs to."
             ) from error
         network.reset_classifier(0)
-        return self.features_of(network, device)
+        return self.map_to_features(network, device)
 
 
 def _timm() -> Any:
@@ -148,7 +148,7 @@ def _size(model: str) -> str:
             network = _timm().create_model(model, pretrained=False)  # without weights: only their number matters
     except (RuntimeError, NotImplementedError):  # a few networks compute with their weights while being built
         return "of unknown size"
-    return f"about {sum(one.numel() for one in network.parameters()) * 4 / 1e6:.0f} MB"
+    return f"about {sum(weight.numel() for weight in network.parameters()) * 4 / 1e6:.0f} MB"
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,10 @@ class Timm(PretrainedNetwork):
     its page, https://huggingface.co/timm/<model>.
     """
 
-    name: ClassVar[str] = "timm"
-    shorthand: ClassVar[str] = "model"
+    name = "timm"
+    shorthand = "model"
 
-    model: str
+    model: str = setting(says="name with its tag, such as resnet50.a1_in1k")
 
     def __post_init__(self) -> None:
         """Refuse names that timm does not have, and sizes that the model does not take."""
@@ -192,10 +192,10 @@ class ResNet50SSL(PretrainedNetwork):
     facebookresearch/semi-supervised-ImageNet1K-models. Licence: CC BY-NC 4.0.
     """
 
-    name: ClassVar[str] = "resnet50-ssl"
-    licence: ClassVar[str] = "CC BY-NC 4.0"
-    weights_size: ClassVar[int] = 102_469_840
-    dimension: ClassVar[int | None] = 2048
+    name = "resnet50-ssl"
+    licence = "CC BY-NC 4.0"
+    weights_size = 102_469_840
+    dimension = 2048
 
     @property
     def selection(self) -> str:
@@ -211,10 +211,10 @@ class ResNet50SWSL(PretrainedNetwork):
     facebookresearch/semi-supervised-ImageNet1K-models. Licence: CC BY-NC 4.0.
     """
 
-    name: ClassVar[str] = "resnet50-swsl"
-    licence: ClassVar[str] = "CC BY-NC 4.0"
-    weights_size: ClassVar[int] = 102_469_840
-    dimension: ClassVar[int | None] = 2048
+    name = "resnet50-swsl"
+    licence = "CC BY-NC 4.0"
+    weights_size = 102_469_840
+    dimension = 2048
 
     @property
     def selection(self) -> str:

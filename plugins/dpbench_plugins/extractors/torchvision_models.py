@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl
+from dpbench import DataError, DataMissing, Extractor, SpecError, data_folders, hookimpl, setting
 from dpbench_plugins.extractors.vision import Photographs
 from dpbench_plugins.extractors.weights import (
     digest,
@@ -133,13 +133,13 @@ class Classifier(Photographs):
 
         model, _ = self.selection
         network = models.get_model(model, weights=None, **_builder_options(model, self._entry.meta))
-        load_exactly(network, _renamed(read_state(self._file), model), self._file)
+        load_exactly(network, _rename_modules(read_state(self._file), model), self._file)
         if not remove_head(network):
             raise SpecError(
                 f"Expected a last linear layer to remove from model {model!r} of extractor {self.name!r}, found none. "
                 "Use a model whose head is linear, such as resnet50, convnext_tiny or vit_b_16."
             )
-        return self.features_of(network, device)
+        return self.map_to_features(network, device)
 
 
 def _candidates(name: str) -> list[Path]:
@@ -163,10 +163,11 @@ def _builder_options(model: str, meta: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _renamed(state: dict[str, Tensor], model: str) -> dict[str, Tensor]:
+def _rename_modules(state: dict[str, Tensor], model: str) -> dict[str, Tensor]:
     if model.startswith("densenet"):  # published with old module names: norm.1 is norm1 today
         return {
-            re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)", r"\1\2", key): one for key, one in state.items()
+            re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)", r"\1\2", key): value
+            for key, value in state.items()
         }
     return state
 
@@ -180,11 +181,11 @@ class TorchVision(Classifier):
     non-commercial research; the SWAG weights: CC BY-NC 4.0).
     """
 
-    name: ClassVar[str] = "torchvision"
-    shorthand: ClassVar[str] = "model"
+    name = "torchvision"
+    shorthand = "model"
 
-    model: str = RESNET50[0]
-    tag: str = RESNET50[1]
+    model: str = setting(RESNET50[0], says="classifier, as torchvision names it")
+    tag: str = setting(RESNET50[1], says="weights, as torchvision names them")
 
     def __post_init__(self) -> None:
         """Refuse names that torchvision does not have; the defaults need no import."""
@@ -207,10 +208,10 @@ class ResNet50(Classifier):
     resize the short side to 256 (bilinear), centre crop 224, normalise by ImageNet's mean and std.
     """
 
-    name: ClassVar[str] = "resnet50"
-    licence: ClassVar[str] = "BSD-3-Clause; ImageNet: non-commercial research"
-    weights_size: ClassVar[int] = 102_530_333
-    dimension: ClassVar[int | None] = 2048
+    name = "resnet50"
+    licence = "BSD-3-Clause; ImageNet: non-commercial research"
+    weights_size = 102_530_333
+    dimension = 2048
 
     @property
     def selection(self) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from dpbench import Extractor, SpecError
+from dpbench import Extractor, SpecError, setting
 
 if TYPE_CHECKING:
     import torch
@@ -35,17 +35,11 @@ class Photographs(Extractor):
     between processors in their last bits only.
     """
 
-    size: int | None = None
-    views: Views = "one"
-    precision: Precision = "float32"
-
-    def __post_init__(self) -> None:
-        """Refuse images that are too small for a network."""
-        if self.size is not None and self.size < SMALLEST:
-            raise SpecError(
-                f"Expected size={self.size} >= {SMALLEST} in extractor {self.name!r}. It is the side in pixels of what "
-                "the network sees."
-            )
+    size: int | None = setting(
+        None, ge=SMALLEST, says="side in pixels of what the network sees; auto: that of its weights"
+    )
+    views: Views = setting("one", says="views of an image whose features are averaged")
+    precision: Precision = setting("float32", says="precision of the computation")
 
     def check_sizes(self, side: int, least: int | None) -> None:
         """Refuse images that a network does not take.
@@ -58,7 +52,7 @@ class Photographs(Extractor):
         """
         largest = self.size or side
         sides = [largest, round(SMALLER * largest)] if self._scaled else [largest]
-        if any(one != side if least is None else one < least for one in sides):
+        if any(length != side if least is None else length < least for length in sides):
             wanted = f"no other size than {side} pixels" if least is None else f"{least} pixels or more"
             raise SpecError(
                 f"The network of extractor {self.name!r} takes {wanted}, got {' and '.join(map(str, sides))} by "
@@ -69,28 +63,30 @@ class Photographs(Extractor):
     def _scaled(self) -> bool:
         return self.views in {"scales", "both"}
 
-    def features_of(self, network: torch.nn.Module, device: torch.device) -> Callable[[Tensor], Tensor]:
+    def map_to_features(self, network: torch.nn.Module, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the map (c, 3, h, w) -> (c, d) of a network in evaluation mode: batch norm uses stored statistics."""
         import torch
 
-        network, fast = self._laid_out(network, device)
+        network, fast = self._lay_out(network, device)
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, h, w) -> (c, d)
             with torch.inference_mode():
                 with torch.autocast(device.type, torch.bfloat16, enabled=fast):
-                    features = [_in_parts(network, view).flatten(1).float() for view in self._seen(images.to(device))]
+                    features = [
+                        _in_parts(network, view).flatten(1).float() for view in self._yield_views(images.to(device))
+                    ]
                 return torch.stack(features).mean(0)
 
         return embed
 
-    def activations_of(self, network: torch.nn.Module, device: torch.device) -> Callable[[Tensor], Tensor]:
+    def map_to_activations(self, network: torch.nn.Module, device: torch.device) -> Callable[[Tensor], Tensor]:
         """Return the map (c, 3, h, w) -> (c, channels, h', w') float16 of a network's first layers, in evaluation mode.
 
         A number that half precision cannot hold is infinite, which extraction refuses.
         """
         import torch
 
-        network, fast = self._laid_out(network, device)
+        network, fast = self._lay_out(network, device)
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, h, w) -> (c, channels, h', w')
             with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=fast):
@@ -98,7 +94,7 @@ class Photographs(Extractor):
 
         return embed
 
-    def _laid_out(self, network: torch.nn.Module, device: torch.device) -> tuple[torch.nn.Module, bool]:
+    def _lay_out(self, network: torch.nn.Module, device: torch.device) -> tuple[torch.nn.Module, bool]:
         """Return the network on its device, in evaluation mode, and whether torch is to compute in bfloat16."""
         import torch
 
@@ -108,7 +104,7 @@ class Photographs(Extractor):
             return round_to_bfloat16(network), False  # torch's own convolutions take ten times as long as float32's
         return network, fast
 
-    def _seen(self, images: Tensor) -> Iterator[Tensor]:
+    def _yield_views(self, images: Tensor) -> Iterator[Tensor]:
         """Yield the views of images (c, 3, h, w), each (c, 3, h', w')."""
         from torch.nn.functional import interpolate
 
@@ -143,11 +139,11 @@ def round_to_bfloat16(network: torch.nn.Module) -> torch.nn.Module:
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             for weight in layer.parameters():
-                weight.data = _rounded(weight.data)
-            layer.register_forward_pre_hook(lambda _, given: tuple(map(_rounded, given)))
-            layer.register_forward_hook(lambda _, given, gave: _rounded(gave))
+                weight.data = _round(weight.data)
+            layer.register_forward_pre_hook(lambda _, given: tuple(map(_round, given)))
+            layer.register_forward_hook(lambda _, given, gave: _round(gave))
     return network
 
 
-def _rounded(values: Tensor) -> Tensor:
+def _round(values: Tensor) -> Tensor:
     return values.bfloat16().float()

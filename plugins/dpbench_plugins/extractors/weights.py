@@ -102,7 +102,9 @@ def _tensors(content: Any, file: Path) -> dict[str, Tensor]:
 
     while isinstance(content, dict) and (inner := next((key for key in NESTED if key in content), None)):
         content = content[inner]
-    tensors = isinstance(content, dict) and content and all(isinstance(one, torch.Tensor) for one in content.values())
+    tensors = (
+        isinstance(content, dict) and content and all(isinstance(value, torch.Tensor) for value in content.values())
+    )
     if not tensors:
         raise DataError(
             f"Expected a dictionary of tensors in {file}, at the top or under {' or '.join(map(repr, NESTED))}. "

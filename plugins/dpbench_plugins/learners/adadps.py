@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench import (
     Budget,
@@ -22,6 +23,7 @@ from dpbench import (
     pace,
     require_setting,
     residuals,
+    setting,
     standardisation,
     travel,
 )
@@ -46,36 +48,29 @@ class AdaDPS(Learner):
     instead of mini-batch means, and adds epsilon_c outside the root, as in the paper.
     """
 
-    name: ClassVar[str] = "adadps"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "labelled"
-    logits: ClassVar[bool] = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "adadps"
+    public = "labelled"
+    logits = True
+    search_space = {
         "epsilon_c": (1.0, 0.1, 0.01),
         "learning_rate": (0.03, 0.1, 0.3, 1.0),
         "steps": (30, 60),
     }
-    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    paper_space = {
         "epsilon_c": (10.0, 1.0, 0.1, 1e-3, 1e-5, 1e-7),
         "learning_rate": (0.01, 0.1, 1.0),
         "steps": (500, 1000, 2500, 3000, 5000, 6000, 7500, 10000),
         "sample_rate": (32 / 45000, 64 / 45000, 128 / 45000, 512 / 45000, 1024 / 45000),
     }
 
-    epsilon_c: float = 0.1
-    refresh: int = 10
-    steps: int | None = None
-    sample_rate: float = 1.0
-    learning_rate: float | None = None
-    momentum: float = 0.9
-    clip: float = 1.0
-    init: Literal["zero", "uniform"] = "zero"
-
-    def __post_init__(self) -> None:
-        """Check that the preconditioner cannot divide by zero and is computed at all."""
-        if not 0 < self.epsilon_c < float("inf"):
-            raise SpecError(f"Expected epsilon_c={self.epsilon_c} to be positive and finite in learner 'adadps'.")
-        if self.refresh < 1:
-            raise SpecError(f"Expected refresh={self.refresh} >= 1 in learner 'adadps': steps between preconditioners.")
+    epsilon_c: float = setting(0.1, gt=0, lt=math.inf, says="constant added to the preconditioner")
+    refresh: int = setting(10, ge=1, says="steps between preconditioners")
+    steps: int | None = setting(None, ge=1, says="noisy gradient steps")
+    sample_rate: float = setting(1.0, gt=0, le=1, says="chance per example of being in a step, not a batch size")
+    learning_rate: float | None = setting(None, gt=0, says="step size of the descent")
+    momentum: float = setting(0.9, ge=0, lt=1, says="momentum of the noisy gradients")
+    clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on the gradient of one example")
+    init: Literal["zero", "uniform"] = setting("zero", says="initial weights of the head")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return steps and learning rate."""

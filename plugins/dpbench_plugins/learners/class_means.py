@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     Budget,
@@ -23,6 +23,7 @@ from dpbench import (
     exact_linear,
     hookimpl,
     require_setting,
+    setting,
     unit_norm,
 )
 
@@ -57,12 +58,12 @@ class ClassMeans(Learner):
     because whitened rows of norm 1 have variance 1 / k in every direction.
     """
 
-    name: ClassVar[str] = "class-means"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
-    logits: ClassVar[bool] = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"k": (10, 20, 40, 80, 120, 200)}
+    name = "class-means"
+    public = "unlabelled"
+    logits = True
+    search_space = {"k": (10, 20, 40, 80, 120, 200)}
 
-    k: int | None = None
+    k: int | None = setting(None, ge=1, says="whitened public components kept")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return as many components as the budget allows, at most 6 sqrt(m): m rows whiten no more reliably."""

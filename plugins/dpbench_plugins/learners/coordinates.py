@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     Budget,
-    SpecError,
     Task,
     effective_size,
     exact_linear,
@@ -34,25 +33,12 @@ AT_ONCE = 512  # rows that meet all public rows
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Settings of the coordinates, as learner `who` has them; None where a budget decides.
-
-    Raises:
-        SpecError: they describe no projection, power or share.
-    """
+    """Settings of the coordinates, as learner `who` has them; None where a budget decides."""
 
     who: str
     k: int | None = None
     graph: float | None = None
     whitening: float = 0.3
-
-    def __post_init__(self) -> None:
-        """Check each setting."""
-        if self.k is not None and self.k < 1:
-            raise SpecError(f"Expected k={self.k} >= 1 in learner {self.who!r}: the number of components kept.")
-        if self.graph is not None and not 0 <= self.graph <= 1:
-            raise SpecError(f"Expected graph={self.graph} in [0, 1] in learner {self.who!r}: a share of each row.")
-        if not 0 <= self.whitening <= 1:
-            raise SpecError(f"Expected whitening={self.whitening} in [0, 1] in learner {self.who!r}: 1 whitens fully.")
 
     def features(self, public: Tensor, generator: torch.Generator) -> Transform:
         """Return the map (c, *shape) -> (c, coordinates), whose rows have norm sqrt(k) or less."""
@@ -86,16 +72,6 @@ def settings_for(task: Task, budget: Budget, steps: int | None) -> Mapping[str, 
     }
 
 
-def check_clip(clip: float, who: str) -> None:
-    """Refuse a clip that is no bound.
-
-    Raises:
-        SpecError: names learner `who`.
-    """
-    if not clip > 0:
-        raise SpecError(f"Expected clip={clip} > 0 in learner {who!r}: in units of a row's norm.")
-
-
 def shrink_bias(head: Tensor, noise: float) -> Tensor:
     """Return the head (classes, coordinates + 1) with its bias shrunk to remove noise of this variance."""
     import torch
@@ -117,7 +93,7 @@ def neighbourhood(spectral: Spectrum, public: Tensor, k: int, generator: torch.G
     directions = min(DIRECTIONS, max(1, len(public) // 4), len(spectral.centre), spectral.examples - 1)
     place = spectral.soften(directions, 0.5)
     places = place(public)  # (m, directions)
-    coordinates = diffusion(graph_of(places, count), min(k, directions), generator).T.contiguous()
+    coordinates = diffusion(build_graph(places, count), min(k, directions), generator).T.contiguous()
 
     def near(rows: Tensor) -> Tensor:
         cosines = exact_linear(place(rows), places)  # (c, m)
@@ -127,7 +103,7 @@ def neighbourhood(spectral: Spectrum, public: Tensor, k: int, generator: torch.G
     return lambda rows: torch.cat([near(part) for part in torch.split(rows, AT_ONCE)])
 
 
-def graph_of(places: Tensor, count: int) -> Tensor:
+def build_graph(places: Tensor, count: int) -> Tensor:
     """Return symmetric weights (m, m) that connect unit rows to their `count` nearest rows: cosines cubed."""
     import torch
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     Budget,
@@ -15,10 +16,10 @@ from dpbench import (
     Predict,
     PublicData,
     Release,
-    SpecError,
     Task,
     hookimpl,
     require_setting,
+    setting,
     unit_norm,
 )
 
@@ -48,32 +49,25 @@ class DPRAFT(Learner):
     test set; the mean is divided by n, which the protocol declares public.
     """
 
-    name: ClassVar[str] = "dp-raft"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
-    logits: ClassVar[bool] = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "dp-raft"
+    public = "none"
+    logits = True
+    search_space = {
         "travel": (80.0, 250.0, 800.0, 2500.0, 8000.0),
         "steps": (30, 100),
         "private_mean": (False, True),
     }
 
-    paper: ClassVar[Mapping[str, Any]] = {"travel": 4000.0}
+    paper = {"travel": 4000.0}
 
-    steps: int = 100
-    travel: float | None = None
-    rate_limit: float = 60.0
-    momentum: float = 0.9
-    clip: float = 1.0
-    feature_norm: float = 1.0
-    private_mean: bool = False
-    mean_share: float = 0.0037
-
-    def __post_init__(self) -> None:
-        """Check that the share leaves budget for both releases, and that the feature norm is positive."""
-        if not 0 < self.mean_share < 1:
-            raise SpecError(f"Expected mean_share={self.mean_share} in (0, 1) in learner 'dp-raft'.")
-        if not self.feature_norm > 0:
-            raise SpecError(f"Expected feature_norm={self.feature_norm} > 0 in learner 'dp-raft'.")
+    steps: int = setting(100, ge=1, says="full-batch gradient steps")
+    travel: float | None = setting(None, gt=0, says="learning rate times steps, in units of the privacy budget mu")
+    rate_limit: float = setting(60.0, gt=0, says="largest learning rate")
+    momentum: float = setting(0.9, ge=0, lt=1, says="momentum of the noisy gradients")
+    clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on the gradient of one example")
+    feature_norm: float = setting(1.0, gt=0, says="norm of each row of features")
+    private_mean: bool = setting(False, says="whether features are centred by their noisy private mean")
+    mean_share: float = setting(0.0037, gt=0, lt=1, says="share of the budget for the private mean")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the travel."""

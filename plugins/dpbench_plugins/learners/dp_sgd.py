@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench import (
     Budget,
@@ -14,6 +14,7 @@ from dpbench import (
     PublicData,
     Task,
     hookimpl,
+    setting,
     standardisation,
     travel,
     unit_norm,
@@ -38,13 +39,13 @@ class DPSGD(ProbeLearner):
     and no augmentation of public features.
     """
 
-    name: ClassVar[str] = "dp-sgd"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "dp-sgd"
+    public = "unlabelled"
+    search_space = {
         "learning_rate": (0.03, 0.1, 0.3, 1.0, 3.0),
         "steps": (20, 30, 60, 100),
     }
-    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    paper_space = {
         "sample_rate": (128 / 45000, 512 / 45000, 1024 / 45000),
         "learning_rate": (0.01, 0.1, 1.0),
         "steps": (500, 1000, 3000, 5000, 6000),
@@ -52,7 +53,7 @@ class DPSGD(ProbeLearner):
         "init": ("uniform",),
     }
 
-    paper: ClassVar[Mapping[str, Any]] = {
+    paper = {
         "sample_rate": 1024 / 45000,
         "steps": 1000,
         "learning_rate": 0.1,
@@ -60,7 +61,9 @@ class DPSGD(ProbeLearner):
         "init": "uniform",
     }
 
-    scaling: Literal["public", "norm", "none"] = "public"
+    scaling: Literal["public", "norm", "none"] = setting(
+        "public", says="how features are scaled first: by public statistics, by their own norm, or not at all"
+    )
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return steps and learning rate; a head moves further when rows have norm 1."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     AnchorBasis,
@@ -29,6 +30,7 @@ from dpbench import (
     quantise,
     require_setting,
     residuals,
+    setting,
     standardisation,
     subspace_iteration,
     travel,
@@ -58,14 +60,14 @@ class GEP(Learner):
     kept for several steps; a linear head is one parameter group.
     """
 
-    name: ClassVar[str] = "gep"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
-    logits: ClassVar[bool] = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "gep"
+    public = "unlabelled"
+    logits = True
+    search_space = {
         "k": (10, 40, 120),
         "learning_rate": (0.03, 0.1, 0.3, 1.0),
     }
-    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    paper_space = {
         "k": (40, 120, 200, 280, 512, 1024, 1580),
         "clip": (1.0, 0.1, 0.01),
         "learning_rate": (0.01, 0.05, 0.1, 1.0),
@@ -74,37 +76,24 @@ class GEP(Learner):
         "anchors": (2000,),
     }
 
-    k: int | None = None
-    anchors: int | None = None
-    power_iterations: int = 1
-    refresh: int = 10
-    residual: bool = True
-    steps: int | None = None
-    sample_rate: float = 1.0
-    learning_rate: float | None = None
-    momentum: float = 0.9
-    clip: float = 1.0
-    residual_ratio: float = 0.2
+    k: int | None = setting(None, ge=1, says="directions of the public subspace")
+    anchors: int | None = setting(None, ge=1, says="public examples whose gradients span the subspace")
+    power_iterations: int = setting(1, ge=1, says="power iterations that find the directions")
+    refresh: int = setting(10, ge=1, says="steps between subspaces")
+    residual: bool = setting(True, says="whether the part of a gradient outside the subspace is released too")
+    steps: int | None = setting(None, ge=1, says="noisy gradient steps")
+    sample_rate: float = setting(1.0, gt=0, le=1, says="chance per example of being in a step, not a batch size")
+    learning_rate: float | None = setting(None, gt=0, le=1e9, says="step size of the descent")
+    momentum: float = setting(0.9, ge=0, lt=1, says="momentum of the noisy gradients")
+    clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on the embedding of one gradient")
+    residual_ratio: float = setting(0.2, gt=0, says="L2 bound on the residual, in units of the clip")
 
     def __post_init__(self) -> None:
-        """Check that the subspace can exist and that the settings can train."""
-        if self.k is not None and not 1 <= self.k <= (self.anchors or self.k):
+        """Check that the subspace can exist."""
+        if self.k is not None and self.anchors is not None and self.k > self.anchors:
             raise SpecError(
                 f"Expected k={self.k} in 1..anchors={self.anchors} in learner 'gep': that many public gradients "
                 "span no more directions. Set gep:k=... or anchors=..."
-            )
-        if self.refresh < 1 or self.power_iterations < 1:
-            raise SpecError(
-                f"Expected refresh={self.refresh} and power_iterations={self.power_iterations} >= 1 in learner 'gep'."
-            )
-        if not (
-            (self.learning_rate is None or 0 < self.learning_rate <= 1e9)
-            and 0 <= self.momentum < 1
-            and self.residual_ratio > 0
-        ):
-            raise SpecError(
-                f"Expected learning_rate={self.learning_rate} in (0, 1e9], momentum={self.momentum} in [0, 1) and "
-                f"residual_ratio={self.residual_ratio} > 0 in learner 'gep'."
             )
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
@@ -124,7 +113,7 @@ class GEP(Learner):
 
         standardise = standardisation(public.x)
         private = curator.map(standardise)
-        chosen = self._chosen(standardise(public.x), curator.task.classes, generator)  # (s, d)
+        chosen = self._choose_anchors(standardise(public.x), curator.task.classes, generator)  # (s, d)
         head = torch.zeros(curator.task.classes, chosen.shape[1] + 1, device=curator.task.device)  # (m, d + 1)
         velocity = torch.zeros_like(head)
         expected = self.sample_rate * curator.task.size
@@ -138,7 +127,7 @@ class GEP(Learner):
             head.add_(velocity, alpha=-require_setting(self.learning_rate))
         return aimed(lambda x: logits(head, standardise(x)), curator.task, public)
 
-    def _chosen(self, features: Tensor, classes: int, generator: torch.Generator) -> Tensor:
+    def _choose_anchors(self, features: Tensor, classes: int, generator: torch.Generator) -> Tensor:
         import torch
 
         examples, parameters = len(features), classes * (features.shape[1] + 1)

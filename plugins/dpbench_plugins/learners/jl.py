@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench import (
     Budget,
@@ -17,6 +17,7 @@ from dpbench import (
     exact_linear,
     hookimpl,
     require_setting,
+    setting,
     standardisation,
     travel,
     unit_norm,
@@ -41,14 +42,14 @@ class JL(ProbeLearner):
     distribution.
     """
 
-    name: ClassVar[str] = "jl"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "jl"
+    public = "unlabelled"
+    search_space = {
         "k": (40, 120, 200, 400),
         "learning_rate": (0.03, 0.1, 0.3, 1.0, 3.0),
         "steps": (20, 30, 60, 100),
     }
-    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    paper_space = {
         "k": (10, 20, 40, 80, 120, 200, 280, 400, 520),
         "sample_rate": (128 / 45000, 512 / 45000, 1024 / 45000),
         "learning_rate": (0.01, 0.1, 1.0),
@@ -57,7 +58,7 @@ class JL(ProbeLearner):
         "init": ("uniform",),
     }
 
-    paper: ClassVar[Mapping[str, Any]] = {
+    paper = {
         "k": 40,
         "sample_rate": 1024 / 45000,
         "steps": 1000,
@@ -66,8 +67,10 @@ class JL(ProbeLearner):
         "init": "uniform",
     }
 
-    k: int | None = None
-    scaling: Literal["public", "norm", "none"] = "public"
+    k: int | None = setting(None, ge=1, says="dimensions of the random projection")
+    scaling: Literal["public", "norm", "none"] = setting(
+        "public", says="how features are scaled first: by public statistics, by their own norm, or not at all"
+    )
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the steps and learning rate of dp-sgd, and the number of dimensions."""

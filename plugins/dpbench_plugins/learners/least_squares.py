@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     Budget,
@@ -23,6 +23,7 @@ from dpbench import (
     exact_linear,
     hookimpl,
     require_setting,
+    setting,
 )
 from dpbench_plugins.learners.spectrum import spectrum
 
@@ -65,34 +66,19 @@ class LeastSquares(Learner):
     eigenvalue, and classes do not share noise, as they do in the code of Mehta et al.
     """
 
-    name: ClassVar[str] = "least-squares"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "least-squares"
+    public = "unlabelled"
+    search_space = {
         "k": (10, 20, 40, 80, 160, 320),
         "ridge": (0.3, 1.0, 3.0, 10.0),
         "rounds": (1, 4, 10),
     }
 
-    k: int | None = None
-    rounds: int | None = None
-    ridge: float = 1.0
-    moment: float | None = None
-    clip: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check that the settings describe a projection, a number of rounds, a penalty, a share and a bound."""
-        for name in ("k", "rounds"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise SpecError(f"Expected {name}={getattr(self, name)} >= 1 in learner 'least-squares'.")
-        for name in ("ridge", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise SpecError(
-                    f"Expected {name}={getattr(self, name)} of learner 'least-squares' to be positive and finite."
-                )
-        if self.moment is not None and not 0 <= self.moment < 1:
-            raise SpecError(
-                f"Expected moment={self.moment} in [0, 1) in learner 'least-squares': a share of the budget."
-            )
+    k: int | None = setting(None, ge=1, says="public components kept")
+    rounds: int | None = setting(None, ge=1, says="noisy sums of residuals")
+    ridge: float = setting(1.0, gt=0, lt=math.inf, says="ridge penalty per example")
+    moment: float | None = setting(None, ge=0, lt=1, says="share of the budget for a private second moment")
+    clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on a residual, in units of the norm of a row")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the components and rounds that the budget allows, and the share of the private second moment."""

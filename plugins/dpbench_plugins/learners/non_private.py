@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 from dpbench import (
     Blocks,
@@ -23,6 +23,7 @@ from dpbench import (
     aimed,
     hookimpl,
     residuals,
+    setting,
 )
 
 if TYPE_CHECKING:
@@ -54,18 +55,13 @@ class NonPrivate(Learner):
     and the seed, so identical rows are in the same fold.
     """
 
-    name: ClassVar[str] = "non-private"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
-    logits: ClassVar[bool] = True
-    reference: ClassVar[bool] = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"regularisation": (1.0, 5.0, 15.0, 50.0, 150.0)}
+    name = "non-private"
+    public = "none"
+    logits = True
+    reference = True
+    search_space = {"regularisation": (1.0, 5.0, 15.0, 50.0, 150.0)}
 
-    regularisation: float | None = None
-
-    def __post_init__(self) -> None:
-        """Check that the regularisation is positive."""
-        if self.regularisation is not None and not self.regularisation > 0:
-            raise SpecError(f"Expected regularisation={self.regularisation} > 0 in learner 'non-private'.")
+    regularisation: float | None = setting(None, gt=0, says="inverse strength C of the penalty")
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan the many questions of an optimiser; refuse any finite epsilon."""

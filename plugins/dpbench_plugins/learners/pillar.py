@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench import (
     Budget,
@@ -18,6 +18,7 @@ from dpbench import (
     exact_linear,
     hookimpl,
     require_setting,
+    setting,
     standardisation,
 )
 
@@ -43,14 +44,14 @@ class Pillar(ProbeLearner):
     the paper says otherwise).
     """
 
-    name: ClassVar[str] = "pillar"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "pillar"
+    public = "unlabelled"
+    search_space = {
         "k": (10, 20, 40, 120, 200, 400),
         "learning_rate": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
         "steps": (20, 60, 100),
     }
-    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    paper_space = {
         "k": (10, 20, 40, 80, 120, 200, 280, 400, 520),
         "sample_rate": (128 / 45000, 512 / 45000, 1024 / 45000),
         "learning_rate": (0.01, 0.1, 1.0),
@@ -59,7 +60,7 @@ class Pillar(ProbeLearner):
         "init": ("uniform",),
     }
 
-    paper: ClassVar[Mapping[str, Any]] = {
+    paper = {
         "k": 40,
         "sample_rate": 1024 / 45000,
         "steps": 1000,
@@ -68,14 +69,11 @@ class Pillar(ProbeLearner):
         "init": "uniform",
     }
 
-    k: int | None = None
-    center: bool = True
-    scaling: Literal["public", "none"] = "public"
-
-    def __post_init__(self) -> None:
-        """Check that the projection keeps at least one dimension."""
-        if self.k is not None and self.k < 1:
-            raise SpecError(f"Expected k={self.k} >= 1 in learner 'pillar': the number of dimensions kept.")
+    k: int | None = setting(None, ge=1, says="principal components kept")
+    center: bool = setting(True, says="whether the public mean is subtracted first")
+    scaling: Literal["public", "none"] = setting(
+        "public", says="whether features are standardised by public statistics first"
+    )
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return steps and learning rate, and as many components as the budget allows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     Budget,
@@ -21,6 +21,7 @@ from dpbench import (
     exact_linear,
     hookimpl,
     require_setting,
+    setting,
     unit_norm,
 )
 from dpbench_plugins.learners.spectrum import spectrum
@@ -70,20 +71,13 @@ class Prototypes(Learner):
     Learning (AAAI 2025), arXiv:2406.08039.
     """
 
-    name: ClassVar[str] = "prototypes"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"groups": (1, 4, 16), "reach": (0.4, 0.6, 1.0)}
+    name = "prototypes"
+    public = "unlabelled"
+    search_space = {"groups": (1, 4, 16), "reach": (0.4, 0.6, 1.0)}
 
-    k: int | None = None
-    groups: int | None = None
-    reach: float = 0.6
-
-    def __post_init__(self) -> None:
-        """Check the number of groups and the cosine."""
-        if self.groups is not None and not 1 <= self.groups <= 1000:
-            raise SpecError(f"Expected groups={self.groups} in 1..1000 in learner 'prototypes': prototypes of a class.")
-        if not 0 < self.reach <= 1:
-            raise SpecError(f"Expected reach={self.reach} in (0, 1] in learner 'prototypes': a cosine.")
+    k: int | None = setting(None, ge=1, says="public components in which images are compared")
+    groups: int | None = setting(None, ge=1, le=1000, says="prototypes of a class")
+    reach: float = setting(0.6, gt=0, le=1, says="cosine from which on a candidate has no loss")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return up to 80 components, and as many groups as the smallest class can fill.

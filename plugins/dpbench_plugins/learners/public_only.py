@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 from dpbench import (
     Budget,
@@ -13,10 +13,10 @@ from dpbench import (
     Predict,
     PublicData,
     Release,
-    SpecError,
     Task,
     aimed,
     hookimpl,
+    setting,
     standardisation,
 )
 from dpbench_plugins.learners.public_labels import require_labels
@@ -36,17 +36,12 @@ class PublicOnly(Learner):
     default is the best value in five-fold cross-validation on the public tenth of CIFAR-10 (efficientnet-lite0).
     """
 
-    name: ClassVar[str] = "public-only"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "labelled"
-    logits: ClassVar[bool] = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"regularisation": (1.0, 5.0, 15.0, 50.0, 150.0)}
+    name = "public-only"
+    public = "labelled"
+    logits = True
+    search_space = {"regularisation": (1.0, 5.0, 15.0, 50.0, 150.0)}
 
-    regularisation: float = 15.0
-
-    def __post_init__(self) -> None:
-        """Check that scikit-learn accepts the regularisation strength."""
-        if not self.regularisation > 0:
-            raise SpecError(f"Expected regularisation={self.regularisation} > 0 in learner 'public-only'.")
+    regularisation: float = setting(15.0, gt=0, says="inverse strength C of the penalty, times the number of examples")
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan nothing, because this learner reads no private data."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     Budget,
@@ -16,15 +17,15 @@ from dpbench import (
     Predict,
     PublicData,
     Release,
-    SpecError,
     Task,
     aimed,
     exact_linear,
     hookimpl,
     label_temperature,
     require_setting,
+    setting,
 )
-from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, check_clip, settings_for
+from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, settings_for
 from dpbench_plugins.learners.public_labels import require_labels
 from dpbench_plugins.learners.spectrum import Spectrum, spectrum
 
@@ -74,33 +75,23 @@ class PublicPrior(Learner):
     use public gradients as a prior for private training, with a weight that the user sets.
     """
 
-    name: ClassVar[str] = "public-prior"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "labelled"
-    logits: ClassVar[bool] = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "public-prior"
+    public = "labelled"
+    logits = True
+    search_space = {
         "strength": (0.3, 1.0, 3.0),
         "ridge": (0.1, 0.3, 1.0),
         "k": (20, 80, 320),
     }
 
-    strength: float = 1.0
-    ridge: float = 0.3
-    k: int | None = None
-    graph: float | None = None
-    steps: int | None = None
-    learning_rate: float | None = None
-    clip: float = 0.3
-    whitening: float = 0.3
-
-    def __post_init__(self) -> None:
-        """Check the strengths, and the settings that `thrift` checks."""
-        for name in ("strength", "ridge"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise SpecError(
-                    f"Expected {name}={getattr(self, name)} of learner 'public-prior' to be positive and finite."
-                )
-        self._coordinates()
-        check_clip(self.clip, self.name)
+    strength: float = setting(1.0, gt=0, lt=math.inf, says="weight of the noise in the precision of the prior")
+    ridge: float = setting(0.3, gt=0, lt=math.inf, says="penalty of the public head")
+    k: int | None = setting(None, ge=1, says="public components kept")
+    graph: float | None = setting(None, ge=0, le=1, says="share of a row that its neighbours in the public graph have")
+    steps: int | None = setting(None, ge=1, says="full-batch gradient steps")
+    learning_rate: float | None = setting(None, gt=0, says="step size of the descent")
+    clip: float = setting(0.3, gt=0, lt=math.inf, says="L2 bound on a gradient, in units of the norm of a row")
+    whitening: float = setting(0.3, ge=0, le=1, says="power by which components are whitened; 1 whitens fully")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the k, graph, steps and learning rate that `thrift` chooses."""
@@ -194,7 +185,7 @@ def kernel_head(spectral: Spectrum, x: Tensor, y: Tensor, classes: int, ridge: f
     coldness = 1 / label_temperature(unseen.cpu(), y.cpu())
     dual, unseen = coldness * dual, coldness * unseen
 
-    axes, curves = zip(*(leading_axes((rows.T * one) @ rows / 4) for one in dual.T), strict=True)
+    axes, curves = zip(*(leading_axes((rows.T * column) @ rows / 4) for column in dual.T), strict=True)
     kept = torch.stack(curves)  # (classes, r)
     rest = (rows.square().sum(1) @ dual / 4 - kept.sum(1)) / rows.shape[1]  # of all other axes, as if they were alike
     shift = dual.sum(0) / 4 + coldness * (mean - 1 / classes) + rest

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     Budget,
@@ -18,8 +19,9 @@ from dpbench import (
     aimed,
     hookimpl,
     require_setting,
+    setting,
 )
-from dpbench_plugins.learners.coordinates import Coordinates, check_clip, settings_for, shrink_bias
+from dpbench_plugins.learners.coordinates import Coordinates, settings_for, shrink_bias
 
 if TYPE_CHECKING:
     import torch
@@ -77,27 +79,22 @@ class Thrift(Learner):
     its own, and between -5 and 1 when it was combined with the graph. Averaging over steps added nothing.
     """
 
-    name: ClassVar[str] = "thrift"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
-    logits: ClassVar[bool] = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "thrift"
+    public = "unlabelled"
+    logits = True
+    search_space = {
         "k": (10, 20, 40, 80, 160, 320),
         "whitening": (0.0, 0.3, 0.6),
         "graph": (0.0, 0.5, 1.0),
     }
 
-    k: int | None = None
-    graph: float | None = None
-    steps: int | None = None
-    learning_rate: float | None = None
-    clip: float = 0.5
-    whitening: float = 0.3
-    shrink: bool = True
-
-    def __post_init__(self) -> None:
-        """Check that the settings describe a projection, a power, a share and a bound."""
-        self._coordinates()
-        check_clip(self.clip, self.name)
+    k: int | None = setting(None, ge=1, says="public components kept")
+    graph: float | None = setting(None, ge=0, le=1, says="share of a row that its neighbours in the public graph have")
+    steps: int | None = setting(None, ge=1, says="full-batch gradient steps")
+    learning_rate: float | None = setting(None, gt=0, says="step size of the descent")
+    clip: float = setting(0.5, gt=0, lt=math.inf, says="L2 bound on a gradient, in units of the norm of a row")
+    whitening: float = setting(0.3, ge=0, le=1, says="power by which components are whitened; 1 whitens fully")
+    shrink: bool = setting(True, says="whether noise is taken out of the bias")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return k, graph, steps and learning rate. There are at least two public examples for each component."""

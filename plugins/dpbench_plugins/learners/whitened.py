@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     Budget,
@@ -19,6 +19,7 @@ from dpbench import (
     exact_linear,
     hookimpl,
     require_setting,
+    setting,
     standardisation,
 )
 
@@ -44,29 +45,20 @@ class WhitenedProbe(ProbeLearner):
     its parts are known (public-data preconditioning; knowledge distillation, Hinton et al. 2015).
     """
 
-    name: ClassVar[str] = "whitened"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "whitened"
+    public = "unlabelled"
+    search_space = {
         "k": (10, 40, 120, 400),
         "whitening": (0.0, 0.5),
         "learning_rate": (0.03, 0.1, 0.3, 1.0),
         "steps": (20, 60),
     }
 
-    k: int | None = None
-    whitening: float = 0.5
-    distil: bool = True
-    ridge: float = 0.003
-    sharpness: float = 2.0
-
-    def __post_init__(self) -> None:
-        """Check that the settings describe a projection, a power and penalties."""
-        if self.k is not None and self.k < 1:
-            raise SpecError(f"Expected k={self.k} >= 1 in learner 'whitened': the number of components kept.")
-        if not 0 <= self.whitening <= 1:
-            raise SpecError(f"Expected whitening={self.whitening} in [0, 1] in learner 'whitened': 1 whitens fully.")
-        if not (self.ridge > 0 and self.sharpness > 0):
-            raise SpecError(f"Expected ridge={self.ridge} and sharpness={self.sharpness} > 0 in learner 'whitened'.")
+    k: int | None = setting(None, ge=1, says="public components kept")
+    whitening: float = setting(0.5, ge=0, le=1, says="power by which components are whitened; 1 whitens fully")
+    distil: bool = setting(True, says="whether a student of the noisy head predicts")
+    ridge: float = setting(0.003, gt=0, says="penalty of the student")
+    sharpness: float = setting(2.0, gt=0, says="scale of the logits that the student learns from")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return steps and learning rate, and as many components as the budget allows."""

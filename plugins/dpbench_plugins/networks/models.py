@@ -118,7 +118,7 @@ class _MishSlope(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, int | None], *inputs: Tensor) -> tuple[Tensor, int]:
-        first = (one if at is None else one.movedim(at, 0) for one, at in zip(inputs, in_dims, strict=True))
+        first = (value if at is None else value.movedim(at, 0) for value, at in zip(inputs, in_dims, strict=True))
         return _MishSlope.apply(*torch.broadcast_tensors(*first)), 0  # type: ignore[no-untyped-call]
 
 

@@ -58,15 +58,15 @@ class Views:
 
 def hash_seeds(seeds: Tensor, count: int) -> Tensor:
     """Return (c, count) int64: a hash (SplitMix64) of each seed in (c,) and the number of the view."""
-    z = seeds.unsqueeze(1) + (torch.arange(count, device=seeds.device) + 1) * _signed(_GOLDEN)
-    z = (z ^ _shifted(z, 30)) * _signed(_FIRST)
-    z = (z ^ _shifted(z, 27)) * _signed(_SECOND)
-    return z ^ _shifted(z, 31)
+    z = seeds.unsqueeze(1) + (torch.arange(count, device=seeds.device) + 1) * _as_signed(_GOLDEN)
+    z = (z ^ _shift(z, 30)) * _as_signed(_FIRST)
+    z = (z ^ _shift(z, 27)) * _as_signed(_SECOND)
+    return z ^ _shift(z, 31)
 
 
-def _shifted(z: Tensor, bits: int) -> Tensor:
+def _shift(z: Tensor, bits: int) -> Tensor:
     return z >> bits & (1 << 64 - bits) - 1  # int64 shifts copy the sign; the mask takes the copies away
 
 
-def _signed(value: int) -> int:
+def _as_signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value

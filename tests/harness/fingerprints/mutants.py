@@ -107,7 +107,7 @@ MUTANTS = (
     Mutant("dp-sgd-net", GRADIENTS, "flat.sub_(flat.mean(2, keepdim=True))", "flat.mul_(1)"),
     Mutant("dp-sgd-net", VIEWS, "width - 1 - columns", "columns"),
     Mutant("dp-randp", RANDP, 'Phase("all", rate', 'Phase("head", rate'),
-    Mutant("dp-randp", RANDP, '"norm+head"] = "norm+head"', '"norm+head"] = "head"'),
+    Mutant("dp-randp", RANDP, '"norm+head"] = setting("norm+head"', '"norm+head"] = setting("head"'),
     Mutant("dp-randp", RANDP, "self.phase2_learning_rate, releases)", "2 * self.phase2_learning_rate, releases)"),
     Mutant("dp-randp", RANDP, "or TABLE[reached - 1][2]", "or 0.5 * TABLE[reached - 1][2]"),
     Mutant("dp-randp", TRAINING, "min(self.ema,", "min(0.5 * self.ema,"),

@@ -8,7 +8,7 @@ import struct
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def lay_out(folder: Path, **contents: bytes) -> Cifar100:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = Cifar100()
+    dataset = Cifar100()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,9 +85,9 @@ def test_images_and_labels_are_those_that_torchvision_reads(data_folder: Path) -
     (data_folder / "cifar-100-python/meta").write_bytes(meta)
 
     class Theirs(CIFAR100):  # type: ignore[misc]
-        train_list: ClassVar[Any] = [["train", None]]
-        test_list: ClassVar[Any] = [["test", None]]
-        meta: ClassVar[Any] = {**CIFAR100.meta, "md5": None}
+        train_list = [["train", None]]
+        test_list = [["test", None]]
+        meta = {**CIFAR100.meta, "md5": None}
 
     for split, train in ((splits.train, True), (splits.test, False)):
         theirs = Theirs(str(data_folder), train=train)

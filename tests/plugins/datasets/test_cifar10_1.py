@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def lay_out(folder: Path, version: str = "v6") -> Path:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = Cifar101()
+    dataset = Cifar101()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path) -> None:
@@ -63,7 +63,7 @@ def test_an_array_has_the_size_that_the_download_states() -> None:
 
 def test_downloads_lead_home() -> None:
     source = Cifar101("v4").source()
-    assert [one.path for one in source.downloads] == list(source.homes[0])
+    assert [download.path for download in source.downloads] == list(source.homes[0])
     assert all(one.url.endswith(Path(one.path).name) and len(one.checksum) == 7 + 64 for one in source.downloads)
 
 

@@ -7,7 +7,7 @@ import hashlib
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = few()
+    dataset = few()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path) -> None:
@@ -141,9 +141,9 @@ def test_addresses_and_checksums_are_those_of_torchvision() -> None:
 
     source = FashionMnist().source()
     stated = {FashionMNIST.mirrors[0] + name: f"md5:{md5}" for name, md5 in FashionMNIST.resources}
-    assert {one.url: one.checksum for one in source.downloads} == stated
-    assert tuple(one.path for one in source.downloads) == source.homes[0]
-    assert source.size == sum(one.size for one in source.downloads)
+    assert {download.url: download.checksum for download in source.downloads} == stated
+    assert tuple(download.path for download in source.downloads) == source.homes[0]
+    assert source.size == sum(download.size for download in source.downloads)
 
 
 @pytest.mark.parametrize(

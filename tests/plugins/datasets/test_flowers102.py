@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def few(md5: dict[str, str]) -> Flowers102:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = Flowers102()
+    dataset = Flowers102()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,11 +79,11 @@ def test_addresses_and_checksums_are_those_of_torchvision() -> None:
 
     source = Flowers102().source()
     stated = {Theirs._download_url_prefix + name: f"md5:{md5}" for name, md5 in Theirs._file_dict.values()}
-    assert {one.url: one.checksum for one in source.downloads} == stated
-    assert source.size == sum(one.size for one in source.downloads)
+    assert {download.url: download.checksum for download in source.downloads} == stated
+    assert source.size == sum(download.size for download in source.downloads)
     images, *tables = source.downloads
     assert (images.path, images.unpack) == ("flowers-102", True)  # torchvision unpacks it there too
-    assert tuple(one.path for one in tables) == source.homes[0][1:]
+    assert tuple(file.path for file in tables) == source.homes[0][1:]
 
 
 def test_a_missing_part_is_named(data_folder: Path) -> None:

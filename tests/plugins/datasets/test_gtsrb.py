@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ HEADER = "Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId"
 
 
 class Few(Gtsrb):
-    counts: ClassVar[Mapping[str, int]] = {"online": 86, "final": 86, "test": 50}
+    counts = {"online": 86, "final": 86, "test": 50}
 
 
 def draw(file: Path, level: int, size: tuple[int, int] = (9, 7)) -> None:
@@ -44,7 +43,7 @@ def lay_out(folder: Path, training: str = "Training") -> Path:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = Gtsrb()
+    dataset = Gtsrb()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +171,7 @@ def test_addresses_and_checksums_are_those_of_torchvision(tmp_path: Path, monkey
     for split in ("train", "test"):
         with pytest.raises(RuntimeError, match="not found"):
             GTSRB(str(tmp_path), split=split, download=True)
-    assert {one.url: one.checksum for one in Gtsrb().source().downloads} == stated
+    assert {download.url: download.checksum for download in Gtsrb().source().downloads} == stated
 
 
 @pytest.mark.parametrize(("training", "archive"), [("online", "Training_fixed"), ("final", "Final_Training_Images")])
@@ -180,10 +179,10 @@ def test_a_training_set_is_fetched_with_the_test_images(training: Any, archive: 
     source = Gtsrb(training=training).source()
     assert len(source.downloads) == 3
     assert archive in source.downloads[0].url
-    assert source.size == sum(one.size for one in source.downloads)
-    for one in source.downloads:
-        assert re.fullmatch("md5:[0-9a-f]{32}", one.checksum)
-        assert (one.path, one.unpack) == ("gtsrb", True)
+    assert source.size == sum(download.size for download in source.downloads)
+    for download in source.downloads:
+        assert re.fullmatch("md5:[0-9a-f]{32}", download.checksum)
+        assert (download.path, download.unpack) == ("gtsrb", True)
 
 
 def test_a_missing_class_folder_is_named_and_shifts_no_label(data_folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ LESIONS = 10  # of each class; every third has two images
 
 
 class Few(Ham10000):
-    count: ClassVar[int] = 98
+    count = 98
 
 
 def table() -> list[tuple[str, str, str]]:
@@ -49,7 +48,7 @@ def write(folder: Path, lines: list[tuple[str, str, str]], delimiter: str = ",",
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = Ham10000()
+    dataset = Ham10000()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import datasets
 import numpy as np
@@ -68,7 +68,7 @@ def shades(split: Any) -> list[int]:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = HuggingFace(ID)
+    dataset = HuggingFace(ID)
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_mirror_of_one_split_is_cut_by_the_bytes_of_each_image(data_folder: Pa
     train, test = shades(splits.train), shades(splits.test)
     assert sorted(train + test) == [*range(40)]
     stored = pyarrow.parquet.read_table(file).column("photo").to_pylist()
-    tested = [int(hashlib.sha256(one["bytes"]).hexdigest(), 16) % 5 == 0 for one in stored]
+    tested = [int(hashlib.sha256(row["bytes"]).hexdigest(), 16) % 5 == 0 for row in stored]
     assert test == [shade for shade in range(40) if tested[shade]]
     assert 0 < len(test) < len(train)
     assert [*splits.train.labels, *splits.test.labels] == [shade % 3 for shade in train + test]

@@ -9,13 +9,12 @@ import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
 from dpbench_plugins.datasets import kermany as dpbench_kermany
 from dpbench_plugins.datasets.image_trees import listing
-from dpbench_plugins.datasets.kermany import PAGE, Counts, Pneumonia
+from dpbench_plugins.datasets.kermany import PAGE, Pneumonia
 from PIL import Image
 
 from dpbench import DataError, DataMissing, Splits
@@ -25,7 +24,7 @@ from tests.helpers.trees import Tree, lay_out, pack, picture, pixels, read
 class Few(Pneumonia):
     """The same dataset with the counts of `tree`."""
 
-    accepted: ClassVar[tuple[Counts, ...]] = (((3, 4), (2, 3)),)
+    accepted = (((3, 4), (2, 3)),)
 
 
 def tree() -> Tree:

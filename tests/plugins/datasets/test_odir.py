@@ -6,7 +6,7 @@ import hashlib
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def put(data: Path, name: str = "full_df.csv", patients: list[int] = PATIENTS) -
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = Odir()
+    dataset = Odir()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_no_patient_is_in_both_splits_and_the_hash_of_the_number_decides(data_fo
     tested = {name.partition("_")[0] for name in names(splits)[1]}
     first = {str(patient): SAME_PERSON.get(str(patient), str(patient)) for patient in PATIENTS}
     assert tested == {
-        patient for patient, one in first.items() if int(hashlib.sha256(one.encode()).hexdigest(), 16) % 5 == 0
+        patient for patient, image in first.items() if int(hashlib.sha256(image.encode()).hexdigest(), 16) % 5 == 0
     }
     assert 0 < len(tested) < len(PATIENTS) / 2
 
@@ -135,7 +135,7 @@ def test_a_copy_without_some_patients_leaves_the_others_in_their_splits(data_fol
     with restrict_data(tmp_path / "fewer"):
         fewer = names(Odir().load())
     gone = {str(patient) for patient in PATIENTS[:5]}
-    assert fewer == tuple([one for one in images if one.partition("_")[0] not in gone] for images in whole)
+    assert fewer == tuple([image for image in images if image.partition("_")[0] not in gone] for images in whole)
 
 
 def test_a_copy_without_one_image_gives_all_others_equal_bit_for_bit(data_folder: Path, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_published_file_with_another_record_gives_all_other_images_equal_bit_f
         dataset = lay_out(tmp_path / name, changed)
         with restrict_data(tmp_path / name):
             splits.append(dataset.load())
-    whole, other = (one.train for one in splits)
+    whole, other = (data.train for data in splits)
     contents = [[split.images[place].tobytes() for place in range(len(split.labels))] for split in (whole, other)]
     assert sum(one != another for one, another in zip(*contents, strict=True)) == 1
     expect_same_but_one(whole, other, "with a black image", replaced=True)

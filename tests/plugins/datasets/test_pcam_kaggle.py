@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -48,7 +47,7 @@ def ids(splits: Splits) -> tuple[list[str], list[str]]:
 
 
 class TestLaws(DatasetLaws):
-    dataset: ClassVar[Any] = Pcam()
+    dataset = Pcam()
 
     @pytest.fixture(autouse=True)
     def files(self, data_folder: Path) -> None:

@@ -25,7 +25,7 @@ def state() -> weights.State:
 
 
 def trunk(state: weights.State, prefix: str = "") -> weights.State:
-    return {prefix + key: one for key, one in state.items() if not key.startswith("fc.")}
+    return {prefix + key: tensor for key, tensor in state.items() if not key.startswith("fc.")}
 
 
 def features(extractor: Backbone) -> Tensor:

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(not INSTALLED, reason="the packages of the weigh
 def photographs(n: int = 3, side: int = 80) -> list[Image.Image]:
     draw = np.random.default_rng(0)
     coarse = draw.integers(0, 256, (n, 8, 10, 3), dtype=np.uint8)
-    return [Image.fromarray(one).resize((side + 20, side), Image.Resampling.BICUBIC) for one in coarse]
+    return [Image.fromarray(pixels).resize((side + 20, side), Image.Resampling.BICUBIC) for pixels in coarse]
 
 
 def prepared(extractor: EfficientNetLite, images: list[Image.Image] | None = None) -> Tensor:
@@ -82,7 +82,7 @@ def test_every_weight_is_in_its_place(cls: type[EfficientNetLite]) -> None:
 
 def test_the_networks_differ() -> None:
     seen = [features(cls(size=64)) for cls in FAMILY]
-    assert all((one - other).norm() > 0.5 * one.norm() for one, other in combinations(seen, 2))
+    assert all((view - other).norm() > 0.5 * view.norm() for view, other in combinations(seen, 2))
 
 
 def test_bfloat16_is_near_float32_and_comes_as_float32() -> None:
@@ -94,7 +94,7 @@ def test_bfloat16_is_near_float32_and_comes_as_float32() -> None:
 @pytest.mark.parametrize("options", [{"size": 64}, {"views": "mirror"}, {"precision": "bfloat16"}])
 def test_every_option_is_in_the_cache_key(options: dict[str, object]) -> None:
     extractors = [registry.load().build("extractor", "efficientnet-lite0", given) for given in ({}, options)]
-    keys = [cache.source_of(ImageKeys("train", 8, "data", "", None), one).key for one in extractors]
+    keys = [cache.source_of(ImageKeys("train", 8, "data", "", None), extractor).key for extractor in extractors]
     assert keys[0] != keys[1]
 
 
@@ -135,8 +135,8 @@ def test_a_tail_has_no_batch_statistics_and_leaves_generators_alone() -> None:
     before = torch.get_rng_state()
     tail = EfficientNetLite0(size=64, layer="blocks.4")._tail()
     assert torch.equal(torch.get_rng_state(), before)
-    assert not any(isinstance(one, torch.nn.modules.batchnorm._BatchNorm) for one in tail.modules())
-    assert not any(one.requires_grad for one in tail.parameters())
+    assert not any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in tail.modules())
+    assert not any(parameter.requires_grad for parameter in tail.parameters())
 
 
 def test_the_listing_names_layers_and_their_shapes() -> None:

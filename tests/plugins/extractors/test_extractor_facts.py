@@ -101,7 +101,7 @@ def test_a_mode_makes_grey_and_colour_stack(mode: str, channels: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 4), dtype=np.uint8)
     images = [Image.fromarray(pixels, "RGBA").convert(stored) for stored in ("L", "RGB", "RGBA", "P")]
     prepared = torch.stack(
-        [registry.load().build("extractor", "pixels", {"mode": mode}).prepare(one) for one in images]
+        [registry.load().build("extractor", "pixels", {"mode": mode}).prepare(image) for image in images]
     )
     assert prepared.shape == (4, channels, 8, 8)
     assert torch.equal(prepared[1], Pixels().prepare(images[1].convert(mode)))

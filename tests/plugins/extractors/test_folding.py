@@ -26,7 +26,7 @@ def test_a_folded_network_gives_the_same_and_has_no_batch_normalisation() -> Non
     with torch.no_grad():
         expected = network(x)
         torch.testing.assert_close(fold(network, (3, 6, 6))(x), expected, rtol=1e-4, atol=1e-4)
-    assert not any(isinstance(one, nn.BatchNorm2d) for one in network.modules())
+    assert not any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
 
 
 def test_a_normalisation_without_a_convolution_before_it_is_refused() -> None:

@@ -182,8 +182,8 @@ def test_statistical_images_have_the_slopes_that_they_drew_below_the_wavelets() 
 def test_statistical_images_have_the_colours_of_their_palettes() -> None:
     numbers = torch.arange(4)
     draws = Draws(0, numbers)
-    statistical.spectrum_of(draws, SIZE)
-    values, axes = statistical.palette_of(draws, SIZE)
+    statistical.draw_spectrum(draws, SIZE)
+    values, axes = statistical.draw_palette(draws, SIZE)
     made = axes.transpose(1, 2) @ generator("statistical", 0, SIZE)(numbers).flatten(2)
     for image in range(4):
         for axis in range(3):
@@ -193,7 +193,7 @@ def test_statistical_images_have_the_colours_of_their_palettes() -> None:
 
 def test_wavelet_marginals_have_heavy_tails_and_grow_with_the_octave() -> None:
     levels, _ = statistical.pyramid(64, torch.device("cpu"))
-    fine, coarse = (statistical.marginals_of(Draws(0, torch.arange(3)), *one) for one in enumerate(levels))
+    fine, coarse = (statistical.draw_marginals(Draws(0, torch.arange(3)), *level) for level in enumerate(levels))
     shape = fine.pow(4).mean(-1) / fine.square().mean(-1).square()
     assert float(shape.min()) > 3.2  # of a normal distribution it is 3
     assert bool((fine.diff(dim=-1) >= 0).all())

@@ -45,7 +45,7 @@ def test_uniformity_is_the_log_of_the_mean_potential_over_pairs() -> None:
 
 def test_alignment_is_the_mean_power_of_the_distances() -> None:
     x, y = units(7, 0), units(7, 1)
-    expected = torch.stack([(one - other).square().sum() for one, other in zip(x, y, strict=True)]).mean()
+    expected = torch.stack([(row - other).square().sum() for row, other in zip(x, y, strict=True)]).mean()
     torch.testing.assert_close(alignment(x, y), expected, rtol=1e-10, atol=0)
 
 
@@ -107,8 +107,8 @@ def test_the_loss_falls(tmp_path: Path, loss: str) -> None:
 def test_rounded_products_lead_to_about_the_same_weights(tmp_path: Path, loss: str) -> None:
     exact, rounded = trained(tmp_path / "a.safetensors", loss=loss), tmp_path / "b.safetensors"
     trained(rounded, loss=loss, precision="bfloat16")
-    for name, one in tensors(exact).items():
-        torch.testing.assert_close(tensors(rounded)[name].float(), one.float(), rtol=0, atol=0.05)
+    for name, tensor in tensors(exact).items():
+        torch.testing.assert_close(tensors(rounded)[name].float(), tensor.float(), rtol=0, atol=0.05)
 
 
 @both_losses
@@ -127,7 +127,7 @@ def test_what_was_interrupted_goes_on_to_the_same_weights(
         trained(broken, report=interrupt, loss=loss)
     assert not broken.exists()
     told: Told = []
-    trained(broken, resume=True, report=lambda *one: told.append(one), loss=loss)
+    trained(broken, resume=True, report=lambda *progress: told.append(progress), loss=loss)
     assert [value for name, value in told if name == "step"] == [4, 5, 6]
     assert equal(tensors(whole), tensors(broken))
 
@@ -185,7 +185,7 @@ def test_the_checkpoint_says_how_it_was_made_and_holds_no_projection(tmp_path: P
     assert about["data"] == "none: images from a random process"
     assert about["digest"] == digest(checkpoint.state)
     assert json.loads(about["recipe"])["batch"] == 8
-    assert all(name.startswith(KEPT) and one.dtype == torch.float16 for name, one in checkpoint.state.items())
+    assert all(name.startswith(KEPT) and tensor.dtype == torch.float16 for name, tensor in checkpoint.state.items())
 
 
 def test_a_learner_of_whole_networks_starts_from_the_checkpoint(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_learner_of_whole_networks_starts_from_the_checkpoint(tmp_path: Path) 
 
 def test_a_wrn_16_4_in_half_precision_is_below_8_megabytes() -> None:
     kept = [one for name, one in Encoder("wrn-16-4", 32).named_parameters() if name.startswith(KEPT)]
-    assert 2e6 < sum(one.numel() for one in kept) < 8e6 / 2
+    assert 2e6 < sum(weight.numel() for weight in kept) < 8e6 / 2
 
 
 def test_a_finished_checkpoint_is_not_overwritten(tmp_path: Path) -> None:

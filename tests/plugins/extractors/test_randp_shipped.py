@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 def test_it_is_small_and_says_how_it_was_made_of_no_data() -> None:
     checkpoint = Checkpoint.load(SHIPPED["randp-wrn16-4"])
     assert SHIPPED["randp-wrn16-4"].stat().st_size < 8e6
-    assert all(one.dtype == torch.float16 and bool(one.isfinite().all()) for one in checkpoint.state.values())
+    assert all(tensor.dtype == torch.float16 and bool(tensor.isfinite().all()) for tensor in checkpoint.state.values())
     assert checkpoint.about["data"] == "none: images from a random process"
     assert checkpoint.about["digest"] == digest(checkpoint.state)
     made = json.loads(checkpoint.about["recipe"])

@@ -49,7 +49,7 @@ def features(extractor: Timm, seeds: int = 2) -> Tensor:
 def test_features_and_recipe_are_timms_own(state: dict[str, Tensor], folder: Path) -> None:
     save_file(state, folder / "model.safetensors")
     network = timm.create_model(MODEL, pretrained=False, num_classes=0).eval()
-    network.load_state_dict({key: one for key, one in state.items() if not key.startswith("fc.")})
+    network.load_state_dict({key: tensor for key, tensor in state.items() if not key.startswith("fc.")})
     data: Any = timm.data
     recipe = data.create_transform(**data.resolve_model_data_config(network), is_training=False)
     images = torch.stack([recipe(weights.image(seed=seed)) for seed in range(2)])
@@ -90,7 +90,7 @@ def test_weights_are_found_in_the_hubs_cache(state: dict[str, Tensor], tmp_path:
     assert Timm(MODEL).weights() == digest
 
 
-@pytest.mark.parametrize("extractor", [ResNet50SSL(), ResNet50SWSL()], ids=lambda one: one.name)
+@pytest.mark.parametrize("extractor", [ResNet50SSL(), ResNet50SWSL()], ids=lambda extractor: extractor.name)
 def test_presence_is_told_by_the_names_that_timm_records(extractor: PretrainedNetwork, tmp_path: Path) -> None:
     entry: Any = timm.get_pretrained_cfg(extractor.selection)
     assert (extractor._hub_id, extractor._names) == (entry.hf_hub_id, FILES)
@@ -116,7 +116,7 @@ def test_weights_that_are_nowhere_are_named_with_address_size_and_folders(tmp_pa
 def test_weights_that_lack_a_layer_are_refused_rather_than_left_random(
     state: dict[str, Tensor], folder: Path, key: str
 ) -> None:
-    save_file({name: one for name, one in state.items() if name != key}, folder / "model.safetensors")
+    save_file({name: tensor for name, tensor in state.items() if name != key}, folder / "model.safetensors")
     with pytest.raises(DataError, match=rf"Expected the weights of {MODEL}.*{key}"):
         Timm(MODEL).open(CPU)
 

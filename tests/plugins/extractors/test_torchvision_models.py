@@ -12,7 +12,7 @@ from urllib.error import URLError
 
 import pytest
 import torch
-from dpbench_plugins.extractors.torchvision_models import ResNet50, TorchVision, _builder_options, _renamed
+from dpbench_plugins.extractors.torchvision_models import ResNet50, TorchVision, _builder_options, _rename_modules
 from dpbench_plugins.extractors.weights import torch_folder
 from torch import Tensor
 from torchvision import models
@@ -64,7 +64,7 @@ def test_features_are_those_of_the_published_network_and_recipe(resnet18: TorchV
     pictures = [weights.image(seed=seed) for seed in range(2)]
     recipe = models.ResNet18_Weights.IMAGENET1K_V1.transforms()
     expected = reference(torch.load(published, weights_only=True), torch.stack([recipe(one) for one in pictures]))
-    features = resnet18.open(CPU)(torch.stack([resnet18.prepare(one) for one in pictures]))
+    features = resnet18.open(CPU)(torch.stack([resnet18.prepare(picture) for picture in pictures]))
     assert features.shape == (2, 512)
     assert weights.same(features, expected)
 
@@ -197,12 +197,12 @@ def test_networks_have_as_many_parameters_as_their_weights(model: str, tag: str)
     meta = models.get_model_weights(model)[tag].meta
     with torch.device("meta"):
         network = models.get_model(model, weights=None, **_builder_options(model, meta))
-    assert sum(one.numel() for one in network.parameters()) == meta["num_params"]
+    assert sum(parameter.numel() for parameter in network.parameters()) == meta["num_params"]
 
 
 def test_old_names_of_densenet_are_read() -> None:
     with torch.device("meta"):
         state = models.densenet121().state_dict()
-    old = {key.replace("norm1.", "norm.1.").replace("conv2.", "conv.2."): one for key, one in state.items()}
+    old = {key.replace("norm1.", "norm.1.").replace("conv2.", "conv.2."): tensor for key, tensor in state.items()}
     assert set(old) != set(state)
-    assert set(_renamed(old, "densenet121")) == set(state)
+    assert set(_rename_modules(old, "densenet121")) == set(state)

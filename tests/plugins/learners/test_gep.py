@@ -15,7 +15,7 @@ from dpbench_plugins.learners.gep import GEP, anchors_at, subspace
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpbench import AnchorBasis, Budget, DenseBasis, Learner, PublicData, RankOne, SpecError, Task, quantise
+from dpbench import AnchorBasis, Budget, DenseBasis, Learner, PublicData, RankOne, Task, quantise
 from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.forms.residual.bases import Basis
 from dpbench.testing.curators import Watcher
@@ -234,19 +234,3 @@ def test_a_subspace_that_cannot_be_is_refused_in_one_line(capsys: Any, tmp_path:
     message = refusal(capsys, *arguments)
     assert said in message
     assert "Set gep:k=..." in message
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("k", 0),
-        ("refresh", 0),
-        ("power_iterations", 0),
-        ("learning_rate", 0.0),
-        ("momentum", 1.0),
-        ("residual_ratio", 0.0),
-    ],
-)
-def test_a_setting_that_makes_no_sense_is_refused(option: str, value: float) -> None:
-    with pytest.raises(SpecError, match=option):
-        dataclasses.replace(GEP(), **{option: value})  # type: ignore[arg-type]

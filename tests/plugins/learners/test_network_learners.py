@@ -309,13 +309,7 @@ def test_crops_wider_than_the_image_are_refused() -> None:
 @pytest.mark.parametrize(
     ("learner", "options", "said"),
     [
-        (DPSGDNet, {"learning_rate": 0.0}, "learning_rate=0.0 > 0"),
-        (DPSGDNet, {"augmult": -1}, "augmult=-1 >= 0"),
-        (DPSGDNet, {"momentum": 1.0}, "momentum=1.0 < 1"),
-        (DPSGDNet, {"ema": math.nan}, "ema=nan >= 0"),
-        (DPRandP, {"phase2_steps": -1}, "phase2_steps=-1 >= 0"),
         (DPRandP, {"phase2_steps": 0, "phase3_steps": 0}, "got 0 in both"),
-        (DPRandP, {"phase3_learning_rate": -1.0}, "phase3_learning_rate=-1.0 > 0"),
         (DPRandP, {"phase2_steps": 900}, "phase2_steps=900 below 875"),
     ],
 )

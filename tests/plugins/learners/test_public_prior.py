@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -155,21 +154,6 @@ def test_public_labels_of_two_classes_are_asked_for(
         settled.fit(
             curator_over(rows, settled.plan(task, BUDGET)).handle(), PublicData(rows.x, labels), torch.Generator()
         )
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("k", 0), ("clip", 0.0), ("clip", -1.0), ("graph", 2.0), ("whitening", 2.0)]
-)
-def test_settings_of_the_coordinates_are_refused_in_its_own_name(name: str, value: float) -> None:
-    with pytest.raises(SpecError, match=f"{name}=.*learner 'public-prior'"):
-        dataclasses.replace(PublicPrior(), **{name: value})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
-@pytest.mark.parametrize("name", ["strength", "ridge"])
-def test_a_strength_that_is_none_is_refused(name: str, value: float) -> None:
-    with pytest.raises(SpecError, match=name):
-        dataclasses.replace(PublicPrior(), **{name: value})  # type: ignore[arg-type]
 
 
 def test_what_follows_from_the_budget_is_as_in_thrift() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from dpbench import Dataset, Source, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
@@ -42,9 +40,9 @@ class DermNet(Dataset):
     several. PILLAR (Pinto et al. 2023) trains on "12,000" images of DermNet and does not say how it chose them.
     """
 
-    name: ClassVar[str] = "dermnet"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "dermnet"
+    default_extractor = NETWORK
+    classes = (
         "Acne and Rosacea Photos",
         "Actinic Keratosis Basal Cell Carcinoma and other Malignant Lesions",
         "Atopic Dermatitis Photos",
@@ -69,9 +67,9 @@ class DermNet(Dataset):
         "Vasculitis Photos",
         "Warts Molluscum and other Viral Infections",
     )
-    licence: ClassVar[str] = "unknown"
-    citation: ClassVar[str] = f"DermNet, photographs of 23 kinds of skin disease, collected on Kaggle; {PAGE}"
-    counts: ClassVar[Mapping[str, int]] = {"train": 15_557, "test": 4_002}
+    licence = "unknown"
+    citation = f"DermNet, photographs of 23 kinds of skin disease, collected on Kaggle; {PAGE}"
+    counts = {"train": 15_557, "test": 4_002}
 
     def source(self) -> Source:
         """Return where the images come from (a login is needed) and where they are kept."""

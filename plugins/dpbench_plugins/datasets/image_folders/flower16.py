@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import ClassVar
 
 from dpbench import Dataset, Source, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
@@ -52,14 +51,14 @@ class Flower16(Dataset):
     numbers are only roughly comparable. Neighbouring datasets differ by one image.
     """
 
-    name: ClassVar[str] = "flower16"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "flower16"
+    default_extractor = NETWORK
+    classes = (
         "astilbe", "bellflower", "black_eyed_susan", "calendula", "california_poppy", "carnation", "common_daisy",
         "coreopsis", "daffodil", "dandelion", "iris", "magnolia", "rose", "sunflower", "tulip", "water_lily",
     )  # fmt: skip
-    licence: ClassVar[str] = "unknown"
-    citation: ClassVar[str] = f"Flowers, photographs of 16 kinds of flowers, collected on Kaggle; {PAGE}"
+    licence = "unknown"
+    citation = f"Flowers, photographs of 16 kinds of flowers, collected on Kaggle; {PAGE}"
 
     def source(self) -> Source:
         """Return where the images come from (a login is needed) and where they are kept."""

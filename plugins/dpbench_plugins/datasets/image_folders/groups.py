@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import DataError, SpecError
-from dpbench_plugins.datasets.image_folders.owners import is_table, place_of
+from dpbench_plugins.datasets.image_folders.owners import is_table, name_file
 from dpbench_plugins.datasets.image_folders.tables import TABLE, check_lines, find_repeated, read_table
 from dpbench_plugins.datasets.image_trees import ImageFile
 
@@ -47,7 +47,9 @@ def check_group_options(groups: str, table: str, units: str) -> None:
         )
 
 
-def groups_of(groups: str, table: Path, files: Sequence[ImageFile], owners: Mapping[str, str]) -> dict[str, np.ndarray]:
+def read_groups(
+    groups: str, table: Path, files: Sequence[ImageFile], owners: Mapping[str, str]
+) -> dict[str, np.ndarray]:
     """Return column, in lower case -> (n,) text: what the table says of each of the n test images.
 
     An empty text is unknown. Where the table has a column `file`, its lines are of images; else they are of units.
@@ -73,9 +75,9 @@ def groups_of(groups: str, table: Path, files: Sequence[ImageFile], owners: Mapp
 
 def _by_file(lines: Sequence[Line], table: Path, files: Sequence[ImageFile]) -> tuple[dict[str, Line], list[str]]:
     """Return what is said of each place, and the places of the test images."""
-    named, tested = {line["file"]: line for line in lines}, [place_of(file) for file in files if file.split == "test"]
+    named, tested = {line["file"]: line for line in lines}, [name_file(file) for file in files if file.split == "test"]
     faults = {
-        "names images that are not there": named.keys() - set(map(place_of, files)),
+        "names images that are not there": named.keys() - set(map(name_file, files)),
         "misses test images": {*tested} - named.keys(),
         "names images more than once": find_repeated(line["file"] for line in lines),
     }
@@ -93,7 +95,7 @@ def _by_unit(
             f"{','.join(next(iter(lines), {}))[:80] or 'no lines'}."
         )
     named = {line["unit"].strip(): line for line in lines}
-    tested = [owners[place_of(file)] for file in files if file.split == "test"]
+    tested = [owners[name_file(file)] for file in files if file.split == "test"]
     faults = {
         "misses units of test images": {*tested} - named.keys(),
         "names units more than once": find_repeated(line["unit"].strip() for line in lines),

@@ -6,15 +6,15 @@ import dataclasses
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from dpbench import DataError, DataMissing, Dataset, Splits
+from dpbench import DataError, DataMissing, Dataset, Splits, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_folders.groups import check_group_options, groups_of
-from dpbench_plugins.datasets.image_folders.owners import check_units, is_table, owners_of, place_of
+from dpbench_plugins.datasets.image_folders.groups import check_group_options, read_groups
+from dpbench_plugins.datasets.image_folders.owners import check_units, find_owners, is_table, name_file
 from dpbench_plugins.datasets.image_trees import (
     ImageFile,
     Layout,
@@ -63,17 +63,17 @@ class ImageFolder(Dataset):
     of the digest.
     """
 
-    name: ClassVar[str] = "imagefolder"
-    default_extractor: ClassVar[str] = NETWORK
-    licence: ClassVar[str] = "as stated by its owner"
-    citation: ClassVar[str] = "as stated by its owner"
-    shorthand: ClassVar[str] = "path"
-    path: str
-    mode: Literal["RGB", "L"] = "RGB"
-    units: str = ""
-    unit: str = "unit"
-    groups: str = field(default="", metadata={"added": True})
-    table: str = field(default="", metadata={"added": True})
+    name = "imagefolder"
+    default_extractor = NETWORK
+    licence = "as stated by its owner"
+    citation = "as stated by its owner"
+    shorthand = "path"
+    path: str = setting(says="folder, or zip archive of one")
+    mode: Literal["RGB", "L"] = setting("RGB", says="colours that images are converted to")
+    units: str = setting("", says="how the unit of an image is found: folder, a CSV file, or a regular expression")
+    unit: str = setting("unit", says="word for a unit, such as patient")
+    groups: str = setting("", added=True, says="columns by which accuracy is stated, joined by +")
+    table: str = setting("", added=True, says="CSV file of the groups")
 
     def __post_init__(self) -> None:
         """Refuse options that need another one, and a pattern that names no unit."""
@@ -83,7 +83,7 @@ class ImageFolder(Dataset):
     @cached_property
     def classes(self) -> tuple[str, ...]:  # type: ignore[override]  # known only from the folders
         """The class folders, sorted."""
-        return tuple(sorted({file.kind for file in self._listed()}))
+        return tuple(sorted({file.kind for file in self._list_files()}))
 
     def default_unit(self) -> str:
         """Return whose epsilon a run states: that of the images' `units`, where there are some."""
@@ -96,21 +96,21 @@ class ImageFolder(Dataset):
             DataMissing: `path` or a table does not exist.
             DataError: no class folders, a class folder in one split only, a damaged zip, or a table that does not fit.
         """
-        listed = self._listed()
+        listed = self._list_files()
         if len(self.classes) < 2:
             got = ", ".join(map(repr, self.classes)) or "none"
             raise DataError(f"Expected two or more class folders in {self.path} as {WANTED}; got {got}.")
         check_classes(listed, self.classes, self._path(), LAYOUT.advice)
         files = with_checksums(listed)
-        owners = owners_of(self.units, files) if self.units else {}
-        return self._with_owners(self._opened(files, owners), files, owners)
+        owners = find_owners(self.units, files) if self.units else {}
+        return self._with_owners(self._open_splits(files, owners), files, owners)
 
-    def _opened(self, files: Sequence[ImageFile], owners: Mapping[str, str]) -> Splits:
+    def _open_splits(self, files: Sequence[ImageFile], owners: Mapping[str, str]) -> Splits:
         splits = open_splits(files, self.classes, self.mode, digest(files), LAYOUT.advice)
         splits = dataclasses.replace(splits, ignored=list_ignored(self._path(), files))
         if not self.groups:
             return splits
-        groups = groups_of(self.groups, Path(self.table or self.units).expanduser(), files, owners)
+        groups = read_groups(self.groups, Path(self.table or self.units).expanduser(), files, owners)
         return dataclasses.replace(splits, test=dataclasses.replace(splits.test, groups=groups))
 
     def _with_owners(self, splits: Splits, files: Sequence[ImageFile], owners: Mapping[str, str]) -> Splits:
@@ -121,12 +121,12 @@ class ImageFolder(Dataset):
             splits = dataclasses.replace(
                 splits, digest=hashlib.sha256(f"{splits.digest}\n{lines}".encode()).hexdigest()
             )
-        return with_units(splits, files, self.unit, lambda file: owners[place_of(file)])
+        return with_units(splits, files, self.unit, lambda file: owners[name_file(file)])
 
     def _path(self) -> Path:
         return Path(self.path).expanduser()
 
-    def _listed(self) -> list[ImageFile]:
+    def _list_files(self) -> list[ImageFile]:
         if not self._path().exists():
             raise DataMissing(
                 f"Expected images in {self._path()}, which does not exist. Check the path: imagefolder:PATH is a "

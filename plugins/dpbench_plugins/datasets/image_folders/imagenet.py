@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 from dpbench import DataError, Dataset, Source, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
@@ -39,12 +37,12 @@ class ImageNet(Dataset):
     Most pre-trained extractors were trained on these same images: with them, nothing here is private.
     """
 
-    name: ClassVar[str] = "imagenet"
-    default_extractor: ClassVar[str] = NETWORK
-    licence: ClassVar[str] = "non-commercial research, see image-net.org"
-    citation: ClassVar[str] = "Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015"
-    counts: ClassVar[Mapping[str, int]] = {"train": 1_281_167, "test": 50_000}
-    kinds: ClassVar[int] = 1_000
+    name = "imagenet"
+    default_extractor = NETWORK
+    licence = "non-commercial research, see image-net.org"
+    citation = "Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015"
+    counts = {"train": 1_281_167, "test": 50_000}
+    kinds = 1_000
 
     @cached_property
     def classes(self) -> tuple[str, ...]:  # type: ignore[override]  # known only from the folders

@@ -46,7 +46,7 @@ def check_units(units: str, unit: str) -> None:
         )
 
 
-def owners_of(units: str, files: Sequence[ImageFile]) -> dict[str, str]:
+def find_owners(units: str, files: Sequence[ImageFile]) -> dict[str, str]:
     """Return whose each image is, by its place: what the table has, its folder, or the groups of the pattern.
 
     Raises:
@@ -63,25 +63,25 @@ def owners_of(units: str, files: Sequence[ImageFile]) -> dict[str, str]:
 
 def _normalise(owner: str) -> str:
     """Return a name in one form: the same letters may be written as several code points, some of them invisible."""
-    return "".join(one for one in normalize("NFC", owner) if category(one) != "Cf").strip()
+    return "".join(character for character in normalize("NFC", owner) if category(character) != "Cf").strip()
 
 
-def place_of(file: ImageFile) -> str:
+def name_file(file: ImageFile) -> str:
     """Return split, class and the path below that, as in the folder: images of val stay there."""
     return "/".join([*file.below.split("/")[-3:-1], file.file])
 
 
 def _in_folders(files: Sequence[ImageFile]) -> dict[str, str]:
-    if loose := sorted(place_of(file) for file in files if "/" not in file.file):
+    if loose := sorted(name_file(file) for file in files if "/" not in file.file):
         raise DataError(
             f"Expected train/CLASS/UNIT/IMAGE with units={FOLDER}, got images outside of a unit's folder: {loose[0]} "
             f"({len(loose):,} of {len(files):,}). Move each into the folder of its unit."
         )
-    return {place_of(file): file.file.partition("/")[0] for file in files}
+    return {name_file(file): file.file.partition("/")[0] for file in files}
 
 
 def _in_names(pattern: str, files: Sequence[ImageFile]) -> dict[str, str]:
-    owners = {place_of(file): _owner(pattern, file.file) for file in files}
+    owners = {name_file(file): _owner(pattern, file.file) for file in files}
     if missing := sorted(place for place, owner in owners.items() if not owner):
         raise DataError(
             f"Expected the pattern units={pattern} to find a unit in every file name, got none in {missing[0]} "
@@ -97,7 +97,7 @@ def _owner(pattern: str, name: str) -> str:
 
 def _in_table(table: Path, files: Sequence[ImageFile]) -> dict[str, str]:
     lines = [(line["file"], line["unit"].strip()) for line in read_table(table, ("file", "unit"))]
-    owners, places = dict(lines), {place_of(file) for file in files}
+    owners, places = dict(lines), {name_file(file) for file in files}
     check_lines(
         {
             "names images that are not there": owners.keys() - places,

@@ -117,7 +117,7 @@ def with_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
     Raises:
         DataError: one cannot be read.
     """
-    return sorted(file if file.packed else _hashed(file) for file in files)
+    return sorted(file if file.packed else _hash_file(file) for file in files)
 
 
 def read_unpacked(file: ImageFile) -> bytes:
@@ -134,7 +134,7 @@ def read_unpacked(file: ImageFile) -> bytes:
         raise DataError(f"Expected a readable {file.below}{file.file} in {file.path}: {error}.") from error
 
 
-def _hashed(file: ImageFile) -> ImageFile:
+def _hash_file(file: ImageFile) -> ImageFile:
     content = read_unpacked(file)
     return file._replace(size=len(content), crc=zlib.crc32(content), sha256=hashlib.sha256(content).hexdigest())
 
@@ -150,11 +150,11 @@ def _in_zip(path: Path, layout: Layout) -> list[ImageFile]:
         found = None if HIDDEN.search(name) else layout.pattern.fullmatch(name)
         if found:
             kind, file, below = found["kind"], found["file"], name[: found.start("file")]
-            one = ImageFile(layout.split(found), kind, file, info.file_size, info.CRC, below, path, info)
-            trees.setdefault(found["root"], []).append(one)
+            found_file = ImageFile(layout.split(found), kind, file, info.file_size, info.CRC, below, path, info)
+            trees.setdefault(found["root"], []).append(found_file)
     files = _outermost(trees)
-    for one in files:
-        _check_packing(members[one.below + one.file], path, layout.advice)
+    for file in files:
+        _check_packing(members[file.below + file.file], path, layout.advice)
     return files
 
 
@@ -176,8 +176,8 @@ def _in_folder(path: Path, layout: Layout) -> list[ImageFile]:
                 # One string shared by all images of a class: there may be a million.
                 kind, above = sys.intern(found["kind"]), sys.intern(name.removesuffix(found["file"]))
                 size = entry.stat().st_size
-                one = ImageFile(layout.split(found), kind, found["file"], size, None, above, path, None)
-                trees.setdefault(found["root"], []).append(one)
+                found_file = ImageFile(layout.split(found), kind, found["file"], size, None, above, path, None)
+                trees.setdefault(found["root"], []).append(found_file)
     except OSError as error:
         raise _unreadable(error) from error
     return _outermost(trees)

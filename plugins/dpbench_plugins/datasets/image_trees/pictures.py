@@ -44,7 +44,7 @@ class Picture:
             image = decode_image(content, file.file, _where(file))
         except DataError as error:
             raise DataError(f"{error} {self.advice}") from error
-        return image if self.mode is None else self._converted(image, file, self.mode)
+        return image if self.mode is None else self._convert(image, file, self.mode)
 
     def stored(self, file: ImageFile) -> bytes:
         """Return the bytes of a file.
@@ -60,7 +60,7 @@ class Picture:
             raise self._broken(file, "its bytes do not match their checksum")
         return content
 
-    def _converted(self, image: Image, file: ImageFile, mode: str) -> Image:
+    def _convert(self, image: Image, file: ImageFile, mode: str) -> Image:
         if image.mode[0] in "IF":  # conversion would clip 16-bit values to white above 255
             raise self._broken(file, f"it has more than 8 bits per channel (mode {image.mode}), expected 8")
         if image.mode == "P" and "transparency" in image.info:  # Pillow warns if converted directly
@@ -100,9 +100,9 @@ class StoredKeys(Sequence[bytes]):
 
     @cached_property
     def _all(self) -> list[bytes]:
-        return [bytes.fromhex(file.sha256) or self._computed(file) for file in self.files]
+        return [bytes.fromhex(file.sha256) or self._compute_key(file) for file in self.files]
 
-    def _computed(self, file: ImageFile) -> bytes:
+    def _compute_key(self, file: ImageFile) -> bytes:
         return hashlib.sha256(self.picture.stored(file)).digest()
 
 

@@ -100,7 +100,7 @@ def _first(wrong: Collection[str], of: Collection[str]) -> str:
 def _member(path: Path, name: str) -> bytes:
     """Return a table of a zip, of several the outermost."""
     with zipfile.ZipFile(path) as archive:
-        found = [one for one in archive.namelist() if Path(one).name == name and not HIDDEN.search(one)]
+        found = [member for member in archive.namelist() if Path(member).name == name and not HIDDEN.search(member)]
         if not found:
             raise ValueError("the archive has none")
-        return archive.read(min(found, key=lambda one: (one.count("/"), one)))
+        return archive.read(min(found, key=lambda member: (member.count("/"), member)))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
+from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import as_published, digest_of, read_checked
+from dpbench_plugins.datasets.image_files import as_published, digest_parts, read_checked
 from dpbench_plugins.datasets.torchvision.pickles import read_arrays
 
 HOST = "https://www.cs.toronto.edu/~kriz"
@@ -51,16 +50,16 @@ class Cifar100(Dataset):
     same with fine and with coarse labels: they are the same images.
     """
 
-    name: ClassVar[str] = "cifar100"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = FINE
-    licence: ClassVar[str] = "none stated; research use"
-    citation: ClassVar[str] = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
-    md5: ClassVar[Mapping[str, str]] = {
+    name = "cifar100"
+    default_extractor = NETWORK
+    classes = FINE
+    licence = "none stated; research use"
+    citation = "Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
+    md5 = {
         "train": "16019d7e3df5f24257cddd939b257f8d",
         "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
     }
-    labels: Literal["fine", "coarse"] = "fine"
+    labels: Literal["fine", "coarse"] = setting("fine", says="100 fine or 20 coarse classes")
 
     def __post_init__(self) -> None:
         """Give an instance with coarse labels the coarse classes."""
@@ -81,7 +80,7 @@ class Cifar100(Dataset):
         paths = locate(self).paths
         contents = [read_checked(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
         train, test = (_split(content, path, self.labels) for content, path in zip(contents, paths, strict=True))
-        return Splits(train, test, digest_of(*contents))
+        return Splits(train, test, digest_parts(*contents))
 
 
 def _split(content: bytes, path: Path, labels: str) -> Split:

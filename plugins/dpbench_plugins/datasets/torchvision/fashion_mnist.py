@@ -5,14 +5,13 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import as_published, digest_of, read_checked
+from dpbench_plugins.datasets.image_files import as_published, digest_parts, read_checked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,18 +40,18 @@ class FashionMnist(Dataset):
     anew, to other bytes. The digest names the unpacked bytes, so it is the same from everywhere.
     """
 
-    name: ClassVar[str] = "fashion-mnist"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "fashion-mnist"
+    default_extractor = NETWORK
+    classes = (
         "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
     )  # fmt: skip
-    licence: ClassVar[str] = "MIT"
-    citation: ClassVar[str] = (
+    licence = "MIT"
+    citation = (
         "Xiao, Rasul and Vollgraf, Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms, "
         "2017; arXiv:1708.07747"
     )
-    sizes: ClassVar[Mapping[str, int]] = {"train": 60_000, "t10k": 10_000}
-    md5: ClassVar[Mapping[str, str]] = {
+    sizes = {"train": 60_000, "t10k": 10_000}
+    md5 = {
         "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
         "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
         "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
@@ -70,7 +69,7 @@ class FashionMnist(Dataset):
         return Source(
             homes=homes,
             page=PAGE,
-            size=sum(one.size for one in downloads),
+            size=sum(file.size for file in downloads),
             downloads=downloads,
             elsewhere=((str(DEBIAN), ways),),
             package=PACKAGE,
@@ -86,7 +85,7 @@ class FashionMnist(Dataset):
         shapes = [shape for size in self.sizes.values() for shape in ((size, 28, 28), (size,))]
         arrays = [_array(*each) for each in zip(contents, shapes, self.md5, strict=True)]
         train, test = (Split(as_published(arrays[at]), arrays[at + 1].astype("int64")) for at in (0, 2))
-        return Splits(train, test, digest_of(*contents))
+        return Splits(train, test, digest_parts(*contents))
 
     def _content(self, path: Path) -> bytes:
         published = path.suffix == ".gz" and path.parent != DEBIAN

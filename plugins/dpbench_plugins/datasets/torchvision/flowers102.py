@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate
+from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_of, fingerprint, read_checked, read_colour
+from dpbench_plugins.datasets.image_files import digest_parts, fingerprint, read_checked, read_colour
 
 PAGE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 FOLDER = "flowers-102"
@@ -34,9 +33,9 @@ class Flowers102(Dataset):
     size, and the bytes of 256 images a split.
     """
 
-    name: ClassVar[str] = "flowers102"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "flowers102"
+    default_extractor = NETWORK
+    classes = (
         "pink primrose", "hard-leaved pocket orchid", "canterbury bells", "sweet pea", "english marigold", "tiger lily",
         "moon orchid", "bird of paradise", "monkshood", "globe thistle", "snapdragon", "colt's foot", "king protea",
         "spear thistle", "yellow iris", "globe-flower", "purple coneflower", "peruvian lily", "balloon flower",
@@ -53,16 +52,16 @@ class Flowers102(Dataset):
         "cyclamen", "watercress", "canna lily", "hippeastrum", "bee balm", "ball moss", "foxglove", "bougainvillea",
         "camellia", "mallow", "mexican petunia", "bromelia", "blanket flower", "trumpet creeper", "blackberry lily",
     )  # fmt: skip
-    licence: ClassVar[str] = "unknown"
-    citation: ClassVar[str] = (
-        "Nilsback and Zisserman, Automated Flower Classification over a Large Number of Classes, ICVGIP 2008"
-    )
-    md5: ClassVar[Mapping[str, str]] = {
+    licence = "unknown"
+    citation = "Nilsback and Zisserman, Automated Flower Classification over a Large Number of Classes, ICVGIP 2008"
+    md5 = {
         "imagelabels.mat": "e0620be6f572b9609742df49c70aed4d",
         "setid.mat": "a5357ecc9cb78c4bef273ce3793fc85c",
     }
 
-    val: Literal["leave-out", "train"] = field(default="leave-out", metadata={"added": True})
+    val: Literal["leave-out", "train"] = setting(
+        "leave-out", added=True, says="what happens to the published validation split"
+    )
 
     def source(self) -> Source:
         """Return where images, labels and splits come from and where they are kept."""
@@ -72,7 +71,11 @@ class Flowers102(Dataset):
         home = tuple(f"{FOLDER}/{name}" for name in ("jpg", *self.md5))
         downloads = (IMAGES, *tables)
         return Source(
-            homes=(home,), page=PAGE, size=sum(one.size for one in downloads), downloads=downloads, requires=("scipy",)
+            homes=(home,),
+            page=PAGE,
+            size=sum(item.size for item in downloads),
+            downloads=downloads,
+            requires=("scipy",),
         )
 
     def load(self) -> Splits:
@@ -91,7 +94,7 @@ class Flowers102(Dataset):
             train = np.concatenate([train, val])
         of = [tuple(jpg / f"image_{number:05d}.jpg" for number in numbers) for numbers in (train, test)]
         classes = labels["labels"].ravel().astype("int64") - 1
-        digest = digest_of(*tables, *(fingerprint(images, jpg.parent) for images in of))
+        digest = digest_parts(*tables, *(fingerprint(images, jpg.parent) for images in of))
         return Splits(
             Split(Records(of[0], read_colour), classes[train - 1]),
             Split(Records(of[1], read_colour), classes[test - 1]),

@@ -6,15 +6,15 @@ import hashlib
 import re
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
-from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
+from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import READ_FULLY, digest_of
+from dpbench_plugins.datasets.image_files import READ_FULLY, digest_parts
 from dpbench_plugins.datasets.image_trees import ImageFile, Layout, list_images, read_rows, records, with_units
 
 PAGE = "https://benchmark.ini.rub.de/gtsrb_dataset.html"
@@ -53,9 +53,9 @@ class Gtsrb(Dataset):
     (000NN/TRACK_FRAME.ppm); `training=final` has 1,307. The test images are single frames whose tracks are unpublished.
     """
 
-    name: ClassVar[str] = "gtsrb"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = (
+    name = "gtsrb"
+    default_extractor = NETWORK
+    classes = (
         "speed limit 20", "speed limit 30", "speed limit 50", "speed limit 60", "speed limit 70", "speed limit 80",
         "end of speed limit 80", "speed limit 100", "speed limit 120", "no overtaking", "no overtaking by lorries",
         "priority at the next crossing", "priority road", "give way", "stop", "no vehicles", "no lorries", "no entry",
@@ -65,13 +65,13 @@ class Gtsrb(Dataset):
         "ahead or right", "ahead or left", "keep right", "keep left", "roundabout", "end of no overtaking",
         "end of no overtaking by lorries",
     )  # fmt: skip
-    licence: ClassVar[str] = "unknown"
-    citation: ClassVar[str] = (
+    licence = "unknown"
+    citation = (
         "Stallkamp, Schlipsing, Salmen and Igel, Man vs. Computer: Benchmarking Machine Learning Algorithms for "
         "Traffic Sign Recognition, Neural Networks 2012"
     )
-    counts: ClassVar[Mapping[str, int]] = {"online": 26_640, "final": 39_209, "test": 12_630}
-    training: Literal["online", "final"] = "online"
+    counts = {"online": 26_640, "final": 39_209, "test": 12_630}
+    training: Literal["online", "final"] = setting("online", says="published version of the training split")
 
     def source(self) -> Source:
         """Return where this training set and the test images come from and where they are kept."""
@@ -81,7 +81,7 @@ class Gtsrb(Dataset):
             for name, md5, size in map(PACKED.__getitem__, parts)
         ]
         homes = list(product(*((PLACES[part], f"{FOLDER}/{PACKED[part][0]}") for part in parts)))
-        return Source(homes=homes, page=PAGE, size=sum(one.size for one in downloads), downloads=downloads)
+        return Source(homes=homes, page=PAGE, size=sum(file.size for file in downloads), downloads=downloads)
 
     def default_unit(self) -> str:
         """Return whose epsilon a run states: a track's."""
@@ -104,7 +104,7 @@ class Gtsrb(Dataset):
         if odd := [label for label in labels if not 0 <= label < len(self.classes)]:
             raise DataError(f"Expected labels in 0..{len(self.classes) - 1} in {table}, got {odd[0]}. {ADVICE}")
         parts = [_fingerprint(files, part) for files, part in ((train, self.training), (test, "test"))]
-        digest = digest_of(*parts, ",".join(map(str, every)).encode())
+        digest = digest_parts(*parts, ",".join(map(str, every)).encode())
         splits = Splits(_split(train, every[: len(train)]), _split(test, labels), digest)
         return with_units(splits, [*train, *test], "track", _track)
 

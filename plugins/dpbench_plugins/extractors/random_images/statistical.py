@@ -44,10 +44,10 @@ class StatisticalImages:
     def __call__(self, indices: Tensor) -> Tensor:
         """Return (n, 3, size, size) float32 in [0, 1] for image numbers (n,) int64."""
         draws = Draws(self.seed, indices)
-        amplitude = spectrum_of(draws, self.size)
-        palette, axes = palette_of(draws, self.size)
+        amplitude = draw_spectrum(draws, self.size)
+        palette, axes = draw_palette(draws, self.size)
         levels, rest = pyramid(self.size, indices.device)
-        marginals = [marginals_of(draws, octave, level) for octave, level in enumerate(levels)]
+        marginals = [draw_marginals(draws, octave, level) for octave, level in enumerate(levels)]
         x = draws.uniform(3, self.size, self.size)
         for _ in range(ROUNDS):
             x = _with_amplitude(x, amplitude)
@@ -67,7 +67,7 @@ def pyramid(size: int, device: torch.device) -> tuple[list[Tensor], Tensor]:
     """
     levels = []
     for octave in range(max(1, int(math.log2(size)) - 4)):
-        down, right = (one / 2**octave for one in frequencies(size >> octave, device))
+        down, right = (axis / 2**octave for axis in frequencies(size >> octave, device))
         radius, angle = (down.square() + right.square()).sqrt(), torch.atan2(down, right)
         above, below = (_low_pass(radius, shift) for shift in (octave, octave + 1))
         ring = above * (1 - below.square()).clamp(min=0).sqrt()
@@ -85,7 +85,7 @@ def _low_pass(radius: Tensor, octaves: int) -> Tensor:
     return torch.cos(math.pi / 2 * (octave + octaves + 1).clamp(0, 1))
 
 
-def spectrum_of(draws: Draws, size: int) -> Tensor:
+def draw_spectrum(draws: Draws, size: int) -> Tensor:
     """Return amplitudes (n, 1, size, size); the mean's is 0."""
     down, right = frequencies(size, draws.device)
     slope = draws.uniform(1, 1, 1, low=SLOPES[0], high=SLOPES[1])
@@ -123,7 +123,7 @@ def match_ranks(x: Tensor, values: Tensor) -> Tensor:
     return torch.empty_like(x).scatter_(-1, x.argsort(-1), values.expand_as(x))
 
 
-def marginals_of(draws: Draws, octave: int, filters: Tensor) -> Tensor:
+def draw_marginals(draws: Draws, octave: int, filters: Tensor) -> Tensor:
     """Return ascending values (n, 3, m, pixels): quantiles of bands' generalised Laplacians, for pixels in [0, 1]."""
     scale, pixels = 4.0 ** (2**octave), filters.shape[-1] ** 2
     exponent = draws.uniform(3, len(filters), 1, low=EXPONENTS[0], high=EXPONENTS[1])
@@ -144,7 +144,7 @@ def _between(below: Tensor, x: Tensor, wanted: Tensor) -> Tensor:
     return x[place - 1] + share * (x[1] - x[0])
 
 
-def palette_of(draws: Draws, size: int) -> tuple[Tensor, Tensor]:
+def draw_palette(draws: Draws, size: int) -> tuple[Tensor, Tensor]:
     """Return ascending values (n, 3, pixels) on the principal axes of a palette, and the axes (n, 3, 3) as columns."""
     most = COLOURS[1] - 1
     number = COLOURS[0] + draws.integers(1, below=COLOURS[1] - COLOURS[0])
@@ -155,20 +155,20 @@ def palette_of(draws: Draws, size: int) -> tuple[Tensor, Tensor]:
     places = ((torch.arange(pixels, device=draws.device) + 0.5) / pixels).expand(len(ends), -1).contiguous()
     stripes = torch.searchsorted(ends, places).clamp(max=most - 1)
     image = colours.gather(1, stripes.unsqueeze(2).expand(-1, -1, 3))  # (n, pixels, 3)
-    image = _blurred(image, draws.uniform(1, high=BLUR)) + GRAIN * draws.uniform(pixels, 3)
+    image = _blur(image, draws.uniform(1, high=BLUR)) + GRAIN * draws.uniform(pixels, 3)
     centred = image - image.mean(1, keepdim=True)
     axes = torch.linalg.eigh(centred.transpose(1, 2) @ centred).eigenvectors
     axes = axes * axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()  # either sign is an eigenvector's
     return (centred @ axes).transpose(1, 2).sort(-1).values, axes
 
 
-def _blurred(image: Tensor, share: Tensor) -> Tensor:
+def _blur(image: Tensor, share: Tensor) -> Tensor:
     """Return (n, p, 3): means over the `share` (n, 1) of places around each, fewer at the ends."""
     total = torch.cat([torch.zeros_like(image[:, :1]), image.cumsum(1)], 1)
     place, last = torch.arange(image.shape[1], device=image.device), image.shape[1]
     reach = (share * last / 2).long()
     start, stop = (place - reach).clamp(min=0), (place + reach + 1).clamp(max=last)  # (n, p)
-    ends = [total.gather(1, one.unsqueeze(2).expand(-1, -1, 3)) for one in (start, stop)]
+    ends = [total.gather(1, end.unsqueeze(2).expand(-1, -1, 3)) for end in (start, stop)]
     return (ends[1] - ends[0]) / (stop - start).unsqueeze(2)
 
 

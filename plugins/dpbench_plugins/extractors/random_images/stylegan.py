@@ -50,10 +50,10 @@ class StyleGANImages:
         x = _layer(x, filters, noise, draws)
         image = _colours(x, draws)
         for _ in range(int(math.log2(self.size // START))):
-            x = _layer(_doubled(x), filters, noise, draws)
+            x = _layer(_double_size(x), filters, noise, draws)
             x = _layer(x, filters, noise, draws)
-            image = _doubled(image) + _colours(x, draws)
-        return _toned(image, draws)
+            image = _double_size(image) + _colours(x, draws)
+        return _tone(image, draws)
 
 
 def bank(device: torch.device) -> Tensor:
@@ -76,7 +76,7 @@ def bank(device: torch.device) -> Tensor:
 def _layer(x: Tensor, filters: Tensor, noise: Tensor, draws: Draws) -> Tensor:
     """Return the next activations (n, channels, h, w): one field of wavelets, either sign of it, noise, bias, ReLU."""
     n, channels, height, width = x.shape
-    chosen = _chosen(draws, filters)  # (n, channels, 3, 3)
+    chosen = _choose_filters(draws, filters)  # (n, channels, 3, 3)
     style = (1 + STYLE * draws.normal(channels, 1, 1)) * draws.normal(channels, 1, 1)
     padded = pad(x, (1, 1, 1, 1), mode="replicate").reshape(1, -1, height + 2, width + 2)
     field = _unit(conv2d(padded, chosen * style, groups=n).reshape(n, 1, height, width))
@@ -93,7 +93,7 @@ def _unit(x: Tensor) -> Tensor:
     return centred / centred.square().mean((2, 3), keepdim=True).sqrt().clamp(min=1e-6)
 
 
-def _chosen(draws: Draws, filters: Tensor) -> Tensor:
+def _choose_filters(draws: Draws, filters: Tensor) -> Tensor:
     """Return a filter of each channel, out of a layer's random part of all."""
     order = draws.uniform(len(filters)).argsort(1)  # (n, m)
     kept = FEWEST_FILTERS + draws.integers(1, below=len(filters) + 1 - FEWEST_FILTERS)  # (n, 1)
@@ -107,7 +107,7 @@ def _colours(x: Tensor, draws: Draws) -> Tensor:
     return (weights @ x.flatten(2)).reshape(len(x), 3, *x.shape[2:])
 
 
-def _doubled(x: Tensor) -> Tensor:
+def _double_size(x: Tensor) -> Tensor:
     return interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
 
 
@@ -118,7 +118,7 @@ def _noise(draws: Draws, size: int) -> Tensor:
     return _unit(field * envelope)
 
 
-def _toned(image: Tensor, draws: Draws) -> Tensor:
+def _tone(image: Tensor, draws: Draws) -> Tensor:
     """Return colours in [0, 1]: each channel with a random mean and deviation, cut where they leave the range."""
     mean = draws.uniform(3, 1, 1, low=0.2, high=0.8)
     deviation = draws.uniform(3, 1, 1, low=0.1, high=0.3)

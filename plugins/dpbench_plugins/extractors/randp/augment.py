@@ -25,7 +25,7 @@ def augment_images(images: Tensor, draws: Draws, size: int) -> Tensor:
     Random resized crop, flip half of the time, colour jitter, grey at times, with the ranges of Wang and Isola 2020.
     Differs: the jitter's parts come in one order, and a hue turns the plane of YIQ, both to do all images at once.
     """
-    cropped = _cropped(images, draws, size)
+    cropped = _crop(images, draws, size)
     bright = (cropped * draws.uniform(1, 1, 1, low=1 - JITTER, high=1 + JITTER)).clamp(0, 1)
     middle = _grey(bright).mean((1, 2, 3), keepdim=True)
     contrast = draws.uniform(1, 1, 1, low=1 - JITTER, high=1 + JITTER)
@@ -34,7 +34,7 @@ def augment_images(images: Tensor, draws: Draws, size: int) -> Tensor:
     return torch.where(draws.uniform(1, 1, 1) < GREY, _grey(mixed).expand_as(mixed), mixed)
 
 
-def _cropped(images: Tensor, draws: Draws, size: int) -> Tensor:
+def _crop(images: Tensor, draws: Draws, size: int) -> Tensor:
     area = draws.uniform(low=AREAS[0], high=AREAS[1])
     root = torch.exp(draws.uniform(low=math.log(RATIOS[0]), high=math.log(RATIOS[1])) / 2)
     width, height = ((area.sqrt() * side).clamp(max=1) for side in (root, 1 / root))

@@ -37,15 +37,15 @@ class State:
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """Return the tensors whose names start with `prefix`, with the prefix removed."""
-        return {name.removeprefix(prefix): one for name, one in self.tensors.items() if name.startswith(prefix)}
+        return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
 
     def save(self, file: Path) -> None:
         """Write the state, completely or not at all."""
         from safetensors.torch import save_file
 
         about = {"format": FORMAT, "made": self.identity(), "done": str(self.done)}
-        tensors = {name: one.detach().cpu().contiguous() for name, one in self.tensors.items()}
-        _replaced(file, lambda part: save_file(tensors, part, metadata=about))
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.tensors.items()}
+        _replace_file(file, lambda part: save_file(tensors, part, metadata=about))
 
     def identity(self) -> str:
         """Return what decides the weights, as JSON: equal for all states of one pre-training."""
@@ -86,9 +86,10 @@ def export(encoder: Mapping[str, Tensor], state: State, out: Path) -> None:
     Raises:
         DpbenchError: a weight is too large for half precision.
     """
-    kept = {name: one.detach().half().cpu().contiguous() for name, one in encoder.items() if name.startswith(KEPT)}
-    for name, one in kept.items():
-        if not bool(one.isfinite().all()):
+    named = {name: tensor for name, tensor in encoder.items() if name.startswith(KEPT)}
+    kept = {name: tensor.detach().half().cpu().contiguous() for name, tensor in named.items()}
+    for name, tensor in kept.items():
+        if not bool(tensor.isfinite().all()):
             raise DpbenchError(f"Weight {name} does not fit half precision. Set a smaller learning_rate.")
     recipe = state.recipe
     watched = "none" if recipe.probe == "none" else f"{recipe.probe}: watched alone, nothing was chosen by it"
@@ -97,19 +98,19 @@ def export(encoder: Mapping[str, Tensor], state: State, out: Path) -> None:
         "steps": str(state.done), "recipe": state.identity(), "probe": watched, "digest": digest(kept),
         "size": str(state.size), "torch": str(torch.__version__),
     }  # fmt: skip
-    _replaced(out, Checkpoint(state.network, kept, about).save)
+    _replace_file(out, Checkpoint(state.network, kept, about).save)
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
     """Return the SHA-256 of names, shapes and bytes of tensors, in the order of their names."""
     total = hashlib.sha256()
-    for name, one in sorted(tensors.items()):
-        total.update(f"{name} {one.dtype} {tuple(one.shape)}\n".encode())
-        total.update(one.contiguous().numpy().tobytes())
+    for name, tensor in sorted(tensors.items()):
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.contiguous().numpy().tobytes())
     return total.hexdigest()
 
 
-def _replaced(file: Path, save: Callable[[Path], None]) -> None:
+def _replace_file(file: Path, save: Callable[[Path], None]) -> None:
     """Write a temporary file, then move it into place at once."""
     part = file.with_name(f".{file.name}.part")
     try:

@@ -90,7 +90,7 @@ def load_encoder(network: str, size: int, state: Mapping[str, Tensor]) -> Encode
     """
     encoder = Encoder(network, size)
     encoder.projection = nn.Sequential()
-    encoder.load_state_dict({name: one.float() for name, one in state.items()}, assign=True)
+    encoder.load_state_dict({name: tensor.float() for name, tensor in state.items()}, assign=True)
     return encoder
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from dpbench import DataError, DataMissing, SpecError, Trainable
+from dpbench import DataError, DataMissing, SpecError, Trainable, setting
 from dpbench_plugins.extractors.pixel_values import read_pixels
 from dpbench_plugins.extractors.randp.recipe import Recipe
 from dpbench_plugins.extractors.weights import candidates, digest, first_file, unknown_name
@@ -39,17 +39,19 @@ class RandPWRN(Trainable):
     pre-training.
     """
 
-    name: ClassVar[str] = "randp-wrn16-4"
-    licence: ClassVar[str] = "Apache-2.0"  # made by dpbench from random processes
-    dimension: ClassVar[int | None] = 448
-    recipe: ClassVar[type[Any]] = Recipe
-    network: ClassVar[str] = "wrn-16-4"
-    size: ClassVar[int] = 32
+    name = "randp-wrn16-4"
+    licence = "Apache-2.0"  # made by dpbench from random processes
+    dimension = 448
+    recipe = Recipe
+    network = "wrn-16-4"
+    size = 32
 
-    path: str | None = None
-    stages: Literal["all", "last"] = "all"
-    pool: int = field(default=1, metadata={"added": True})
-    layer: str | None = field(default=None, metadata={"added": True})
+    path: str | None = setting(None, says="checkpoint of `dpbench pretrain`; auto: the one that comes with dpbench")
+    stages: Literal["all", "last"] = setting("all", says="stages of the network whose means are features")
+    pool: int = setting(1, added=True, ge=1, says="parts along a side that a map is averaged over")
+    layer: str | None = setting(
+        None, added=True, says="residual block whose activations are returned instead of features"
+    )
 
     def __post_init__(self) -> None:
         """Refuse an unknown layer, parts that the last stage's map does not have, and pooling where nothing is."""
@@ -60,7 +62,7 @@ class RandPWRN(Trainable):
                 f"Expected no stages and no pool with layer={self.layer} in extractor {self.name!r}: activations are "
                 "not pooled."
             )
-        if self.pool < 1 or self.size // LAST % self.pool:
+        if self.size // LAST % self.pool:
             raise SpecError(
                 f"Expected pool={self.pool} of extractor {self.name!r} to divide {self.size // LAST}, the side of the "
                 "last stage's map: it cuts each map into pool x pool parts."

@@ -62,23 +62,23 @@ class Training:
         with torch.no_grad():
             images = self._generate(indices)
             draws = (Draws(self.recipe.seed, indices, purpose) for purpose in (1, 2))
-            first, second = (augment_images(images, one, self.view) for one in draws)
+            first, second = (augment_images(images, draw, self.view) for draw in draws)
         return first, second
 
     def _loss(self, first: Tensor, second: Tensor) -> Tensor:
         if self._keys is None:
-            x, y = self._embedded(self.encoder, torch.cat([first, second])).chunk(2)
+            x, y = self._embed(self.encoder, torch.cat([first, second])).chunk(2)
             return align_uniform(x, y)
         with torch.no_grad():
             for key, query in zip(self._keys.parameters(), self.encoder.parameters(), strict=True):
                 key.lerp_(query, 1 - FOLLOW)
-            keys = self._embedded(self._keys, second)
-        loss = info_nce(self._embedded(self.encoder, first), keys, self._queue.clone())
+            keys = self._embed(self._keys, second)
+        loss = info_nce(self._embed(self.encoder, first), keys, self._queue.clone())
         slots = torch.arange(self.done * len(keys), (self.done + 1) * len(keys), device=self.device)
         self._queue[slots[-len(self._queue) :] % len(self._queue)] = keys[-len(self._queue) :]
         return loss
 
-    def _embedded(self, encoder: Encoder, views: Tensor) -> Tensor:
+    def _embed(self, encoder: Encoder, views: Tensor) -> Tensor:
         """Return (n, projected) float32 unit vectors, computed in the recipe's precision."""
         with torch.autocast(self.device.type, torch.bfloat16, self.recipe.precision == "bfloat16"):
             embedded: Tensor = encoder.features(views)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench import (
     Budget,
@@ -18,6 +19,7 @@ from dpbench import (
     Task,
     effective_size,
     require_setting,
+    setting,
 )
 from dpbench_plugins.learners.coordinates import settings_for, shrink_bias
 
@@ -61,46 +63,28 @@ class DPFineTune(Learner):
     even without noise.
     """
 
-    name: ClassVar[str] = "dp-finetune"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
-    logits: ClassVar[bool] = True
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "dp-finetune"
+    public = "unlabelled"
+    logits = True
+    search_space = {
         "parameters": ("head", "bias", "lora", "last", "all"),
         "learning_rate": (0.005, 0.01, 0.02, 0.04),
         "head_share": (0.3, 0.5, 0.8),
     }
 
-    parameters: Parameters = "bias"
-    rank: int = 4
-    head_share: float = 0.5
-    steps: int = 40
-    sample_rate: float = 0.125
-    learning_rate: float | None = None
-    optimiser: Literal["momentum", "adam"] = "adam"
-    momentum: float = 0.9
-    clip: float = 1.0
-    k: int | None = None
-    head_steps: int | None = None
-    head_learning_rate: float | None = None
-    chunk_size: int = 16
-
-    def __post_init__(self) -> None:
-        """Check that the settings can train."""
-        for name in ("rank", "steps", "chunk_size"):
-            if getattr(self, name) < 1:
-                raise SpecError(f"Expected {name}={getattr(self, name)} >= 1 in learner {self.name!r}.")
-        if self.k is not None and self.k < 1:
-            raise SpecError(f"Expected k={self.k} >= 1 in learner {self.name!r}.")
-        if not 0 < self.head_share < 1:
-            raise SpecError(f"Expected head_share={self.head_share} in (0, 1) in learner {self.name!r}.")
-        if not 0 < self.sample_rate <= 1:
-            raise SpecError(f"Expected sample_rate={self.sample_rate} in (0, 1] in learner {self.name!r}.")
-        for name in ("learning_rate", "head_learning_rate"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise SpecError(f"Expected {name}={value} positive and finite in learner {self.name!r}.")
-        if not 0 <= self.momentum < 1:
-            raise SpecError(f"Expected momentum={self.momentum} in [0, 1) in learner {self.name!r}.")
+    parameters: Parameters = setting("bias", says="parameters of the tail that are trained")
+    rank: int = setting(4, ge=1, says="rank of the adapters of lora")
+    head_share: float = setting(0.5, gt=0, lt=1, says="share of the budget for the head")
+    steps: int = setting(40, ge=1, says="noisy gradient steps on the tail")
+    sample_rate: float = setting(0.125, gt=0, le=1, says="chance per example of being in a step, not a batch size")
+    learning_rate: float | None = setting(None, gt=0, lt=math.inf, says="learning rate of the tail")
+    optimiser: Literal["momentum", "adam"] = setting("adam", says="optimiser of the tail")
+    momentum: float = setting(0.9, ge=0, lt=1, says="momentum of the noisy gradients")
+    clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on the gradient of one example")
+    k: int | None = setting(None, ge=1, says="public components for the head")
+    head_steps: int | None = setting(None, ge=1, says="full-batch gradient steps on the head")
+    head_learning_rate: float | None = setting(None, gt=0, lt=math.inf, says="learning rate of the head")
+    chunk_size: int = setting(16, ge=1, says="examples whose gradients are in memory at once")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return what `thrift` chooses for the head's share of the budget, and the learning rate of the tail.
@@ -154,7 +138,7 @@ class DPFineTune(Learner):
         network = TunedNetwork(tail, neck, self._head(curator, tail, neck, generator))
         if self.parameters == "head":
             return predictor(network)
-        return predictor(self._tuned(curator, network, generator))
+        return predictor(self._tune(curator, network, generator))
 
     def _head(self, curator: Curator, tail: torch.nn.Module, neck: Neck, generator: torch.Generator) -> torch.Tensor:
         """Return the head (classes, k + 1) that is trained on the tail as published."""
@@ -171,7 +155,7 @@ class DPFineTune(Learner):
         head = probe.descend(curator.map(features), generator, "head")
         return shrink_bias(head, (rate * curator.sigma["head"] * clip / curator.task.size) ** 2 * steps)
 
-    def _tuned(self, curator: Curator, network: TunedNetwork, generator: torch.Generator) -> TunedNetwork:
+    def _tune(self, curator: Curator, network: TunedNetwork, generator: torch.Generator) -> TunedNetwork:
         import torch
 
         from dpbench import AdamBC

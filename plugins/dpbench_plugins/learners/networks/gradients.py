@@ -82,7 +82,7 @@ class Gradients:
         """
         named, start = self.layout.views(theta), self.layout.start(trains)
         kept = self.layout.views(theta[start:])
-        used = self._standardised(named)
+        used = self._standardise_weights(named)
         frozen = {name: value for name, value in used.items() if name not in kept}
         trained = {name: value for name, value in used.items() if name in kept}
         plain = self._plain  # made here: a row function makes nothing that stays
@@ -133,7 +133,7 @@ class Gradients:
                 module.standardised = True
         return plain
 
-    def _standardised(self, named: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _standardise_weights(self, named: dict[str, Tensor]) -> dict[str, Tensor]:
         used = {name: value for name, value in named.items() if name not in self._convolutions.values()}
         return used | {weight: standardise(named[weight], named[gain]) for weight, gain in self._convolutions.items()}
 
@@ -141,10 +141,10 @@ class Gradients:
         """Turn gradients by standardised weights into those by weights, and add those by gains."""
         for name, gain in self._convolutions.items():
             if name in found:
-                found[name], found[gain] = _pulled_back(found[name], named[name], named[gain])
+                found[name], found[gain] = _undo_standardisation(found[name], named[name], named[gain])
 
 
-def _pulled_back(gradient: Tensor, weight: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
+def _undo_standardisation(gradient: Tensor, weight: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
     """Return gradients (c, o, ...) by `weight` and (c, o) by `gain`, of those by `standardise(weight, gain)`.
 
     A filter's gradient loses its mean and its part along the filter, which standardisation takes out; vmap over

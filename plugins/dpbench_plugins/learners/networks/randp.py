@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
-from dpbench import Budget, Curator, Predict, PublicData, Release, SpecError, Task
+from dpbench import Budget, Curator, Predict, PublicData, Release, SpecError, Task, setting
 from dpbench_plugins.learners.networks.scratch import NetworkLearner
 
 if TYPE_CHECKING:
@@ -41,35 +41,26 @@ class DPRandP(NetworkLearner):
     are scored, not the epoch that is best on the test set.
     """
 
-    name: ClassVar[str] = "dp-randp"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "dp-randp"
+    search_space = {
         "phase2_learning_rate": (5.0, 15.0, 25.0),
         "phase3_learning_rate": (0.2, 0.4, 1.0, 1.6),
     }
-    paper_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    paper_space = {
         "phase2_steps": (0, 12, 24, 36, 48, 96, 144, 192, 240),
         "phase3_learning_rate": tuple(sorted({rate for _, _, rate in TABLE})),
     }
 
-    weights: str = "randp-wrn16-4"
-    phase2_steps: int = 96
-    phase2_learning_rate: float = 15.0
-    phase2_trains: Literal["head", "norm+head"] = "norm+head"
-    phase3_steps: int | None = None
-    phase3_learning_rate: float | None = None
-    probe_below: float = 0.5
+    weights: str = setting("randp-wrn16-4", says="checkpoint of phase I, or random")
+    phase2_steps: int = setting(96, ge=0, says="steps of phase II; 0 leaves it out")
+    phase2_learning_rate: float = setting(15.0, gt=0, says="learning rate of phase II")
+    phase2_trains: Literal["head", "norm+head"] = setting("norm+head", says="parameters that phase II trains")
+    phase3_steps: int | None = setting(None, ge=0, says="steps of phase III; 0 leaves it out")
+    phase3_learning_rate: float | None = setting(None, gt=0, says="learning rate of phase III")
+    probe_below: float = setting(0.5, ge=0, says="epsilon below which there is no phase III")
 
     def __post_init__(self) -> None:
-        """Check that the phases have steps and learning rates that can train."""
-        super().__post_init__()
-        for name in ("phase2_steps", "phase3_steps"):
-            steps = getattr(self, name)
-            if steps is not None and steps < 0:
-                raise SpecError(f"Expected {name}={steps} >= 0 in learner {self.name!r}; 0 leaves the phase out.")
-        for name in ("phase2_learning_rate", "phase3_learning_rate"):
-            rate = getattr(self, name)
-            if rate is not None and not rate > 0:
-                raise SpecError(f"Expected {name}={rate} > 0 in learner {self.name!r}.")
+        """Check that there are steps."""
         if not self.phase2_steps and self.phase3_steps == 0:
             raise SpecError(f"Expected steps in phase II or III of learner {self.name!r}, got 0 in both.")
         if self.phase3_steps is None and self.phase2_steps >= TABLE[0][1]:
@@ -96,7 +87,9 @@ class DPRandP(NetworkLearner):
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan the steps of phase II, and the instalments of phase III that epsilon reaches."""
         self.check_task(task)
-        return [release for phase in self._phases(self._reached(budget.epsilon)) for release in phase.releases]
+        return [
+            release for phase in self._phases(self._count_instalments(budget.epsilon)) for release in phase.releases
+        ]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train through the phases that were planned."""
@@ -104,7 +97,7 @@ class DPRandP(NetworkLearner):
         weights = None if self.weights == "random" else self.weights
         return self.train(curator, self._phases(reached), weights, generator)
 
-    def _reached(self, epsilon: float) -> int:
+    def _count_instalments(self, epsilon: float) -> int:
         """Return the number of instalments of phase III; one if phase II is left out or the steps are set by hand."""
         if self.phase3_steps == 0 or (epsilon < self.probe_below and self.phase2_steps and self.phase3_steps is None):
             return 0

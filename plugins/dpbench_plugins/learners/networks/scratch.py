@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task
+from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, setting
 from dpbench_plugins.learners.networks.optimisers import OptimiserName
 
 if TYPE_CHECKING:
@@ -28,26 +29,21 @@ class NetworkLearner(Learner):
     fit). It affects only memory use.
     """
 
-    logits: ClassVar[bool] = True
+    logits = True
 
-    network: NetworkName = "wrn-16-4"
-    sample_rate: float = 0.08192
-    momentum: float = 0.0
-    clip: float = 1.0
-    augmult: int = 16
-    padding: int = 4
-    flip: bool = True
-    ema: float = 0.9999
-    chunk_size: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check that the settings can train."""
-        for name, least in (("augmult", 0), ("padding", 0), ("momentum", 0), ("ema", 0)):
-            if not getattr(self, name) >= least:
-                raise SpecError(f"Expected {name}={getattr(self, name)} >= {least} in learner {self.name!r}.")
-        for name in ("momentum", "ema"):
-            if not getattr(self, name) < 1:
-                raise SpecError(f"Expected {name}={getattr(self, name)} < 1 in learner {self.name!r}.")
+    network: NetworkName = setting("wrn-16-4", says="architecture")
+    sample_rate: float = setting(0.08192, gt=0, le=1, says="chance per example of being in a step, not a batch size")
+    momentum: float = setting(0.0, ge=0, lt=1, says="momentum of the noisy gradients")
+    clip: float = setting(1.0, gt=0, lt=math.inf, says="L2 bound on the gradient of one example")
+    augmult: int = setting(
+        16, ge=0, says="augmented views of an image whose gradients are averaged; 0 uses the image itself"
+    )
+    padding: int = setting(4, ge=0, says="pixels by which a view is moved at most")
+    flip: bool = setting(True, says="whether half of the views are mirrored")
+    ema: float = setting(0.9999, ge=0, lt=1, says="decay of the moving average of the weights")
+    chunk_size: int | None = setting(
+        None, ge=1, says="examples whose gradients are in memory at once; auto: as many as fit"
+    )
 
     def check_task(self, task: Task) -> None:
         """Refuse examples that the network cannot read, before any of them is read.
@@ -118,21 +114,15 @@ class DPSGDNet(NetworkLearner):
     normalised by constants and not by statistics of the private set; the last average is scored.
     """
 
-    name: ClassVar[str] = "dp-sgd-net"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {
+    name = "dp-sgd-net"
+    search_space = {
         "learning_rate": (0.5, 1.0, 2.0, 4.0),
         "steps": (250, 875, 2468),
     }
 
-    steps: int = 875
-    learning_rate: float = 2.0
-    optimiser: OptimiserName = field(default="momentum", metadata={"added": True})
-
-    def __post_init__(self) -> None:
-        """Check that the learning rate is positive."""
-        super().__post_init__()
-        if not self.learning_rate > 0:
-            raise SpecError(f"Expected learning_rate={self.learning_rate} > 0 in learner {self.name!r}.")
+    steps: int = setting(875, ge=1, says="noisy gradient steps")
+    learning_rate: float = setting(2.0, gt=0, says="step size of the descent")
+    optimiser: OptimiserName = setting("momentum", added=True, says="post-processing of the noisy gradients")
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan one release: the noisy gradient of every step."""

@@ -250,7 +250,7 @@ def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.G
     """
     if which == "lora":
         _adapt(tail, rank, generator)
-    layers = {name: one for name, one in tail.named_modules() if isinstance(one, nn.Conv2d | nn.Linear)}
+    layers = {name: layer for name, layer in tail.named_modules() if isinstance(layer, nn.Conv2d | nn.Linear)}
     *_, last = ("", *layers)
     kept: Mapping[str, Callable[[str, str], bool]] = {
         "bias": lambda name, kind: kind == "bias",

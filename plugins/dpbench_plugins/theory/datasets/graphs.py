@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from dpbench_plugins.theory.datasets.synthetic import Synthetic, check_within
+from dpbench import SpecError, setting
+from dpbench_plugins.theory.datasets.synthetic import Synthetic
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,17 +25,19 @@ class Disjunction(Synthetic):
     is accurate: such graphs are drawn again here.
     """
 
-    name: ClassVar[str] = "theory-disjunction"
-    citation: ClassVar[str] = "definition 4 of " + CITATION
+    name = "theory-disjunction"
+    citation = "definition 4 of " + CITATION
 
-    d: int = 60
-    k: int = 20
-    p: float = 0.1
+    d: int = setting(60, ge=4, le=500, says="variables")
+    k: int = setting(20, ge=2, says="literals")
+    p: float = setting(0.1, ge=1e-4, le=1, says="chance of an edge")
 
     def __post_init__(self) -> None:
         """Refuse graphs without edges."""
-        super().__post_init__()
-        check_within(self.name, d=(4, self.d, 500), k=(2, self.k, self.d - 2), p=(1e-4, self.p, 1))
+        if self.k > self.d - 2:
+            raise SpecError(
+                f"Expected k={self.k} <= d - 2 = {self.d - 2} in dataset {self.name!r}: two variables are not literals."
+            )
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the places of the literals."""
@@ -81,16 +84,11 @@ class Blocks(Synthetic):
     Z / (2 alpha epsilon) log(1 / alpha), is that of learning Z - 1 light blocks.
     """
 
-    name: ClassVar[str] = "theory-blocks"
-    citation: ClassVar[str] = "after theorem 1 of " + CITATION
+    name = "theory-blocks"
+    citation = "after theorem 1 of " + CITATION
 
-    blocks: int = 16
-    alpha: float = 0.05
-
-    def __post_init__(self) -> None:
-        """Refuse fewer than two blocks."""
-        super().__post_init__()
-        check_within(self.name, blocks=(2, self.blocks, 1e5), alpha=(0, self.alpha, 0.5))
+    blocks: int = setting(16, ge=2, le=100_000, says="blocks")
+    alpha: float = setting(0.05, ge=0, le=0.5, says="half of the weight of all light blocks")
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the labels of the blocks."""

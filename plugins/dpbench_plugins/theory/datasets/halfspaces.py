@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from dpbench_plugins.theory.datasets.synthetic import Synthetic, check_within
+from dpbench import SpecError, setting
+from dpbench_plugins.theory.datasets.synthetic import Synthetic
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,17 +24,14 @@ class GaussianMixture(Synthetic):
     xi_1 = 0 for theta < 1, and the best error is Phi(-1 / sigma).
     """
 
-    name: ClassVar[str] = "theory-gmm"
-    citation: ClassVar[str] = "Pinto, Hu, Yang, Sanyal, PILLAR, 2023, example 1"
+    name = "theory-gmm"
+    citation = "Pinto, Hu, Yang, Sanyal, PILLAR, 2023, example 1"
 
-    d: int = 100
-    theta: float = 1 / 16
-    sigma: float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what is no mixture."""
-        super().__post_init__()
-        check_within(self.name, d=(2, self.d, 1e5), theta=(0, self.theta, 1e6), sigma=(0, self.sigma or 0, 1e6))
+    d: int = setting(100, ge=2, le=100_000, says="features")
+    theta: float = setting(1 / 16, ge=0, le=1e6, says="variance along w")
+    sigma: float | None = setting(
+        None, ge=0, le=1e6, says="standard deviation in the other directions; auto: 1 / (4 sqrt(d))"
+    )
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw mu and w."""
@@ -62,20 +60,21 @@ class LowRank(Synthetic):
     the labels those of e_1: xi would be 0 whatever s.)
     """
 
-    name: ClassVar[str] = "theory-lowrank"
-    citation: ClassVar[str] = "after definition 3 of Pinto, Hu, Yang, Sanyal, PILLAR, 2023"
+    name = "theory-lowrank"
+    citation = "after definition 3 of Pinto, Hu, Yang, Sanyal, PILLAR, 2023"
 
-    d: int = 100
-    k: int = 5
-    tau: float = 0.5
-    margin: float = 0.5
-    s: float = 0.0
+    d: int = setting(100, ge=2, le=100_000, says="features")
+    k: int = setting(5, ge=1, says="directions of the head")
+    tau: float = setting(0.5, ge=0, le=0.999, says="share of the energy in the tail")
+    margin: float = setting(0.5, ge=0, le=5, says="margin, in standard deviations")
+    s: float = setting(0.0, ge=0, le=1, says="weight of a tail direction in w*")
 
     def __post_init__(self) -> None:
-        """Refuse what leaves no head or no tail."""
-        super().__post_init__()
-        check_within(self.name, d=(2, self.d, 1e5), k=(1, self.k, self.d - 1), tau=(0, self.tau, 0.999))
-        check_within(self.name, margin=(0, self.margin, 5), s=(0, self.s, 1))
+        """Refuse a head that leaves no tail."""
+        if self.k >= self.d:
+            raise SpecError(
+                f"Expected k={self.k} below d={self.d} in dataset {self.name!r}: the other directions are the tail."
+            )
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the rotation."""

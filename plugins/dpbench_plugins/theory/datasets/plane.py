@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from dpbench_plugins.theory.datasets.synthetic import Synthetic, check_within
+from dpbench import setting
+from dpbench_plugins.theory.datasets.synthetic import Synthetic
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,15 +25,10 @@ class Thresholds(Synthetic):
     beside its place, so that 32-bit numbers resolve it to 1e-7.
     """
 
-    name: ClassVar[str] = "theory-thresholds"
-    citation: ClassVar[str] = "after theorem 4.1 of Alon, Bassily, Moran, Limits of Private Learning, 2019"
+    name = "theory-thresholds"
+    citation = "after theorem 4.1 of Alon, Bassily, Moran, Limits of Private Learning, 2019"
 
-    middle: float = 0.6
-
-    def __post_init__(self) -> None:
-        """Refuse what is no share."""
-        super().__post_init__()
-        check_within(self.name, middle=(0, self.middle, 1))
+    middle: float = setting(0.6, ge=0, le=1, says="share of the window that the threshold lies in")
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw window and threshold."""
@@ -55,14 +51,9 @@ class Cloud(Synthetic):
     The centre is uniform on [-1, 1]^2, the standard deviation `spread`.
     """
 
-    citation: ClassVar[str] = "after Alon, Bassily, Moran, Limits of Private Learning, 2019"
+    citation = "after Alon, Bassily, Moran, Limits of Private Learning, 2019"
 
-    spread: float = 0.001
-
-    def __post_init__(self) -> None:
-        """Refuse a spread that 32-bit numbers do not resolve."""
-        super().__post_init__()
-        check_within(self.name, spread=(1e-4, self.spread, 1e4))
+    spread: float = setting(0.001, ge=1e-4, le=1e4, says="standard deviation")
 
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the centre, then the target."""
@@ -84,7 +75,7 @@ class Cloud(Synthetic):
 class HalfPlane(Cloud):
     """A line through the centre of a round Gaussian at an unknown place, at an unknown angle: both classes are even."""
 
-    name: ClassVar[str] = "theory-halfspace2d"
+    name = "theory-halfspace2d"
 
     def target(self, world: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
         """Draw the angle."""
@@ -102,7 +93,7 @@ class Rectangles(Cloud):
     The share of x within the rectangle's sides is uniform on [0.6, 0.85], that of y one half of its inverse.
     """
 
-    name: ClassVar[str] = "theory-rectangles"
+    name = "theory-rectangles"
 
     def target(self, world: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
         """Draw the sides."""

@@ -8,9 +8,9 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Self
 
-from dpbench import INDEPENDENT_DRAWS, Dataset, Features, SpecError, Split, Splits
+from dpbench import INDEPENDENT_DRAWS, Dataset, Features, Split, Splits, setting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,24 +33,15 @@ class Synthetic(Dataset):
     with a number, all see the same.
     """
 
-    classes: ClassVar[tuple[str, ...]] = ("no", "yes")
-    licence: ClassVar[str] = "CC0: drawn at random"
-    test_differs: ClassVar[str] = "its labels are without noise"
+    classes = ("no", "yes")
+    licence = "CC0: drawn at random"
+    test_differs = "its labels are without noise"
 
-    n: int = 1000
-    m: int = 0
-    test: int = 10_000
-    noise: float = 0.0
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse sizes that are none."""
-        if self.n < 1 or self.m < 0 or self.test < 1 or (self.seed or 0) < 0:
-            raise SpecError(
-                f"Expected n={self.n} >= 1, m={self.m} >= 0, test={self.test} >= 1 and seed={self.seed} >= 0 in "
-                f"dataset {self.name!r}."
-            )
-        check_within(self.name, noise=(0, self.noise, 0.5))
+    n: int = setting(1000, ge=1, says="training examples")
+    m: int = setting(0, ge=0, says="public examples beside them")
+    test: int = setting(10_000, ge=1, says="test examples")
+    noise: float = setting(0.0, ge=0, le=0.5, says="share of the training labels that are turned")
+    seed: int | None = setting(None, ge=0, says="seed of the distribution; auto: that of the fit")
 
     def drawn(self, seed: int) -> Self:
         """Return this dataset as one seed of a run draws it."""
@@ -81,14 +72,3 @@ class Synthetic(Dataset):
     @abstractmethod
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
         """Draw the distribution and its target from `world`; return what draws examples from `stream`."""
-
-
-def check_within(owner: str, **bounds: tuple[float, float, float]) -> None:
-    """Refuse an option that is not between its bounds: name -> (low, value, high), both ends allowed.
-
-    Raises:
-        SpecError: one sentence that names the option.
-    """
-    for name, (low, value, high) in bounds.items():
-        if not low <= value <= high:
-            raise SpecError(f"Expected {name}={value:g} in [{low:g}, {high:g}] in dataset {owner!r}.")

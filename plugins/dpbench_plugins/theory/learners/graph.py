@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING
 
 from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench_plugins.theory.learners.common import check_public, check_two_classes, score_yes_or_no
@@ -41,8 +41,8 @@ class ComponentGraph(Learner):
     2^Z unions are searched: in its theorem 2, where Z = 2, the "two hypotheses" are four.
     """
 
-    name: ClassVar[str] = "component-graph"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
+    name = "component-graph"
+    public = "unlabelled"
 
     def made_for(self) -> str:
         """Disjunctions over random graphs."""
@@ -58,7 +58,7 @@ class ComponentGraph(Learner):
         """Join variables by public examples, then toss a coin a component."""
         import torch
 
-        component = components_of(active_variables(public.x))  # (d,)
+        component = connect_variables(active_variables(public.x))  # (d,)
 
         def votes(chunk: Chunk) -> Tensor:
             on = active_variables(chunk.x)
@@ -84,8 +84,8 @@ class LiteralCounts(Learner):
     of sqrt(d), to which it is clipped. Covered: the counts, and the disjunction. Not covered: nothing is read besides.
     """
 
-    name: ClassVar[str] = "literal-counts"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
+    name = "literal-counts"
+    public = "none"
 
     def made_for(self) -> str:
         """Disjunctions over random graphs."""
@@ -116,7 +116,7 @@ def active_variables(x: Tensor) -> Tensor:
     return x.flatten(1) > 0.5
 
 
-def components_of(on: Tensor) -> Tensor:
+def connect_variables(on: Tensor) -> Tensor:
     """Return the component of each variable, (d,) int64 counted from 0: variables on in one row are joined."""
     import numpy as np
     import torch

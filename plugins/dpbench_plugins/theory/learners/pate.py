@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any
 
 from dpbench import (
     Budget,
@@ -20,6 +20,7 @@ from dpbench import (
     exact_linear,
     gaussian_sigma,
     require_setting,
+    setting,
     unit_norm,
 )
 
@@ -54,22 +55,14 @@ class Pate(Learner):
     teacher this is private nearest neighbours, and m C counts in place of the k C numbers of `class-means`.
     """
 
-    name: ClassVar[str] = "pate"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
-    search_space: ClassVar[Mapping[str, Sequence[Any]]] = {"k": (20, 40, 80), "queries": (100, 500, 2000)}
+    name = "pate"
+    public = "unlabelled"
+    search_space = {"k": (20, 40, 80), "queries": (100, 500, 2000)}
 
-    shards: int | None = None
-    queries: int | None = None
-    k: int = 40
-    threshold: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Refuse what is no number of teachers or queries."""
-        if min(self.shards or 1, self.queries or 1, self.k) < 1 or not 0 <= self.threshold < 1:
-            raise SpecError(
-                f"Expected shards={self.shards}, queries={self.queries} and k={self.k} of 1 or more, and "
-                f"threshold={self.threshold} in [0, 1), a share of the teachers, in learner {self.name!r}."
-            )
+    shards: int | None = setting(None, ge=1, says="teachers")
+    queries: int | None = setting(None, ge=1, says="public examples that teachers label")
+    k: int = setting(40, ge=1, says="public components kept")
+    threshold: float = setting(0.0, ge=0, lt=1, says="share of the teachers that must agree on a label")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return shards of 20 examples, and as many queries as the noise leaves readable."""

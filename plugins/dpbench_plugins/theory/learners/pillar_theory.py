@@ -22,6 +22,7 @@ from dpbench import (
     Task,
     exact_linear,
     require_setting,
+    setting,
     unit_norm,
 )
 from dpbench_plugins.theory.learners.common import check_public, check_two_classes, check_variety, score_yes_or_no
@@ -74,31 +75,26 @@ class PillarTheory(Learner):
     without projection does not pay sqrt(d) at a fixed margin. What projecting gains is the energy it throws away.
     """
 
-    name: ClassVar[str] = "pillar-theory"
+    name = "pillar-theory"
     public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
 
-    k: int = 5
-    margin: float = 0.1
-    xi: float = 0.0
-    beta: float = 0.24
-    steps: int = 50
-    radius: Literal["unit", "public"] = "unit"
-    loss: Literal["hinge", "ramp"] = "hinge"
-    center: bool = False
-    mode: Literal["tight", "faithful"] = "tight"
-    noise: float | None = None
+    k: int = setting(5, ge=0, says="public components kept; 0 keeps all features")
+    margin: float = setting(0.1, gt=0, le=1, says="margin gamma of the labels")
+    xi: float = setting(0.0, ge=0, lt=1, says="part of w* outside the components")
+    beta: float = setting(0.24, gt=0, lt=1, says="chance of failure")
+    steps: int = setting(50, ge=1, says="gradient steps of a candidate")
+    radius: Literal["unit", "public"] = setting("unit", says="bound on the norm of a projected row")
+    loss: Literal["hinge", "ramp"] = setting("hinge", says="loss of a row")
+    center: bool = setting(False, says="whether the public mean is subtracted first")
+    mode: Literal["tight", "faithful"] = setting("tight", says="steps on all examples, or as printed")
+    noise: float | None = setting(None, ge=0, says="noise multiplier that is added for mode=faithful")
 
     def __post_init__(self) -> None:
-        """Refuse what the theorem has no words for."""
-        if self.k < 0 or self.steps < 1 or not 0 < self.beta < 1:
+        """Refuse settings that leave no margin."""
+        if self.zeta <= 0:
             raise SpecError(
-                f"Expected k={self.k} >= 0, steps={self.steps} >= 1 and beta={self.beta} in (0, 1) in learner "
-                f"{self.name!r}."
-            )
-        if not (0 < self.margin <= 1 and 0 <= self.xi < 1 and self.zeta > 0):
-            raise SpecError(
-                f"Expected margin={self.margin} in (0, 1] and xi={self.xi} in [0, 1 - margin / 10) in learner "
-                f"{self.name!r}: zeta = margin (1 - xi - margin / 10) is what is left of the margin."
+                f"Expected xi={self.xi} in [0, 1 - margin / 10) with margin={self.margin} in learner {self.name!r}: "
+                "zeta = margin (1 - xi - margin / 10) is what is left of the margin."
             )
 
     @property
@@ -236,18 +232,18 @@ class RandomTheory(PillarTheory):
     there.
     """
 
-    name: ClassVar[str] = "jl-theory"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "none"
+    name = "jl-theory"
+    public = "none"
 
-    k: int = 40
+    k: int = setting(40, ge=1, says="dimensions of the random projection")
 
     def __post_init__(self) -> None:
         """Refuse what only public data has."""
         super().__post_init__()
-        if not self.k or self.center or self.radius == "public":
+        if self.center or self.radius == "public":
             raise SpecError(
-                f"Expected k={self.k} >= 1, center=false and radius=unit in learner {self.name!r}: a random projection "
-                "has dimensions, and no public data has given it a mean or a length."
+                f"Expected center=false and radius=unit in learner {self.name!r}: a random "
+                "projection uses no public data, so there is no public mean and no public length."
             )
 
     def _projection(self, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
-from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, SpecError, Task
+from dpbench import Budget, Choice, Chunk, Curator, Learner, Predict, PublicData, SpecError, Task, setting
 from dpbench_plugins.theory.learners.classes import CellCandidates, HypothesisClass, RowCandidates, find_class
 from dpbench_plugins.theory.learners.common import check_public, check_two_classes, check_variety, score_yes_or_no
 
@@ -46,11 +46,13 @@ class SemiPrivateLearner(Learner):
     patterns twice, with the weight of two.
     """
 
-    name: ClassVar[str] = "sspp"
-    public: ClassVar[Literal["none", "unlabelled", "labelled"]] = "unlabelled"
-    shorthand: ClassVar[str] = "hypotheses"
+    name = "sspp"
+    public = "unlabelled"
+    shorthand = "hypotheses"
 
-    hypotheses: Literal["thresholds", "stumps", "intervals", "rectangles", "halfplanes"] = "stumps"
+    hypotheses: Literal["thresholds", "stumps", "intervals", "rectangles", "halfplanes"] = setting(
+        "stumps", says="hypothesis class"
+    )
 
     def made_for(self) -> str:
         """Name a distribution of the class."""

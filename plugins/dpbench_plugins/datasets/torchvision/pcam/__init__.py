@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from dpbench import Dataset, Source, SpecError, Splits, locate
+from dpbench import Dataset, Source, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.torchvision.pcam import hdf5, kaggle
 
@@ -35,28 +34,25 @@ class Pcam(Dataset):
     many patches.
     """
 
-    name: ClassVar[str] = "pcam"
-    default_extractor: ClassVar[str] = NETWORK
-    classes: ClassVar[tuple[str, ...]] = kaggle.CLASSES
-    licence: ClassVar[str] = "CC0 1.0"
-    citation: ClassVar[str] = (
+    name = "pcam"
+    default_extractor = NETWORK
+    classes = kaggle.CLASSES
+    licence = "CC0 1.0"
+    citation = (
         "Veeling, Linmans, Winkens, Cohen and Welling, Rotation Equivariant CNNs for Digital Pathology, MICCAI 2018; "
         "arXiv:1806.03962"
     )
-    sizes: ClassVar[Mapping[str, int]] = {"train": 262_144, "valid": 32_768, "test": 32_768}
-    fraction: float = 1.0
-    val: Literal["leave-out", "train"] = field(default="leave-out", metadata={"added": True})
-
-    def __post_init__(self) -> None:
-        """Refuse a fraction outside (0, 1]."""
-        if not 0 < self.fraction <= 1:
-            raise SpecError(f"Expected fraction={self.fraction} of dataset 'pcam' in (0, 1]: a share of its training.")
+    sizes = {"train": 262_144, "valid": 32_768, "test": 32_768}
+    fraction: float = setting(1.0, gt=0, le=1, says="share of the training split that is kept")
+    val: Literal["leave-out", "train"] = setting(
+        "leave-out", added=True, says="what happens to the published validation split"
+    )
 
     def source(self) -> Source:
         """Return where the published files come from, and where they or Kaggle's are kept."""
         downloads = hdf5.downloads(self._published)
-        homes = [tuple(one.path for one in downloads), *(kaggle.HOMES if self.val == "leave-out" else ())]
-        size = sum(one.size for one in downloads)
+        homes = [tuple(file.path for file in downloads), *(kaggle.HOMES if self.val == "leave-out" else ())]
+        size = sum(file.size for file in downloads)
         return Source(homes=homes, page=hdf5.PAGE, size=size, downloads=downloads, requires=("h5py",))
 
     def load(self) -> Splits:

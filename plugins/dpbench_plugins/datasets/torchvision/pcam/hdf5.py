@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench import DataError, Download, Records, Split, Splits
-from dpbench_plugins.datasets.image_files import digest_of
+from dpbench_plugins.datasets.image_files import digest_parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,7 +103,7 @@ def join_parts(training: Sequence[Part], test: Part, fraction: float) -> Splits:
     labels = np.concatenate([part.labels for part in training])
     kept = subset(len(labels), round(fraction * len(labels)))
     reader = Patch(tuple(part.images for part in training), tuple(len(part.labels) for part in training))
-    digest = digest_of(*(piece for part in (*training, test) for piece in _facts(part)))
+    digest = digest_parts(*(piece for part in (*training, test) for piece in _facts(part)))
     whole = Split(Records(range(len(test.labels)), Patch((test.images,), (len(test.labels),))), test.labels)
     return Splits(Split(Records(kept.tolist(), reader), labels[kept]), whole, digest)
 

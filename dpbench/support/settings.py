@@ -1,0 +1,205 @@
+"""The settings of a component: their defaults, ranges and meanings, and the check of each when one is built."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from typing_extensions import deprecated
+
+from dpbench.errors import SpecError
+from dpbench.support.fields import has_type, hints, in_words, is_required, read_default, write_value
+
+T = TypeVar("T")
+LIMITS = "limits"  # the key of a field's metadata
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The range of a setting and its meaning."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+    choices: tuple[Any, ...] = ()
+    says: str = ""
+
+    def allow(self, value: Any) -> bool:
+        """Say whether a value, or each of several, is in range; nan never is."""
+        if isinstance(value, list | tuple):
+            return all(map(self.allow, value))
+        return (
+            (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+            and (self.lt is None or value < self.lt)
+            and (not self.choices or value in self.choices)
+        )
+
+    @property
+    def condition(self) -> str:
+        """The range as it follows a value in a sentence."""
+        return f"to be {self}" if self.choices else str(self)
+
+    def __str__(self) -> str:
+        """Write the range.
+
+        >>> print(Limits(ge=1), Limits(ge=0, lt=1), Limits(gt=0, lt=math.inf), Limits(choices=(28, 64)), sep="; ")
+        >= 1; in [0, 1); > 0 and finite; one of 28, 64
+        """
+        if self.choices:
+            return f"one of {', '.join(map(str, self.choices))}"
+        low = self.ge if self.gt is None else self.gt
+        high = self.le if self.lt is None else self.lt
+        opening = ">=" if self.gt is None else ">"
+        if low is None or high is None:
+            closing = "<=" if self.lt is None else "<"
+            return f"{opening} {low}" if low is not None else f"{closing} {high}" if high is not None else ""
+        if self.lt == math.inf:
+            return f"{opening} {low} and finite"
+        return f"in {'[' if self.gt is None else '('}{low}, {high}{']' if self.lt is None else ')'}"
+
+
+def setting(  # noqa: PLR0913 - one for each fact
+    default: T = ...,  # type: ignore[assignment]
+    *,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    choices: Sequence[T] = (),
+    says: str = "",
+    added: bool = False,
+    kw_only: bool = False,
+) -> T:
+    """Declare a setting of a learner, dataset or extractor: a dataclass field that states its range and its meaning.
+
+    dpbench refuses a value of another type or out of range when a component is built, and `dpbench list NAME` shows
+    both. None is always allowed if the type has it: `k: int | None = setting(None, ge=1, says="components kept")`.
+
+    Args:
+        default: the value if nobody sets it; without one, users have to.
+        ge: the smallest value.
+        gt: a bound that every value exceeds.
+        le: the largest value.
+        lt: a bound that every value stays below; `math.inf` allows finite numbers only.
+        choices: the only values; for text, declare a `Literal` instead.
+        says: the meaning, a noun phrase such as "noisy gradient steps".
+        added: whether the setting is newer than published results, whose specs stay as they are at its default.
+        kw_only: whether Python takes it by keyword only, as `dataclasses.field` has it.
+    """
+    metadata = {LIMITS: Limits(ge, gt, le, lt, tuple(choices), says), "added": added}
+    keyword = True if kw_only else dataclasses.MISSING  # which leaves it to the class
+    start: Any = dataclasses.MISSING if default is ... else default
+    field: T = dataclasses.field(default=start, kw_only=keyword, metadata=metadata)
+    return field
+
+
+class Configured:
+    """The base of learners, datasets and extractors: settings are checked whenever one is built.
+
+    A subclass may have a `__post_init__` of its own, for checks across settings. It runs after the checks of each
+    setting, whether or not it calls that of its base.
+    """
+
+    def __post_init__(self) -> None:
+        """Check every setting."""
+        check_settings(self)
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        own = cls.__post_init__
+        if own is not Configured.__post_init__ and not hasattr(own, "checks_settings"):
+            cls.__post_init__ = _check_first(own)  # type: ignore[method-assign]
+
+
+def _check_first(own: Callable[..., None]) -> Callable[..., None]:
+    """Return a `__post_init__` that checks every setting before it calls the one that a class or its mixin defines."""
+
+    @functools.wraps(own)
+    def checked(self: Any, *arguments: Any) -> None:
+        check_settings(self)
+        own(self, *arguments)
+
+    checked.checks_settings = True  # type: ignore[attr-defined]
+    return checked
+
+
+def check_settings(part: Any) -> None:
+    """Refuse a value of another type or out of range in the settings of a component that declare theirs.
+
+    Raises:
+        SpecError: names the setting, its value, its range, its meaning and the component.
+    """
+    cls: type = type(part)
+    for field, limits, hint in _limited(cls):
+        value = getattr(part, field.name)
+        fits = has_type(value, hint)
+        if fits and (value is None or limits.allow(value)):
+            continue
+        owner, name = _kind(cls), getattr(cls, "name", cls.__name__)
+        got = f"{value!s:.80} {limits.condition}" if fits else f"{value!r:.80} to be {in_words(hint, str(limits))}"
+        meaning = f": {limits.says}" if limits.says else ""
+        default = "" if is_required(field) else f" or leave it out ({write_value(field.default)})"
+        raise SpecError(
+            f"Expected {field.name}={got} in {owner} {name!r}{meaning}. Set {name}:{field.name}=...{default}."
+        )
+
+
+@functools.lru_cache(1024)
+def _limited(cls: type) -> list[tuple[dataclasses.Field[Any], Limits, Any]]:
+    types, fields = _types(cls), dataclasses.fields(cls)
+    return [(item, item.metadata[LIMITS], types[item.name]) for item in fields if LIMITS in item.metadata]
+
+
+def _types(cls: type) -> Mapping[str, Any]:
+    """Return the types of settings; as they are written, where one of them is imported for type checkers only."""
+    try:
+        return hints(cls)
+    except NameError:
+        return {item.name: item.type for item in dataclasses.fields(cls)}
+
+
+def _kind(cls: type) -> str:
+    """Return the word for what a class is: the class right below `Configured`, such as learner."""
+    return next(base.__name__.lower() for base in cls.__mro__ if Configured in base.__bases__)
+
+
+class SettingRow(NamedTuple):
+    """A line of a table of settings."""
+
+    name: str
+    default: str  # as a user writes it, or `required`
+    values: str
+    meaning: str
+
+
+def list_settings(cls: type) -> list[SettingRow]:
+    """Return the table of a component's settings."""
+    rows, types = [], _types(cls)
+    for field in dataclasses.fields(cls):
+        limits: Limits = field.metadata.get(LIMITS, Limits())
+        default = "required" if is_required(field) else write_value(read_default(field))
+        rows.append(SettingRow(field.name, default, in_words(types[field.name], str(limits)), limits.says))
+    return rows
+
+
+def require_setting(setting: T | None) -> T:
+    """Return a setting that `auto` has filled in with a number.
+
+    Raises:
+        SpecError: it is None still.
+    """
+    if setting is None:
+        raise SpecError("Expected a number, but the setting is still auto. Call learner.settle(task, budget) first.")
+    return setting
+
+
+@deprecated("dpbench.settled is called require_setting. The old name will be removed in version 0.4.")
+def settled(setting: T | None) -> T:
+    """Old name of `require_setting`, until version 0.2."""
+    return require_setting(setting)

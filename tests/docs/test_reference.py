@@ -1,0 +1,20 @@
+"""The generated reference: every component has its settings in a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpbench import registry
+from dpbench.docs.reference import components
+from dpbench.registry import KINDS, Kind
+from dpbench.support.settings import list_settings
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_reference_has_a_table_of_every_components_settings(kind: Kind) -> None:
+    known = registry.load().components[kind]
+    page = components(kind, known)
+    for item in known.values():
+        for row in list_settings(item.cls):
+            assert "\n     - ".join(row) in page
+    assert page.count("list-table:: Settings") == sum(bool(list_settings(item.cls)) for item in known.values())

@@ -372,6 +372,14 @@ class Extractor(Configured, ABC):
         half precision; learners still receive float32.
         """
 
+    def as_module(self) -> nn.Module | None:
+        """Return the map of `open` on a processor as a module that torch can export; None where it is no such module.
+
+        It is in evaluation mode, with float32 weights. dpbench runs it by onnxruntime on splits of 1,024 images or
+        more, if that gives the features that `open` gives.
+        """
+        return None
+
     def layers(self) -> Mapping[str, tuple[int, ...]]:
         """Return the values of the option `layer`: layer names, and the shape of one image's activations after each.
 

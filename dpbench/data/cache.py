@@ -37,6 +37,7 @@ from torch import Tensor
 from dpbench.api import Extractor, Split
 from dpbench.data import extraction
 from dpbench.data.concat import Concat, concatenate
+from dpbench.data.engine import Engine, choose_engine
 from dpbench.data.keys import ImageKeys
 from dpbench.data.outlook import expect_space
 from dpbench.data.reading import PerImage
@@ -181,8 +182,10 @@ def _build(folder: Path, split: Split, images: ImageKeys, extractor: Extractor |
     if isinstance(extractor, Concat):
         blocks = _blocks([load_features(split, images, part, device) for part in extractor.parts])
     else:
-        found = _found(folder.parent, source, images, extractor, device)
-        made_with, blocks = extraction.made_with(device), _extracted(found, split, images, extractor, partial, device)
+        engine = choose_engine(extractor, device, images.rows)
+        made_with = extraction.made_with(engine)
+        found = _found(folder.parent, source, images, extractor, made_with)
+        blocks = _extracted(found, split, images, extractor, partial, engine)
     file = partial / "features.npy"
     _write(blocks, images, file)
     made = {
@@ -201,9 +204,7 @@ def _build(folder: Path, split: Split, images: ImageKeys, extractor: Extractor |
     partial.rename(folder)
 
 
-def _found(
-    folder: Path, source: FeatureSource, images: ImageKeys, extractor: Extractor, device: torch.device
-) -> FoundRows:
+def _found(folder: Path, source: FeatureSource, images: ImageKeys, extractor: Extractor, made_with: str) -> FoundRows:
     """Return the rows of these images that other entries have."""
     code, options = code_of(type(extractor)), _options(extractor)
     if images.keys is None:
@@ -212,13 +213,11 @@ def _found(
     # Rows of code that has been edited since are not mixed with new ones, even if its version is the same.
     made_of = json.loads(json.dumps({**dataclasses.asdict(source), "code": code, "all_options": options}))
     del made_of["images"]
-    return find_rows(
-        folder, made_of, images.keys, extraction.made_with(device), lambda entry: _open(entry, code, options)
-    )
+    return find_rows(folder, made_of, images.keys, made_with, lambda entry: _open(entry, code, options))
 
 
 def _extracted(
-    found: FoundRows, split: Split, images: ImageKeys, extractor: Extractor, partial: Path, device: torch.device
+    found: FoundRows, split: Split, images: ImageKeys, extractor: Extractor, partial: Path, engine: Engine
 ) -> Iterator[np.ndarray]:
     """Yield the features of all images, in blocks; those that were not found are extracted."""
     copied = images.rows - len(found.missing)
@@ -226,7 +225,7 @@ def _extracted(
         progress.line(
             f"{copied:,} of {images.rows:,} {images.split} images have features by {extractor.name} in the cache."
         )
-    fresh = extraction.extract(split.images, extractor, partial, device, found.missing, images.keys)
+    fresh = extraction.extract(split.images, extractor, partial, engine, found.missing, images.keys)
     return found.merge(fresh if found.missing else iter(()), extractor)
 
 

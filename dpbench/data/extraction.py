@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Extractor, Images
+from dpbench.data.engine import BATCH, Engine, Network, choose_engine
 from dpbench.data.outlook import Outlook
 from dpbench.data.reading import OWN, preparing, reach_of
 from dpbench.errors import DataError, NotPure
@@ -25,11 +26,9 @@ from dpbench.support.files import write_atomically
 from dpbench.support.plugin_calls import call_plugin
 
 SHARD = 1024  # images: what an interrupted extraction loses at most
-BATCH = 32  # images a network sees at once: larger ones are slower on a CPU, whose cache they leave
 TOLERANCE = 1e-3  # what rounding may change in a feature
 PICKED = 4  # images of a batch that are read and prepared again
 WORKERS = 16  # threads at most that have a batch each: its images and what a network makes of them take memory
-Network = Callable[[Tensor], Tensor]
 FORMAT = "3"  # of a shard; raise it when shards come out otherwise, and no earlier one is taken for whole
 
 
@@ -37,7 +36,7 @@ def extract(
     images: Images,
     extractor: Extractor,
     folder: Path,
-    device: torch.device,
+    engine: Engine,
     rows: Sequence[int] | None = None,
     keys: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
@@ -50,7 +49,7 @@ def extract(
         images: those of a split.
         extractor: makes the features.
         folder: where shards are kept.
-        device: where the extractor computes.
+        engine: computes the network.
         rows: the images to extract; None: all.
         keys: (n, 32) uint8, those of all images: a shard is that of the very images it was made of.
 
@@ -61,24 +60,25 @@ def extract(
     """
     shape: tuple[int, ...] | None = None
     rows = range(len(images)) if rows is None else rows
+    made = made_with(engine)
     folder.mkdir(parents=True, exist_ok=True)
     with progress.meter(f"Extracting {extractor.name}", len(rows)) as advance, _threads() as pool:
         opened: Opened | None = None
-        outlook = Outlook(extractor, device, folder, len(images))
+        outlook = Outlook(extractor, engine.device, folder, len(images))
         for start in range(0, len(rows), SHARD):
             part_rows = rows[start : start + SHARD]
             shard = folder / f"shard-{start:09d}.npy"
             made_of = b"" if keys is None else keys[np.asarray(part_rows)].tobytes()
-            features = _kept(shard, len(part_rows), device, made_of)
+            features = _kept(shard, len(part_rows), made, made_of)
             if features is None:
-                opened = opened or Opened(images, extractor, device)
+                opened = opened or Opened(images, extractor, engine)
                 parts = []
                 for part in _shard(opened, part_rows, pool):
                     parts.append(part)
                     advance(len(part))
                     outlook.update(part, opened.side, len(rows) - start - sum(map(len, parts)), len(rows) - start)
                 features = _joined(parts, extractor)
-                _keep(shard, features, device, made_of)
+                _keep(shard, features, made, made_of)
             else:
                 advance(len(part_rows))
             shape = shape or features.shape[1:]
@@ -95,7 +95,8 @@ def embed(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
     """
     with progress.meter(f"Extracting {extractor.name}", len(images)) as advance, _threads() as pool:
         parts = []
-        for part in _shard(Opened(images, extractor, device), range(len(images)), pool):
+        engine = choose_engine(extractor, device, len(images))
+        for part in _shard(Opened(images, extractor, engine), range(len(images)), pool):
             parts.append(part)
             advance(len(part))
     return torch.from_numpy(_joined(parts, extractor)).float()
@@ -113,25 +114,25 @@ def header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     return content.getvalue()
 
 
-def made_with(device: torch.device) -> str:
-    """Say what decides the bits of features beside image and extractor: they never come from two of these."""
-    return f"{FORMAT} {torch.__version__} {PIL.__version__} {device.type} {BATCH}"
+def made_with(engine: Engine) -> str:
+    """Return what decides the bits of features beside image and extractor: they never come from two of these."""
+    return f"{FORMAT} {engine.name}, Pillow {PIL.__version__}, {engine.device.type}, {BATCH}"
 
 
-def _keep(shard: Path, features: np.ndarray, device: torch.device, made_of: bytes) -> None:
+def _keep(shard: Path, features: np.ndarray, made: str, made_of: bytes) -> None:
     content = (header(features.shape, features.dtype), features.data)
-    digest = _digest(content, device, made_of)
+    digest = _digest(content, made, made_of)
     write_atomically(shard, lambda file: file.writelines((*content, digest)))
 
 
-def _kept(shard: Path, rows: int, device: torch.device, made_of: bytes) -> np.ndarray | None:
+def _kept(shard: Path, rows: int, made: str, made_of: bytes) -> np.ndarray | None:
     """Return a shard of an earlier extraction if it is whole, made as here and of these images.
 
     Its last 32 bytes are its digest.
     """
     try:
         content = shard.read_bytes()
-        if _digest((memoryview(content)[:-32],), device, made_of) != content[-32:]:
+        if _digest((memoryview(content)[:-32],), made, made_of) != content[-32:]:
             return None
         features: np.ndarray = np.load(io.BytesIO(content), allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -139,8 +140,8 @@ def _kept(shard: Path, rows: int, device: torch.device, made_of: bytes) -> np.nd
     return features if len(features) == rows else None
 
 
-def _digest(content: Iterable[bytes | memoryview], device: torch.device, made_of: bytes) -> bytes:
-    digest = hashlib.sha256(made_with(device).encode() + made_of)
+def _digest(content: Iterable[bytes | memoryview], made: str, made_of: bytes) -> bytes:
+    digest = hashlib.sha256(made.encode() + made_of)
     for piece in content:
         digest.update(piece)
     return digest.digest()
@@ -154,10 +155,10 @@ class Opened:
     of them. What the network reaches stays what it was after its first batch.
     """
 
-    def __init__(self, images: Images, extractor: Extractor, device: torch.device) -> None:
-        self.extractor, self._device = extractor, device
+    def __init__(self, images: Images, extractor: Extractor, engine: Engine) -> None:
+        self.extractor, self._device = extractor, engine.device
         self._images, self._prepare = images, preparing(images, extractor)
-        self._network: Network = call_plugin(f"Opening extractor {extractor.name!r}", extractor.open, device)
+        self._network = engine.open()
         self._compared_fresh = False
         self.settled = False
         self.side = 0  # of a prepared image, in pixels; 0 where it is none any more

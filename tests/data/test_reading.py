@@ -35,6 +35,7 @@ from dpbench import (
 )
 from dpbench.api import OWN_RECORD
 from dpbench.data import extraction
+from dpbench.data.engine import choose_engine
 from dpbench.data.reading import PerImage, itself
 from dpbench.errors import NotPure
 from dpbench.harness.sharing import check_sharing
@@ -151,7 +152,8 @@ ACCIDENTS = [
 
 def extracted(extractor: Extractor, folder: Path, images: Any = None) -> np.ndarray:
     images = Records(PLACES, numbered) if images is None else images
-    return np.concatenate(list(extraction.extract(images, extractor, folder, CPU)))
+    engine = choose_engine(extractor, CPU, len(images))
+    return np.concatenate(list(extraction.extract(images, extractor, folder, engine)))
 
 
 @pytest.mark.parametrize("extractor", ACCIDENTS, ids=lambda one: type(one).__name__)

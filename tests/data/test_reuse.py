@@ -233,7 +233,7 @@ def test_features_of_two_versions_of_torch_are_not_mixed(
     photos: Path, extracted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     features(ImageFolder(str(photos)))
-    monkeypatch.setattr(extraction, "made_with", lambda device: "another torch")
+    monkeypatch.setattr(extraction, "made_with", lambda engine: "another torch")
     by_advise(photos)
     assert extracted[2:] == [10]
     with_three_images_more(photos)

@@ -13,6 +13,7 @@ from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite0
 from dpbench_plugins.extractors.vision import Precision
 
 from dpbench.data import extraction
+from dpbench.data.engine import choose_engine
 from dpbench.support.fields import changed_fields
 from tests.benchmarks.conftest import Ratios
 from tests.benchmarks.test_extraction import Encoded, Opened
@@ -69,7 +70,7 @@ def _extraction(asked: Asked, precision: Precision) -> Row:
 
     def whole() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            list(extraction.extract(images, opened, Path(folder), asked.device))
+            list(extraction.extract(images, opened, Path(folder), choose_engine(opened, asked.device, len(images))))
 
     rate = len(images) / seconds(whole, asked)
     alone = len(ready) / seconds(lambda: opened.network(ready).cpu(), asked)

@@ -7,7 +7,7 @@ projects use; projectors, predictors, momentum networks, queues and classifiers 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -96,18 +96,18 @@ class Backbone(Photographs):
         pixels: Tensor = functional.to_tensor(image)  # in [0, 1]
         return functional.normalize(pixels, MEAN, STD) if self._normalised else pixels
 
-    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Return the network (c, 3, 224, 224) -> (c, d), in evaluation mode."""
+    def backbone(self) -> torch.nn.Module:
+        """Return the network (c, 3, 224, 224) -> (c, d)."""
         from torchvision import models
 
-        network = models.get_model(self._model, weights=None)
+        network: torch.nn.Module = models.get_model(self._model, weights=None)
         if not remove_head(network):
             raise SpecError(f"Expected a last linear layer to remove from arch {self._model!r}, found none.")
         wanted = network.state_dict()
         state = backbone(read_state(self._file), wanted, self.prefixes)
         _check_first_layer(state, wanted, self._file)
         load_exactly(network, state, self._file)
-        return self.map_to_features(network, device)
+        return network
 
 
 def backbone(state: dict[str, Tensor], wanted: dict[str, Tensor], prefixes: Sequence[str]) -> dict[str, Tensor]:

@@ -103,17 +103,29 @@ class EfficientNetLite(Photographs):
         pixels = np.array(image)  # (size, size, 3)
         return torch.from_numpy(pixels).permute(2, 0, 1).float() / 127.5 - 1
 
-    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Return the network (c, 3, size, size) -> (c, 1280), or up to `layer`, in evaluation mode."""
+    def backbone(self) -> nn.Module:
+        """Return the network (c, 3, size, size) -> (c, 1280), or up to `layer`."""
         from torch import nn
 
         from dpbench_plugins.extractors.folding import fold
 
         network, size = self._network().eval(), self.size or self.side
-        if self.layer is None:  # padding of one size is made constant: a second scale has another
-            return self.map_to_features(network if self._scaled else fold(network, (3, size, size)), device)
-        first = nn.Sequential(network.conv_stem, network.bn1, *network.blocks[: self._stages])
-        return self.map_to_activations(fold(first, (3, size, size)), device)
+        if self.layer is not None:
+            network = nn.Sequential(network.conv_stem, network.bn1, *network.blocks[: self._stages])
+        # Padding is made constant, for images of one size: a second scale has another.
+        return network if self._scaled else fold(network, (3, size, size))
+
+    def as_module(self) -> nn.Module | None:
+        """Return the network, or its first layers up to `layer`, for onnxruntime; None as `Photographs` says."""
+        from dpbench_plugins.extractors.exported import Activations
+
+        if self.layer is None or self.precision == "bfloat16":
+            return super().as_module()
+        return Activations(self.backbone())
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Return the map (c, 3, size, size) -> (c, 1280), or to the activations after `layer`."""
+        return super().open(device) if self.layer is None else self.map_to_activations(self.backbone(), device)
 
     def tail(self) -> Callable[[], nn.Module] | None:
         """Return what loads the stages behind `layer`, the last convolution and the pooling, statistics folded."""

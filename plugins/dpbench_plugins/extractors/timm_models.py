@@ -112,8 +112,8 @@ class PretrainedNetwork(Photographs):
         """Return (3, h, w) float32, preprocessed as the weights require: resize, crop, normalise."""
         return self._transform(image.convert("RGB"))
 
-    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Return the network (c, 3, h, w) -> (c, d), in evaluation mode."""
+    def backbone(self) -> torch.nn.Module:
+        """Return the network (c, 3, h, w) -> (c, d)."""
         state = read_state(self._file)
         try:
             # With its classifier, because only then does timm load strictly: without, missing layers would stay random.
@@ -126,7 +126,8 @@ class PretrainedNetwork(Photographs):
                 "Check which model the file belongs to."
             ) from error
         network.reset_classifier(0)
-        return self.map_to_features(network, device)
+        backbone: torch.nn.Module = network
+        return backbone
 
 
 def _timm() -> Any:

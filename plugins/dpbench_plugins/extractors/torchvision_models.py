@@ -127,19 +127,19 @@ class Classifier(Photographs):
         """Return (3, h, w) float32, preprocessed as the weights require: resize, centre crop, normalise."""
         return self._transform(image.convert("RGB"))
 
-    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Return the network (c, 3, h, w) -> (c, d), in evaluation mode."""
+    def backbone(self) -> torch.nn.Module:
+        """Return the network (c, 3, h, w) -> (c, d)."""
         from torchvision import models
 
         model, _ = self.selection
-        network = models.get_model(model, weights=None, **_builder_options(model, self._entry.meta))
+        network: torch.nn.Module = models.get_model(model, weights=None, **_builder_options(model, self._entry.meta))
         load_exactly(network, _rename_modules(read_state(self._file), model), self._file)
         if not remove_head(network):
             raise SpecError(
                 f"Expected a last linear layer to remove from model {model!r} of extractor {self.name!r}, found none. "
                 "Use a model whose head is linear, such as resnet50, convnext_tiny or vit_b_16."
             )
-        return self.map_to_features(network, device)
+        return network
 
 
 def _candidates(name: str) -> list[Path]:

@@ -6,6 +6,7 @@ each image on its own, so neighbouring datasets stay neighbouring and the views 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -63,11 +64,23 @@ class Photographs(Extractor):
     def _scaled(self) -> bool:
         return self.views in {"scales", "both"}
 
-    def map_to_features(self, network: torch.nn.Module, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Return the map (c, 3, h, w) -> (c, d) of a network in evaluation mode: batch norm uses stored statistics."""
+    @abstractmethod
+    def backbone(self) -> torch.nn.Module:
+        """Return the network (c, 3, h, w) -> (c, d), its weights loaded."""
+
+    def as_module(self) -> torch.nn.Module | None:
+        """Return the backbone and the views that it sees; None with two scales or bfloat16, which onnxruntime lacks."""
+        from dpbench_plugins.extractors.exported import PooledFeatures
+
+        if self.precision == "bfloat16" or self._scaled:
+            return None
+        return PooledFeatures(self.backbone(), mirror=self.views == "mirror")
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        """Return the map (c, 3, h, w) -> (c, d) of the backbone; batch normalisation uses stored statistics."""
         import torch
 
-        network, fast = self._lay_out(network, device)
+        network, fast = self._lay_out(self.backbone(), device)
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, h, w) -> (c, d)
             with torch.inference_mode():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import get_args
 
@@ -28,11 +27,11 @@ class Tiny(Photographs):
     def prepare(self, image: Image.Image) -> Tensor:
         return torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255
 
-    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+    def backbone(self) -> torch.nn.Module:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             layers = torch.nn.Conv2d(3, 8, 5), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)
-            return self.map_to_features(torch.nn.Sequential(*layers), device)
+            return torch.nn.Sequential(*layers)
 
 
 def images(n: int = 3, side: int = 40) -> Tensor:
@@ -127,7 +126,12 @@ def test_many_images_are_seen_a_few_at_once() -> None:
     seen: list[int] = []
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.AdaptiveAvgPool2d(1))
     network.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
-    embed = Tiny().map_to_features(network, CPU)
+
+    class Counted(Tiny):
+        def backbone(self) -> torch.nn.Module:
+            return network
+
+    embed = Counted().open(CPU)
     wide = torch.nn.functional.interpolate(many, 224)
     assert torch.allclose(embed(wide), torch.cat([embed(image[None]) for image in wide]), atol=1e-5)
     assert max(seen) == 4

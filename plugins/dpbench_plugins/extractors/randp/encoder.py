@@ -69,6 +69,21 @@ class Encoder(nn.Module):
         return self.project(self.features(images))
 
 
+class EncoderFeatures(nn.Module):
+    """What an extractor keeps of an encoder, in evaluation mode: features of one or every stage, or activations."""
+
+    def __init__(self, encoder: Encoder, pool: int, *, every_stage: bool, layers: int | None) -> None:
+        super().__init__()
+        self.encoder = encoder.eval().requires_grad_(False)
+        self.pool, self.every_stage, self.layers = pool, every_stage, layers
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (n, features) float32, or activations (n, channels, height, width) float16 after so many layers."""
+        if self.layers is not None:
+            return self.encoder.activations(images, self.layers)
+        return (self.encoder.stages if self.every_stage else self.encoder.features)(images, self.pool)
+
+
 def _means(maps: Tensor, pool: int) -> Tensor:
     """Return (n, channels * pool * pool): means of maps (n, channels, side, side) over pool x pool equal parts."""
     return maps.mean((2, 3)) if pool == 1 else avg_pool2d(maps, maps.shape[2] // pool).flatten(1)

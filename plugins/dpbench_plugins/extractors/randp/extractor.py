@@ -122,16 +122,21 @@ class RandPWRN(Trainable):
         """
         import torch
 
-        encoder = self._encoder().eval().requires_grad_(False).to(device)
+        module = self.as_module().to(device)
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, size, size) -> (c, features)
             with torch.inference_mode():
-                images = images.to(device)
-                if self.layer is not None:
-                    return encoder.activations(images, self._layers)
-                return (encoder.stages if self.stages == "all" else encoder.features)(images, self.pool)
+                features: Tensor = module(images.to(device))
+                return features
 
         return embed
+
+    def as_module(self) -> nn.Module:
+        """Return the map of `open` as a module, in evaluation mode."""
+        from dpbench_plugins.extractors.randp.encoder import EncoderFeatures
+
+        layers = None if self.layer is None else self._layers
+        return EncoderFeatures(self._encoder(), self.pool, every_stage=self.stages == "all", layers=layers)
 
     def _encoder(self) -> Encoder:
         from dpbench_plugins.extractors.randp.encoder import load_encoder

@@ -1,0 +1,205 @@
+"""What computes an extractor's network: onnxruntime on a processor, where it gives the same features; torch elsewhere.
+
+onnxruntime computes networks for photographs two to four times as fast as torch does on a processor. What an
+extractor's `as_module` gives is exported once to an ONNX graph, which is kept in `networks/` of the cache. The engine
+is no part of a feature's identity, because features agree: before any image is read, both engines compute the features
+of random images, and onnxruntime is taken only if no number differs by more than `AGREEMENT` deviations. The choice
+follows from the extractor, the device and the public number of images; no image decides it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import warnings
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from dpbench.api import Extractor
+from dpbench.errors import DamagedFile, OutputError
+from dpbench.support import progress
+from dpbench.support.code import code_of
+from dpbench.support.fields import changed_fields
+from dpbench.support.files import canonical_digest, write_atomically
+from dpbench.support.paths import cache_folder
+from dpbench.support.plugin_calls import call_plugin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from onnxruntime import InferenceSession
+
+Network = Callable[[Tensor], Tensor]
+BATCH = 32  # images a network sees at once: larger ones are slower on a processor, whose cache they leave
+LEAST = 1024  # images of a split: with fewer, exporting a network takes longer than it saves
+AGREEMENT = 1e-4  # deviations of the features: what rounding may change in a number
+SIDE = 96  # pixels of the random images
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """A library that computes an extractor's network."""
+
+    name: str
+    """The library and its version, as results and the cache's manifests state it."""
+    device: torch.device
+    open: Callable[[], Network]
+    """Loads the weights and returns the map (`BATCH`, *prepared_shape) -> (`BATCH`, *example_shape)."""
+
+
+def choose_engine(extractor: Extractor, device: torch.device, images: int) -> Engine:
+    """Return what computes the features of a split with this many images.
+
+    A network that cannot be exported or that onnxruntime computes differently is named on stderr; torch computes it.
+
+    Raises:
+        ComponentFailed: the extractor raised.
+    """
+    engine = Engine(f"torch {torch.__version__}", device, lambda: _opened_by_torch(extractor, device))
+    if device.type == "cpu" and images >= LEAST:
+        network = call_plugin(f"The network of extractor {extractor.name!r}", extractor.as_module)
+        if network is not None:
+            try:
+                engine = _check_agreement(extractor, network)
+            except _Unsuitable as reason:
+                progress.line(f"{reason} torch computes extractor {extractor.name!r} instead, which takes longer.")
+    if progress.shows_everything():
+        progress.line(f"Extractor {extractor.name!r} is computed by {engine.name} on {device.type}.")
+    return engine
+
+
+class _Unsuitable(Exception):
+    """onnxruntime cannot compute a network; says why in a sentence."""
+
+
+def _opened_by_torch(extractor: Extractor, device: torch.device) -> Network:
+    network: Network = call_plugin(f"Opening extractor {extractor.name!r}", extractor.open, device)
+    return network
+
+
+def _check_agreement(extractor: Extractor, network: nn.Module) -> Engine:
+    """Return onnxruntime as an engine, once it has computed the same features of random images as torch."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise _Unsuitable(f"The package onnxruntime cannot be imported ({_first_line(error)}).") from error
+    images = _random_images(extractor)
+    try:
+        session = _load(extractor, network, images)
+        found = _run(session, images)
+    except Exception as error:  # whatever torch's export or onnxruntime raises
+        raise _Unsuitable(f"onnxruntime cannot compute the network: {_first_line(error)}.") from error
+    expected = _opened_by_torch(extractor, torch.device("cpu"))(images)
+    if not agree(found, expected):
+        raise _Unsuitable(f"onnxruntime and torch differ by more than {AGREEMENT:g} deviations of the features.")
+    cpu = torch.device("cpu")
+    return Engine(f"onnxruntime {onnxruntime.__version__}", cpu, lambda: lambda prepared: _run(session, prepared))
+
+
+def agree(found: Tensor, expected: Tensor) -> bool:
+    """Return whether features (c, *example_shape) agree to `AGREEMENT` deviations, and half precision's last bit."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return False
+    one, other = found.double(), expected.double()
+    allowed = AGREEMENT * other.std() + (other.abs() * 2**-10 if expected.dtype == torch.float16 else 0)
+    return bool(((one - other).abs() <= allowed).all())
+
+
+def _random_images(extractor: Extractor) -> Tensor:
+    """Return random images (`BATCH`, *prepared_shape) as the extractor prepares them."""
+    pixels = np.random.default_rng(0).integers(0, 256, (BATCH, SIDE, SIDE, 3), dtype=np.uint8)
+    # Smooth ones too: noise alone leaves filters for shapes unused.
+    smooth = [Image.fromarray(image[:4, :4]).resize((SIDE, SIDE), Image.Resampling.BICUBIC) for image in pixels[::2]]
+    images = [image for pair in zip(smooth, map(Image.fromarray, pixels[1::2]), strict=True) for image in pair]
+    try:
+        return torch.stack([extractor.prepare(image) for image in images])
+    except Exception as error:  # an extractor of other images than colour photographs
+        raise _Unsuitable(f"Random colour images cannot be prepared: {_first_line(error)}.") from error
+
+
+def _run(session: InferenceSession, prepared: Tensor) -> Tensor:
+    features: Any = session.run(None, {session.get_inputs()[0].name: prepared.numpy()})[0]
+    return torch.from_numpy(features)
+
+
+def _load(extractor: Extractor, network: nn.Module, images: Tensor) -> InferenceSession:
+    """Return a session of the kept graph, or of a graph that is exported and kept now."""
+    file = cache_folder() / "networks" / f"{_key(extractor, images)}.onnx"
+    try:
+        return _session(_read(file))
+    except DamagedFile as damaged:
+        progress.line(f"{damaged} The network is exported again.")
+    except OSError:  # there is none yet, or no cache that can be read
+        pass
+    graph = _export(network, images, extractor.name)
+    digest = hashlib.sha256(graph).digest()
+    with suppress(OutputError):  # a cache that cannot be written costs the next run an export
+        write_atomically(file, lambda out: out.writelines((graph, digest)))
+    return _session(graph)
+
+
+def _read(file: Path) -> bytes:
+    content = file.read_bytes()
+    if hashlib.sha256(content[:-32]).digest() != content[-32:]:
+        raise DamagedFile(f"The cache file {file} fails its checksum.")
+    return content[:-32]
+
+
+def _key(extractor: Extractor, images: Tensor) -> str:
+    from importlib.metadata import version
+
+    return canonical_digest(
+        {
+            "extractor": extractor.name,
+            "version": extractor.version,
+            "code": code_of(type(extractor)),
+            "options": changed_fields(extractor),
+            "weights": extractor.weights(),
+            "shape": list(images.shape),
+            "exported by": [torch.__version__, version("onnx"), version("onnxscript")],
+        }
+    )[:32]
+
+
+def _session(graph: bytes) -> InferenceSession:
+    """Return a session with one thread a call: extraction has a thread for each batch."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors, which are raised as well
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def _export(network: nn.Module, images: Tensor, name: str) -> bytes:
+    network = network.eval().requires_grad_(False)
+    with progress.meter(f"Exporting {name} for onnxruntime", 1) as advance, _quiet():
+        exported: Any = torch.onnx.export(network, (images,), dynamo=True, verbose=False)
+        graph: bytes = exported.model_proto.SerializeToString()
+        advance(1)
+    return graph
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave global generators as they are and print nothing: torch's export is talkative."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")

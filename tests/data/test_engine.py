@@ -1,0 +1,205 @@
+"""Which engine computes an extractor's network, and that features are the same by either."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite0
+from dpbench_plugins.extractors.randp.extractor import RandPWRN
+from PIL import Image
+from torch import Tensor, nn
+
+from dpbench.api import Extractor
+from dpbench.data import engine, extraction
+from dpbench.data.engine import AGREEMENT, BATCH, LEAST, agree, choose_engine
+from dpbench.errors import ComponentFailed
+
+CPU = torch.device("cpu")
+FRACTION = 0.1  # of a deviation: what a module computes otherwise that is not the extractor's network
+
+
+@dataclass(frozen=True)
+class Averages(Extractor):
+    """Means of an image's channels, through a convolution whose weights are fixed."""
+
+    shift: float = 0.0  # of what the module gives
+    name: ClassVar[str] = "averages"
+
+    def prepare(self, image: Image.Image) -> Tensor:
+        return torch.from_numpy(np.array(image.convert("RGB").resize((8, 8)))).permute(2, 0, 1).float() / 255
+
+    def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
+        network = _network(0.0)
+        return lambda images: network(images).detach()
+
+    def as_module(self) -> nn.Module | None:
+        return _network(self.shift)
+
+
+class Shifted(nn.Module):
+    def __init__(self, shift: float) -> None:
+        super().__init__()
+        self.convolution, self.shift = nn.Conv2d(3, 4, 3, bias=False), shift
+        weights = torch.randn(4, 3, 3, 3, generator=torch.Generator().manual_seed(0))
+        self.convolution.load_state_dict({"weight": weights})
+
+    def forward(self, images: Tensor) -> Tensor:
+        means: Tensor = self.convolution(images).relu().mean((2, 3))
+        return means + self.shift
+
+
+def _network(shift: float) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        return Shifted(shift)
+
+
+def photographs(count: int) -> list[Image.Image]:
+    pixels = np.random.default_rng(1).integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+    return [Image.fromarray(image) for image in pixels]
+
+
+@pytest.mark.parametrize(
+    "extractor",
+    [
+        EfficientNetLite0(size=64),
+        EfficientNetLite0(size=64, views="mirror"),
+        EfficientNetLite0(size=64, layer="blocks.4"),
+        pytest.param(RandPWRN(stages="all"), marks=pytest.mark.slow),
+        pytest.param(RandPWRN(layer="blocks.2"), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_features_of_images_agree_between_the_engines(extractor: Extractor) -> None:
+    if not extractor.present():
+        pytest.skip("its weights are not installed")
+    chosen = choose_engine(extractor, CPU, LEAST)
+    assert chosen.name.startswith("onnxruntime ")
+    prepared = torch.stack([extractor.prepare(image) for image in photographs(BATCH)])
+    assert agree(chosen.open()(prepared), extractor.open(CPU)(prepared))
+
+
+def test_few_images_and_other_devices_are_left_to_torch() -> None:
+    assert choose_engine(Averages(), CPU, LEAST - 1).name == f"torch {torch.__version__}"
+    assert choose_engine(Averages(), torch.device("meta"), LEAST).name == f"torch {torch.__version__}"
+
+
+def test_an_extractor_without_a_module_is_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
+    class Closed(Averages):
+        def as_module(self) -> None:
+            return None
+
+    assert choose_engine(Closed(), CPU, LEAST).name.startswith("torch ")
+    assert capfd.readouterr().err == ""
+
+
+def test_a_module_that_gives_other_features_is_named_and_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
+    assert choose_engine(Averages(shift=FRACTION), CPU, LEAST).name.startswith("torch ")
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert said == (
+        "dpbench: onnxruntime and torch differ by more than 0.0001 deviations of the features. torch computes "
+        "extractor 'averages' instead, which takes longer."
+    )
+
+
+def test_a_module_that_cannot_be_exported_is_named_and_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
+    class Sorting(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            raise RuntimeError("no graph\nand more")
+
+    class Unexportable(Averages):
+        def as_module(self) -> nn.Module:
+            return Sorting()
+
+    assert choose_engine(Unexportable(), CPU, LEAST).name.startswith("torch ")
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert said.startswith("dpbench: onnxruntime cannot compute the network: ") and "torch computes" in said
+
+
+def test_without_onnxruntime_torch_computes(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert choose_engine(Averages(), CPU, LEAST).name.startswith("torch ")
+    assert "The package onnxruntime cannot be imported" in capfd.readouterr().err
+
+
+def test_a_module_that_raises_is_the_extractors_failure() -> None:
+    class Broken(Averages):
+        def as_module(self) -> nn.Module:
+            raise ValueError("no weights")
+
+    with pytest.raises(ComponentFailed, match=r"network of extractor 'averages' failed: ValueError: no weights"):
+        choose_engine(Broken(), CPU, LEAST)
+
+
+def test_a_graph_is_exported_once(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose_engine(Averages(), CPU, LEAST)
+
+    def refuse(*_: object) -> bytes:
+        raise AssertionError("exported again")
+
+    monkeypatch.setattr(engine, "_export", refuse)
+    assert choose_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
+
+
+def test_a_damaged_graph_is_exported_again(fresh_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    choose_engine(Averages(), CPU, LEAST)
+    (graph,) = (fresh_cache / "networks").iterdir()
+    whole = graph.read_bytes()
+    graph.write_bytes(whole[:100] + b"x" + whole[101:])
+    assert choose_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
+    assert f"The cache file {graph} fails its checksum. The network is exported again." in capfd.readouterr().err
+    assert graph.read_bytes()[-32:] == engine.hashlib.sha256(graph.read_bytes()[:-32]).digest()
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path / "file"))
+    assert choose_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
+
+
+def test_shards_of_one_engine_are_not_taken_for_those_of_another(tmp_path: Path) -> None:
+    images, counted = photographs(3), []
+
+    @dataclass(frozen=True)
+    class Counting(Averages):
+        def prepare(self, image: Image.Image) -> Tensor:
+            counted.append(image)
+            return super().prepare(image)
+
+    by_torch = choose_engine(Averages(), CPU, 3)
+    other = engine.Engine("another engine", CPU, by_torch.open)
+    first = np.concatenate(list(extraction.extract(images, Counting(), tmp_path, by_torch)))
+    counted.clear()
+    assert np.array_equal(first, np.concatenate(list(extraction.extract(images, Counting(), tmp_path, by_torch))))
+    assert not counted
+    list(extraction.extract(images, Counting(), tmp_path, other))
+    assert counted
+
+
+@pytest.mark.parametrize(
+    ("found", "same"),
+    [(0.9 * AGREEMENT, True), (1.2 * AGREEMENT, False)],
+)
+def test_one_number_decides_agreement(found: float, same: bool) -> None:
+    features = torch.randn(BATCH, 50, generator=torch.Generator().manual_seed(2))
+    other: Any = features.clone()
+    other[3, 7] += found * float(features.double().std())
+    assert agree(other, features) is same
+
+
+def test_other_shapes_and_precisions_do_not_agree() -> None:
+    features = torch.ones(BATCH, 5)
+    assert not agree(features[:, :4], features)
+    assert not agree(features.half(), features)
+
+
+def test_half_precision_may_differ_in_its_last_bit() -> None:
+    features = torch.randn(BATCH, 50, generator=torch.Generator().manual_seed(2)).half()
+    assert agree((features.float() * (1 + 2**-11)).half(), features)
+    assert not agree((features.float() * 1.01).half(), features)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dpbench.analysis.reader import StoredResult
+from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.records.metrics import FACTS
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import ComponentOrigin, Interval, Result
 from dpbench.records.search import SelectionRule
-from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.support.validation import Record
 
 CHOSEN: Mapping[SelectionRule, str] = {

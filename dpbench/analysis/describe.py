@@ -231,10 +231,10 @@ def _guarantee(result: Result, risk: Risk) -> Iterator[Fact]:
     yield Fact("membership test", (describe_risk(result, risk),))
     for release in privacy.plan:
         spent = sorted({seed.spent.get(release.name, 0) for seed in result.seeds})
-        unspent = f" planned, {spent[0]:,} to {spent[-1]:,} spent" * (spent[0] < release.steps)
+        unspent = f"{spent[0]:,} to {spent[-1]:,} spent" if spent[0] < release.steps else "all spent"
         steps = f"{release.steps:,} steps" if release.steps > 1 else "one step"
         planned = release.planned
-        said = f"{steps}{unspent}, {planned.describe(release.sigma)}"
+        said = f"{steps} ({unspent}), {planned.describe(release.sigma)}"
         yield Fact(f"{type(planned).__name__.lower()} {release.name}", (said,))
 
 

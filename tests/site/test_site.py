@@ -427,6 +427,7 @@ def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_i
     assert "84.89" not in chart.picture  # what papers report stretches no axis
     assert _against(one) == []
     assert _against(standing_of(boards[0], [])) == []
+    assert _against(standing_of(boards[0], []), one, two)[0].rows == _against(one, two)[0].rows
 
 
 def test_accuracy_against_k_takes_runs_that_differ_in_k_alone(results: list[Result]) -> None:

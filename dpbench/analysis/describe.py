@@ -227,7 +227,7 @@ def _guarantee(result: Result, risk: Risk) -> Iterator[Fact]:
     if not privacy.plan:
         yield Fact("guarantee", (result.without_private,), brief=True)
         return
-    yield from describe_guarantee(spec, privacy, result.task.private)
+    yield from describe_guarantee(spec, privacy, privacy.not_covered, result.task.private)
     yield Fact("membership test", (describe_risk(result, risk),))
     for release in privacy.plan:
         spent = sorted({seed.spent.get(release.name, 0) for seed in result.seeds})
@@ -238,7 +238,7 @@ def _guarantee(result: Result, risk: Risk) -> Iterator[Fact]:
         yield Fact(f"{type(planned).__name__.lower()} {release.name}", (said,))
 
 
-def describe_guarantee(spec: Spec, privacy: Privacy, size: int | None) -> Iterator[Fact]:
+def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...], size: int | None) -> Iterator[Fact]:
     """Yield ε by both accountants and for whom, δ and neighbours, where the noise came from, and what ε leaves out.
 
     `size` is the number of private units; None where it is not recorded.
@@ -259,7 +259,7 @@ def describe_guarantee(spec: Spec, privacy: Privacy, size: int | None) -> Iterat
         yield Fact("repeats", (said,))
     noise = f"{privacy.rng} RNG: {RNG[privacy.rng]}"
     yield Fact("noise", (f"σ {privacy.sigma:.4g}, {noise}", privacy.mechanism), brief=True, shared=(noise,))
-    yield Fact("not covered", privacy.not_covered, shared=privacy.not_covered)
+    yield Fact("not covered", not_covered, shared=not_covered)
 
 
 def _origin(result: Result) -> Iterator[Fact]:

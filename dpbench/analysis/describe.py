@@ -114,7 +114,7 @@ def describe(
         Section("guarantee", tuple(_guarantee(result, risk))),
         Section("settings", tuple(_settings(result))),
         Section("origin", tuple(_origin(result))),
-        Section("notes", tuple(Fact("note", (remark,), brief=True) for remark in result.remarks)),
+        Section("warnings", tuple(Fact("warning", (remark,), brief=True) for remark in result.remarks)),
     )
     return Description(title, sections)
 

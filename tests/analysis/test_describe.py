@@ -119,7 +119,7 @@ def test_the_summary_has_score_guarantee_settings_and_notes_and_is_part_of_the_w
     assert len(found.brief) < len(found.pairs) / 2
     assert set(found.brief) <= set(found.pairs)
     noted = result.model_copy(update={"seeds": result.seeds[:2]})
-    assert ("note", noted.remarks[-1]) in describe(noted).brief
+    assert ("warning", noted.remarks[-1]) in describe(noted).brief
 
 
 def test_without_noise_there_is_no_guarantee_and_nothing_that_only_noise_has() -> None:

@@ -114,7 +114,7 @@ def describe(
         Section("guarantee", tuple(_guarantee(result, risk))),
         Section("settings", tuple(_settings(result))),
         Section("origin", tuple(_origin(result))),
-        Section("notes", tuple(Fact("note", (remark,), brief=True) for remark in result.remarks)),
+        Section("warnings", tuple(Fact("warning", (remark,), brief=True) for remark in result.remarks)),
     )
     return Description(title, sections)
 
@@ -227,18 +227,18 @@ def _guarantee(result: Result, risk: Risk) -> Iterator[Fact]:
     if not privacy.plan:
         yield Fact("guarantee", (result.without_private,), brief=True)
         return
-    yield from describe_guarantee(spec, privacy, result.task.private)
+    yield from describe_guarantee(spec, privacy, privacy.not_covered, result.task.private)
     yield Fact("membership test", (describe_risk(result, risk),))
     for release in privacy.plan:
         spent = sorted({seed.spent.get(release.name, 0) for seed in result.seeds})
-        unspent = f" planned, {spent[0]:,} to {spent[-1]:,} spent" * (spent[0] < release.steps)
+        unspent = f"{spent[0]:,} to {spent[-1]:,} spent" if spent[0] < release.steps else "all spent"
         steps = f"{release.steps:,} steps" if release.steps > 1 else "one step"
         planned = release.planned
-        said = f"{steps}{unspent}, {planned.describe(release.sigma)}"
+        said = f"{steps} ({unspent}), {planned.describe(release.sigma)}"
         yield Fact(f"{type(planned).__name__.lower()} {release.name}", (said,))
 
 
-def describe_guarantee(spec: Spec, privacy: Privacy, size: int | None) -> Iterator[Fact]:
+def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...], size: int | None) -> Iterator[Fact]:
     """Yield ε by both accountants and for whom, δ and neighbours, where the noise came from, and what ε leaves out.
 
     `size` is the number of private units; None where it is not recorded.
@@ -259,7 +259,7 @@ def describe_guarantee(spec: Spec, privacy: Privacy, size: int | None) -> Iterat
         yield Fact("repeats", (said,))
     noise = f"{privacy.rng} RNG: {RNG[privacy.rng]}"
     yield Fact("noise", (f"σ {privacy.sigma:.4g}, {noise}", privacy.mechanism), brief=True, shared=(noise,))
-    yield Fact("not covered", privacy.not_covered, shared=privacy.not_covered)
+    yield Fact("not covered", not_covered, shared=not_covered)
 
 
 def _origin(result: Result) -> Iterator[Fact]:

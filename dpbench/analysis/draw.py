@@ -153,11 +153,6 @@ class Line:
     size: float = 5.0  # of a mark
     band: bool = False  # intervals as one area, and not a stroke each
 
-    @property
-    def colour(self) -> str:
-        """Its colour on light paper."""
-        return self.style.hex
-
 
 def in_units(metric: str, score: Interval) -> Interval:
     """Return a score as it is drawn: a share of 1 in percent."""
@@ -179,8 +174,8 @@ def lines(axes: Axes, drawn: Sequence[Line]) -> list[Line2D]:
 def _strokes(drawn: Iterable[Line]) -> Iterator[str]:
     taken = Counter[str]()
     for line in drawn:
-        yield DASHES[taken[line.colour] % len(DASHES)] if line.stroke == "-" else line.stroke or "none"
-        taken[line.colour] += line.stroke == "-"
+        yield DASHES[taken[line.style.hex] % len(DASHES)] if line.stroke == "-" else line.stroke or "none"
+        taken[line.style.hex] += line.stroke == "-"
 
 
 def _line(axes: Axes, line: Line, stroke: str) -> Line2D:
@@ -194,11 +189,11 @@ def _line(axes: Axes, line: Line, stroke: str) -> Line2D:
     if ends:
         places, lows, highs = ([end[part] for end in ends] for part in range(3))
         if line.band:
-            axes.fill_between(places, lows, highs, color=line.colour, alpha=0.15, linewidth=0)
+            axes.fill_between(places, lows, highs, color=line.style.hex, alpha=0.15, linewidth=0)
         else:
-            axes.vlines(places, lows, highs, color=line.colour, linewidth=1, alpha=0.6)
+            axes.vlines(places, lows, highs, color=line.style.hex, linewidth=1, alpha=0.6)
     (shown,) = axes.plot(
-        xs, [one.mean for one in scores], linestyle=stroke, color=line.colour, linewidth=1.3, label=line.name,
+        xs, [one.mean for one in scores], linestyle=stroke, color=line.style.hex, linewidth=1.3, label=line.name,
         **(mark_of(line.style, line.size) if line.marked else {}),
     )  # fmt: skip
     return shown
@@ -216,7 +211,7 @@ def label_ends(axes: Axes, drawn: Sequence[Line], shorten: Callable[[str], str])
     gap, across = (high - low) / 20, axes.get_yaxis_transform()
     ends = [line.points[max(line.points)].mean for line in drawn]
     for line, end, place in zip(drawn, ends, spread(ends, gap, low + gap / 2, high - gap / 2), strict=True):
-        axes.plot([1.005, 1.025], [end, place], color=line.colour, linewidth=0.8, transform=across, clip_on=False)
+        axes.plot([1.005, 1.025], [end, place], color=line.style.hex, linewidth=0.8, transform=across, clip_on=False)
         _name(axes, line, (1.045, place), 0.03, across, shorten)
 
 
@@ -238,32 +233,20 @@ def _name(
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return places as near to `wanted` as keeps them `gap` apart between `low` and `high`, in the same order.
+    """Return places near to `wanted` that are `gap` apart between `low` and `high`, in the same order.
 
-    >>> spread([1.0, 1.0, 5.0], 1.0, 0.0, 9.0)
-    [0.5, 1.5, 5.0]
+    >>> spread([1.0, 1.0, 5.0], 1.0, 0.0, 9.0), spread([8.0, 9.0, 9.0], 1.0, 0.0, 9.0)
+    ([1.0, 2.0, 5.0], [7.0, 8.0, 9.0])
     """
+    found = list(wanted)
     order = sorted(range(len(wanted)), key=lambda place: wanted[place])
-    groups: list[tuple[float, list[int]]] = []  # middle, members
     for place in order:
-        groups.append((wanted[place], [place]))
-        while len(groups) > 1 and _ends(groups[-2], gap)[1] + gap > _ends(groups[-1], gap)[0]:
-            members = groups[-2][1] + groups[-1][1]
-            middle = sum(wanted[member] for member in members) / len(members)
-            groups[-2:] = [(middle, members)]
-        half = gap * (len(groups[-1][1]) - 1) / 2
-        groups[-1] = (min(max(groups[-1][0], low + half), high - half), groups[-1][1])
-    found = [0.0] * len(wanted)
-    for group in groups:
-        first = _ends(group, gap)[0]
-        for step, place in enumerate(group[1]):
-            found[place] = first + step * gap
+        found[place] = low = max(found[place], low)
+        low += gap
+    for place in reversed(order):
+        found[place] = high = min(found[place], high)
+        high -= gap
     return found
-
-
-def _ends(group: tuple[float, list[int]], gap: float) -> tuple[float, float]:
-    half = gap * (len(group[1]) - 1) / 2
-    return group[0] - half, group[0] + half
 
 
 @dataclass(frozen=True)

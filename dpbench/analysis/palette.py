@@ -81,7 +81,7 @@ class LearnerStyle:
         outline = Markup(
             '<svg class="mark {}" viewBox="-6 -6 12 12" aria-hidden="true" focusable="false"><path d="{}"/></svg>'
         )
-        return outline.format(self.css, self.shape.path)
+        return outline.format(f"{self.css} hollow" if self.hollow else self.css, self.shape.path)
 
 
 REFERENCE = LearnerStyle(None, SHAPES[3], hollow=True)

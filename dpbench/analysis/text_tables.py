@@ -12,7 +12,7 @@ from dpbench.analysis.formats import legend, write_score
 from dpbench.analysis.grid import Grid, GridLine
 from dpbench.analysis.palette import LearnerStyle, row_styles
 from dpbench.analysis.rows import ResultRow
-from dpbench.records.metrics import Metric
+from dpbench.records.metrics import FACTS, Metric
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -66,7 +66,7 @@ def _lines(grid: Grid[ResultRow]) -> Iterator[TextLine]:
 
 def heading(grid: Grid[ResultRow]) -> str:
     """Return the protocol and the metric."""
-    return f"{grid.title}: {grid.metric.replace('_', ' ')}" if grid.metric else grid.title
+    return f"{grid.title}: {FACTS[grid.metric].word}" if grid.metric else grid.title
 
 
 def _line(grid: Grid[ResultRow], line: GridLine[ResultRow], style: LearnerStyle) -> TextLine:

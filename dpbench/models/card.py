@@ -129,7 +129,7 @@ class Card(Record):
         spec, privacy = self.spec, self.privacy
         yield Fact("privacy", (self.statement,))
         if privacy.sigma:
-            yield from describe_guarantee(spec, privacy, self.private_size)
+            yield from describe_guarantee(spec, privacy, privacy.not_covered, self.private_size)
         if self.private_size is not None and privacy.plan:
             yield Fact("private data", (self._private_data(),))
         yield Fact("learner", (f"{spec.learner.name}, seed {self.seed}",))

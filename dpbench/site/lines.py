@@ -124,7 +124,7 @@ def _line(one: Series, metric: Metric, every: Mapping[str, LearnerStyle]) -> Lin
     if not one.reference:
         return Line(one.label, points, every[one.label])
     means = {x: exact(score.mean) for x, score in points.items()}
-    return Line(one.label, means, REFERENCE, "--" if one.label == view.LINES["ceiling"] else ":", marked=False)
+    return Line(one.label, means, REFERENCE, "--" if view.LINES["ceiling"] in one.label else ":", marked=False)
 
 
 def _positive(word: str) -> float | None:

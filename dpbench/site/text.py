@@ -11,7 +11,6 @@ import re
 from dpbench.analysis import formats
 from dpbench.analysis.columns import NONE, write_budget, write_percent
 from dpbench.records.result import Interval
-from dpbench.support.messages import bytes_in_words, duration
 
 LONGEST = 2000  # characters of one string on a page; the raw file has all of it
 # Controls, zero widths, overrides of direction, lone surrogates, tags.
@@ -138,6 +137,5 @@ FILTERS = {
     "percent": percent, "points": points, "signed": show_signed_points, "spread": write_percent, "score": score,
     "plain_score": plain_score, "seed_score": seed_score, "budget": write_budget,
     "upward": formats.round_up, "downward": formats.round_down, "four": round_to_four, "bound": bound,
-    "duration": duration, "capital": capital,
-    "bytes_in_words": bytes_in_words, "at_most": formats.percent_at_most, "anchor": anchor, "shorten": show_string,
+    "capital": capital, "anchor": anchor, "shorten": show_string,
 }  # fmt: skip

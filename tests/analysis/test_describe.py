@@ -27,7 +27,7 @@ def test_one_result_is_told_whole() -> None:
     filed = one(LOW, "pillar")
     said = told(filed.result)
     assert said["guarantee"] == "ε 0.1 for one image by pld, 0.09799 to 0.1021 by prv-accountant"
-    assert said["release gradient"] == "30 steps, each example with chance 1, σ 168.4"
+    assert said["release gradient"] == "30 steps (all spent), each example with chance 1, σ 168.4"
     assert "k=27" in said["settings"]
     assert said["membership test"] == (
         "of one private image, by someone who knows all the others: true positives at most 0.12% at 0.1% false "
@@ -119,7 +119,7 @@ def test_the_summary_has_score_guarantee_settings_and_notes_and_is_part_of_the_w
     assert len(found.brief) < len(found.pairs) / 2
     assert set(found.brief) <= set(found.pairs)
     noted = result.model_copy(update={"seeds": result.seeds[:2]})
-    assert ("note", noted.remarks[-1]) in describe(noted).brief
+    assert ("warning", noted.remarks[-1]) in describe(noted).brief
 
 
 def test_without_noise_there_is_no_guarantee_and_nothing_that_only_noise_has() -> None:
@@ -134,7 +134,7 @@ def test_steps_that_a_seed_did_not_spend_are_told() -> None:
     first, *rest = result.seeds
     less = first.model_copy(update={"spent": {**first.spent, "gradient": 12}})
     said = told(result.model_copy(update={"seeds": (less, *rest)}))["release gradient"]
-    assert said.startswith("30 steps planned, 12 to 30 spent, each example")
+    assert said.startswith("30 steps (12 to 30 spent), each example")
 
 
 def test_several_results_are_told_together_by_what_each_says_of_its_protocol() -> None:

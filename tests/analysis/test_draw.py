@@ -17,7 +17,17 @@ from dpbench.analysis import draw
 from dpbench.analysis.draw import Bar, HeatCell, Line, bars, exact, heat_map, in_units, lines, new_figure, render
 from dpbench.analysis.figure import draw as draw_figure
 from dpbench.analysis.figure_data import collect_tables
-from dpbench.analysis.palette import HEAT, LIGHT, QUIET, REFERENCE, learner_styles, row_styles, shade_colour, style_at
+from dpbench.analysis.palette import (
+    HEAT,
+    LIGHT,
+    PAPER,
+    QUIET,
+    REFERENCE,
+    learner_styles,
+    row_styles,
+    shade_colour,
+    style_at,
+)
 from dpbench.analysis.tables import arrange
 from dpbench.errors import SpecError
 from dpbench.records.result import Interval
@@ -68,14 +78,14 @@ def test_lines_have_colour_mark_and_interval_and_those_of_one_colour_differ_in_t
     assert [line.get_linestyle() for line in drawn] == ["-", "-.", ":", "None"]
     assert [to_hex(line.get_color()) for line in drawn] == [LIGHT[0], LIGHT[0], QUIET, LIGHT[1]]
     assert [line.get_marker() for line in drawn] == ["o", ">", "D", "s"]
-    assert drawn[2].get_markerfacecolor() == draw.PAPER
+    assert drawn[2].get_markerfacecolor() == PAPER
     (strokes, *_) = axes.collections
     assert [np.asarray(path.vertices).tolist() for path in strokes.get_paths()] == [[[1, 1], [1, 3]], [[2, 1], [2, 3]]]
 
 
 def test_a_band_is_one_area_and_an_unmarked_line_has_no_mark() -> None:
     axes = new_figure(3, 2).subplots()
-    points = {x: Interval(mean=x, low=x - 1, high=x + 1) for x in (1, 2, 3)}
+    points = {x: Interval(mean=x, low=x - 1, high=x + 1) for x in (1.0, 2.0, 3.0)}
     (line,) = lines(axes, [Line("a", points, style_at(0), marked=False, band=True)])
     assert line.get_marker() == "None" and len(axes.collections) == 1
 
@@ -91,7 +101,8 @@ def test_bars_and_intervals_stand_in_their_rows() -> None:
     axes = new_figure(3, 2).subplots()
     style = style_at(0)
     bars(axes, [Bar(0, 1, 4, LIGHT[1], text="+3.0"), Bar(1, 2, 3, style.hex, at=2.5, style=style)])
-    assert [(bar.get_x(), bar.get_width()) for bar in axes.patches] == [(1, 3), (2, 1)]
+    edges = [np.asarray(bar.get_extents().transformed(axes.transData.inverted()).intervalx) for bar in axes.patches]
+    assert np.allclose(edges, [(1, 4), (2, 3)])
     assert [text.get_text().strip() for text in axes.texts] == ["+3.0"]
     (mark,) = axes.get_lines()
     assert (mark.get_marker(), mark.get_xydata().tolist()) == ("o", [[2.5, 1]])  # type: ignore[union-attr]
@@ -102,7 +113,7 @@ def test_a_heat_map_has_an_outline_for_each_shade_and_a_dot_for_each_best_cell()
     heat_map(axes, [HeatCell(0, 0, 0, "91.1"), HeatCell(1, 0, 2, dot=True), HeatCell(2, 1, 2)], 3, 2)
     patches = [patch for patch in axes.patches if isinstance(patch, PathPatch)]
     assert [to_hex(patch.get_facecolor()) for patch in patches] == [HEAT, shade_colour(2)]
-    assert [len(patch.get_path().vertices) for patch in patches] == [5, 10]
+    assert [len(np.asarray(patch.get_path().vertices)) for patch in patches] == [5, 10]
     assert [text.get_text() for text in axes.texts] == ["91.1"]
     dots = [np.asarray(line.get_xydata()).tolist() for line in axes.get_lines() if len(np.asarray(line.get_xdata()))]
     assert dots == [[[1.5, 0.5]]]

@@ -296,8 +296,8 @@ def test_a_table_of_losses_has_the_smallest_first_as_a_number_and_says_that_lowe
 def test_a_terminal_with_colours_shows_each_learners_mark_and_one_without_shows_names_alone() -> None:
     (written,) = write_grids([table(LOW)])
     for coloured in (False, True):
-        colours = "truecolor" if coloured else None
-        shown = Console(width=120, file=io.StringIO(), color_system=colours, force_terminal=coloured)
+        shown = Console(width=120, file=io.StringIO(), color_system="truecolor", no_color=not coloured,
+                        force_terminal=coloured)  # fmt: skip
         for part in render_terminal(written, 120, coloured=coloured):
             shown.print(part)
         text = cast("io.StringIO", shown.file).getvalue()

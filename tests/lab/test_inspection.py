@@ -23,7 +23,7 @@ from dpbench.registry import Registration, Registry
 from dpbench_lab.inspect import machines, spectrum
 from dpbench_lab.inspect.inspection import inspect
 from dpbench_lab.inspect.margins import collect_by_class, largest_margin, margins
-from dpbench_lab.inspect.panels import write_plot
+from dpbench_lab.inspect.panels import WARNING, write_plot
 from dpbench_lab.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
 from dpbench_lab.inspect.separability import pairs, separability, xi
 from tests.helpers import gallery
@@ -459,7 +459,8 @@ def test_a_png_is_small_and_its_mark_is_coloured(tmp_path: Path, read_private: b
     assert file.stat().st_size < 200_000
     with Image.open(file) as image:
         title = np.asarray(image.convert("RGB"))[:25]
-    assert bool((title == (0xD5, 0x5E, 0x00)).all(-1).any()) == read_private
+    colour = tuple(int(WARNING[at : at + 2], 16) for at in (1, 3, 5))
+    assert bool((title == colour).all(-1).any()) == read_private
 
 
 def test_the_same_inspection_gives_the_same_bytes(tmp_path: Path) -> None:

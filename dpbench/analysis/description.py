@@ -100,7 +100,7 @@ def _guarantee(result: Result) -> Iterator[Line]:
         planned = one.planned
         yield f"{type(planned).__name__.lower()} {one.name}", f"{steps}, {planned.describe(one.sigma)}"
     yield "randomness", f"{privacy.rng} RNG, {privacy.mechanism}"
-    yield "not covered", "; ".join(privacy.not_covered)
+    yield "not covered", "; ".join(result.not_covered)
 
 
 def _origin(filed: StoredResult) -> Iterator[Line]:

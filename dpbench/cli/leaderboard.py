@@ -182,7 +182,7 @@ def check_submission(
             print(_line(checked))
             continue
         held = "".join(
-            f"; {describe_occupant(target)}" for target in find_taken_places(file, checked.result, boards, root)
+            f"; {describe_occupant(target)}" for target in find_taken_places(checked.result, boards, root)
         )
         print(f"ok {file}: for board {', '.join(boards)}{held}")
         _say_what_nobody_finds(checked.result)

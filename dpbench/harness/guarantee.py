@@ -14,7 +14,7 @@ from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.mechanisms import private_selection
 from dpbench.privacy.mechanisms.private_selection import Repeats
 from dpbench.records.result import UnitFacts
-from dpbench.records.stated_plan import CrossCheck, PlannedRepeats, Privacy, not_covered, state_plan
+from dpbench.records.stated_plan import CrossCheck, PlannedRepeats, Privacy, state_plan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,10 +95,7 @@ def _of_search(plan: tuple[Planned, ...], budget: Budget, name: AccountantName, 
     stated = private_selection.epsilon(plan, sigma, budget.delta, repeats)
     other = private_selection.cross_check(plan, sigma, budget.delta, repeats, stated)
     whole = _privacy(plan, budget, name, rng, sigma, stated, CrossCheck(**dataclasses.asdict(other)))
-    left = not_covered(rng, search=True)  # the choice of hyperparameters is a part of this guarantee
-    return whole.model_copy(
-        update={"repeats": PlannedRepeats(mean=repeats.mean, shape=repeats.shape), "not_covered": left}
-    )
+    return whole.model_copy(update={"repeats": PlannedRepeats(mean=repeats.mean, shape=repeats.shape)})
 
 
 def _privacy(
@@ -108,5 +105,4 @@ def _privacy(
     return Privacy(
         epsilon=stated, delta=budget.delta, accountant=name, adjacency=budget.adjacency, sigma=sigma,
         plan=state_plan(plan, sigma), independent=independent, rng=rng, mechanism=MECHANISM,
-        not_covered=not_covered(rng, search=False),
     )  # fmt: skip

@@ -225,7 +225,7 @@ def _guarantee(private: Sequence[Result]) -> Iterator[tuple[str, str]]:
         yield f"Membership tests, at ε {epsilons[-1]:g}", f"true positives at most {odds}, for every run"
     chosen = sorted({one.selection for one in private})
     yield "How settings were chosen", ", ".join(chosen)
-    yield "Not covered", "; ".join(dict.fromkeys(said for one in private for said in one.privacy.not_covered))
+    yield "Not covered", "; ".join(dict.fromkeys(said for one in private for said in one.not_covered))
 
 
 def _largest_risk(private: Sequence[Result]) -> dict[float, float]:

@@ -114,7 +114,7 @@ def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path
     changed = original.result.model_copy(
         update={"spec": spec.model_copy(update={"learner": learner}), "digest": "0" * 64, "selection": "by-hand"}
     )
-    changed.seal_result().write(tmp_path)
+    changed.with_evidence_digest().write(tmp_path)
     assert {row.label for row in table(tmp_path).rows} == {"pillar", "pillar (set by hand)"}
 
 
@@ -124,7 +124,7 @@ def test_no_result_is_lost_behind_another_of_equal_settings(tmp_path: Path) -> N
     for digit, (k, seeds) in enumerate([(7, (0,)), (7, (1,)), (8, (0,)), (8, (0,)), (9, (0, 1)), (9, (0, 1, 2))]):
         learner = original.spec.learner.model_copy(update={"options": {**options, "k": k}})
         spec = original.spec.model_copy(update={"learner": learner, "seeds": seeds})
-        original.model_copy(update={"spec": spec, "digest": str(digit) * 64}).seal_result().write(tmp_path)
+        original.model_copy(update={"spec": spec, "digest": str(digit) * 64}).with_evidence_digest().write(tmp_path)
     assert {row.label for row in table(tmp_path).rows} == {
         "pillar:k=7, seed 0", "pillar:k=7, seed 1", "pillar:k=8, 22222222", "pillar:k=8, 33333333",
         "pillar:k=9, 2 seeds", "pillar:k=9, 3 seeds",
@@ -175,7 +175,7 @@ def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> Non
     os.utime(tmp_path / "old" / original.file.name, (0, 0))
     lower = {**original.result.metrics, "accuracy": Interval(mean=0.25, low=None, high=None)}
     new = original.result.model_copy(update={"metrics": lower})
-    new.seal_result().write(tmp_path / "new")
+    new.with_evidence_digest().write(tmp_path / "new")
     (cell,) = table(tmp_path).rows[0].cells
     assert cell and cell.score.mean == 0.25
 

@@ -98,21 +98,22 @@ def test_a_file_that_is_no_result_is_one_complaint(tmp_path: Path, known: Expect
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"digest": 5}, "digest"),
+        ({"spec": 5}, "spec"),
         ({"leader": True}, "leader"),
-        ({"schema_version": 2}, "schema_version"),
-        ({"metrics": {"accuracy": {"mean": "NaN", "low": None, "high": None}}}, "metrics.accuracy.mean"),
+        ({"schema_version": 3}, "schema_version"),
+        ({"copies_epsilon": "high"}, "copies_epsilon"),
         ({"seconds": {"fit": "NaN"}}, "seconds.fit"),
         ({"seconds": {"fit": -1}}, "seconds.fit"),
         ({"peak_bytes": {"fit": -1}}, "peak_bytes.fit"),
-        ({"seal": {}}, "seal"),
+        ({"evidence_digest": ""}, "evidence_digest"),
+        ({"evidence_digest": "0" * 64}, "evidence_digest"),
     ],
 )
 def test_a_field_that_does_not_fit_is_named(
     tmp_path: Path, known: Expectations, good: dict[str, Any], change: dict[str, Any], field: str
 ) -> None:
     content = {key: value for key, value in {**good, **change}.items() if key != "file"}
-    filed(made(tmp_path), {**(content if "seal" in change else boards.resealed(content)), "file": good["file"]})
+    filed(made(tmp_path), {**(content if "evidence_digest" in change else boards.resealed(content)), "file": good["file"]})
     assert field in [one.field for one in complaints(tmp_path, known)]
 
 

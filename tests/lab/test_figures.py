@@ -73,7 +73,7 @@ def kept(grid: Grid, example: Result, folder: Path, means: Mapping[Any, float]) 
         if mean is not None:
             metrics = {"accuracy": Interval(mean=mean, low=mean - 0.01, high=mean + 0.01)}
             made = {"digest": cell.digest, "spec": cell.spec, "metrics": metrics}
-            example.model_copy(update=made).seal_result().write(folder)
+            example.model_copy(update=made).with_evidence_digest().write(folder)
 
 
 @pytest.fixture

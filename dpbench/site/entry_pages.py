@@ -150,7 +150,8 @@ def _page(batch: Batch, row: view.Row, raw: bytes, risk: Risk, shared: Renderer)
     values = {
         "standing": batch.standing, "board": board, "entry": entry, "row": row, "place": _place(batch, row),
         "look": batch.looks[entry.learner], "learner_page": batch.learners[entry.learner],
-        "privacy": result.privacy, "whose": result.spec.unit or "image", "risk": risk(result.privacy),
+        "privacy": result.privacy, "not_covered": result.not_covered, "whose": result.spec.unit or "image",
+        "risk": risk(result.privacy),
         "releases": [(one, spent[one.name]) for one in result.privacy.plan[:FACTS]],
         "metrics": [name for name in METRICS if name in result.metrics],
         "seeds": result.seeds[:SEEDS], "more_seeds": max(len(result.seeds) - SEEDS, 0),

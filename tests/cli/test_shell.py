@@ -480,7 +480,8 @@ def test_an_audit_of_an_edited_result_is_refused_by_name(tmp_path: Path, capsys:
     file.write_text(json.dumps(content), encoding="utf-8")
     capsys.readouterr()
     assert called("audit", file, "--out", tmp_path) == 1
-    assert f"Result {file} does not fit the schema at evidence_digest: changed after the file was written" in capsys.readouterr().err
+    said = f"Result {file} does not fit the schema at evidence_digest: changed after the file was written."
+    assert said in capsys.readouterr().err
 
 
 def test_an_audit_of_a_result_of_before_names_its_file(tmp_path: Path, capsys: Output) -> None:

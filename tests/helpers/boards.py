@@ -59,7 +59,8 @@ def made(board: Board, count: int, seed: int) -> Iterator[Result]:
         spec = Spec(**{**whole.protocol, **_asked(place)})
         skill = math.inf if place == 0 else chance.normal(1.0, 0.5)
         seeds = [_seed(number, (labels, hardness), skill, len(classes), chance) for number in spec.seeds]
-        yield _result(spec, place, seeds, classes, versions)
+        largest = int(np.bincount(labels).max()) / TEST
+        yield _result(spec, place, seeds, (classes, largest), versions)
 
 
 KEPT = ("dpbench", "packages", "python", "platform", "processor", "cores", "threads", "device")
@@ -140,7 +141,7 @@ def _search(spec: Spec, rule: str) -> dict[str, Any] | None:
 
 
 def _result(
-    spec: Spec, place: int, seeds: list[dict[str, Any]], classes: tuple[str, ...], versions: dict[str, Any]
+    spec: Spec, place: int, seeds: list[dict[str, Any]], split: tuple[tuple[str, ...], float], versions: dict[str, Any]
 ) -> Result:
     rule = RULES[place % len(RULES)]
     steps = 1 if place == 0 else STEPS[place % len(STEPS)]
@@ -161,11 +162,11 @@ def _result(
     return Result.model_validate({
         "spec": spec, "selection": rule, "search": _search(spec, rule),
         "task": {
-            "example_shape": [64], "classes": classes, "private": PRIVATE, "public": PUBLIC if place else 0,
+            "example_shape": [64], "classes": split[0], "private": PRIVATE, "public": PUBLIC if place else 0,
             "test": TEST, "public_labels_seen": False, "licence": "CC0",
             "digests": {"private": "d" * 64, "public": "d" * 64},
             "overlap": {pair: {"exact": 0, "near": 1, "among": among} for pair, among in pairs.items()},
-            "largest": 0.5, "sketch": "", "looks": None, "copies": None, "processing": None,
+            "largest": split[1], "sketch": "", "looks": None, "copies": None, "processing": None,
         },
         "privacy": privacy, "copies_epsilon": None, "seeds": scored, "components": components,
         "settled": {}, "seconds": {"load": 1.0, "fit": 0.5 + place % 97},

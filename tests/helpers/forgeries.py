@@ -24,6 +24,7 @@ from dpbench.board import build
 from dpbench.board.add import Submissions
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import describe, rerun
+from dpbench.board.verify.verdict import compared_scores
 from dpbench.errors import NotReproducible
 from dpbench.privacy.core import randomness
 from dpbench.privacy.core.accounting import accountant, crosscheck
@@ -209,7 +210,8 @@ def made_up_rerun(scene: Scene) -> None:
     result = Result.read(scene.submit(raised(scene.honest, [0, 1], 15)))
     content = read(scene.root.parent / "rerun.json")
     for seed, stated in zip(content["seeds"], result.seeds, strict=True):
-        seed |= {"accuracy": stated.accuracy, "correct": stated.correct, "agreement": 1.0}
+        scores = {name: stated.metrics[name] for name in compared_scores(stated)}
+        seed |= {"accuracy": stated.accuracy, "correct": stated.correct, "agreement": 1.0, "scores": scores}
     resealed(scene.record("reruns"), {**content, "content": result.evidence_digest})
 
 

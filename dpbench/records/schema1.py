@@ -7,18 +7,35 @@ guarantee leaves out), and a seal: one digest a field.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from dpbench.errors import MalformedFile
 from dpbench.records.checksums import evidence_digest
 from dpbench.records.tolerance import close
 from dpbench.support.files import canonical_digest
 
-if TYPE_CHECKING:
-    from dpbench.records.result import Result
-
 Content = Mapping[str, Any]
+
+
+class Computed(Protocol):
+    """What a result of today computes, and one of schema 1 states (`dpbench.records.result.Result`)."""
+
+    @property
+    def digest(self) -> str:
+        """Of the spec."""
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What the guarantee leaves out."""
+
+    @property
+    def metrics(self) -> Mapping[str, Any]:
+        """Intervals by name."""
+
+    @property
+    def seeds(self) -> Sequence[Any]:
+        """Seeds, with metrics and accuracies by class."""
 
 
 def upgrade(content: Any, kind: type) -> Any:
@@ -35,7 +52,7 @@ def upgrade(content: Any, kind: type) -> Any:
     return convert(content) if convert is not None and isinstance(content, Mapping) else content
 
 
-def find_loss(content: Content, result: Result) -> str | None:
+def find_loss(content: Content, result: Computed) -> str | None:
     """Return the first number of a result of schema 1 that differs in what it was converted to; None where none does.
 
     What is counted is compared to the last digit; ends of intervals, which a library computes, as `records.tolerance`
@@ -133,7 +150,7 @@ def _seal_of(content: Content) -> dict[str, str]:
     return seal
 
 
-def _pairs(content: Content, result: Result) -> Iterator[tuple[str, Any, Any]]:
+def _pairs(content: Content, result: Computed) -> Iterator[tuple[str, Any, Any]]:
     """Yield each number of a result of schema 1: its name, as the file has it, and as it is computed now."""
     yield "digest", content["digest"], result.digest
     yield "not_covered", tuple(content["privacy"].get("not_covered", result.not_covered)), result.not_covered

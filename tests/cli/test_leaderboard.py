@@ -70,7 +70,7 @@ def test_verify_names_file_and_field_and_fails(root: Path, capsys: Captured) -> 
     assert ask("verify", "--root", root) == 1
     lines = capsys.readouterr().out.splitlines()
     (failed,) = [line for line in lines if line.startswith(f"FAILED results/tiny/{file.name}: ")]
-    assert "privacy.epsilon: changed after the result was written" in failed
+    assert "evidence_digest: changed after the file was written" in failed
     assert "FAILED results/tiny/notes.txt: file: expected results alone" in lines[-2]
     assert lines[-1] == "4 results, 1 failed; 1 other file failed"
 

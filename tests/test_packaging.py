@@ -11,12 +11,12 @@ import tomllib
 import venv
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import dpbench
 from dpbench import scaffold
+from dpbench.records.result import Result
 from dpbench.testing.checking import SUITES
 from tests.conftest import built_once
 from tests.helpers import readme
@@ -77,10 +77,9 @@ def _run(*command: str | Path, cwd: Path | None = None, **environment: str) -> s
     return done.stdout
 
 
-def _result(folder: Path) -> dict[str, Any]:
+def _result(folder: Path) -> Result:
     (file,) = (folder / "dpbench-results").glob("*.json")
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return content
+    return Result.read(file)
 
 
 def _install(python: Path, *what: str | Path, cwd: Path) -> None:
@@ -105,8 +104,8 @@ def test_the_readmes_plugin_is_installed_listed_checked_and_run(fresh: Path, tmp
     assert checked.count("holds ") == len(SUITES["learner"].laws())
     assert "broken" not in checked
     result = _result(tmp_path)
-    assert result["components"]["learner"]["distribution"] == "dpbench-class-sums"
-    assert result["metrics"]["accuracy"]["mean"] > 0.7
+    assert result.components["learner"].distribution == "dpbench-class-sums"
+    assert result.metrics["accuracy"].mean > 0.7
 
 
 def test_a_plugin_of_the_scaffold_is_installed_checked_and_run_as_the_command_says(fresh: Path, tmp_path: Path) -> None:
@@ -122,8 +121,8 @@ def test_a_plugin_of_the_scaffold_is_installed_checked_and_run_as_the_command_sa
     checked = _run(fresh, "-c", COMMANDS, "check mymethod", run, cwd=tmp_path)
     assert checked.count("holds ") == len(SUITES["learner"].laws())
     result = _result(tmp_path)
-    assert result["components"]["learner"]["distribution"] == "dpbench-mymethod"
-    assert result["metrics"]["accuracy"]["mean"] > 0.8
+    assert result.components["learner"].distribution == "dpbench-mymethod"
+    assert result.metrics["accuracy"].mean > 0.8
 
 
 @pytest.mark.lab

@@ -30,7 +30,7 @@ def largest_errors(result: Result, matrix: np.ndarray) -> list[tuple[str, str, f
 def write_confusion(result: Result) -> Iterator[str]:
     """Yield the lines that show the matrix, in percent of each true class; the largest errors where classes are many.
 
-    Nothing is yielded for results of before the matrix was kept.
+    Nothing is yielded where a seed has none.
     """
     matrix = total_confusion(result)
     if matrix is None:

@@ -227,7 +227,7 @@ def _guarantee(result: Result, risk: Risk) -> Iterator[Fact]:
     if not privacy.plan:
         yield Fact("guarantee", (result.without_private,), brief=True)
         return
-    yield from describe_guarantee(spec, privacy, privacy.not_covered, result.task.private)
+    yield from describe_guarantee(spec, privacy, result.not_covered, result.task.private)
     yield Fact("membership test", (describe_risk(result, risk),))
     for release in privacy.plan:
         spent = sorted({seed.spent.get(release.name, 0) for seed in result.seeds})

@@ -101,7 +101,7 @@ def holm(p: Sequence[float]) -> np.ndarray:
 
 def scores_of(result: Result, metric: str) -> Scores:
     """Return what decides the rank of a checked result by `metric`, which all of its seeds have."""
-    per_seed = tuple(float(getattr(seed, metric)) for seed in result.seeds)
+    per_seed = tuple(seed.value(metric) for seed in result.seeds)
     return Scores(per_seed, partial(_stacked, result) if metric == "accuracy" else None)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dpbench.errors import DataError
-from dpbench.records.checksums import broken_fields
 from dpbench.records.packed import find_records, read_packed, read_record, time_of
 from dpbench.records.result import Result
+from dpbench.records.storage import validate
 from dpbench.support.untrusted import parse_json
 
 
@@ -43,8 +43,9 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
                 damaged.append(f"Cannot read {file}: {error.strerror}.")
     for _, file in sorted(times):
         try:
-            if file in places or _is_result(file):
-                result = read_sealed(file)
+            content = _content(file)
+            if file in places or _is_result(content):
+                result = validate(Result, content, file)
                 found[result.digest] = StoredResult(file, result)
         except DataError as error:
             damaged.append(str(error))
@@ -64,7 +65,7 @@ def read_beside(filed: StoredResult) -> list[Result]:
     for file in find_records(filed.file.parent):
         if file.name.startswith(f"{spec.learner.name}-{spec.dataset.name}-"):
             with suppress(DataError, OSError):
-                found.append(read_sealed(file))
+                found.append(Result.read(file))
     return found
 
 
@@ -75,23 +76,12 @@ def _files(places: Sequence[Path]) -> Iterator[Path]:
         yield from find_records(place) if place.is_dir() else [place]
 
 
-def read_sealed(file: Path) -> Result:
-    """Return the result in a file, which nobody changed after it was written.
-
-    Raises:
-        DataError: it does not fit the schema, or its seal: names the fields.
-    """
-    result = Result.read(file)
-    changed = broken_fields(json.loads(read_record(file))) if result.seal else []
-    if changed:
-        where = ", ".join(changed)
-        raise DataError(f"Result {file} was changed after it was written, at {where}: its seal does not fit.")
-    return result
-
-
-def _is_result(file: Path) -> bool:
+def _content(file: Path) -> Any:
     try:
-        content = parse_json(read_record(file), file)
+        return parse_json(read_record(file), file)
     except OSError as error:
         raise DataError(f"Cannot read {file}: {error.strerror}.") from error
+
+
+def _is_result(content: Any) -> bool:
     return isinstance(content, dict) and content.keys() >= {"spec", "privacy", "seeds"}

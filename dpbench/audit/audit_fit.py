@@ -36,7 +36,6 @@ from dpbench.records.result import Result
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy
 from dpbench.support import progress
-from dpbench.support.files import canonical_digest
 
 SELECTION = (
     "how many runs a private search has and how it chooses: what was audited is one of its runs, with a setting drawn "
@@ -117,7 +116,7 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
     same = _repeats(prepared, result, seed, fitted) if result and not privacy.repeats else None
     return Audit(
         digest=prepared.spec.digest if result is None else result.digest,
-        content=canonical_digest(result.seal) if result else None,
+        content=result.evidence_digest if result else None,
         spec=prepared.spec if result is None else result.spec, seed=seed, repeats=same, epsilon=epsilon,
         delta=privacy.delta, sigma=privacy.sigma, plan=privacy.plan, mechanism=privacy.mechanism,
         sensitivity=found[0], noise=found[1], attack=found[2],
@@ -154,7 +153,7 @@ def _repeats(prepared: PreparedRun, result: Result, seed: int, fitted: Fitted) -
     if not stated:
         return None
     found = scoring.score(predict_isolated(fitted, prepared.test.x), prepared.test.y)
-    return bool(found["predictions"] == stated[0])
+    return found.predictions == stated[0]
 
 
 def _check_randomness(spec: Spec) -> None:

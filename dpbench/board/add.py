@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpbench.board.folder import ResultFile, content_of, find_content, results_of
+from dpbench.board.folder import ResultFile, find_content, results_of, validate_content
 from dpbench.board.verify.audits import audit_file
 from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
 from dpbench.board.verify.expectations import Expectations
@@ -52,8 +53,8 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
         checked, boards = submissions.match(file)
         wrong += checked.complaints
         if checked.ok and checked.result is not None:
-            content = _submitted(file)
-            held = find_taken_places(file, checked.result, boards, root)
+            content = _submitted(checked.result)
+            held = find_taken_places(checked.result, boards, root)
             for board in boards:
                 target = _target(board, checked.result)
                 other, given = places.setdefault(target, (file, content))
@@ -75,9 +76,9 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
     return [filed for filed, _ in wanted]
 
 
-def find_taken_places(file: Path, result: Result, boards: Sequence[str], root: Path) -> list[str]:
-    """Return the places of a checked file on its boards that hold another result of the same spec."""
-    content, places = _submitted(file), [_target(board, result) for board in boards]
+def find_taken_places(result: Result, boards: Sequence[str], root: Path) -> list[str]:
+    """Return the places of a checked result on its boards that hold another result of the same spec."""
+    content, places = _submitted(result), [_target(board, result) for board in boards]
     return [place for place in places if _content_there(root / place) not in (None, content)]
 
 
@@ -107,8 +108,8 @@ def _records(root: Path, board: str, target: str) -> tuple[Path, ...]:
     return tuple(file for file in (audit_file(stored, root), record_of(stored, root)) if is_record(file))
 
 
-def _submitted(file: Path) -> dict[str, Any]:
-    return {**content_of(file), "status": "submitted"}
+def _submitted(result: Result) -> dict[str, Any]:
+    return {**json.loads(result.model_dump_json()), "status": "submitted"}
 
 
 @dataclass
@@ -184,6 +185,6 @@ def _times(one: float, other: float) -> float:
 def _content_there(file: Path) -> dict[str, Any] | None:
     try:
         content = find_content(file)
-        return None if content is None else {**content, "status": "submitted"}
+        return None if content is None else _submitted(validate_content(Result, content))
     except MalformedFile as error:
         return {"unfit": str(error)}

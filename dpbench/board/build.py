@@ -131,7 +131,6 @@ class _SchemaGenerator(GenerateJsonSchema):
 
 def make_schema() -> dict[str, Any]:
     """Return the JSON Schema that `leaderboard.json` and every result follow."""
-    # A result may lack what was not kept when it was written; an index is always whole.
     refs, found = models_json_schema(
         [(Index, "serialization"), (Result, "validation")], schema_generator=_SchemaGenerator
     )

@@ -110,7 +110,7 @@ def _score(prepared: PreparedRun, rows: torch.Tensor, metric: str) -> float:
     if len(torch.unique(y)) < 2:  # nothing to fit: that class is always guessed
         guesses = np.zeros((len(prepared.test.y), prepared.roles.task.classes))
         guesses[:, int(y[0])] = 1
-        return float(scoring.score(guesses, prepared.test.y)[metric])
+        return scoring.score(guesses, prepared.test.y).value(metric)
     roles = dataclasses.replace(prepared.roles, public=PublicData(public.x[rows], y))
     part = dataclasses.replace(prepared, loaded=dataclasses.replace(prepared.loaded, roles=roles))
-    return float(getattr(fit(part, prepared.spec.seeds[0]), metric))
+    return fit(part, prepared.spec.seeds[0]).value(metric)

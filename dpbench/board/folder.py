@@ -35,6 +35,7 @@ from pydantic import BaseModel, ValidationError
 from dpbench.errors import Complaint, DataError, MalformedFile, SpecError
 from dpbench.records.board import NAME, Board, board_files
 from dpbench.records.packed import ARCHIVE, is_record, names_in, read_packed
+from dpbench.records.schema1 import upgrade
 from dpbench.support.untrusted import open_regular
 from dpbench.support.validation import misfit
 
@@ -153,13 +154,13 @@ def find_content(path: Path) -> dict[str, Any] | None:
 
 
 def validate_content(kind: type[Read], content: dict[str, Any]) -> Read:
-    """Return `content` as a model.
+    """Return `content` as a record of today, whichever version wrote it.
 
     Raises:
         MalformedFile: the first field that does not fit the schema.
     """
     try:
-        return kind.model_validate(content)
+        return kind.model_validate(upgrade(content, kind))
     except RecursionError:
         raise MalformedFile("file", "nested too deeply") from None
     except SpecError as error:  # of a component's text, which is read as a flag is

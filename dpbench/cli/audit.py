@@ -38,12 +38,12 @@ class Target:
 
     def read(self) -> Spec | Result:
         """Read it."""
-        from dpbench.analysis.reader import read_sealed
+        from dpbench.records.result import Result
 
         if self.file.suffix == ".toml":
             keys = read_toml(self.file, "spec")
             return make_spec(fill_extractor(keys, self.name), self.name)
-        return read_sealed(self.file)
+        return Result.read(self.file)
 
 
 @takes(Place, only=("device", "out"))

@@ -65,7 +65,7 @@ def verify(
     *,
     given: Given,
 ) -> None:
-    """Check results: recompute epsilon and scores, and check digests, seals and boards. Prints a line per result."""
+    """Check results: recompute epsilon and scores, and check digests and boards. Prints a line per result."""
     if (seed is not None or by is not None) and not rerun:
         raise SpecError(f"{'--seed' if seed is not None else '--by'} applies only to re-runs: add --rerun.")
     from dpbench.board.verify.expectations import Expectations
@@ -181,9 +181,7 @@ def check_submission(
         if not checked.ok or checked.result is None:
             print(_line(checked))
             continue
-        held = "".join(
-            f"; {describe_occupant(target)}" for target in find_taken_places(file, checked.result, boards, root)
-        )
+        held = "".join(f"; {describe_occupant(target)}" for target in find_taken_places(checked.result, boards, root))
         print(f"ok {file}: for board {', '.join(boards)}{held}")
         _say_what_nobody_finds(checked.result)
     if failed:

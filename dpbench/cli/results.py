@@ -185,6 +185,27 @@ def pack(
             print(f"Left in {folder}: {', '.join(left)}")
 
 
+@app.command()
+def convert(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of results, packed or not.")],
+    delete_old: Annotated[
+        bool, typer.Option("--delete-old", help="Delete the old folder, after comparing it with the new one.")
+    ] = False,
+) -> None:
+    """Rewrite results of earlier versions of dpbench in today's schema. Every number is compared before the switch.
+
+    The old folder is kept beside the new one, as FOLDER.schema-1, until you run this again with --delete-old.
+    """
+    from dpbench.records.convert import convert as convert_folder
+
+    for folder in folders:
+        found = convert_folder(folder, delete_old=delete_old)
+        results = "1 result" if found.results == 1 else f"{found.results:,} results"
+        done = "converted to schema 2" if found.converted else "of schema 2 already"
+        kept = f"; the old folder is {found.kept}. Delete it with --delete-old" if found.kept else ""
+        print(f"{found.folder}: {results} {done}{kept}.")
+
+
 def compare(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE FILE", help="Two results on the same test examples and seeds.")

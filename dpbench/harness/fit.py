@@ -51,7 +51,7 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
         scores = predict_isolated(fitted, prepared.test.x)
         found = scoring.score(scores, prepared.test.y, prepared.learner.logits)
         groups, spent = _correct_by_group(prepared, scores), dict(fitted.spent)
-        about = SeedResult(seed=seed, group_correct=groups, spent=spent, setting=setting, **found)
+        about = SeedResult(seed=seed, group_correct=groups, spent=spent, setting=setting, **found.model_dump())
         return SeedFit(fitted.predict, about)
 
 

@@ -14,7 +14,7 @@ from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.privacy.core.accounting.private_search import Repeats
 from dpbench.records.result import UnitFacts
-from dpbench.records.stated_plan import PlannedRepeats, Privacy, not_covered, state_plan
+from dpbench.records.stated_plan import PlannedRepeats, Privacy, state_plan
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +44,6 @@ def state(
         epsilon=stated, delta=budget.delta, accountant=name, adjacency=budget.adjacency, sigma=sigma,
         plan=state_plan(plan, sigma), independent=second, rng=rng, mechanism=MECHANISM,
         repeats=None if repeats is None else PlannedRepeats(mean=repeats.mean, shape=repeats.shape),
-        not_covered=not_covered(rng, search=repeats is not None),  # of a search the guarantee covers the choice
     )  # fmt: skip
 
 

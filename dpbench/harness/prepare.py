@@ -21,7 +21,7 @@ from dpbench.harness.tuning import space as spaces
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.search import Selection, SelectionRule
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy, left_out
+from dpbench.records.stated_plan import Privacy
 from dpbench.registry.components import Parts, selection, write_component
 from dpbench.support import progress
 from dpbench.support.fields import filled_fields
@@ -137,8 +137,6 @@ def prepare_run(loaded: Loaded) -> PreparedRun:
         plan = common_plan(settled, loaded.who, task, budget)
         rng: Rng = "secure" if spec.secure_rng else "research"
         privacy = loaded.memo.state(plan, budget, spec.accountant, rng, repeats)
-        if count := loaded.images.left_out:
-            privacy = privacy.model_copy(update={"not_covered": (*privacy.not_covered, left_out(count))})
     own = settled[0] if repeats is None else learner  # each run of a private search settles a setting of its own
     return PreparedRun(loaded, learner, own, chosen, privacy)
 

@@ -17,7 +17,7 @@ from dpbench.harness.split_images import SplitComparison
 from dpbench.records.group_counts import find_excess_correct
 from dpbench.records.journal import Journal
 from dpbench.records.provenance import HARNESS, current_day, source_of
-from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, result_name, summarise
+from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, result_name
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.stated_plan import Privacy
 from dpbench.registry import OWN
@@ -116,16 +116,15 @@ def _result(
 ) -> Result:
     spec, parts, phases = prepared.spec, prepared.parts, prepared.loaded.phases
     return Result(
-        digest=spec.digest, spec=spec, selection=prepared.rule, search=prepared.selection,
-        settled=prepared.settled, task=task_facts(prepared, compared), privacy=prepared.privacy,
+        spec=spec, selection=prepared.rule, search=prepared.selection, settled=prepared.settled,
+        task=task_facts(prepared, compared), privacy=prepared.privacy,
         seconds=_publishable(phases.seconds, prepared.privacy),
         cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy),
         peak_bytes=_publishable(phases.peak_bytes, prepared.privacy),
         components=origins_of(parts),
         provenance={**_made(parts, prepared.loaded.provenance), **noted},
-        seeds=tuple(seeds), metrics=summarise(seeds),
-        copies_epsilon=epsilon_of_copies(prepared.privacy, compared.copies.most),
-    ).seal_result()  # fmt: skip
+        seeds=tuple(seeds), copies_epsilon=epsilon_of_copies(prepared.privacy, compared.copies.most),
+    ).with_evidence_digest()  # fmt: skip
 
 
 def _made(parts: Parts, process: Mapping[str, Any]) -> dict[str, Any]:

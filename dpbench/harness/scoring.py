@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from dpbench.api import Predict, Task
 from dpbench.errors import ComponentFailed
-from dpbench.records.metrics import BINS, Calibration, Evidence, count_metrics, write_confusion
+from dpbench.records.metrics import BINS, Calibration, KeptPredictions, write_confusion
 
 BATCH = 4096
 COMPARED, TOLERANCE = 8, 1e-3  # examples that are scored again among fewer, and what rounding may change
@@ -56,28 +55,20 @@ def _own(x: Tensor, task: Task) -> Tensor:
     return x.to(task.device, torch.float32, copy=True)  # a predictor may write to its input
 
 
-def score(scores: np.ndarray, labels: np.ndarray, logits: bool = False) -> dict[str, Any]:
-    """Return every metric, accuracy by class, and what they can be counted from again; see `records.metrics`.
+def score(scores: np.ndarray, labels: np.ndarray, logits: bool = False) -> KeptPredictions:
+    """Return what is kept of scores (n, classes), with labels (n,): what metrics are counted from.
 
-    `correct` is one bit a test example, in base64: it lets two results be compared example by example, and lets
-    accuracy be counted again. `predictions` is the SHA-256 of the predicted classes. `confusion` is the confusion
-    matrix, and `calibration`, where `scores` are logits, says how well their softmax fits.
-
-    A class without test examples has accuracy None and is left out of the balanced and the worst-class figures; in
-    macro-F1 it counts as 0, like a class that is never guessed.
+    Where scores are `logits`, that includes how well their softmax fits.
     """
     guesses, matrix = scores.argmax(1), count_confusion(scores, labels)
-    kept = Evidence(tuple(map(tuple, matrix.tolist())), _calibration(scores, labels, guesses) if logits else None)
-    both = scores.shape[1] == 2 and len(kept.present) == 2
-    return {
-        **count_metrics(kept),
-        "auroc": _auroc(scores[:, 1] - scores[:, 0], labels == 1) if both else None,
-        "class_accuracy": kept.class_accuracy,
-        "correct": base64.b64encode(np.packbits(guesses == labels).tobytes()).decode(),
-        "predictions": hashlib.sha256(guesses.astype("<i8").tobytes()).hexdigest(),
-        "confusion": write_confusion(kept.confusion),
-        "calibration": kept.calibration,
-    }
+    both = scores.shape[1] == 2 and bool(matrix.any(1).all())
+    return KeptPredictions(
+        correct=base64.b64encode(np.packbits(guesses == labels).tobytes()).decode(),
+        predictions=hashlib.sha256(guesses.astype("<i8").tobytes()).hexdigest(),
+        auroc=_auroc(scores[:, 1] - scores[:, 0], labels == 1) if both else None,
+        confusion=write_confusion(matrix.tolist()),
+        calibration=_calibration(scores, labels, guesses) if logits else None,
+    )
 
 
 def count_confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:

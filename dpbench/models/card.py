@@ -15,7 +15,7 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin, Result, UnitFacts
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import Privacy, not_covered
 from dpbench.support.untrusted import Shown
 from dpbench.support.validation import Record
 
@@ -55,13 +55,15 @@ class TestScore(Record):
 class Card(Record):
     """A model's card: the fit it comes from, its guarantee, and what it takes and gives."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     spec: Spec  # of the run, every option spelled out
     settings: dict[str, Any]  # of the learner, as this fit had them
     selection: SelectionRule
     seed: int
     privacy: Privacy
-    private_size: int | None = None  # private images, or units where epsilon is stated for one; None in older files
+    private_size: int | None  # private images, or units where epsilon is stated for one; None where it was not kept
+    # Private images that were left out, as a public image equals each. Not written where there are none.
+    left_out: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
     units: UnitFacts | None = Field(default=None, exclude_if=lambda value: value is None)  # where the dataset knows
     classes: tuple[Shown, ...]
     mode: str  # of its images, as PIL names it: others are converted
@@ -129,7 +131,7 @@ class Card(Record):
         spec, privacy = self.spec, self.privacy
         yield Fact("privacy", (self.statement,))
         if privacy.sigma:
-            yield from describe_guarantee(spec, privacy, privacy.not_covered, self.private_size)
+            yield from describe_guarantee(spec, privacy, not_covered(privacy, self.left_out), self.private_size)
         if self.private_size is not None and privacy.plan:
             yield Fact("private data", (self._private_data(),))
         yield Fact("learner", (f"{spec.learner.name}, seed {self.seed}",))

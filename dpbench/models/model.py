@@ -309,6 +309,7 @@ def _card(prepared: PreparedRun, fitted: SeedFit) -> Card:
     return Card(
         spec=spec, settings=settings, selection=prepared.rule,
         seed=fitted.result.seed, privacy=prepared.privacy, private_size=prepared.roles.task.size,
+        left_out=prepared.images.left_out,
         units=unit_facts(
             prepared.images.private_units, prepared.images.unit, None if spec.unit else prepared.privacy
         ),

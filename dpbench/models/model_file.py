@@ -13,6 +13,7 @@ from torch import Tensor
 from dpbench.errors import DataError
 from dpbench.models.card import Card
 from dpbench.models.program import Program
+from dpbench.records import storage
 from dpbench.support.files import canonical_digest, write_atomically
 from dpbench.support.untrusted import parse_json
 
@@ -67,8 +68,7 @@ def read(file: Path) -> tuple[Card, Program]:
     if header.get("digest") != _digest(texts, tensors):
         raise DataError(f"Model {file} is damaged or was changed: its digest does not fit.")
     try:
-        parse_json(texts["card"].encode(), "its card")
-        card = Card.model_validate_json(texts["card"])
+        card = storage.validate(Card, parse_json(texts["card"].encode(), "its card"), "in its header")
         program = Program.of(json.loads(texts["program"]), tensors)
     except (DataError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
         said = str(error).splitlines()[0].rstrip(".:")

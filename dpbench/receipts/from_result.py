@@ -8,7 +8,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from dpbench.analysis.reader import read_sealed
 from dpbench.api import Choice, Planned
 from dpbench.errors import DataError, SpecError
 from dpbench.privacy.mechanisms.choice.choice_plan import eps0_of
@@ -29,7 +28,7 @@ def from_result(file: Path) -> Receipt:
         SpecError: it is a receipt, or states no epsilon: the run was not private.
     """
     try:
-        result = read_sealed(file)
+        result = Result.read(file)
     except DataError:
         with suppress(DataError):
             Receipt.read(file)

@@ -45,9 +45,9 @@ class SampleSizes(FiniteRecord):
     sizes: float = Field(ge=0)  # squared deviations from the expected size, in variances: chi-square with `steps`
     rows: float = Field(ge=0)  # the same of private rows alone, canaries left out
     counts: float | None  # how much the canaries differ in how often they were sampled: a standard normal
-    rate: float | None = Field(default=None, gt=0, lt=1)  # of the samples; None in older audits, as are the next two
-    members: int | None = Field(default=None, ge=1)  # who can be in a sample: private units, and canaries in the data
-    units: int | None = Field(default=None, ge=1)  # private units alone
+    rate: float | None = Field(gt=0, lt=1)  # of the samples; None where it was not kept, as are the next two
+    members: int | None = Field(ge=1)  # who can be in a sample: private units, and canaries in the data
+    units: int | None = Field(ge=1)  # private units alone
 
 
 class Noise(FiniteRecord):
@@ -97,7 +97,7 @@ class Audit(Record):
 
     schema_version: Literal[1] = 1
     digest: str  # of the spec
-    content: str | None  # digest of the result's seal, where a result was audited: one that changed was not audited
+    content: str | None  # digest of the result's evidence, where one was audited: one that changed was not audited
     spec: Spec | None  # None for a loop that is not dpbench's
     seed: int
     repeats: bool | None  # whether the fit gave the predictions that the result has for its seed

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dpbench.errors import DataError
 from dpbench.records.result import SeedResult
+from dpbench.records.schema1 import upgrade
 from dpbench.support.files import open_to_append
 from dpbench.support.untrusted import read_regular
 
@@ -32,10 +33,10 @@ class RunJournal:
         found = {}
         with suppress(OSError, DataError):
             for line in read_regular(self.file, MOST).decode(errors="replace").splitlines():
-                with suppress(ValueError, KeyError, TypeError, RecursionError):  # a line that was cut off
+                with suppress(ValueError, KeyError, TypeError, RecursionError, DataError):  # a line that was cut off
                     content = json.loads(line)
                     if content["identity"] == self.identity:
-                        one = SeedResult.model_validate(content["seed"])
+                        one = SeedResult.model_validate(upgrade(content["seed"], SeedResult))
                         found[one.seed] = one
         return found
 

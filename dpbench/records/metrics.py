@@ -1,7 +1,7 @@
 """What a seed keeps of its test predictions, and the metrics that are counted from it.
 
-A new metric is a name in `Metric`, a field of `Scores` (None by default, as older results lack it) and one function
-below, under `@metric`: results, checks, tables, flags and pages follow.
+A new metric is a name in `Metric` and one function below, under `@metric`: results, checks, tables, flags and pages
+follow. No file holds metrics: they are counted when a result is read.
 """
 
 from __future__ import annotations
@@ -199,19 +199,14 @@ def count_metric(name: str, confusion: Sequence[Sequence[int]]) -> float:
     return value
 
 
-class Scores(Record):
-    """What one seed scored; None where a metric does not apply, as AUROC of more than two classes."""
+class StatedScores(Record):
+    """The scores of a seed that has no confusion matrix to count them from."""
 
     accuracy: Share
     balanced_accuracy: Share
     worst_class_accuracy: Share
     macro_f1: Share
-    auroc: Share | None
-    # Results of before these were kept lack them.
-    class_gap: Share | None = Field(default=None, exclude_if=lambda value: value is None)
-    ece: Share | None = Field(default=None, exclude_if=lambda value: value is None)
-    nll: Loss | None = Field(default=None, exclude_if=lambda value: value is None)
-    brier: Loss | None = Field(default=None, exclude_if=lambda value: value is None)
+    class_accuracy: tuple[Share | None, ...]
 
 
 def write_confusion(matrix: Sequence[Sequence[int]]) -> tuple[str, ...]:
@@ -223,30 +218,69 @@ def write_confusion(matrix: Sequence[Sequence[int]]) -> tuple[str, ...]:
     return tuple(" ".join(map(str, row)) for row in matrix)
 
 
-class KeptPredictions(Scores):
-    """Scores, with what they can be counted from again."""
+class KeptPredictions(Record):
+    """What a seed keeps of its test predictions; its metrics are counted from that."""
 
+    correct: str  # base64 of one bit a test example, in order
+    predictions: str  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
+    auroc: Share | None  # its scores are not kept; None unless there are two classes
     # One line a true class, counts by guessed class: see `write_confusion`.
     confusion: tuple[Annotated[str, Field(pattern=r"^\d{1,9}( \d{1,9})*$")], ...] | None = Field(
         default=None, exclude_if=lambda value: value is None
     )
     calibration: Calibration | None = Field(default=None, exclude_if=lambda value: value is None)
+    stated: StatedScores | None = Field(default=None, exclude_if=lambda value: value is None)  # beside no confusion
 
     @model_validator(mode="after")
-    def _square(self) -> KeptPredictions:
-        matrix = self.matrix
-        if matrix is not None and any(len(row) != len(matrix) for row in matrix):
+    def _countable(self) -> KeptPredictions:
+        if (self.evidence is None) == (self.stated is None):
+            raise ValueError("expected a confusion matrix, or stated scores where there is none")
+        if self.evidence is None:
+            if self.calibration is not None:
+                raise ValueError("calibration stands beside a confusion matrix")
+            return self
+        if any(len(row) != len(self.evidence.confusion) for row in self.evidence.confusion):
             raise ValueError("a confusion matrix has as many columns as rows")
-        if matrix is None and self.calibration is not None:
-            raise ValueError("calibration stands beside a confusion matrix")
+        if not self.evidence.size:
+            raise ValueError("a confusion matrix counts one test example at least")
         return self
 
     @property
     def matrix(self) -> tuple[tuple[int, ...], ...] | None:
         """The confusion matrix: counts, a row for each true class and a column for each guessed one."""
-        return tuple(tuple(map(int, row.split())) for row in self.confusion) if self.confusion else None
+        return self.evidence.confusion if self.evidence else None
+
+    @cached_property
+    def evidence(self) -> Evidence | None:
+        """What metrics are counted from; None where a seed states its scores."""
+        if not self.confusion:
+            return None
+        return Evidence(tuple(tuple(map(int, row.split())) for row in self.confusion), self.calibration)
+
+    @cached_property
+    def metrics(self) -> Mapping[str, float | None]:
+        """Every metric by name; None where one does not apply, as AUROC of more than two classes."""
+        counted = count_metrics(self.evidence) if self.evidence else self.stated.model_dump() if self.stated else {}
+        return {name: self.auroc if name == "auroc" else counted.get(name) for name in METRICS}
+
+    def value(self, name: str) -> float:
+        """Return a metric that applies.
+
+        Raises:
+            ValueError: it does not.
+        """
+        if (found := self.metrics[name]) is None:
+            raise ValueError(f"expected {name} in every seed, got none")
+        return found
 
     @property
-    def evidence(self) -> Evidence | None:
-        """What metrics are counted from; None in results of before it was kept."""
-        return Evidence(self.matrix, self.calibration) if self.matrix else None
+    def accuracy(self) -> float:
+        """The share of test examples that are classified correctly."""
+        return self.value("accuracy")
+
+    @property
+    def class_accuracy(self) -> tuple[float | None, ...]:
+        """Accuracy of each class; None for a class without test examples."""
+        if self.evidence is not None:
+            return self.evidence.class_accuracy
+        return self.stated.class_accuracy if self.stated else ()

@@ -107,6 +107,35 @@ def time_of(file: Path) -> int:
     return (file if file.exists() else file.parent / ARCHIVE).stat().st_mtime_ns
 
 
+def read_archive(folder: Path) -> Mapping[str, bytes]:
+    """Return the records in the archive of a folder, by name.
+
+    Raises:
+        DataError: the archive is malformed.
+    """
+    return _members(folder / ARCHIVE)
+
+
+def write_archive(folder: Path, records: Mapping[str, bytes]) -> None:
+    """Write the archive of a folder, atomically; without records there is none.
+
+    Raises:
+        OutputError: it cannot be written, or would be too large.
+    """
+    archive = folder / ARCHIVE
+    if not records:
+        archive.unlink()
+        return
+    whole = _tar(records)
+    content = lzma.compress(whole, preset=PRESET)
+    if len(whole) > MOST or len(content) > MOST_PACKED:
+        raise OutputError(
+            f"Expected the records in {folder} to take at most {MOST:,} bytes and {MOST_PACKED:,} packed, got "
+            f"{len(whole):,} and {len(content):,}. Pack fewer of them in a folder."
+        )
+    write_atomically(archive, lambda file: file.write(content))
+
+
 def pack(folder: Path) -> int:
     """Put the records of a folder, but not of those below it, into its archive, and return how many it holds now.
 
@@ -128,7 +157,7 @@ def pack(folder: Path) -> int:
         if not _NAME.fullmatch(name):
             raise DataError(f"Expected the name of a record, got {folder / name}. Move it elsewhere.")
     if whole != held:
-        _write(archive, whole)
+        write_archive(folder, whole)
     for file in files:
         with suppress(OSError):  # gone, or unreadable: not what was packed
             if file.read_bytes() == whole[file.name]:  # not rewritten meanwhile
@@ -155,22 +184,8 @@ def remove(file: Path) -> None:
     archive = file.parent / ARCHIVE
     held = dict(_members(archive)) if os.path.lexists(archive) else {}
     if held.pop(file.name, None) is not None:
-        _write(archive, held)
+        write_archive(file.parent, held)
     file.unlink(missing_ok=True)
-
-
-def _write(archive: Path, records: Mapping[str, bytes]) -> None:
-    if not records:
-        archive.unlink()
-        return
-    whole = _tar(records)
-    content = lzma.compress(whole, preset=PRESET)
-    if len(whole) > MOST or len(content) > MOST_PACKED:
-        raise OutputError(
-            f"Expected the records in {archive.parent} to take at most {MOST:,} bytes and {MOST_PACKED:,} packed, got "
-            f"{len(whole):,} and {len(content):,}. Pack fewer of them in a folder."
-        )
-    write_atomically(archive, lambda file: file.write(content))
 
 
 def _tar(records: Mapping[str, bytes]) -> bytes:
@@ -188,7 +203,7 @@ def _members(archive: Path) -> Mapping[str, bytes]:
     """Return the records in an archive by name."""
     with _opened(archive) as file:
         facts = os.fstat(file.fileno())
-    return _unpacked(archive, facts.st_mtime_ns, facts.st_size)
+    return _unpacked(archive, facts.st_size, (facts.st_mtime_ns, facts.st_ino))
 
 
 @contextmanager
@@ -202,7 +217,7 @@ def _opened(archive: Path) -> Iterator[BinaryIO]:
 
 
 @functools.lru_cache(maxsize=8)
-def _unpacked(archive: Path, changed: int, size: int) -> Mapping[str, bytes]:
+def _unpacked(archive: Path, size: int, version: tuple[int, ...]) -> Mapping[str, bytes]:
     if size > MOST_PACKED:
         raise DataError(f"Expected {archive} to have at most {MOST_PACKED:,} bytes, got {size:,}.")
     unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MEMORY)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from dpbench.records import storage
 from dpbench.records.group_counts import GroupCounts
@@ -23,7 +22,7 @@ class SeedRerun(Record):
     outcome: Outcome
     accuracy: float
     predictions: str
-    correct: str | None = None  # base64 of one bit a test example; None in records from before they were kept
+    correct: str | None  # base64 of one bit a test example; None where they were not kept
     agreement: float | None  # share of test examples right or wrong alike; None where noise cannot be repeated
     scores: dict[str, float | None]  # the other scores
     group_correct: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)  # as in the result
@@ -40,24 +39,15 @@ class ClaimCheck(Record):
 class Rerun(Record):
     """What came out when seeds were run again: of all seeds, unless somebody took a quick look at one."""
 
-    schema_version: Literal[1, 2] = 2
+    schema_version: Literal[2] = 2
     digest: str  # of the result's spec
-    content: str  # digest of the result's seal: a result that changed was not run again
+    content: str  # digest of the result's evidence: a result that changed was not run again
     seeds: tuple[SeedRerun, ...] = Field(min_length=1)
     claims: tuple[ClaimCheck, ...] = ()  # empty for a quick look
     tolerance: str
     by: str | None = None  # who ran it, as far as that was given
     provenance: dict[str, Any]  # machine, versions, commit, and digests of the code
     seal: str = ""  # over all of the above, as it was written; a record without one is no evidence
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_one_seed(cls, content: Any) -> Any:
-        """Read a record of version 1, which was always of one seed."""
-        if not isinstance(content, Mapping) or content.get("schema_version") != 1 or "seeds" in content:
-            return content
-        seed = {name: content.get(name) for name in _OF_A_SEED if name in content}
-        return {**{name: value for name, value in content.items() if name not in seed}, "seeds": [seed]}
 
     @property
     def outcome(self) -> Outcome:
@@ -89,6 +79,3 @@ class Rerun(Record):
             OutputError: it cannot be written.
         """
         return storage.write_sealed(self, file)
-
-
-_OF_A_SEED = ("seed", "outcome", "accuracy", "predictions", "agreement", "scores")

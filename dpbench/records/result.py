@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from dpbench.errors import MalformedFile
 from dpbench.records import storage
-from dpbench.records.checksums import seal_of
+from dpbench.records.checksums import evidence_digest
 from dpbench.records.group_counts import GroupCounts, find_excess_correct, find_misfit
 from dpbench.records.metrics import METRICS, KeptPredictions, Share
 from dpbench.records.overlap import SUSPECT, Copies, Overlap, find_excess
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy
+from dpbench.records.stated_plan import Privacy, not_covered
 from dpbench.support.untrusted import Shown
 from dpbench.support.validation import Record
 
@@ -26,12 +28,9 @@ TWO_SEEDS = "Two seeds are too few for a reliable interval. Use five or more."
 
 
 class SeedResult(KeptPredictions):
-    """One fit, scored on the test split at full precision."""
+    """One fit on the test split: which examples it has right, and what its scores are counted from."""
 
     seed: int
-    class_accuracy: tuple[Share | None, ...]
-    correct: str  # base64 of one bit a test example, in order
-    predictions: str  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
     spent: dict[str, int]
     setting: dict[str, Any] | None = None  # where each seed chose its own
     # Correct predictions, counted as `TaskFacts.groups` counts test images; None where the test split has no groups.
@@ -84,16 +83,16 @@ class TaskFacts(Record):
     overlap: dict[str, Overlap]  # "test in private" ...
     largest: Share  # of the test split, in its largest class
     sketch: str  # of the public images (`Hashes.sketch`)
-    looks: str | None = None  # of the public images (`Hashes.looks`); None in results from before they were kept
-    copies: Copies | None = None  # within the private split; None as above
+    looks: str | None  # of the public images (`Hashes.looks`); None where nobody looked
+    copies: Copies | None  # within the private split; None as above
     units: UnitFacts | None = Field(default=None, exclude_if=lambda value: value is None)  # where the dataset knows
     # Private images that were left out, as a public image equals each. Not written where there are none.
     left_out: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
-    processing: dict[str, str] | None = None  # how each split's images were made, "" where undeclared; None as above
+    processing: dict[str, str] | None  # how each split's images were made, "" where undeclared; None as above
     editions: dict[str, Shown] | None = Field(  # by role, like `digests`, where data is not the whole as published
         default=None, exclude_if=lambda value: value is None
     )
-    # Test images by group and class; None where the test split has no groups, and in results from before.
+    # Test images by group and class; None where the test split has no groups.
     groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
@@ -122,10 +121,15 @@ class ComponentOrigin(Record):
 
 
 class Result(Record):
-    """One run, whole: what was asked, what it guarantees, what it scored, what it was made with."""
+    """The evidence of one run, whole: what was asked, what it guarantees, what it got right, what it was made with.
 
-    schema_version: Literal[1] = 1
-    digest: str
+    Metrics, intervals and remarks follow from that and stand in no file.
+    """
+
+    schema_version: Literal[2] = 2
+    evidence_digest: str = ""  # of all below but the status, as it was written; see `dpbench.records.checksums`
+    # The digest of the file that this one was converted from: audits and re-runs of that file name it by this.
+    converted_from: str | None = Field(default=None, exclude_if=lambda value: value is None)
     spec: Spec
     status: Literal["submitted", "disputed", "withdrawn"] = "submitted"
     selection: SelectionRule
@@ -133,24 +137,24 @@ class Result(Record):
     settled: dict[str, Any]  # settings that were left to the budget (None, or `auto`), as the run had them
     task: TaskFacts
     privacy: Privacy
-    copies_epsilon: float | None = (
-        None  # of the copies of one image that `task.copies` counts; None without, or infinite
-    )
-    seeds: tuple[SeedResult, ...]
-    metrics: dict[str, Interval]
+    copies_epsilon: float | None  # of the copies of one image that `task.copies` counts; None without, or infinite
+    seeds: tuple[SeedResult, ...] = Field(min_length=1)
     seconds: dict[str, Seconds]
     cpu_seconds: dict[str, Seconds]  # see `Phases`
     peak_bytes: dict[str, int]
     components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]
-    seal: dict[str, str] = Field(default_factory=dict)  # see `dpbench.records.checksums`
 
-    @field_validator("metrics")
+    @model_validator(mode="before")
     @classmethod
-    def _scored(cls, metrics: dict[str, Interval]) -> dict[str, Interval]:
-        if "accuracy" not in metrics:
-            raise ValueError("no accuracy")
-        return metrics
+    def _intact(cls, content: Any) -> Any:
+        """Refuse a file of a later version, and one that was changed after it was written."""
+        if isinstance(content, Mapping):
+            if (version := content.get("schema_version", 2)) != 2:
+                raise MalformedFile("schema_version", f"expected 1 or 2, got {version!r:.20}. Update dpbench")
+            if (stated := content.get("evidence_digest")) and stated != evidence_digest(content):
+                raise MalformedFile("evidence_digest", "changed after the file was written")
+        return content
 
     @model_validator(mode="after")
     def _grouped(self) -> Result:
@@ -162,9 +166,29 @@ class Result(Record):
                 raise ValueError(f"seed {seed.seed}: {said}")
         return self
 
-    def seal_result(self) -> Result:
-        """Return the result with a seal over all it says."""
-        return self.model_copy(update={"seal": seal_of(json.loads(self.model_dump_json()))})
+    def with_evidence_digest(self) -> Result:
+        """Return the result with a digest over its evidence as it is now."""
+        return self.model_copy(update={"evidence_digest": evidence_digest(json.loads(self.model_dump_json()))})
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of the spec, which names the result."""
+        return self.spec.digest
+
+    @property
+    def known_by(self) -> tuple[str, ...]:
+        """Digests by which an audit or a re-run may name this result: of its evidence, and of the file it was."""
+        return tuple(filter(None, (self.evidence_digest, self.converted_from)))
+
+    @cached_property
+    def metrics(self) -> dict[str, Interval]:
+        """Mean and interval of every metric that all seeds have."""
+        return summarise(self.seeds)
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What the guarantee leaves out, in words."""
+        return not_covered(self.privacy, self.task.left_out)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -172,16 +196,16 @@ class Result(Record):
         chosen = (self.search and self.search.chosen) or {}
         return {**self.spec.learner.options, **chosen, **self.settled}
 
-    @property
+    @cached_property
     def class_accuracies(self) -> tuple[tuple[float, ...], ...]:
         """For each class, its accuracies in the seeds that have test images of it; empty where none has."""
         seeds = [seed.class_accuracy for seed in self.seeds]
         return tuple(
-            tuple(one for each in seeds if number < len(each) and (one := each[number]) is not None)
+            tuple(value for seed in seeds if number < len(seed) and (value := seed[number]) is not None)
             for number in range(len(self.task.classes))
         )
 
-    @property
+    @cached_property
     def remarks(self) -> tuple[str, ...]:
         """What a reader should know before the score: shared images, budget for nothing, a score of a guess."""
         shared = [f"{pair.capitalize()}: {said}." for pair, said in find_excess(self.task.overlap, self.task.images)]
@@ -324,10 +348,10 @@ class Tuning(Record):
     digest: str
     spec: Spec
     selection: Selection
-    default: Trial | None = None  # what the settings that were not searched for score; None where nobody looked
+    default: Trial | None  # what the settings that were not searched for score; None where nobody looked
     digests: dict[str, str]  # of the data behind the private and the public split
     sketch: str  # of the public images (`Hashes.sketch`)
-    looks: str | None = None  # of the public images (`Hashes.looks`)
+    looks: str | None  # of the public images (`Hashes.looks`); None where nobody looked
     seconds: dict[str, float]
     components: dict[str, ComponentOrigin]
     provenance: dict[str, Any]
@@ -357,9 +381,9 @@ def result_name(spec: Spec, digest: str | None = None) -> str:
 
 
 def summarise(seeds: Sequence[SeedResult]) -> dict[str, Interval]:
-    """Return mean and interval of every scalar metric that all seeds have."""
-    columns = {name: [getattr(seed, name) for seed in seeds] for name in METRICS}
-    return {name: interval(values) for name, values in columns.items() if None not in values}
+    """Return mean and interval of every metric that all seeds have."""
+    columns = {name: [value for seed in seeds if (value := seed.metrics[name]) is not None] for name in METRICS}
+    return {name: interval(values) for name, values in columns.items() if len(values) == len(seeds)}
 
 
 def interval(values: Sequence[float]) -> Interval:

@@ -100,7 +100,6 @@ class Privacy(Record):
     rng: Literal["research", "secure"]
     repeats: PlannedRepeats | None = None
     mechanism: str  # `dpbench.privacy.MECHANISM` when it ran
-    not_covered: tuple[str, ...] = NOT_COVERED
 
     @property
     def releases(self) -> tuple[Planned, ...]:
@@ -113,12 +112,16 @@ class Privacy(Record):
         return self.mechanism == MECHANISM
 
 
-def left_out(images: int) -> str:
-    """Return what the guarantee leaves out, where private images that equal a public one were left out themselves."""
-    return f"that {images:,} private images equal a public image, pixel by pixel, and were left out"
+def not_covered(privacy: Privacy, left_out: int) -> tuple[str, ...]:
+    """Return what a guarantee leaves out, in words.
 
-
-def not_covered(rng: Literal["research", "secure"], search: bool) -> tuple[str, ...]:
-    """Return what the guarantee leaves out, in words; `search` where it covers the choice of hyperparameters."""
-    left = tuple(line for line in NOT_COVERED if not (search and line.startswith("the choice of hyperparameters")))
-    return (*left, EXACT if rng == "secure" else SEEDED_SEARCH if search else SEEDED)
+    Args:
+        privacy: the guarantee; with repeats it covers the choice of hyperparameters.
+        left_out: how many private images were left out, as a public image equals each.
+    """
+    search = privacy.repeats is not None
+    left = [line for line in NOT_COVERED if not (search and line.startswith("the choice of hyperparameters"))]
+    left.append(EXACT if privacy.rng == "secure" else SEEDED_SEARCH if search else SEEDED)
+    if left_out:
+        left.append(f"that {left_out:,} private images equal a public image, pixel by pixel, and were left out")
+    return tuple(left)

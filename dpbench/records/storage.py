@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dpbench.errors import DataError, SpecError
+from dpbench.errors import DataError, MalformedFile, SpecError
 from dpbench.records.checksums import record_seal
 from dpbench.records.packed import read_record
+from dpbench.records.schema1 import upgrade
 from dpbench.support.files import write_atomically, write_json
 from dpbench.support.untrusted import parse_json
 from dpbench.support.validation import misfit
@@ -64,12 +65,21 @@ def read(kind: type[Kind], file: Path) -> Kind:
         DataError: names the file and the first field that does not fit.
     """
     try:
-        content = read_record(file)
-        parse_json(content, file)
-        return kind.model_validate_json(content)
+        return validate(kind, parse_json(read_record(file), file), file)
     except OSError as error:
         raise DataError(f"Cannot read {kind.__name__.lower()} {file}: {error.strerror}.") from error
-    except ValidationError as error:
-        raise DataError(f"{kind.__name__} {file} does not fit the schema at {misfit(error)}.") from error
+
+
+def validate(kind: type[Kind], content: Any, source: object) -> Kind:
+    """Return JSON as a record of today, whichever version wrote it; `source` names it in messages.
+
+    Raises:
+        DataError: names the source and the first field that does not fit.
+    """
+    try:
+        return kind.model_validate(upgrade(content, kind))
+    except (ValidationError, MalformedFile) as error:
+        wrong = misfit(error) if isinstance(error, ValidationError) else error
+        raise DataError(f"{kind.__name__} {source} does not fit the schema at {wrong}.") from error
     except SpecError as error:  # of a component's text, which is read as a flag is
-        raise DataError(f"{kind.__name__} {file} does not fit the schema: {error}") from error
+        raise DataError(f"{kind.__name__} {source} does not fit the schema: {error}") from error

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from pydantic import ValidationError
-
 from dpbench.analysis.confusion import MOST, largest_errors, total_confusion
 from dpbench.analysis.describe import describe
 from dpbench.analysis.palette import LearnerStyle
@@ -27,13 +25,14 @@ from dpbench.errors import DataError
 from dpbench.records.metrics import BINS, METRICS
 from dpbench.records.packed import read_record
 from dpbench.records.result import Result
+from dpbench.records.storage import validate
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.group_tables import GroupTable, tabulate_groups
 from dpbench.site.render import PREVIEW, Renderer, renderer
 from dpbench.site.settings import Settings
 from dpbench.support.processes import process_pool
-from dpbench.support.validation import misfit
+from dpbench.support.untrusted import parse_json
 
 RAW = 20_000  # characters of a raw file that its page shows
 SEEDS = 50  # rows of scores; the raw file has all
@@ -213,7 +212,6 @@ def _reliability(result: Result) -> Iterator[tuple[str, float, float, float]]:
 
 def _parsed(raw: bytes, file: str) -> Result:
     try:
-        return Result.model_validate_json(raw)
-    except ValidationError as error:
-        said = text.show_string(str(misfit(error)))
-        raise DataError(f"Result {file} does not fit the schema at {said}. Verify it first.") from None
+        return validate(Result, parse_json(raw, file), file)
+    except DataError as error:
+        raise DataError(f"{text.show_string(str(error))} Verify it first.") from None

@@ -20,7 +20,6 @@ from typing import Literal, get_args
 
 from filelock import FileLock, Timeout
 
-from dpbench.analysis.reader import read_sealed
 from dpbench.errors import DataError, OutputError
 from dpbench.records.packed import is_record
 from dpbench.records.result import Result
@@ -79,7 +78,7 @@ class Folder:
         """Return the cell's result, or None if it is missing or damaged."""
         file = self.path / cell.file_name
         try:
-            result = read_sealed(file)
+            result = Result.read(file)
         except DataError as error:
             if is_record(file):
                 self.log(f"damaged  {cell.file_name}: {error} The cell will be run again.")

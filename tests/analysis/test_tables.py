@@ -26,7 +26,7 @@ from dpbench.analysis.text_tables import render_html, render_latex, render_markd
 from dpbench.cli.results import show_grids
 from dpbench.errors import DataError
 from dpbench.records.packed import find_records, read_record
-from dpbench.records.result import Interval, summarise
+from tests.helpers.stated import with_accuracies
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "leaderboard" / "results"
@@ -117,21 +117,25 @@ def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path
     spec = original.result.spec
     learner = spec.learner.model_copy(update={"options": {**spec.learner.options, "k": 7}})
     changed = original.result.model_copy(
-        update={"spec": spec.model_copy(update={"learner": learner}), "digest": "0" * 64, "selection": "by-hand"}
+        update={"spec": spec.model_copy(update={"learner": learner}), "selection": "by-hand"}
     )
-    changed.seal_result().write(tmp_path)
+    changed.with_evidence_digest().write(tmp_path)
     assert {line.label for line in table(tmp_path).lines} == {"pillar", "pillar (set by hand)"}
 
 
 def test_no_result_is_lost_behind_another_of_equal_settings(tmp_path: Path) -> None:
     original = one(DIGITS, "pillar").result
     options = original.spec.learner.options
-    for digit, (k, seeds) in enumerate([(7, (0,)), (7, (1,)), (8, (0,)), (8, (0,)), (9, (0, 1)), (9, (0, 1, 2))]):
+    same = []
+    for k, seeds, secure in (
+        (7, (0,), False), (7, (1,), False), (8, (0,), False), (8, (0,), True), (9, (0, 1), False), (9, (0, 1, 2), False)
+    ):  # fmt: skip
         learner = original.spec.learner.model_copy(update={"options": {**options, "k": k}})
-        spec = original.spec.model_copy(update={"learner": learner, "seeds": seeds})
-        original.model_copy(update={"spec": spec, "digest": str(digit) * 64}).seal_result().write(tmp_path)
+        spec = original.spec.model_copy(update={"learner": learner, "seeds": seeds, "secure_rng": secure})
+        original.model_copy(update={"spec": spec}).with_evidence_digest().write(tmp_path)
+        same += [spec.digest[:8]] * (k == 8)
     assert {line.label for line in table(tmp_path).lines} == {
-        "pillar:k=7, seed 0", "pillar:k=7, seed 1", "pillar:k=8, 22222222", "pillar:k=8, 33333333",
+        "pillar:k=7, seed 0", "pillar:k=7, seed 1", f"pillar:k=8, {same[0]}", f"pillar:k=8, {same[1]}",
         "pillar:k=9, 2 seeds", "pillar:k=9, 3 seeds",
     }  # fmt: skip
 
@@ -179,9 +183,7 @@ def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> Non
     (tmp_path / "new").mkdir()
     extract(original.file, tmp_path / "old")
     os.utime(tmp_path / "old" / original.file.name, (0, 0))
-    lower = {**original.result.metrics, "accuracy": Interval(mean=0.25, low=None, high=None)}
-    new = original.result.model_copy(update={"metrics": lower})
-    new.seal_result().write(tmp_path / "new")
+    with_accuracies(original.result, 0.25).with_evidence_digest().write(tmp_path / "new")
     (row,) = table(tmp_path).lines[0].filled
     assert row.score and row.score.mean == 0.25
 
@@ -193,7 +195,7 @@ def test_a_result_that_was_changed_is_named_and_left_out(tmp_path: Path) -> None
     (tmp_path / "changed.json").write_text(text.replace('"epsilon": 1.0', '"epsilon": 0.1', 1), encoding="utf-8")
     found, damaged = read_results([tmp_path])
     assert [filed.file.name for filed in found] == [original.file.name]
-    assert len(damaged) == 1 and "changed.json was changed after it was written, at " in damaged[0]
+    assert len(damaged) == 1 and "changed.json does not fit the schema at " in damaged[0]
 
 
 def test_damaged_files_are_named_and_other_files_passed_over(tmp_path: Path) -> None:
@@ -277,10 +279,13 @@ def test_files_to_compare_are_named_with_learner_and_epsilon_where_there_are_not
 def with_loss(learner: str, loss: float) -> StoredResult:
     """Return a stored result as if its seeds had kept this log loss, give or take a little."""
     filed = one(LOW, learner)
-    seeds = tuple(seed.model_copy(update={"nll": loss + 1e-3 * place}) for place, seed in enumerate(filed.result.seeds))
-    return dataclasses.replace(
-        filed, result=filed.result.model_copy(update={"seeds": seeds, "metrics": summarise(seeds)})
-    )
+    seeds = []
+    for place, seed in enumerate(filed.result.seeds):
+        assert seed.calibration is not None
+        total = filed.result.task.test * (loss + 1e-3 * place)
+        kept = seed.calibration.model_copy(update={"log_loss": total})
+        seeds.append(seed.model_copy(update={"calibration": kept}))
+    return dataclasses.replace(filed, result=filed.result.model_copy(update={"seeds": tuple(seeds)}))
 
 
 def test_a_table_of_losses_has_the_smallest_first_as_a_number_and_says_that_lower_is_better() -> None:

@@ -67,7 +67,7 @@ def test_the_learner_is_answered_as_in_a_plain_run(learner: str, monkeypatch: py
     from dpbench.harness import scoring
 
     made = scoring.score(found[0].double().numpy(), prepared(learner).test.y)
-    assert made["predictions"] == again.predictions
+    assert made.predictions == again.predictions
 
 
 def test_an_audit_of_a_result_repeats_the_result() -> None:

@@ -59,7 +59,8 @@ def test_sizes_that_cannot_be_chance_are_told_from_it(squares: float) -> None:
 
 def test_a_record_that_says_who_was_sampled_is_held_to_the_law_and_an_older_one_to_chi_square() -> None:
     squares = 42.0  # of ten samples: five inclusions in one, say
-    older = SampleSizes(release="gradient", steps=10, sizes=squares, rows=squares, counts=None)
+    unstated = dict.fromkeys(("counts", "rate", "members", "units"))
+    older = SampleSizes(release="gradient", steps=10, sizes=squares, rows=squares, **unstated)
     told = older.model_copy(update={"rate": 0.001, "members": 1_000, "units": 1_000})
     failed = [
         compute_figures(

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from dpbench import Extractor, Split
 from dpbench.data import cache, engine, extraction
-from dpbench.data.engine import choose_engine
+from dpbench.data.engine import BATCH, choose_engine
 from dpbench.data.keys import identify_images
 from dpbench.support.fields import changed_fields
 from tests.benchmarks.conftest import Ratios
@@ -75,8 +75,8 @@ def test_extraction_against_the_bare_network(
     split = Split(images, np.zeros(len(images), np.int64))
     source = cache.FeatureSource("data", "", extractor.name, extractor.version, {}, "")
     monkeypatch.setattr(cache, "source_of", lambda *_: source)  # an opened network is an option that no key can hold
-    starts = range(0, len(images), extraction.BATCH)
-    rows = [range(start, min(start + extraction.BATCH, len(images))) for start in starts]
+    starts = range(0, len(images), BATCH)
+    rows = [range(start, min(start + BATCH, len(images))) for start in starts]
     ready = [torch.stack([extractor.prepare(images[index]) for index in batch]) for batch in rows]
 
     def bare() -> Tensor:
@@ -105,9 +105,7 @@ def test_extraction_against_onnxruntime_alone(
     chosen = choose_engine(extractor, CPU, len(images))
     assert chosen.name.startswith("onnxruntime")
     network = chosen.open()
-    ready = [torch.stack([extractor.prepare(images[index]) for index in range(extraction.BATCH)])] * -(
-        -len(images) // extraction.BATCH
-    )
+    ready = [torch.stack([extractor.prepare(images[index]) for index in range(BATCH)])] * -(-len(images) // BATCH)
 
     def bare() -> object:
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:

@@ -83,7 +83,7 @@ def change(folder: Path, name: str, content: bytes | None) -> None:
     if content is None:
         del records[name]
     if there.exists():
-        packed._write(there, records)
+        packed.write_archive(folder, records)
     elif content is None:
         (folder / name).unlink()
     else:
@@ -106,13 +106,13 @@ def test_packing_changes_neither_the_lines_of_verify_nor_the_index(
 @pytest.mark.parametrize(
     "edit",
     [
-        lambda content: {**content, "digest": "0" * 64},
-        lambda content: {**content, "seal": "0" * 64 if isinstance(content["seal"], str) else {}},
+        lambda content: {**content, "spec": None},
+        lambda content: {**content, "seal" if "seal" in content else "evidence_digest": "0" * 64},
         lambda content: {**content, "unheard": 1},
         lambda content: [content],
         None,
     ],
-    ids=["digest", "seal", "field", "list", "gone"],
+    ids=["spec", "seal", "field", "list", "gone"],
 )
 def test_a_packed_record_that_was_changed_is_found_as_a_changed_file_is(
     loose: Path, root: Path, plugins: Registry, kind: str, edit: Callable[[object], object] | None

@@ -212,7 +212,8 @@ def test_results_are_sorted_by_answers_that_are_counted_and_other_metrics_by_who
     metrics = {
         name: one.model_copy(update={"mean": math.nextafter(one.mean, 2)}) for name, one in result.metrics.items()
     }
-    nudged = result.model_copy(update={"metrics": metrics})
+    nudged = result.model_copy()
+    vars(nudged)["metrics"] = metrics
     for metric in metrics:
         assert order_of(nudged, metric) == order_of(result, metric)
         larger = result.metrics[metric].mean > other.metrics[metric].mean

@@ -70,7 +70,7 @@ def test_verify_names_file_and_field_and_fails(root: Path, capsys: Captured) -> 
     assert ask("verify", "--root", root) == 1
     lines = capsys.readouterr().out.splitlines()
     (failed,) = [line for line in lines if line.startswith(f"FAILED results/tiny/{file.name}: ")]
-    assert "privacy.epsilon: changed after the result was written" in failed
+    assert "evidence_digest: changed after the file was written" in failed
     assert "FAILED results/tiny/notes.txt: file: expected results alone" in lines[-2]
     assert lines[-1] == "4 results, 1 failed; 1 other file failed"
 
@@ -169,7 +169,6 @@ def test_rerun_fails_where_predictions_differ(root: Path, capsys: Captured) -> N
     file = boards.file_of(root, "class-means")
     spent = json.loads(file.read_text(encoding="utf-8"))["seeds"][0]["spent"]
     change(file, "seeds", [{**seed, "spent": spent} for seed in source["seeds"]])
-    change(file, "metrics", source["metrics"])
     assert ask("verify", "--root", root, file) == 0
     assert ask("verify", "--rerun", "--device", "cpu", "--root", root, file) == 1
     assert f"FAILED results/tiny/{file.name}: seeds: seed 0: differs" in capsys.readouterr().out
@@ -187,7 +186,6 @@ def test_rerun_meets_scores_that_were_forged_under_the_true_predictions(root: Pa
     for seed in seeds[1:]:  # the same guesses of two seeds would be found at once
         seed["predictions"] = made["seeds"][1]["predictions"]
     change(file, "seeds", seeds)
-    change(file, "metrics", json.loads(boards.file_of(root, "non-private").read_text(encoding="utf-8"))["metrics"])
     assert ask("verify", "--root", root, file) == 0
     assert ask("verify", "--rerun", "--device", "cpu", "--root", root, file) == 1
     assert "seed 1: differs" in capsys.readouterr().out
@@ -350,10 +348,9 @@ def test_of_boards_from_which_as_much_departs_the_nearest_has_the_nearest_epsilo
 
 def test_add_says_which_keys_miss_on_the_nearest_board(empty: Path, capsys: Captured) -> None:
     file = elsewhere(empty, "class-means")
-    made = boards.edited(json.loads(file.read_text(encoding="utf-8")), "spec.split_seed", 3)
-    digest = Result.model_validate(made).spec.digest
-    other = file.with_name(f"class-means-digits-{digest[:16]}.json")
-    other.write_text(json.dumps(boards.resealed({**made, "digest": digest})), encoding="utf-8")
+    made = boards.resealed(boards.edited(json.loads(file.read_text(encoding="utf-8")), "spec.split_seed", 3))
+    other = file.with_name(Result.model_validate(made).file_name)
+    other.write_text(json.dumps(made), encoding="utf-8")
     assert ask("add", other, "--root", empty) == 1
     assert (
         "spec.split_seed: expected 0, as on the nearest board, tiny, got 3: it matches no board. "
@@ -399,7 +396,7 @@ def test_diff_shows_what_came_went_and_moved(root: Path, capsys: Captured) -> No
     shutil.copy(root / build.INDEX, before)
     gone = boards.file_of(root, "public-only")
     gone.unlink()
-    better = json.loads(boards.file_of(root, "pillar").read_text(encoding="utf-8"))
+    better = Result.read(boards.file_of(root, "pillar"))
     assert ask("build", "--no-site", "--root", root) == 0
     capsys.readouterr()
     assert ask("diff", before, root / build.INDEX) == 0
@@ -410,7 +407,7 @@ def test_diff_shows_what_came_went_and_moved(root: Path, capsys: Captured) -> No
     assert shown.returncode == 1 and f'-     "id": "{gone.stem}"'.encode() in shown.stdout
     lines = said.out.splitlines()
     assert any(line.startswith(f"removed  tiny: public-only ({gone.stem}), 0.") for line in lines)
-    assert not any(str(better["digest"][:16]) in line for line in lines)
+    assert not any(better.digest[:16] in line for line in lines)
     assert ask("diff", root / build.INDEX, before, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert ("added", "public-only", None) in [(one["what"], one["learner"], one["before"]) for one in found]

@@ -215,7 +215,7 @@ def test_the_metric_of_a_run_is_in_its_table(tmp_path: Path, capsys: Output) -> 
     assert called("run", *asked) == 0
     told = capsys.readouterr().out
     (file,) = tmp_path.glob("*.json")
-    mean = json.loads(file.read_text(encoding="utf-8"))["metrics"]["balanced_accuracy"]["mean"]
+    mean = Result.read(file).metrics["balanced_accuracy"].mean
     assert "balanced accuracy" in told and f"{100 * mean:.2f}%" in told
 
 
@@ -382,7 +382,7 @@ def test_another_result_of_a_spec_is_filed_in_place_of_the_first_where_that_is_a
     monkeypatch.chdir(tmp_path)
     assert called("leaderboard", "add", _committed()) == 0
     found = Result.read(_committed())
-    other = found.model_copy(update={"seconds": {**found.seconds, "fit": 1.25}}).seal_result().write(tmp_path)
+    other = found.model_copy(update={"seconds": {**found.seconds, "fit": 1.25}}).with_evidence_digest().write(tmp_path)
     assert called("leaderboard", "add", other) == 1
     assert "Use --replace to overwrite it" in capsys.readouterr().err
     assert called("leaderboard", "add", "--replace", other) == 0
@@ -481,7 +481,8 @@ def test_an_audit_of_an_edited_result_is_refused_by_name(tmp_path: Path, capsys:
     file.write_text(json.dumps(content), encoding="utf-8")
     capsys.readouterr()
     assert called("audit", file, "--out", tmp_path) == 1
-    assert f"Result {file} was changed after it was written, at privacy.epsilon" in capsys.readouterr().err
+    said = f"Result {file} does not fit the schema at evidence_digest: changed after the file was written."
+    assert said in capsys.readouterr().err
 
 
 def test_an_audit_of_a_result_of_before_names_its_file(tmp_path: Path, capsys: Output) -> None:
@@ -489,12 +490,12 @@ def test_an_audit_of_a_result_of_before_names_its_file(tmp_path: Path, capsys: O
     (file,) = tmp_path.glob("*.json")
     found = Result.read(file)
     before = found.model_copy(update={"privacy": found.privacy.model_copy(update={"mechanism": "exact-sums-0"})})
-    file = before.seal_result().write(tmp_path)
+    file = before.with_evidence_digest().write(tmp_path)
     capsys.readouterr()
     assert called("audit", file, "--out", tmp_path) == 1
     assert str(file) in capsys.readouterr().err
     for name in ("one", "two"):
-        before.seal_result().write(tmp_path / "root" / "results" / "board").rename(
+        before.with_evidence_digest().write(tmp_path / "root" / "results" / "board").rename(
             tmp_path / "root" / "results" / "board" / f"{name}.json"
         )
     assert called("audit", "board", "--root", tmp_path / "root") == 1  # as nothing was audited

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dpbench.records.result import Result
 from dpbench.support.messages import bytes_in_words
 from tests.doubles.catalogue import EXPECTED, NAMES, SHARES, build, write
 from tests.helpers.readme import DOCS, ROOT
@@ -86,7 +87,7 @@ def measure(name: str, share: float, folder: Path) -> Measured:
     return Measured(
         share=share, train=sum(counts["train"]), test=sum(counts["test"]),
         files=size, features=_size(cache / "features"),
-        accuracy=json.loads(said["run"])["metrics"]["accuracy"]["mean"], patched=sorted(expected),
+        accuracy=Result.model_validate_json(said["run"]).metrics["accuracy"].mean, patched=sorted(expected),
         day=datetime.now(UTC).date().isoformat(), costs=costs,
     )  # fmt: skip
 

@@ -19,6 +19,7 @@ from PIL import Image
 
 from dpbench import DataError, Download
 from dpbench.data.fetch import download, store
+from dpbench.records.result import Result
 from dpbench.registry import load
 from tests.cli.test_cli import Output, called
 from tests.conftest import built_once
@@ -140,7 +141,7 @@ def test_a_small_double_is_imported_described_and_run(
     of = ("digits", "--public-dataset", name) if name in measure.PUBLIC else (name, "--public-fraction", "0.3")
     words = ("--extractor", measure.EXTRACTOR, "--learner", "class-means", "--seeds", "1")
     assert called("run", "--dataset", *of, *words, "--json", "--out", str(tmp_path / "out")) == 0
-    assert 0 <= json.loads(capsys.readouterr().out)["metrics"]["accuracy"]["mean"] <= 1
+    assert 0 <= Result.model_validate_json(capsys.readouterr().out).metrics["accuracy"].mean <= 1
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite0
 from dpbench_plugins.extractors.vision import Precision
 
 from dpbench.data import extraction
-from dpbench.data.engine import choose_engine
+from dpbench.data.engine import BATCH, choose_engine
 from dpbench.support.fields import changed_fields
 from tests.benchmarks.conftest import Ratios
 from tests.benchmarks.test_extraction import Encoded, Opened
@@ -66,7 +66,7 @@ def _extraction(asked: Asked, precision: Precision) -> Row:
         return Row(what, "not run: install dpbench-vision[offline]")
     images = Encoded(32, "PNG", 8 if asked.quick else 2048)
     opened = Opened(extractor.open(asked.device), **changed_fields(extractor))
-    ready = torch.stack([opened.prepare(images[place]) for place in range(min(len(images), extraction.BATCH))])
+    ready = torch.stack([opened.prepare(images[place]) for place in range(min(len(images), BATCH))])
 
     def whole() -> None:
         with tempfile.TemporaryDirectory() as folder:

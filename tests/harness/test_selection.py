@@ -35,6 +35,7 @@ from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import entry_spec
 from dpbench.support.files import canonical_digest
 from tests.cli.test_cli import Output, called, refusal
+from tests.helpers import boards
 from tests.helpers.sessions import session
 
 SPACE = {"learning_rate": (1e-5, 0.5), "clip": (0.5, 1.0)}
@@ -244,7 +245,7 @@ def test_nothing_that_is_published_tells_how_many_runs_there_were(
         for cost in ("seconds", "cpu_seconds", "peak_bytes"):
             assert set(told[cost]) == {"load", "calibrate"}  # which come before the first run
             del told[cost]
-        del told["seal"], told["metrics"]
+        del told["evidence_digest"]
         told["seeds"] = [{name: seed[name] for name in seed.keys() - SCORED} for seed in told["seeds"]]
     assert one == many
     assert set(one["seeds"][0]) == {"seed", "spent", "setting"}
@@ -330,7 +331,7 @@ def elsewhere(file: Path, **changes: Any) -> Path:
     content["spec"].update(changes)
     content["digests"] = {"private": "other", "public": "other"}
     copy = file.with_name("elsewhere.json")
-    copy.write_text(json.dumps(content))
+    copy.write_text(json.dumps(boards.resealed(content) if "seeds" in content else content))
     return copy
 
 
@@ -355,7 +356,7 @@ def test_settings_say_where_they_come_from(tmp_path: Path) -> None:
 def test_defaults_of_an_earlier_version_are_somebodys_choice(tmp_path: Path) -> None:
     content = json.loads(ran(learner="dp-sgd").write(tmp_path).read_text())
     content["spec"]["learner"]["options"] |= {"steps": 3, "learning_rate": 0.1}  # before defaults followed epsilon
-    (tmp_path / "older.json").write_text(json.dumps(content))
+    (tmp_path / "older.json").write_text(json.dumps(boards.resealed(content)))
     found = ran(settings=tmp_path / "older.json", learner="dp-sgd", seeds=1)
     assert found.search is not None and found.search.source is not None
     assert (found.selection, found.search.source.selection) == ("transfer", "default")
@@ -369,7 +370,7 @@ def _renamed(file: Path, name: str) -> Path:
     content["spec"]["dataset"] = {"name": name, "options": {}}
     content.get("task", content)["digests"] = {"private": "other", "public": "other"}
     copy = file.with_name(f"{name}.json")
-    copy.write_text(json.dumps(content))
+    copy.write_text(json.dumps(boards.resealed(content) if "seeds" in content else content))
     return copy
 
 
@@ -403,7 +404,7 @@ def test_settings_that_an_older_file_calls_transferred_count_as_what_they_were_f
     content = json.loads(found.write(tmp_path).read_text())
     content["selection"] = content["search"]["rule"] = "transfer"
     content["search"]["private_touched"] = False
-    (tmp_path / "older.json").write_text(json.dumps(content))
+    (tmp_path / "older.json").write_text(json.dumps(boards.resealed(content)))
     again = ran(settings=_renamed(tmp_path / "older.json", "anew"), learner="dp-sgd", seeds=1)
     assert again.selection == "private-unaccounted"
     assert again.search is not None and again.search.private_touched

@@ -31,10 +31,11 @@ from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant
 from dpbench.records import provenance
 from dpbench.records.board import Board
+from dpbench.records.checksums import evidence_digest
+from dpbench.records.metrics import write_confusion
 from dpbench.records.packed import find_records
-from dpbench.records.result import Result, SeedResult, summarise
+from dpbench.records.result import Result, SeedResult
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import not_covered
 from dpbench.registry.boards import entry_spec, spell_out_board
 from dpbench.registry.components import write_component
 from tests.helpers.sessions import session
@@ -60,7 +61,8 @@ def made(board: Board, count: int, seed: int) -> Iterator[Result]:
         spec = Spec(**{**whole.protocol, **_asked(place)})
         skill = math.inf if place == 0 else chance.normal(1.0, 0.5)
         seeds = [_seed(number, (labels, hardness), skill, len(classes), chance) for number in spec.seeds]
-        yield _result(spec, place, seeds, classes, versions)
+        largest = int(np.bincount(labels).max()) / TEST
+        yield _result(spec, place, seeds, (classes, largest), versions)
 
 
 KEPT = ("dpbench", "packages", "python", "platform", "processor", "cores", "threads", "device")
@@ -102,12 +104,10 @@ def _seed(
     right = hardness < reach
     there = np.bincount(labels, minlength=classes)
     hits = np.bincount(labels[right], minlength=classes)
-    by_class = [float(hit / all_) if all_ else None for hit, all_ in zip(hits, there, strict=True)]
-    present = [value for value in by_class if value is not None]
+    confusion = np.diag(hits) + np.roll(np.diag(there - hits), 1, axis=1)  # others are taken for the next class
     return {
-        "seed": number, "accuracy": int(right.sum()) / TEST, "balanced_accuracy": float(np.mean(present)),
-        "worst_class_accuracy": min(present), "macro_f1": float(np.mean(present)),
-        "auroc": float(np.mean(present)) if classes == 2 else None, "class_accuracy": by_class,
+        "seed": number, "confusion": write_confusion(confusion.tolist()),
+        "auroc": int(right.sum()) / TEST if classes == 2 else None,
         "correct": base64.b64encode(np.packbits(right).tobytes()).decode(),
         "predictions": hashlib.sha256(right.tobytes()).hexdigest(),
     }  # fmt: skip
@@ -122,8 +122,7 @@ def _privacy(steps: int, epsilon: float, delta: float, name: accountant.Accounta
     return {
         "epsilon": stated, "delta": delta, "accountant": name,
         "adjacency": "add-or-remove-one", "sigma": sigma, "plan": [planned], "rng": "research",
-        "mechanism": MECHANISM, "not_covered": not_covered("research", search=False),
-        "independent": asdict(other),
+        "mechanism": MECHANISM, "independent": asdict(other),
     }  # fmt: skip
 
 
@@ -142,7 +141,7 @@ def _search(spec: Spec, rule: str) -> dict[str, Any] | None:
 
 
 def _result(
-    spec: Spec, place: int, seeds: list[dict[str, Any]], classes: tuple[str, ...], versions: dict[str, Any]
+    spec: Spec, place: int, seeds: list[dict[str, Any]], split: tuple[tuple[str, ...], float], versions: dict[str, Any]
 ) -> Result:
     rule = RULES[place % len(RULES)]
     steps = 1 if place == 0 else STEPS[place % len(STEPS)]
@@ -161,26 +160,29 @@ def _result(
         components["public_dataset"] = {"plugin": find("dataset", spec.public_dataset.name).plugin, **harness}
     pairs = {"test in private": TEST, "test in public": TEST, "public in private": PUBLIC}
     return Result.model_validate({
-        "digest": spec.digest, "spec": spec, "selection": rule, "search": _search(spec, rule),
+        "spec": spec, "selection": rule, "search": _search(spec, rule),
         "task": {
-            "example_shape": [64], "classes": classes, "private": PRIVATE, "public": PUBLIC if place else 0,
+            "example_shape": [64], "classes": split[0], "private": PRIVATE, "public": PUBLIC if place else 0,
             "test": TEST, "public_labels_seen": False, "licence": "CC0",
             "digests": {"private": "d" * 64, "public": "d" * 64},
             "overlap": {pair: {"exact": 0, "near": 1, "among": among} for pair, among in pairs.items()},
-            "largest": 0.5, "sketch": "",
+            "largest": split[1], "sketch": "", "looks": None, "copies": None, "processing": None,
         },
-        "privacy": privacy, "seeds": scored, "metrics": summarise(scored), "components": components,
+        "privacy": privacy, "copies_epsilon": None, "seeds": scored, "components": components,
         "settled": {}, "seconds": {"load": 1.0, "fit": 0.5 + place % 97},
         "cpu_seconds": {"load": 1.5, "fit": 0.4 + place % 89},
         "peak_bytes": {"fit": 500_000_000 + place}, "provenance": versions,
-    }).seal_result()  # fmt: skip
+    }).with_evidence_digest()  # fmt: skip
 
 
 def resealed(content: dict[str, Any]) -> dict[str, Any]:
-    """Return a result's JSON with a seal over what it says now: what a careful forger would do."""
-    from dpbench.records.checksums import seal_of
+    """Return a result's JSON with a digest of what it says now: what a careful forger would do."""
+    return {**content, "evidence_digest": evidence_digest(content)}
 
-    return {**content, "seal": seal_of(content)}
+
+def result_of(content: dict[str, Any]) -> Result:
+    """Return the result that JSON states, its digest made to fit."""
+    return Result.model_validate(resealed(content))
 
 
 BOARD = """
@@ -219,7 +221,7 @@ def enter(root: Path, learner: str) -> None:
     spec = entry_spec(Board.read(root / "boards" / "tiny.toml"), {"learner": learner}, _plugins(), "the test")
     result = session(_plugins()).run(spec)
     clean = {**result.provenance, "commit": "0" * 40, "dirty": False}
-    result.model_copy(update={"provenance": clean}).seal_result().write(root / "results" / "tiny")
+    result.model_copy(update={"provenance": clean}).with_evidence_digest().write(root / "results" / "tiny")
 
 
 @contextlib.contextmanager

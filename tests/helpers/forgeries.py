@@ -23,9 +23,9 @@ from dpbench.analysis.paired import bits_of
 from dpbench.api import Budget, Release
 from dpbench.board import build
 from dpbench.board.add import Submissions
-from dpbench.board.verify.counts import NEEDED
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import describe, rerun, seen
+from dpbench.board.verify.rerun_record import describe, rerun
+from dpbench.board.verify.verdict import compared_scores
 from dpbench.errors import NotReproducible
 from dpbench.harness.guarantee import account_twice
 from dpbench.privacy.core import randomness
@@ -33,7 +33,7 @@ from dpbench.privacy.core.accounting import accountant
 from dpbench.records.board import Board
 from dpbench.records.checksums import record_seal
 from dpbench.records.packed import pack, read_record
-from dpbench.records.result import Result, SeedResult, summarise
+from dpbench.records.result import Result, SeedResult
 from dpbench.registry import Registry
 from dpbench.registry.boards import entry_spec
 from tests.helpers import boards
@@ -65,11 +65,10 @@ class Scene:
         return self.repository / "leaderboard"
 
     def submit(self, content: Content) -> Path:
-        """File a result with a seal and a digest that fit, under the name that it has to have."""
-        content = {**content, "digest": Result.model_validate(content).spec.digest}
-        result = Result.model_validate(content)
-        self.file = self.root / "results" / "tiny" / result.file_name
-        self.file.write_text(json.dumps(boards.resealed(content)), encoding="utf-8")
+        """File a result with a digest that fits, under the name that it has to have."""
+        content = boards.resealed(content)
+        self.file = self.root / "results" / "tiny" / Result.model_validate(content).file_name
+        self.file.write_text(json.dumps(content), encoding="utf-8")
         return self.file
 
     def ran(self, asked: Mapping[str, Any], **changed: Any) -> Content:
@@ -152,28 +151,32 @@ def shown(scene: Scene) -> str:
     return "; ".join([entry.why, *entry.author_word])
 
 
-COUNTED = ("confusion", "calibration", *NEEDED)
-"""What a forger leaves out, as results of before have none: it would contradict the bits."""
-
-
 def raised(content: Content, seeds: Sequence[int], hits: int) -> Content:
-    """Return a result with so many more right answers in some seeds, and all that follows from them made to fit."""
+    """Return a result with so many more right answers in some seeds, and confusion matrices that fit.
+
+    Calibration is left out: a learner may give no probabilities, and its bins would contradict the new answers.
+    """
     copy: Content = json.loads(json.dumps(content))
     test = copy["task"]["test"]
     for seed in copy["seeds"]:
+        seed.pop("calibration", None)
         if seed["seed"] in seeds:
             bits = bits_of(seed["correct"], test).copy()
             bits[np.flatnonzero(~bits)[:hits]] = True
             seed["correct"] = base64.b64encode(np.packbits(bits).tobytes()).decode()
-            seed["accuracy"] = int(bits.sum()) / test
-        for name in COUNTED:
-            seed.pop(name, None)
-    return summed(copy)
+            seed["confusion"] = corrected(seed["confusion"], hits)
+    return copy
 
 
-def summed(content: Content) -> Content:
-    found = summarise([SeedResult.model_validate(one) for one in content["seeds"]])
-    return {**content, "metrics": {name: one.model_dump() for name, one in found.items()}}
+def corrected(confusion: Sequence[str], hits: int) -> list[str]:
+    """Return a confusion matrix in which so many errors are right answers."""
+    matrix = [[int(count) for count in line.split()] for line in confusion]
+    for label, row in enumerate(matrix):
+        for guess in range(len(row)):
+            if guess != label:
+                moved = min(hits, row[guess])
+                row[guess], row[label], hits = row[guess] - moved, row[label] + moved, hits - moved
+    return [" ".join(map(str, row)) for row in matrix]
 
 
 def elsewhere(content: Content) -> Content:
@@ -194,11 +197,11 @@ def read(file: Path) -> Content:
 
 
 def passed_on(scene: Scene, sealed: bool) -> None:
-    """Raise the scores, and have the old audit and re-run name the new seal."""
+    """Raise the scores, and have the old audit and re-run name the new digest."""
     result = Result.read(scene.submit(raised(scene.honest, [0], 15)))
     for kind in ("audits", "reruns"):
         file = scene.record(kind)
-        content = {**read(file), "content": seen(result)}
+        content = {**read(file), "content": result.evidence_digest}
         if sealed:
             resealed(file, content)
         else:
@@ -209,13 +212,14 @@ def made_up_rerun(scene: Scene) -> None:
     result = Result.read(scene.submit(raised(scene.honest, [0, 1], 15)))
     content = read(scene.root.parent / "rerun.json")
     for seed, stated in zip(content["seeds"], result.seeds, strict=True):
-        seed |= {"accuracy": stated.accuracy, "correct": stated.correct, "agreement": 1.0}
-    resealed(scene.record("reruns"), {**content, "content": seen(result)})
+        scores = {name: stated.metrics[name] for name in compared_scores(stated)}
+        seed |= {"accuracy": stated.accuracy, "correct": stated.correct, "agreement": 1.0, "scores": scores}
+    resealed(scene.record("reruns"), {**content, "content": result.evidence_digest})
 
 
 def made_up_audit(scene: Scene) -> None:
     result = Result.read(scene.submit(raised(scene.honest, [0, 1], 15)))
-    resealed(scene.record("audits"), {**read(scene.root.parent / "audit.json"), "content": seen(result)})
+    resealed(scene.record("audits"), {**read(scene.root.parent / "audit.json"), "content": result.evidence_digest})
 
 
 def of_another(scene: Scene, kind: Literal["audits", "reruns"]) -> None:
@@ -226,7 +230,7 @@ def of_another(scene: Scene, kind: Literal["audits", "reruns"]) -> None:
 
 def dropped_seed(scene: Scene) -> None:
     content = boards.edited(scene.honest, "spec.seeds", [0])
-    scene.submit(summed({**content, "seeds": content["seeds"][:1]}))
+    scene.submit({**content, "seeds": content["seeds"][:1]})
 
 
 def chosen_seeds(scene: Scene) -> None:
@@ -255,7 +259,7 @@ def less_noise(scene: Scene) -> None:
 def other_learner(scene: Scene) -> None:
     """Submit what a better learner predicted."""
     better, spent = scene.ran({"learner": "thrift"}), scene.honest["seeds"][0]["spent"]
-    scene.submit(summed({**scene.honest, "seeds": [{**one, "spent": spent} for one in better["seeds"]]}))
+    scene.submit({**scene.honest, "seeds": [{**seed, "spent": spent} for seed in better["seeds"]]})
 
 
 def no_overlap(scene: Scene) -> None:
@@ -300,7 +304,7 @@ def taken_from(scene: Scene, digest: str) -> None:
 
 
 def from_a_run_that_is_there(scene: Scene) -> None:
-    taken_from(scene, read(boards.file_of(scene.root, "pillar"))["digest"])
+    taken_from(scene, Result.read(boards.file_of(scene.root, "pillar")).digest)
 
 
 def secure(scene: Scene) -> Content:
@@ -310,7 +314,7 @@ def secure(scene: Scene) -> Content:
     """
     while True:
         found = scene.ran({"learner": "class-means"}, secure_rng=True)
-        one, other = (seed["accuracy"] for seed in found["seeds"])
+        one, other = (SeedResult.model_validate(seed).accuracy for seed in found["seeds"])
         if abs(one - other) > 0.01:
             return found
 
@@ -335,7 +339,7 @@ def index_by_hand(scene: Scene) -> None:
 def worse_result(scene: Scene) -> None:
     """Replace somebody else's result by the same with lower scores."""
     content = json.loads(read_record(boards.file_of(scene.root, "public-only")))
-    scene.submit(summed({**content, "seeds": content["seeds"]}) | {"seconds": {"fit": 1.0}})
+    scene.submit({**content, "seconds": {"fit": 1.0}})
     scene.file = None
 
 
@@ -367,7 +371,7 @@ FORGERIES: tuple[Forgery, ...] = (
             lambda scene: scene.submit(raised(scene.honest, [0, 1], 15)), "seed 0: differs"),
     Forgery("Every seed except the last gets more correct answers", "rerun",
             lambda scene: scene.submit(raised(scene.honest, [0], 15)), "seed 0: differs"),
-    Forgery("An audited and reproduced entry gets higher scores, and its new seal is copied into both records",
+    Forgery("An audited and reproduced entry gets higher scores, and its new digest is copied into both records",
             "verify", lambda scene: passed_on(scene, sealed=False), "seal: changed after it was written", there=True),
     Forgery("An audited and reproduced entry gets higher scores, and both records get new seals", "verify",
             lambda scene: passed_on(scene, sealed=True), "outcome: it does not follow", there=True),

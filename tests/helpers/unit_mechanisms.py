@@ -197,7 +197,7 @@ def fitted(prepared: PreparedRun, private: Private, rule: Weights, seed: int) ->
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         done = fit_once(given, wrap=lambda curator: Ruled(curator, private, rule, noise).handle())
-        return score(predict_isolated(done, prepared.test.x), prepared.test.y)
+        return score(predict_isolated(done, prepared.test.x), prepared.test.y).metrics
 
 
 def measured(dataset: str, extractor: str, unit: str, learner: str) -> dict[str, Sequence[str]]:

@@ -20,9 +20,10 @@ from dpbench.analysis.palette import LIGHT, PAPER
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
 from dpbench.records.packed import find_records
-from dpbench.records.result import Interval, Result
+from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
+from dpbench.registry.components import resolve
 from dpbench.sweep import Grid, read_grid, ready_made_sweeps
 from dpbench_lab.figures import literature
 from dpbench_lab.figures.collect import collect
@@ -30,6 +31,7 @@ from dpbench_lab.reproduce.catalogue import studies
 from dpbench_lab.reproduce.page import figure_of
 from tests.helpers import readme
 from tests.helpers.sessions import session
+from tests.helpers.stated import with_interval
 
 SWEEP = """
 name = "tiny"
@@ -72,9 +74,10 @@ def kept(grid: Grid, example: Result, folder: Path, means: Mapping[Any, float]) 
     for cell in grid.cells:
         mean = means.get((cell.spec.epsilon, cell.values.get("learner.k")))
         if mean is not None:
-            metrics = {"accuracy": Interval(mean=mean, low=mean - 0.01, high=mean + 0.01)}
-            made = {"digest": cell.digest, "spec": cell.spec, "metrics": metrics}
-            example.model_copy(update=made).seal_result().write(folder)
+            made = with_interval(example, mean, 0.01).model_copy(
+                update={"spec": resolve(cell.spec, registry.load()).spec}
+            )
+            made.with_evidence_digest().write(folder)
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def test_packing_replaces_files_and_every_reader_finds_the_same_results(
 def test_a_file_supersedes_what_is_packed_until_the_folder_is_packed_again(folder: Path) -> None:
     packed.pack(folder)
     (file, other) = (one.file for one in read_results([folder])[0])
-    mended = Result.read(file).model_copy(update={"status": "disputed"}).seal_result()
+    mended = Result.read(file).model_copy(update={"status": "disputed"}).with_evidence_digest()
     mended.write(folder)
     assert Result.read(file) == mended != Result.read(other)
     assert packed.pack(folder) == 2
@@ -167,13 +167,13 @@ def test_what_could_not_be_read_again_is_not_packed(folder: Path, monkeypatch: p
 
 def test_a_file_that_is_rewritten_while_it_is_packed_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, *_ = sorted(folder.glob("*.json"))
-    write = packed._write
+    write = packed.write_archive
 
-    def rewrites(archive: Path, records: Any) -> None:
-        write(archive, records)
+    def rewrites(place: Path, records: Any) -> None:
+        write(place, records)
         first.write_bytes(b"{}")
 
-    monkeypatch.setattr(packed, "_write", rewrites)
+    monkeypatch.setattr(packed, "write_archive", rewrites)
     packed.pack(folder)
     assert first.read_bytes() == b"{}"
     assert [file.name for file in folder.glob("*.json")] == [first.name]

@@ -59,7 +59,7 @@ def at_version(version: str) -> Registry:
 
 def with_code(result: Result, **digests: str) -> Result:
     made = {**result.provenance, "code": {**result.provenance["code"], **digests}}
-    return result.model_copy(update={"provenance": made}).seal_result()
+    return result.model_copy(update={"provenance": made}).with_evidence_digest()
 
 
 @pytest.mark.parametrize("learner", ["class-means", "dp-sgd"])

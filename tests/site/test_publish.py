@@ -23,7 +23,6 @@ from pytest_socket import enable_socket, socket_allow_hosts
 from dpbench.analysis.rows import Origin
 from dpbench.board import build
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.verify.rerun_record import seen
 from dpbench.board.verify.verdict import SCORES
 from dpbench.cli import main
 from dpbench.errors import DataError, OutputError, SpecError
@@ -482,10 +481,10 @@ def root(tmp_path: Path, plugins: Registry) -> Path:
     stated = results[1].seeds[0]
     look = SeedRerun(
         seed=0, outcome="same predictions", accuracy=stated.accuracy, predictions=stated.predictions,
-        correct=stated.correct, agreement=1.0, scores={name: getattr(stated, name) for name in SCORES},
+        correct=stated.correct, agreement=1.0, scores={name: stated.metrics[name] for name in SCORES},
     )  # fmt: skip
     again = Rerun(
-        digest=results[1].digest, content=seen(results[1]), seeds=(look,), tolerance="none", provenance={}
+        digest=results[1].digest, content=results[1].evidence_digest, seeds=(look,), tolerance="none", provenance={}
     )  # fmt: skip
     again.write_to(folder / "reruns" / board.name / results[1].file_name)
     build.write(build.index_of(folder, plugins), folder)

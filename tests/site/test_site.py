@@ -86,7 +86,6 @@ def hostile(result: Result) -> Result:
         "spec": result.spec.model_copy(update={"learner": component}), "components": brought,
         "task": result.task.model_copy(update={"classes": (HOSTILE,) * len(result.task.classes), "licence": HOSTILE}),
         "provenance": {HOSTILE: HOSTILE, "commit": HOSTILE},
-        "privacy": result.privacy.model_copy(update={"not_covered": (HOSTILE,)}),
     })  # fmt: skip
 
 

@@ -18,7 +18,6 @@ from dpbench.records.checksums import record_seal
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import restore_plan
 from dpbench.records.tolerance import close
-from dpbench.support.files import canonical_digest
 
 
 def audit_file(stored: ResultFile, root: Path) -> Path:
@@ -54,7 +53,7 @@ def check_audits(stored: ResultFile, result: Result, root: Path) -> list[Complai
 
 def _wrong(audit: Audit, result: Result) -> Wrong:
     privacy = result.privacy
-    if (audit.digest, audit.content) != (result.digest, canonical_digest(result.seal)):
+    if audit.digest != result.digest or audit.content not in result.known_by:
         yield "content", "the audit is of another result, or of this one before it changed: audit it again"
         return
     stated = {"delta": privacy.delta, "sigma": privacy.sigma, "plan": privacy.plan, "mechanism": privacy.mechanism}
@@ -78,7 +77,7 @@ def _wrong(audit: Audit, result: Result) -> Wrong:
 
 
 def _sampled(audit: Audit, result: Result) -> Wrong:
-    """Yield samples of other rates or of other units than the run had; older audits do not state them."""
+    """Yield samples of other rates or of other units than the run had, where they are stated."""
     rates = {one.name: one.sample_rate for one in restore_plan(audit.plan)}
     units, canaries = result.task.private, audit.attack.canaries if audit.attack else MOST
     for one in audit.noise.samples if audit.noise else ():

@@ -5,8 +5,8 @@ from the budget, or that a search chose, are taken from its record, and the sear
 randomness repeats to the last bit on the same libraries and processor. Elsewhere features, public statistics and scores
 are rounded otherwise, which may tip single examples (`verdict`). Secure randomness cannot be repeated.
 
-A record says what it saw: the digest of the result's seal, predictions and right answers of each seed. `verify` draws
-the outcome from these once more, so that a record says nothing of a result that was changed later.
+A record says what it saw: the digest of the result's evidence, predictions and right answers of each seed. `verify`
+draws the outcome from these once more, so that a record says nothing of a result that was changed later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from dpbench.records.checksums import record_seal
 from dpbench.records.provenance import current_day
 from dpbench.records.rerun import ClaimCheck, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
-from dpbench.support.files import canonical_digest
 
 if TYPE_CHECKING:
     from dpbench.harness.session import Session
@@ -41,7 +40,7 @@ def find_record(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
         MalformedFile: the record cannot be read.
     """
     record = _read(record_of(stored, root))
-    return record if record and record.seal and record.content == seen(result) else None
+    return record if record and record.seal and record.content in result.known_by else None
 
 
 def check_records(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
@@ -54,7 +53,7 @@ def check_records(stored: ResultFile, result: Result, root: Path) -> list[Compla
         return [Complaint(name, error.field, error.said)]
     if record is not None and record.digest != result.digest:
         return [Complaint(name, "digest", "the record is of another result: remove it")]
-    if record is None or record.content != seen(result):
+    if record is None or record.content not in result.known_by:
         return []
     if record.seal and record.seal != record_seal(content_of(file)):
         return [Complaint(name, "seal", "changed after it was written: run the result again")]
@@ -94,7 +93,7 @@ def rerun(result: Result, seeds: Sequence[int] | None, session: Session, by: str
     except ImportError as error:
         raise NotReproducible(f"A package is missing: {error}.") from error
     record = Rerun(
-        digest=result.digest, content=seen(result), seeds=tuple(reversed(found)), claims=claims, by=by,
+        digest=result.digest, content=result.evidence_digest, seeds=tuple(reversed(found)), claims=claims, by=by,
         tolerance=tolerance_of(result), provenance={**provenance_here(prepared), "date": current_day()},
     )  # fmt: skip
     return judge(record, result)
@@ -142,11 +141,6 @@ def report(record: Rerun, result: Result) -> str:
     return f"{word}, {seeds}: {record.outcome}, accuracy {record.accuracy:.6g}{said}"
 
 
-def seen(result: Result) -> str:
-    """Return the digest of a result as a record states it: of its seal, which is over every field."""
-    return canonical_digest(result.seal)
-
-
 def describe(record: Rerun) -> str:
     """Say in words what came out."""
     false = [f"{one.claim}: {one.said}" for one in record.false_claims]
@@ -179,6 +173,6 @@ def _compared(result: Result, stated: SeedResult, found: SeedResult) -> SeedReru
     return SeedRerun(
         seed=stated.seed, outcome="differs", accuracy=found.accuracy, predictions=found.predictions,
         correct=found.correct, agreement=agreement_of(stated, found.correct, result),
-        scores={name: getattr(found, name) for name in compared_scores(stated)},
+        scores={name: found.metrics[name] for name in compared_scores(stated)},
         group_correct=found.group_correct if stated.group_correct is not None else None,
     )  # fmt: skip

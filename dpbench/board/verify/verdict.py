@@ -105,15 +105,18 @@ def _raised(seeds: tuple[SeedRerun, ...], result: Result) -> bool:
 
 def compared_scores(stated: SeedResult) -> list[str]:
     """Return the scores that a re-run is compared by: those that the result has, and AUROC, which it may not have."""
-    return [name for name in SCORES if name == "auroc" or getattr(stated, name) is not None]
+    return [name for name in SCORES if name == "auroc" or stated.metrics[name] is not None]
 
 
 def _scores_within(found: SeedRerun, stated: SeedResult, most: float) -> bool:
     """Return whether the other scores differ by no more; a log loss above 1 by no larger a share of it."""
     for name in compared_scores(stated):
-        here, there = found.scores.get(name), getattr(stated, name)
+        here, there = found.scores.get(name), stated.metrics[name]
         bound = OTHERS if name in BY_SCORES else most
-        if (here is None) != (there is None) or (here is not None and abs(here - there) > bound * max(1.0, there)):
+        if here is None or there is None:
+            if here is not there:
+                return False
+        elif abs(here - there) > bound * max(1.0, there):
             return False
     return True
 

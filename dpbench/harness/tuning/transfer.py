@@ -9,7 +9,7 @@ from typing import Any
 
 from dpbench.api import Learner
 from dpbench.data.duplicates import Hashes
-from dpbench.errors import DataError, SpecError
+from dpbench.errors import DataError, MalformedFile, SpecError
 from dpbench.harness.split_images import SplitName
 from dpbench.records.overlap import COPIES, LOOKALIKES
 from dpbench.records.result import Result, Tuning
@@ -152,8 +152,10 @@ def _read(file: Path) -> Earlier:
     except DataError as first:
         try:
             return Result.read(file)
-        except DataError:
-            raise DataError(f"Expected a tuning or a result of dpbench in {file}: {first}") from first
+        except DataError as second:
+            changed = isinstance(second.__cause__, MalformedFile)  # a result, but not as it was written
+            said = second if changed else first
+            raise DataError(f"Expected a tuning or a result of dpbench in {file}: {said}") from second
 
 
 def _search(earlier: Earlier) -> Selection | None:

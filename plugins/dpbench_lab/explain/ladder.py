@@ -148,7 +148,7 @@ def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float
 
 
 def _own_metric(prepared: PreparedRun, seed: SeedResult) -> float:
-    return float(getattr(seed, prepared.spec.metric))
+    return seed.value(prepared.spec.metric)
 
 
 def _private(prepared: PreparedRun) -> list[float]:
@@ -246,4 +246,4 @@ class LiftedFits:
         scores = predict_isolated(fit_once(given, wrap=wrap), base.test.x)
         sampled = any(release.sample_rate < 1 for release in plan)
         drew = kept.noise or sampled or not initial.initialisation.get_state().equal(start)
-        return float(scoring.score(scores, base.test.y)[base.spec.metric]), drew
+        return scoring.score(scores, base.test.y).value(base.spec.metric), drew

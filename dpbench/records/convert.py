@@ -1,0 +1,179 @@
+"""Folders of results of an earlier schema, brought to that of today without losing any.
+
+The new folder is written beside the old one, every file in it is read back and compared, and only then both are
+renamed. A call that was cut off leaves one whole folder, and the next call starts again or finishes. Whatever is no
+result (audits, re-runs, tunings, logs, figures) is copied as it is.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpbench.errors import DataError, OutputError, SpecError
+from dpbench.records.packed import ARCHIVE, read_archive, write_archive
+from dpbench.records.result import Result
+from dpbench.records.schema1 import find_loss, upgrade
+from dpbench.records.storage import validate
+from dpbench.support.files import write_json
+from dpbench.support.untrusted import parse_json, read_regular
+
+NOW = 2
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a call did."""
+
+    folder: Path
+    results: int  # in the folder
+    converted: bool  # by this call; False: they had today's schema already
+    kept: Path | None  # the old folder, where it is still there
+
+
+def convert(folder: Path, *, delete_old: bool = False) -> Conversion:
+    """Convert the results in a folder and below it, packed or not; the old folder stays, unless it is to be deleted.
+
+    Raises:
+        SpecError: there is no such folder, or no result in it.
+        DataError: it has results of two schemas, or one that cannot be read or was changed; nothing is changed then.
+        OutputError: the new folder cannot be written, or differs from the old one; nothing is changed then.
+    """
+    folder = folder.resolve()
+    old, new = folder.with_name(f"{folder.name}.schema-1"), folder.with_name(f".{folder.name}.converting")
+    try:
+        if not folder.exists() and old.is_dir() and new.is_dir():  # both whole: cut off between the two renames
+            new.rename(folder)
+        count, version = _survey(folder)
+        if converted := version != NOW:
+            _build(folder, old, new)
+        if delete_old and old.is_dir():
+            compare_folders(old, folder)
+            shutil.rmtree(old)
+    except OSError as error:
+        raise OutputError(f"Cannot convert {folder}: {error.strerror or error}. No result was lost.") from error
+    return Conversion(folder, count, converted, old if old.is_dir() else None)
+
+
+def _survey(folder: Path) -> tuple[int, int]:
+    """Return how many results are below a folder, and their schema."""
+    if not folder.is_dir():
+        raise SpecError(f"Expected a folder of results, got {folder}, which is not one.")
+    versions = Counter[int]()
+    for file in _files(folder):
+        for name, content in _results_in(folder / file):
+            validate(Result, content, name)
+            versions[content.get("schema_version", 1)] += 1
+    if not versions:
+        raise SpecError(f"Expected results in {folder}, found none.")
+    if len(versions) > 1:
+        found = " and ".join(f"{count:,} of schema {version}" for version, count in sorted(versions.items()))
+        raise DataError(f"Expected results of one schema in {folder}, got {found}. Move one kind to another folder.")
+    ((version, count),) = versions.items()
+    return count, version
+
+
+def _build(folder: Path, old: Path, new: Path) -> None:
+    if os.path.lexists(old):
+        raise DataError(f"{old} is where the old results would be kept, and it exists already. Move it elsewhere.")
+    shutil.rmtree(new, ignore_errors=True)  # of a call that was cut off
+    try:
+        _write(folder, new)
+        compare_folders(folder, new)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    folder.rename(old)
+    new.rename(folder)
+
+
+def _write(folder: Path, new: Path) -> None:
+    for place, names, _ in os.walk(folder):
+        inside = new / Path(place).relative_to(folder)
+        inside.mkdir()
+        names[:] = [name for name in names if not Path(place, name).is_symlink()]
+    for file in _files(folder):
+        source, target = folder / file, new / file
+        results = {name: upgrade(content, Result) for name, content in _results_in(source)}
+        if file.name == ARCHIVE:
+            whole = read_archive(source.parent)
+            write_archive(target.parent, {**whole, **{Path(name).name: _text(made) for name, made in results.items()}})
+        elif results:
+            (made,) = results.values()
+            write_json(target, made)
+        else:
+            shutil.copyfile(source, target, follow_symlinks=False)
+        shutil.copystat(source, target, follow_symlinks=False)  # of two results of one spec the newer counts
+
+
+def _text(content: Any) -> bytes:
+    return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
+
+
+def compare_folders(old: Path, new: Path) -> None:
+    """Refuse a folder that lacks anything of the one that it was converted from.
+
+    Raises:
+        OutputError: names the first file and number that differs.
+    """
+    if (before := _files(old)) != (now := _files(new)):
+        raise OutputError(f"Expected the same files in {old} and {new}, got others: {min({*before} ^ {*now})}.")
+    for file in before:
+        results = {Path(name).name: content for name, content in _results_in(old / file)}
+        if not results:
+            same = _same_file(old / file, new / file)
+        else:
+            after, others = _contents(new / file), _contents(old / file)
+            same = after.keys() == others.keys()
+            for name in after.keys() & others.keys():
+                if name in results:
+                    _compare(results[name], after[name], new / file.with_name(name))
+                else:
+                    same = same and after[name] == others[name]
+        if not same:
+            raise OutputError(f"Expected {new / file} to have what {old / file} has, got something else.")
+
+
+def _compare(before: Mapping[str, Any], raw: bytes, name: Path) -> None:
+    content = parse_json(raw, name)
+    loss = find_loss(before, validate(Result, content, name))
+    if loss is None and content != upgrade(before, Result):
+        loss = "something"
+    if loss is not None:
+        raise OutputError(f"{name} does not have {loss} as the file that it was converted from: nothing is converted.")
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    if one.is_symlink() or other.is_symlink():
+        return one.is_symlink() and other.is_symlink() and one.readlink() == other.readlink()
+    return filecmp.cmp(one, other, shallow=False)
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return what is below a folder and is no folder, links included, relative to it."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        links = [name for name in folders if Path(place, name).is_symlink()]
+        found += [Path(place, name).relative_to(folder) for name in (*names, *links)]
+    return sorted(found)
+
+
+def _results_in(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield path and JSON of each result in a file: a result, or an archive of some."""
+    if file.is_symlink() or (file.suffix != ".json" and file.name != ARCHIVE):
+        return
+    for name, raw in _contents(file).items():
+        content = parse_json(raw, file.with_name(name))
+        if isinstance(content, dict) and content.keys() >= {"spec", "privacy", "seeds"}:
+            yield str(file.with_name(name)), content
+
+
+def _contents(file: Path) -> Mapping[str, bytes]:
+    return read_archive(file.parent) if file.name == ARCHIVE else {file.name: read_regular(file)}

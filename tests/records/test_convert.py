@@ -1,0 +1,242 @@
+"""Conversion of folders: nothing is lost, whatever ends a call, and what cannot be converted is one sentence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpbench.cli import main
+from dpbench.errors import OutputError
+from dpbench.records import convert as converting
+from dpbench.records import packed
+from dpbench.records.convert import convert
+from dpbench.records.packed import find_records, read_record
+from dpbench.records.result import Result
+from dpbench.records.schema1 import find_loss, upgrade
+from tests.helpers.old_results import old_form
+from tests.records.test_result import result
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder of four results of schema 1, two of them packed, an audit, a log, a figure and a link."""
+    made = tmp_path / "results"
+    for epsilon, place in zip(EPSILONS, ("loose", "loose", "packed", "packed"), strict=True):
+        whole = result(epsilon)
+        file = made / place / whole.file_name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(old_form(whole), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    (made / "packed" / "audit.json").write_text('{"schema_version": 1, "seal": "a"}\n', encoding="utf-8")
+    packed.pack(made / "packed")
+    (made / "sweep.log").write_text("done\n", encoding="utf-8")
+    (made / "figure.png").write_bytes(b"\x89PNG")
+    (made / "link").symlink_to("loose")
+    return made
+
+
+def called(*arguments: str | Path) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(list(map(str, arguments)))
+    return int(ended.value.code or 0)
+
+
+Tree = dict[str, bytes]
+
+
+def tree(folder: Path) -> Tree:
+    """Return the bytes of all files below a folder, by path."""
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def results_in(folder: Path) -> dict[str, dict[str, Any]]:
+    found = {file.name: json.loads(read_record(file)) for file in find_records(folder)}
+    return {name: content for name, content in found.items() if "spec" in content}
+
+
+def assert_converted(folder: Path, before: dict[str, dict[str, Any]]) -> None:
+    now = results_in(folder)
+    assert now.keys() == before.keys()
+    for name, content in now.items():
+        read = Result.model_validate(content)
+        assert find_loss(before[name], read) is None
+        assert content == upgrade(before[name], Result)
+        assert read.remarks == Result.model_validate(upgrade(before[name], Result)).remarks
+
+
+def test_every_result_is_converted_and_all_else_stays_as_it_was(folder: Path) -> None:
+    before, files = results_in(folder), tree(folder)
+    done = convert(folder)
+    assert (done.results, done.converted, done.kept) == (4, True, folder.with_name("results.schema-1"))
+    assert_converted(folder, before)
+    assert read_record(folder / "packed" / "audit.json") == b'{"schema_version": 1, "seal": "a"}\n'
+    assert (folder / "link").readlink() == Path("loose")
+    for name in ("sweep.log", "figure.png"):
+        assert (folder / name).read_bytes() == files[name]
+    assert tree(folder.with_name("results.schema-1")) == files
+    assert {path.name for path in folder.parent.iterdir()} == {"results", "results.schema-1"}
+
+
+def test_a_second_call_changes_nothing_and_the_third_deletes_the_old_folder(folder: Path) -> None:
+    convert(folder)
+    files = tree(folder)
+    assert convert(folder).converted is False
+    assert folder.with_name("results.schema-1").is_dir()
+    assert convert(folder, delete_old=True).kept is None
+    assert tree(folder) == files
+    assert [path.name for path in folder.parent.iterdir()] == ["results"]
+
+
+def test_the_old_folder_is_not_deleted_where_the_new_one_lacks_a_result(folder: Path) -> None:
+    convert(folder)
+    next((folder / "loose").glob("*.json")).unlink()
+    with pytest.raises(OutputError, match="Expected the same files"):
+        convert(folder, delete_old=True)
+    assert len(results_in(folder.with_name("results.schema-1"))) == 4
+
+
+def no_space(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def crash(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+STEPS: dict[str, tuple[object, str]] = {
+    "writing a loose result": (converting, "write_json"),
+    "writing an archive": (converting, "write_archive"),
+    "copying a file": (shutil, "copyfile"),
+    "keeping a file's time": (shutil, "copystat"),
+    "reading back": (converting, "compare_folders"),
+    "comparing a number": (converting, "find_loss"),
+    "renaming": (Path, "rename"),
+}
+
+
+@pytest.mark.parametrize("fail", [no_space, crash])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_call_that_fails_at_any_step_leaves_the_old_folder_and_the_next_one_converts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, step: str, fail: Callable[..., None]
+) -> None:
+    before, files = results_in(folder), tree(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(*STEPS[step], fail)
+        with pytest.raises((OutputError, KeyboardInterrupt)):
+            convert(folder)
+    assert tree(folder) == files
+    assert convert(folder).results == 4
+    assert_converted(folder, before)
+    assert tree(folder.with_name("results.schema-1")) == files
+
+
+def test_a_call_that_is_cut_off_between_the_renames_is_finished_by_the_next(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, rename = results_in(folder), Path.rename
+
+    def once(path: Path, target: Path) -> Path:
+        if path.name.startswith("."):
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", once)
+        with pytest.raises(KeyboardInterrupt):
+            convert(folder)
+    assert not folder.exists()
+    assert len(results_in(folder.with_name("results.schema-1"))) == 4
+    assert convert(folder).converted is False
+    assert_converted(folder, before)
+
+
+def test_a_number_that_would_change_stops_the_conversion(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = tree(folder)
+    monkeypatch.setattr(converting, "find_loss", lambda *_: "metrics.accuracy.mean")
+    with pytest.raises(OutputError, match=r"does not have metrics\.accuracy\.mean as the file that it was"):
+        convert(folder)
+    assert tree(folder) == files
+    assert [path.name for path in folder.parent.iterdir()] == ["results"]
+
+
+def other_schema(folder: Path) -> None:
+    result(8.0).with_evidence_digest().write(folder / "loose")
+
+
+def changed_old(folder: Path) -> None:
+    file = next((folder / "loose").glob("*.json"))
+    file.write_text(file.read_text().replace('"fit": 0.1', '"fit": 0.2'), encoding="utf-8")
+
+
+def changed_new(folder: Path) -> None:
+    convert(folder)
+    shutil.rmtree(folder.with_name("results.schema-1"))
+    changed_old(folder)
+
+
+def later_schema(folder: Path) -> None:
+    file = next((folder / "loose").glob("*.json"))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "schema_version": 3}), encoding="utf-8")
+
+
+def missing_field(folder: Path) -> None:
+    file = next((folder / "loose").glob("*.json"))
+    content = json.loads(file.read_text())
+    del content["task"]
+    file.write_text(json.dumps(content), encoding="utf-8")
+
+
+def half_a_file(folder: Path) -> None:
+    file = next((folder / "loose").glob("*.json"))
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def taken_place(folder: Path) -> None:
+    folder.with_name("results.schema-1").mkdir()
+
+
+def empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (other_schema, "Expected results of one schema in {folder}, got 4 of schema 1 and 1 of schema 2"),
+        (changed_old, "seconds.fit: changed after the file was written: its seal does not fit"),
+        (changed_new, "evidence_digest: changed after the file was written"),
+        (later_schema, "schema_version: expected 1 or 2, got 3. Update dpbench"),
+        (missing_field, "does not fit the schema at task: field required"),
+        (half_a_file, "is not JSON"),
+        (taken_place, "is where the old results would be kept, and it exists already"),
+        (empty, "Expected results in {folder}, found none"),
+        (shutil.rmtree, "Expected a folder of results, got {folder}, which is not one"),
+    ],
+)
+def test_what_cannot_be_converted_is_one_sentence_and_nothing_is_changed(
+    folder: Path, spoil: Callable[[Path], None], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoil(folder)
+    files = tree(folder.parent)
+    assert called("results", "convert", folder) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and len(err.splitlines()) == 1
+    assert said.format(folder=folder) in err
+    assert tree(folder.parent) == files
+
+
+def test_the_command_says_what_it_did(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("results", "convert", folder) == 0
+    old = folder.with_name("results.schema-1")
+    assert capsys.readouterr().out == (
+        f"{folder}: 4 results converted to schema 2; the old folder is {old}. Delete it with --delete-old.\n"
+    )
+    assert called("results", "convert", folder, "--delete-old") == 0
+    assert capsys.readouterr().out == f"{folder}: 4 results of schema 2 already.\n"

@@ -75,9 +75,7 @@ def test_of_many_classes_the_most_frequent_errors_are_shown() -> None:
 
 def test_of_a_result_from_before_it_was_kept_no_matrix_is_shown_and_probabilities_are_said_to_be_missing() -> None:
     filed = one(LOW, "pillar")
-    seeds = tuple(seed.model_copy(update={"confusion": ()}) for seed in filed.result.seeds)
-    metrics = {name: score for name, score in filed.result.metrics.items() if name not in {"ece", "nll", "brier"}}
-    before = filed.result.model_copy(update={"seeds": seeds, "metrics": metrics})
+    before = with_accuracies(filed.result, 0.5, 0.6)
     assert list(write_confusion(before)) == []
     assert "did not record them" in told(before)["probabilities"]
 

@@ -17,6 +17,7 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result
 from dpbench.records.stated_plan import PlannedRepeats
 from tests.analysis.test_tables import DIGITS, LOW, one
+from tests.helpers.stated import with_accuracies
 
 
 def told(result: Result) -> dict[str, str]:

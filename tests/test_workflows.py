@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -55,8 +56,9 @@ def test_every_command_of_a_workflow_exists_with_its_flags(words: list[str]) -> 
 
 
 def test_what_a_workflow_runs_of_the_repository_can_be_run() -> None:
-    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
-    assert {"run": ".ci/run"} in steps(ROOT / ".github/workflows/ci.yml")
+    for script, workflow in itertools.product(("run", "slow"), ("ci", "release")):
+        assert (ROOT / ".ci" / script).stat().st_mode & 0o111
+        assert {"run": f".ci/{script}"} in steps(ROOT / ".github" / "workflows" / f"{workflow}.yml")
 
 
 @EVERY
@@ -85,7 +87,12 @@ def test_a_release_is_a_tag_of_the_version_that_is_stated_tested_before_it_is_pu
         done = subprocess.run(["bash", "-c", tagged], cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": f"v{version}"},
                               check=False)  # fmt: skip
         assert done.returncode == code
-    assert runs.index(tagged) < runs.index(".ci/run") < runs.index("pip install build\npython -m build\n")
+    assert (
+        runs.index(tagged)
+        < runs.index(".ci/run")
+        < runs.index(".ci/slow")
+        < runs.index("pip install build\npython -m build\n")
+    )
     assert [step["uses"] for step in publish["steps"]][-1] == TRUSTED
 
 
@@ -96,6 +103,12 @@ def test_every_version_of_python_that_the_package_names_is_tested() -> None:
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["classifiers"]
     named = [one.rpartition(" ")[2] for one in stated if re.search(r"Python :: 3\.\d+$", one)]
     assert read(ROOT / ".github/workflows/ci.yml")["jobs"]["ci"]["strategy"]["matrix"]["python"] == named
+
+
+def test_coverage_by_line_and_branch_stands_in_the_output_of_continuous_integration() -> None:
+    coverage = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["coverage"]
+    assert coverage["run"]["branch"] and "fail_under" not in coverage["report"]
+    assert read(ROOT / ".github/workflows/ci.yml")["jobs"]["coverage"]["steps"][-1] == {"run": "pytest --cov"}
 
 
 def test_before_a_commit_the_linters_of_continuous_integration_run() -> None:

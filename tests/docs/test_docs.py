@@ -186,19 +186,23 @@ def test_continuous_integration_runs_the_readmes_install_and_test_commands() -> 
     with_pip = [command for command in readme.README.commands() if command.startswith("pip ")]
     assert with_pip == [INSTALL + "dpbench run --learner pillar --dataset digits", TESTS]
     assert all(command in lines for command in with_pip)
-    assert any(line.startswith('export PYTEST_ADDOPTS="-m ') for line in lines)
+    slow = (readme.ROOT / ".ci" / "slow").read_text(encoding="utf-8")
+    assert '\npytest -m "slow and not long"' in slow
     nightly = (readme.ROOT / ".github" / "workflows" / "nightly.yml").read_text(encoding="utf-8")
     assert "pytest -m long\n" in nightly
 
 
-@pytest.mark.parametrize("failing", ["pip", "pytest", "dpbench", "ruff", "mypy"])
-def test_continuous_integration_fails_if_any_of_its_commands_does(failing: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "failing"),
+    [*itertools.product(["run"], ["pip", "pytest", "dpbench", "ruff", "mypy"]), ("slow", "pip"), ("slow", "pytest")],
+)
+def test_continuous_integration_fails_if_any_of_its_commands_does(name: str, failing: str, tmp_path: Path) -> None:
+    script = readme.ROOT / ".ci" / name
     programs = dict.fromkeys(("pip", "pytest", "dpbench", "ruff", "mypy", "python3", "apt-get"), "exit 0")
-    for name, body in {**programs, failing: "exit 3"}.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
-        (tmp_path / name).chmod(0o755)
+    for program, body in {**programs, failing: "exit 3"}.items():
+        (tmp_path / program).write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+        (tmp_path / program).chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    script = readme.ROOT / ".ci" / "run"
     assert subprocess.run([script], env=environment, timeout=60, check=False, capture_output=True).returncode == 3
     (tmp_path / failing).write_text("#!/bin/sh\n", encoding="utf-8")
     assert subprocess.run([script], env=environment, timeout=60, check=False, capture_output=True).returncode == 0
@@ -263,6 +267,7 @@ def test_a_page_uses_the_terms_of_the_glossary(page: readme.Page) -> None:
     assert {word: f"say {known[word]}" for word in said} == {}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.lab
 @pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.name)
 def test_the_tables_of_a_page_are_those_of_the_committed_results(page: readme.Page) -> None:

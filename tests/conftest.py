@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
@@ -27,7 +28,7 @@ install into, and a wheel of this tree. Those with jobs of Slurm are long."""
 
 LONG = {"jobs"}
 
-hypothesis.settings.register_profile("small", max_examples=50, deadline=None)
+hypothesis.settings.register_profile("small", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("nightly", max_examples=1000, deadline=None)
 hypothesis.settings.load_profile("small")  # `--hypothesis-profile=nightly` tries more
 
@@ -40,21 +41,36 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 def pytest_configure(config: pytest.Config) -> None:
     """Beside other workers each computes in one thread, and so does every process that a test starts."""
     os.environ.pop("PYTEST_ADDOPTS", None)  # options of this run, and not of those that tests start
+    if not hasattr(config, "workerinput"):
+        os.environ.pop("PYTEST_XDIST_WORKER", None)  # of the worker whose test started this run
     if config.getoption("numprocesses", None):
         os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as slow what needs a slow fixture, and benchmarks that are run to see that they work."""
+    """Mark what needs a slow fixture, cases that are not `quick`, and benchmarks that are run to see that they work."""
     benchmarks = Path(__file__).parent / "benchmarks" if not config.getoption("benchmark_enable") else None
+    counts = Counter[str]()
     for item in items:
-        if (isinstance(item, pytest.Function) and SLOW & set(item.fixturenames)) or benchmarks in item.path.parents:
-            item.add_marker(pytest.mark.slow)
-        if isinstance(item, pytest.Function) and LONG & set(item.fixturenames):
+        fixtures = set(item.fixturenames) if isinstance(item, pytest.Function) else set[str]()
+        if LONG & fixtures:
             item.add_marker(pytest.mark.long)
-        if item.get_closest_marker("long"):
+        breadth = item.get_closest_marker("quick")
+        if (
+            SLOW & fixtures
+            or benchmarks in item.path.parents
+            or item.get_closest_marker("long")
+            or (breadth and not _is_quick(item, breadth, counts))
+        ):
             item.add_marker(pytest.mark.slow)
+
+
+def _is_quick(item: pytest.Item, marker: pytest.Mark, counts: Counter[str]) -> bool:
+    """Whether a case is among the first few of its test, or one of those that the marker `quick` names."""
+    test, _, case = item.nodeid.partition("[")
+    counts[test] += 1
+    return any(counts[test] <= wanted if isinstance(wanted, int) else case == f"{wanted}]" for wanted in marker.args)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -79,9 +95,9 @@ def _turn(*, alone: bool) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def surroundings(tmp_path_factory: Factory) -> Iterator[None]:
-    """Keep caches of this session apart from the user's; a calibration is shared by all tests of the session."""
+    """Keep caches of this session apart from the user's; all workers share its calibrations and features."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DPBENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("DPBENCH_CACHE", str(shared_folder(tmp_path_factory) / "cache"))
         patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("huggingface")))
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.delenv("DPBENCH_PLUGINS", raising=False)
@@ -111,8 +127,7 @@ def cifar_mirror(surroundings: None, tmp_path_factory: Factory) -> Path:
 
 def built_once(factory: Factory, name: str, build: Callable[[Path], object]) -> Path:
     """Return a folder of that name, which the first worker that wants it builds for all of them; none may change it."""
-    own = factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / name
+    folder = shared_folder(factory) / name
     done = folder.with_suffix(".done")
     with FileLock(folder.with_suffix(".lock")):
         if not done.exists():
@@ -120,6 +135,12 @@ def built_once(factory: Factory, name: str, build: Callable[[Path], object]) -> 
             build(folder)
             done.touch()
     return folder
+
+
+def shared_folder(factory: Factory) -> Path:
+    """Return the session's temporary folder, the same in all of its workers."""
+    own = factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 def write_mirror(folder: Path, train: int, test: int) -> Path:

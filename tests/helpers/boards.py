@@ -13,7 +13,8 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -207,11 +208,29 @@ LEARNERS = ("class-means", "pillar:steps=5", "public-only", "non-private")
 
 def world(root: Path) -> Path:
     """Make a leaderboard of two boards, `tiny` and `tiny-2`, with real results of four learners on the first."""
-    (root / "boards").mkdir(parents=True)
-    for name, epsilon in (("tiny", 1.0), ("tiny-2", 2.0)):
-        (root / "boards" / f"{name}.toml").write_text(BOARD.format(name=name, epsilon=epsilon), encoding="utf-8")
-    for learner in LEARNERS:
-        enter(root, learner)
+    return _write_files(_world_files(), root)
+
+
+@functools.cache
+def _world_files() -> Mapping[Path, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "boards").mkdir()
+        for name, epsilon in (("tiny", 1.0), ("tiny-2", 2.0)):
+            (root / "boards" / f"{name}.toml").write_text(BOARD.format(name=name, epsilon=epsilon), encoding="utf-8")
+        for learner in LEARNERS:
+            enter(root, learner)
+        return _read_files(root)
+
+
+def _read_files(root: Path) -> Mapping[Path, bytes]:
+    return {file.relative_to(root): file.read_bytes() for file in root.rglob("*") if file.is_file()}
+
+
+def _write_files(files: Mapping[Path, bytes], root: Path) -> Path:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
     return root
 
 
@@ -232,15 +251,21 @@ def clean_commit() -> Iterator[None]:
         yield
 
 
-def proven(root: Path, learners: Iterable[str]) -> Path:
+def proven(root: Path, learners: Sequence[str]) -> Path:
     """Make the same leaderboard, where the entries of `learners` are reproduced and audited."""
-    world(root)
-    for file in (file_of(root, learner) for learner in learners):
-        keep(rerun(Result.read(file), None, session(_plugins())), locate_result(file, root), root)
-        with pytest.raises(SystemExit) as ended:
-            main(["audit", f"tiny/{file.stem}", "--root", str(root), "--canaries", "1000", "--device", "cpu"])
-        assert ended.value.code in (0, None)
-    return root
+    return _write_files(_proven_files(*learners), root)
+
+
+@functools.cache
+def _proven_files(*learners: str) -> Mapping[Path, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        root = world(Path(folder))
+        for file in (file_of(root, learner) for learner in learners):
+            keep(rerun(Result.read(file), None, session(_plugins())), locate_result(file, root), root)
+            with pytest.raises(SystemExit) as ended:
+                main(["audit", f"tiny/{file.stem}", "--root", str(root), "--canaries", "1000", "--device", "cpu"])
+            assert ended.value.code in (0, None)
+        return _read_files(root)
 
 
 def file_of(root: Path, learner: str, board: str = "tiny") -> Path:

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +48,7 @@ FIGURE = FIGURES / "pillar-figure-4"
 RULES = {"default": "default", "public-validation": "tuned"}
 
 
+@cache
 def index() -> Index:
     """Return the committed leaderboard."""
     return Index.read(LEADERBOARD / "leaderboard.json")
@@ -443,6 +444,7 @@ def predicted(dataset: str) -> tuple[tuple[int, ...], int, Prediction]:
     return by_k, found.features, predict(by_k, found.features, found.spectrum, found.separability)
 
 
+@cache
 def _results(figure: str) -> list[Result]:
     return [Result.read(file) for file in find_records(FIGURES / figure)]
 

@@ -42,6 +42,7 @@ def one_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing_curator, "QUESTIONS", 1)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", ["dp-sgd:steps=6,sample_rate=0.3", "gep:steps=2,k=10", "pate:shards=20"])
 def test_an_honest_run_of_patients_passes(learner: str) -> None:
     found = audited(learner)

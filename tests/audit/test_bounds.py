@@ -34,6 +34,7 @@ def test_bounds_are_those_that_another_implementation_gave(guessed: Guessed) -> 
     assert found == pytest.approx(GOLDEN[guessed], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("jax_privacy") is None, reason="jax_privacy is not installed")
 @pytest.mark.parametrize("guessed", [(2_000, 60, 41, 1e-5), (500, 100, 88, 1e-4), (10_000, 300, 210, 1e-6)])
 def test_bounds_are_those_of_jax_privacy(guessed: Guessed) -> None:

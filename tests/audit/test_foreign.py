@@ -147,7 +147,8 @@ def test_a_step_whose_other_columns_move_is_left_out_and_said() -> None:
     ],
 )
 def test_a_loop_that_is_wrong_fails_in_the_part_that_looks_there(wrong: str, part: str) -> None:
-    found = audit_loop(lambda x, y, seed: loop(x, y, seed, wrong), WHOLE, canaries=4_000)
+    canaries = 4_000 if wrong == "short noise" else 1_000  # 5% less noise shows in many numbers alone
+    found = audit_loop(lambda x, y, seed: loop(x, y, seed, wrong), WHOLE, canaries=canaries)
     assert any(line.startswith(part) for line in found.figures.failed), found.figures.failed
 
 
@@ -254,6 +255,7 @@ def test_a_sampled_loop_that_is_right_passes_by_whatever_seed(wrong: str, seed: 
     assert failures(wrong, seed) == ""
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("wrong", ["no clip", "drawn divisor", "clip at a quantile", "without outliers"])
 @pytest.mark.parametrize("draws", ["", "anew and "])
 @pytest.mark.parametrize("seed", [0, 1])

@@ -18,6 +18,7 @@ from dpbench.records.spec import make_spec
 from tests.helpers.sessions import session
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 10))])
 def test_an_honest_core_passes_whatever_the_seed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing_curator, "QUESTIONS", 2)  # of a release that are asked again: enough, and quick
@@ -108,6 +109,7 @@ def test_noise_that_floats_round_to_nothing_is_no_surprise_among_a_million_and_l
     assert least_p(np.where(np.arange(10**6) < 10, 0.0, exact), coarse) < 1e-6  # ten coordinates without noise
 
 
+@pytest.mark.slow
 def test_normal_numbers_fail_the_test_of_their_tails_no_more_often_than_it_says() -> None:
     from scipy.stats import normaltest
 

@@ -82,6 +82,7 @@ def test_an_honest_submission_is_found_fault_with_by_nobody(scene: Scene) -> Non
     assert record.agrees and {one.verdict for one in record.claims} == {"same"}
 
 
+@pytest.mark.quick(16)
 @pytest.mark.parametrize("forgery", FORGERIES, ids=lambda one: one.what)
 def test_a_forgery_is_found_by_what_the_page_says(scene: Scene, forgery: Forgery) -> None:
     begin(scene, forgery)

@@ -53,6 +53,7 @@ def test_public_data_of_which_a_third_look_like_private_images(tmp_path: Path, c
     assert "Warning: 10 of 30 public images look like a private one (0 are identical)." in shown
 
 
+@pytest.mark.slow
 def test_half_of_the_test_images_among_the_private_ones(tmp_path: Path, capsys: Output) -> None:
     folder = photos(tmp_path / "mine", range(40), range(20, 60))
     assert called(*QUICK, *beside_public(folder, tmp_path)) == 0

@@ -170,6 +170,7 @@ def test_the_page_has_the_table_of_the_record() -> None:
 # Fetched
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("name", FETCHED)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_double_is_fetched_in_spite_of_a_server_that(

@@ -42,6 +42,7 @@ def test_the_usual_delta_is_that_of_a_protocol() -> None:
     assert default_delta(1) == Protocol.model_fields["delta"].default
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("fraction", [0.01, 0.5])
 def test_a_result_states_the_delta_that_its_size_asks_for(fraction: float, tmp_path: Path) -> None:
     found = dpbench.run("dp-sgd:steps=2", large_data(), seeds=1, public_fraction=fraction, out=tmp_path)

@@ -362,6 +362,7 @@ assert module in sys.modules
 """
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("module", READERS)
 def test_a_lazy_import_of_another_distribution_in_a_classmethod_is_not_refused(
     module: str, install: Install, tmp_path: Path

@@ -70,6 +70,7 @@ def test_small_images_are_taken_as_pixels_and_large_ones_where_the_user_says_so(
     assert "(pixels): 18 private" in capsys.readouterr().out
 
 
+@pytest.mark.quick(1)
 @WITH_LITE0
 @pytest.mark.parametrize("several", [False, True])
 def test_the_datasets_own_extractor_is_taken_and_named_in_the_first_line(

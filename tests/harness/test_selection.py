@@ -132,6 +132,7 @@ def test_a_search_is_on_record_and_its_winner_is_what_is_scored(rule: str, tmp_p
     assert Result.read(found.write(tmp_path)) == found
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rule", ["public-validation", "private-accounted"])
 def test_the_spec_of_a_result_run_again_chooses_the_same(rule: str) -> None:
     first = ran(rule)
@@ -374,6 +375,7 @@ def _renamed(file: Path, name: str) -> Path:
     return copy
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rule", ["private-unaccounted", "public-validation"])
 def test_a_setting_is_never_cleaner_than_what_it_was_found_by(rule: str, tmp_path: Path) -> None:
     """Through any number of transfers, and data of any name."""
@@ -410,6 +412,7 @@ def test_settings_that_an_older_file_calls_transferred_count_as_what_they_were_f
     assert again.search is not None and again.search.private_touched
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("there", "rule"),
     [
@@ -501,6 +504,7 @@ def test_the_spec_of_a_run_with_settings_from_elsewhere_names_them(tmp_path: Pat
     assert found.digest != ran(learner="dp-sgd").digest
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "there",
     [{"split_seed": 1}, {"public_fraction": 0.9}, {"imbalance": 3}, {"dataset": "sealed", "public_dataset": "digits"}],

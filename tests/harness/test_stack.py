@@ -93,6 +93,7 @@ def assert_same(found: Sequence[Predict], expected: Sequence[Predict]) -> None:
         torch.testing.assert_close(one(x), other(x), rtol=1e-3, atol=1e-3 * scale)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("weight", [1.0, 7.5])
 @pytest.mark.parametrize("rate", [0.3, 1.0])
 @pytest.mark.parametrize("base", BASES, ids=lambda base: f"{base.name}-{base.init}")

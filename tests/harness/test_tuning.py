@@ -172,6 +172,7 @@ def test_a_space_is_tried_whole_and_in_order_or_drawn_from(space: dict[str, list
     assert (places, len(places), draw) == (sorted(set(places)), tries, "random")
 
 
+@pytest.mark.slow
 def test_a_search_is_made_again_from_a_written_result_to_the_same_scores(tmp_path: Path) -> None:
     space = {"steps": [20, 60], "k": [10, 20]}  # a file of JSON sorts them
     search = {"rule": "public-validation", "space": space}
@@ -362,6 +363,7 @@ def test_a_setting_that_is_better_by_construction_is_chosen(rule: str) -> None:
     assert max(trial.accuracy or 0 for trial in found.trials) > 0.9
 
 
+@pytest.mark.quick("private-unaccounted")
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
 def test_what_trains_together_does_not_change_what_is_chosen(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     groups: list[int] = []

@@ -54,8 +54,8 @@ def _is_present(name: str) -> bool:
 
 PRESENT = {name for name in ELSEWHERE if _is_present(name)}  # their own tests hold them to the laws on small files
 SLOW, LONG = pytest.mark.slow, pytest.mark.long
-OTHER_SETTINGS = NETWORK = SLOW
-"""The quick tests hold each learner to the laws at one setting, and a network's own tests to some of them."""
+QUICK = {"dp-sgd", "pillar", "thrift", "public-only", "prototypes", "class-means:k=16", "digits", "pixels"}
+"""The suites of the quick tests: between them, each kind of question to the curator. The others are slow."""
 RANDOM_WEIGHTS = pytest.mark.usefixtures("random_weights")
 TINY = "network=tiny,sample_rate=0.1,momentum=0.5,padding=0,ema=0.8,chunk_size=150"
 
@@ -78,7 +78,7 @@ class Suite(NamedTuple):
         if self.example_shape is not None:
             members["example_shape"] = self.example_shape
         suite = type(f"Test_{re.sub(r'[^a-z0-9]+', '_', self.text)}", (LAWS[self.kind],), members)
-        for mark in self.marks:
+        for mark in (*self.marks, *([] if self.text in QUICK else [SLOW])):
             suite = mark(suite)
         return suite
 
@@ -88,31 +88,33 @@ LEARNERS = (
     Suite("learner", "dp-sgd:sample_rate=0.2,steps=40,scaling=norm,init=uniform,learning_rate=4"),
     Suite("learner", "dp-sgd:optimiser=adam,steps=20"),
     Suite("learner", "pillar"),
-    Suite("learner", "pillar:center=false,scaling=none,k=12", (OTHER_SETTINGS,)),
-    Suite("learner", "pillar:k=12", (OTHER_SETTINGS,), (3, 4, 4)),
+    Suite("learner", "pillar:center=false,scaling=none,k=12"),
+    Suite("learner", "pillar:k=12", example_shape=(3, 4, 4)),
     Suite("learner", "thrift"),
     Suite("learner", "jl"),
     Suite("learner", "adadps"),
     Suite("learner", "dp-raft"),
-    Suite("learner", "dp-raft:private_mean=true,feature_norm=50", (OTHER_SETTINGS,)),
+    Suite("learner", "dp-raft:private_mean=true,feature_norm=50"),
     Suite("learner", "scatternet:groups=4,steps=20,sample_rate=0.5"),
     Suite("learner", "public-only"),
     Suite("learner", "public-prior"),
     Suite("learner", "prototypes"),
-    Suite("learner", "prototypes:groups=3,reach=1", (), (3, 4, 4)),
+    Suite("learner", "prototypes:groups=3,reach=1", example_shape=(3, 4, 4)),
     Suite("learner", "class-means:k=16"),
     Suite("learner", "least-squares:k=16"),
     Suite("learner", "least-squares:k=8,moment=0.3,rounds=4,clip=0.5"),
     Suite("learner", "gep:k=20,steps=20,learning_rate=1"),
-    Suite("learner", "gep:k=16,anchors=300,steps=12,learning_rate=1", (OTHER_SETTINGS,)),  # with a whole basis
-    Suite("learner", "gep:k=20,residual=false,steps=12,learning_rate=1", (OTHER_SETTINGS,)),
+    Suite("learner", "gep:k=16,anchors=300,steps=12,learning_rate=1"),  # with a whole basis
+    Suite("learner", "gep:k=20,residual=false,steps=12,learning_rate=1"),
     Suite("learner", "whitened:k=16"),
-    Suite("learner", "whitened:k=16,distil=false,whitening=1", (OTHER_SETTINGS,)),
-    Suite("learner", f"dp-sgd-net:{TINY},steps=10,learning_rate=2,augmult=2", (NETWORK,), (1, 8, 8)),
-    Suite("learner", f"dp-randp:{TINY},weights=random,augmult=0,phase2_steps=4,phase3_steps=6", (NETWORK,), (1, 8, 8)),
+    Suite("learner", "whitened:k=16,distil=false,whitening=1"),
+    Suite("learner", f"dp-sgd-net:{TINY},steps=10,learning_rate=2,augmult=2", example_shape=(1, 8, 8)),
+    Suite(
+        "learner", f"dp-randp:{TINY},weights=random,augmult=0,phase2_steps=4,phase3_steps=6", example_shape=(1, 8, 8)
+    ),  # fmt: skip
     Suite("learner", "pillar-theory"),
-    Suite("learner", "pillar-theory:k=0,beta=0.4,steps=20", (OTHER_SETTINGS,)),
-    Suite("learner", "pillar-theory:loss=ramp,center=true,radius=public,steps=20", (OTHER_SETTINGS,)),
+    Suite("learner", "pillar-theory:k=0,beta=0.4,steps=20"),
+    Suite("learner", "pillar-theory:loss=ramp,center=true,radius=public,steps=20"),
     Suite("learner", "jl-theory"),
     Suite("learner", "sspp"),
     Suite("learner", "sspp:hypotheses=thresholds"),
@@ -121,7 +123,7 @@ LEARNERS = (
     Suite("learner", "component-graph"),
     Suite("learner", "literal-counts"),
     Suite("learner", "pate"),
-    Suite("learner", "pate:threshold=0.5,queries=200", (OTHER_SETTINGS,)),
+    Suite("learner", "pate:threshold=0.5,queries=200"),
     Suite("learner", "non-private"),
 )
 DATASETS = (
@@ -144,7 +146,7 @@ EXTRACTORS = (
     Suite("extractor", "efficientnet-lite1:size=64,views=mirror"),
     Suite("extractor", "efficientnet-lite2:size=64,precision=bfloat16"),
     Suite("extractor", "torchvision:resnet18", (RANDOM_WEIGHTS,)),
-    Suite("extractor", "resnet50", (SLOW, RANDOM_WEIGHTS)),
+    Suite("extractor", "resnet50", (RANDOM_WEIGHTS,)),
     Suite("extractor", f"timm:{weights.SMALL}", (RANDOM_WEIGHTS,)),
     Suite("extractor", "checkpoint:resnet18.pth,arch=resnet18", (RANDOM_WEIGHTS,)),
     Suite("extractor", "randp-wrn16-4:path=randp.safetensors", (RANDOM_WEIGHTS,)),
@@ -152,8 +154,8 @@ EXTRACTORS = (
 OPTIONAL = (  # a law cannot be skipped: these are defined where what they need is on this machine
     (Suite("extractor", "scatternet"), KYMATIO),
     (Suite("extractor", "scatternet:size=28,grey=true,pool=7"), KYMATIO),
-    (Suite("dataset", "cifar10", (SLOW,)), "DPBENCH_DATA" in os.environ),
-    (Suite("dataset", "hf:uoft-cs/cifar10", (SLOW,)), "DPBENCH_DATA" in os.environ),
+    (Suite("dataset", "cifar10"), "DPBENCH_DATA" in os.environ),
+    (Suite("dataset", "hf:uoft-cs/cifar10"), "DPBENCH_DATA" in os.environ),
     (Suite("dataset", "pneumonia", (LONG,)), PNEUMONIA),
 )
 SUITES = (*LEARNERS, *DATASETS, *EXTRACTORS, *(suite for suite, possible in OPTIONAL if possible))

@@ -22,6 +22,7 @@ def _needs(loop: str) -> None:
         pytest.importorskip("jax_privacy")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("loop", [pytest.param(loop, marks=JAX.get(loop, ())) for loop in LOOPS])
 def test_the_receipt_of_an_honest_loop_raises_no_alarm(loop: str, tmp_path: Path) -> None:
     _needs(loop)

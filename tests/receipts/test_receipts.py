@@ -139,6 +139,7 @@ def test_zcdp_is_converted_as_opendp_does() -> None:
     assert upper(read.events) == pytest.approx(own, rel=0.005)
 
 
+@pytest.mark.slow
 def test_a_schedule_of_noise_is_bounded_from_both_sides_by_groups_of_similar_events() -> None:
     schedule = Composed(events=tuple(gaussian_steps(sigma=8 + step / 40, steps=1, rate=0.5) for step in range(40)))
     (best, *_) = opinions(schedule, 1e-5, ADD)
@@ -205,6 +206,7 @@ COSTLY: dict[str, tuple[Event, float, Adjacency]] = {
 }  # fmt: skip
 
 
+@pytest.mark.quick("a delta below a grid", "so much that no grid is tried")
 @pytest.mark.parametrize("case", COSTLY)
 def test_no_events_pass_at_a_fraction_of_what_they_cost(case: str) -> None:
     event, delta, adjacency = COSTLY[case]
@@ -353,6 +355,7 @@ def test_shuffled_batches_are_told_what_they_cost() -> None:
     assert wrong.name == "sampler" and said in wrong.said
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("drawn", ["shuffled", "fixed-size", "truncated-poisson", "balls-in-bins", "everything"])
 def test_a_row_more_displaces_another_in_batches_of_a_fixed_size(drawn: Any) -> None:
     """At n = 1,001, one batch of 1,000 and sigma 1, delta at epsilon 4.377 is 0.06 and not 1e-5."""
@@ -396,6 +399,7 @@ def test_what_a_loop_did_is_compared_with_events_that_count_no_sampling(
     assert [one.name for one in found.mismatches] == [name]
 
 
+@pytest.mark.slow
 def test_cheap_events_do_not_hide_costly_ones() -> None:
     """Sums of 13 kinds or more are grouped; the floor under a statement is also what the costliest twelve cost."""
     kinds = [(1.0, 1_999), (1.1, 1), *((1e3 * 3**power, 1) for power in range(12))]
@@ -605,6 +609,7 @@ MANY: dict[str, tuple[Event, Adjacency]] = {
 }  # fmt: skip
 
 
+@pytest.mark.quick("samples of a fixed size", "choices", "the best of many", "nothing done to a sample")
 @pytest.mark.parametrize("name", MANY)
 def test_many_different_events_are_answered_or_refused_after_few_compositions(
     name: str, compositions: list[str]

@@ -28,6 +28,7 @@ def install(folder: Path, distribution: str, entry_point: str, module: str) -> N
     (info / "entry_points.txt").write_text(f"[dpbench]\n{entry_point} = {module}\n", encoding="utf-8")
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_plugin_scaffolded_by_version_0_2_is_found_and_keeps_its_laws(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

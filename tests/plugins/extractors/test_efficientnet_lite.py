@@ -72,6 +72,7 @@ def test_a_size_keeps_the_part_of_the_image_that_is_seen() -> None:
 PALACE, STUPA = 698, 832  # of ImageNet's classes
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("cls", FAMILY)
 def test_every_weight_is_in_its_place(cls: type[EfficientNetLite]) -> None:
     image = Image.fromarray(load_sample_image("china.jpg"))  # the roofs of a palace
@@ -119,6 +120,7 @@ def test_a_package_that_is_absent_is_named_with_what_to_install(monkeypatch: pyt
         EfficientNetLite2().weights()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("cls", FAMILY)
 @pytest.mark.parametrize("layer", ["blocks.2", "blocks.5"])
 def test_the_tail_behind_a_layer_gives_the_pooled_features(cls: type[EfficientNetLite], layer: str) -> None:

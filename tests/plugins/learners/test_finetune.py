@@ -79,6 +79,7 @@ def board_rows(which: str, chunk: Chunk) -> Tensor:
     return found.dense()
 
 
+@pytest.mark.slow
 class TestLaws(LearnerLaws):
     learner = DPFineTune(
         parameters="all", steps=6, sample_rate=0.5, learning_rate=0.4, clip=4.0, k=12, head_steps=10,

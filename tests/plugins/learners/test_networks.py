@@ -119,6 +119,7 @@ def test_the_start_has_variance_one_over_fan_in() -> None:
     assert float(weight.abs().max()) <= 2 * (9 * 256) ** -0.5 / 0.8796 + 1e-6
 
 
+@pytest.mark.quick("tiny-plain", "tiny-3 views")
 @pytest.mark.parametrize("views", [Views(0), Views(3)], ids=["plain", "3 views"])
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_are_the_gradients_of_autograd_one_at_a_time(name: str, views: Views) -> None:

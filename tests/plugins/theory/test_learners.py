@@ -28,12 +28,14 @@ def _error(learner: str, dataset: str, **values: Any) -> float:
     return 1 - _run(learner, dataset, **values).metrics["accuracy"].mean
 
 
+@pytest.mark.slow
 def test_semi_private_thresholds_need_public_points_and_then_few_private_ones() -> None:
     few, many = (_error("sspp:thresholds", f"theory-thresholds:n=2000,m={m},test=1000", seeds=12) for m in (3, 300))
     assert few > 0.05
     assert many < 0.01
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("hypotheses", "dataset", "most"),
     [
@@ -50,6 +52,7 @@ def test_every_class_learns_its_targets(hypotheses: str, dataset: str, most: flo
     assert result.privacy.delta == 0  # pure
 
 
+@pytest.mark.slow
 def test_projection_gains_the_energy_that_it_throws_away_and_fails_where_the_tail_is_heavier() -> None:
     data = "theory-lowrank:n=2000,m=500,d=100,k=5,tau=0.9,test=1000"
     settings = "pillar-theory:margin=0.07,beta=0.4"
@@ -61,6 +64,7 @@ def test_projection_gains_the_energy_that_it_throws_away_and_fails_where_the_tai
     assert with_it > 0.3
 
 
+@pytest.mark.slow
 def test_a_public_radius_shortens_gradients_and_their_noise() -> None:
     data = "theory-lowrank:n=500,m=500,d=100,k=5,tau=0.9,test=1000"
     unit, public = (
@@ -70,6 +74,7 @@ def test_a_public_radius_shortens_gradients_and_their_noise() -> None:
     assert public < unit
 
 
+@pytest.mark.slow
 def test_several_repeats_are_picked_from_by_a_choice_in_the_same_budget() -> None:
     learner, task = PillarTheory(beta=0.05, steps=20), Task((30,), 2, 1000, torch.device("cpu"), 300)
     gradient, pick = learner.plan(task, Budget(1.0, 1e-5))
@@ -80,6 +85,7 @@ def test_several_repeats_are_picked_from_by_a_choice_in_the_same_budget() -> Non
     assert _error("pillar-theory:beta=0.05,margin=0.15", "theory-lowrank:n=2000,m=300,d=30,tau=0.3,test=500") < 0.05
 
 
+@pytest.mark.slow
 def test_the_printed_noise_is_far_above_what_the_plan_needs() -> None:
     learner, task, budget = (
         PillarTheory(mode="faithful", beta=0.4),
@@ -93,12 +99,14 @@ def test_the_printed_noise_is_far_above_what_the_plan_needs() -> None:
     assert result.settled["noise"] > 10 * result.privacy.sigma
 
 
+@pytest.mark.slow
 def test_disjunctions_need_the_graph_and_then_few_labels() -> None:
     few, many = (_error("component-graph", f"theory-disjunction:n=40,m={m},p=0.02,test=500", seeds=8) for m in (2, 60))
     assert few > 0.4
     assert many < 0.01
 
 
+@pytest.mark.slow
 def test_without_public_data_a_disjunction_takes_as_many_labels_as_the_noise_of_d_counts() -> None:
     data = "theory-disjunction:m=100,p=0.1,test=500"
     graph, few = (_error(learner, f"{data},n=40", seeds=6) for learner in ("component-graph", "literal-counts"))
@@ -120,6 +128,7 @@ def test_what_theorems_are_compared_with_runs_without_public_data(learner: str, 
     assert result.task.public == 0
 
 
+@pytest.mark.slow
 def test_a_random_projection_wants_more_dimensions_than_public_components() -> None:
     data = "theory-lowrank:n=2000,m=500,d=200,k=5,tau=0.5,test=1000"
     public, same, more = (
@@ -131,6 +140,7 @@ def test_a_random_projection_wants_more_dimensions_than_public_components() -> N
     assert more < same / 3
 
 
+@pytest.mark.slow
 def test_private_coins_are_wrong_as_often_as_their_law_says() -> None:
     n, blocks, alpha, epsilon = 100, 16, 0.05, 0.5
     weights = [1 - 2 * alpha] + [2 * alpha / (blocks - 1)] * (blocks - 1)
@@ -143,6 +153,7 @@ def test_private_coins_are_wrong_as_often_as_their_law_says() -> None:
     assert found == pytest.approx(expected, abs=0.006)
 
 
+@pytest.mark.slow
 def test_pate_learns_from_votes_and_less_than_class_sums() -> None:
     votes, sums = (_run(learner, "digits", epsilon=8.0, public_fraction=0.3) for learner in ("pate", "class-means"))
     assert 0.3 < votes.metrics["accuracy"].mean < sums.metrics["accuracy"].mean
@@ -174,6 +185,7 @@ def test_what_a_theorem_does_not_speak_of_is_refused_in_one_sentence(learner: st
         _run(learner, dataset, seeds=1)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("learner", ["sspp", "pillar-theory", "jl-theory", "component-graph", "literal-counts", "pate"])
 def test_one_private_example_is_enough_to_run(learner: str) -> None:
     result = _run(learner, "theory-blocks:n=1,m=60,test=50,blocks=6,alpha=0.4", seeds=1, delta=0.1)

@@ -74,6 +74,7 @@ def test_rdp_is_never_below_pld(sigma: float, rate: float, steps: int) -> None:
     assert epsilon(plan, sigma, 1e-5, "rdp") >= epsilon(plan, sigma, 1e-5, "pld") * (1 - 1e-3) - 1e-4
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("target", "rate", "steps", "delta"), [(0.5, 0.02, 300, 1e-5), (3.0, 0.1, 90, 1e-6), (0.05, 0.01, 400, 1e-6)]
 )

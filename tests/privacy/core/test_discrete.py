@@ -36,6 +36,7 @@ def _p_value(noise: np.ndarray, probabilities: np.ndarray) -> float:
     return float(stats.chisquare(counts, np.array([tail, *inner, tail]) * len(noise)).pvalue)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("std", [0.7, 3.0, 11.5])
 def test_draws_follow_the_discrete_gaussian(std: float) -> None:
     assert _p_value(discrete_gaussian((40_000,), std), _pmf(std, 60)) > 1e-6

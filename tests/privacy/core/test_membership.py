@@ -26,6 +26,7 @@ def test_of_gaussian_sums_over_everyone_it_is_the_trade_off_curve(rate: float, s
     assert math.isclose(found, norm.sf(threshold - math.sqrt(steps) / 3.0), rel_tol=1e-12)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("chance", [0.05, 0.5])
 def test_of_one_poisson_sample_it_is_at_least_the_best_test_and_hardly_above(rate: float, chance: float) -> None:
@@ -61,6 +62,7 @@ def test_no_plan_of_a_budget_is_worse_than_its_budget(target: float, rate: float
     assert found <= 1
 
 
+@pytest.mark.slow
 def test_more_noise_means_worse_odds_and_without_any_a_test_is_always_right() -> None:
     plan = [Release("gradient", steps=10, sample_rate=0.1), Choice("choice", 2)]
     found = [true_positive_rate(plan, sigma, 0.01) for sigma in (0.5, 1.0, 4.0)]

@@ -66,6 +66,7 @@ def test_the_geometric_and_the_logarithmic_are_the_textbook_ones() -> None:
     assert stats.logser.mean(1 - LOGARITHMIC.gamma) == pytest.approx(48)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_draws_follow_the_distribution(shape: float) -> None:
     drawn, generator, n = Repeats(6, shape), np.random.default_rng(7), 20_000
@@ -112,6 +113,7 @@ def test_a_plan_of_unlike_releases_is_one_sequence_in_both_accounts() -> None:
     assert epsilon(plan, 9.3, DELTA, TEN) > epsilon(plan[1:], 9.3, DELTA, TEN) > epsilon(plan[1:2], 9.3, DELTA, TEN)
 
 
+@pytest.mark.slow
 @given(st.floats(0.001, 1), st.integers(1, 3000), st.floats(0.5, 100), st.floats(1.1, 100), st.sampled_from(SHAPES))
 @settings(max_examples=settings().max_examples // 4)
 def test_dp_accounting_is_never_below_the_theorem_where_opacus_answers(
@@ -148,6 +150,7 @@ def test_the_exact_cost_of_keeping_the_largest_is_below_the_bound_and_above_one_
     assert _true_delta(drawn, sigma, accountant.epsilon(plan, sigma, DELTA)) > DELTA
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("target", "drawn", "sigma"),
     [(0.1, TEN, 58.0), (1, TEN, 6.22), (8, TEN, 1.057), (0.1, LOGARITHMIC, 54.0)],
@@ -173,6 +176,7 @@ def test_forgetting_to_account_for_the_search_costs_two_to_three_times(sigma: fl
     assert epsilon(BOARD, sigma, DELTA, FORTY_EIGHT) == pytest.approx(best, rel=0.03)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_longer_search_costs_more_and_any_search_more_than_one_run(shape: float) -> None:
     costs = [epsilon(BOARD, 4.0, DELTA, Repeats(mean, shape)) for mean in (1.001, 2, 10, 48, 1000)]

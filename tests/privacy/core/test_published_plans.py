@@ -73,11 +73,13 @@ WITH_MEAN = [
 ]
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("published", NETWORKS + WHOLE_BATCH, ids=str)
 def test_prv_rounded_up_is_the_printed_sigma(published: Published) -> None:
     assert published.rounded_up("prv") == published.sigma
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("published", NETWORKS + WHOLE_BATCH, ids=str)
 def test_pld_never_needs_a_larger_sigma(published: Published) -> None:
     assert published.spent(published.sigma, "pld") <= published.epsilon

@@ -100,6 +100,7 @@ def _without(form: Contribution, place: int) -> Contribution:
     return form.take(torch.tensor([i for i in range(len(form)) if i != place], dtype=torch.int64))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", FORMS)
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 40), POWERS, CLIPS, SEEDS)
 @settings(max_examples=25, deadline=None)
@@ -114,6 +115,7 @@ def test_one_row_moves_the_integers_by_at_most_the_clip(
         assert _length(whole.total - rest.total, whole.grid) <= Fraction(clip) ** 2
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", FORMS)
 @given(st.integers(0, 9), st.integers(1, 4), st.integers(1, 20), POWERS, SEEDS)
 @settings(max_examples=8, deadline=None)
@@ -139,6 +141,7 @@ def _value(summed: IntegerSum) -> Tensor:
     return summed.value().flatten()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", FORMS)
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 40), SEEDS, st.sampled_from([0.05, 1.0, 30.0]))
 @example(8, 2, 4, 952, 0.05)  # a residual of 0.21 of its row
@@ -335,6 +338,7 @@ def _set(setter: Callable[[Any], None], value: object, before: object) -> Iterat
         setter(before)
 
 
+@pytest.mark.quick(9)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "surroundings",

@@ -30,5 +30,6 @@ def test_what_is_refused_is_refused_in_the_words_of_the_golden_file(tmp_path: Pa
     assert transcript.refusals(tmp_path) == transcript.REFUSALS.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_commands_that_tunings_print_are_those_of_the_golden_file(tmp_path: Path) -> None:
     assert transcript.commands(tmp_path) == transcript.COMMANDS.read_text(encoding="utf-8")

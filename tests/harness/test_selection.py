@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Sequence
@@ -113,7 +114,12 @@ def ran(rule: str | None = None, settings: Path | None = None, **values: Any) ->
 
 
 def tuned(folder: Path, **values: Any) -> Path:
-    return session(plugins()).tune(spec("public-validation", **values)).write(folder)
+    return _tuning(**values).write(folder)
+
+
+@functools.cache
+def _tuning(**values: Any) -> Tuning:
+    return session(plugins()).tune(spec("public-validation", **values))
 
 
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])

@@ -112,6 +112,7 @@ def test_a_wished_accuracy_has_its_epsilon(photos: Path, capsys: Output) -> None
     assert "60% is expected from ε " in capsys.readouterr().out
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("fraction", "warned"), [("0.1", True), ("0.7", False)])
 def test_few_public_images_are_warned_of(photos: Path, capsys: Output, fraction: str, warned: bool) -> None:
     assert call("advise", str(photos), "--epsilon", "1", *FAST[2:], "--public-fraction", fraction) == 0
@@ -149,6 +150,7 @@ def test_the_pick_is_within_a_point_of_the_best_on_average(basis: Any) -> None:
     assert all(max(one.regrets) < most.get(one.dataset, 1.3) for one in found)
 
 
+@pytest.mark.slow
 def test_what_it_knows_of_the_boards_is_what_committed_results_say() -> None:
     assert advice.written(read_experience()) == advice.written(advice.collect())
 

@@ -205,6 +205,7 @@ def test_votes_of_secure_randomness_run() -> None:
     assert run_learner(Committee, secure_rng=True).metrics["accuracy"].mean > 0.6
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", [Committee, Confident])
 def test_an_audit_of_votes_passes_in_all_three_parts(learner: type[Learner]) -> None:
     found = audit_of(prepare_learner(learner), 0, 4_000)

@@ -62,6 +62,7 @@ def test_without_noise_a_run_is_the_one_at_infinite_epsilon(explained: Explanati
     assert lift.score.mean == pytest.approx(result.metrics["accuracy"].mean, abs=0.003)
 
 
+@pytest.mark.slow
 def test_scores_are_in_the_metric_that_learners_aim_for(capsys: Output) -> None:
     asked = {"learner": "pillar:steps=10", "epsilon": 0.5, "seeds": 1, "imbalance": 10, "metric": "balanced_accuracy"}
     found = explain([make_spec(asked, "the test")], session(registry.load()))
@@ -92,6 +93,7 @@ def test_what_a_learner_does_not_have_does_not_apply(explained: Explanation) -> 
     assert pillar["tuning"].points is None and "--tune" in pillar["tuning"].why
 
 
+@pytest.mark.slow
 def test_every_seed_of_data_that_are_drawn_is_explained_on_its_own() -> None:
     asked = {"learner": "class-means:k=2", "dataset": "theory-lowrank:n=200,m=30,d=8,k=2,test=200", "epsilon": 1}
     spec = make_spec({**asked, "seeds": 2}, "the test")
@@ -112,6 +114,7 @@ def test_clipping_that_never_acts_costs_nothing(explained: Explanation) -> None:
     assert lifts(explained.learners[1])["clipping"].points.mean == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_tuning_is_a_rung_of_its_own_where_it_is_asked_for() -> None:
     asked = {"learner": "dp-sgd:steps=5", "epsilon": 1, "seeds": 1}
     search = {"rule": "public-validation", "space": {"learning_rate": [0.01, 1.0]}}
@@ -320,6 +323,7 @@ def test_a_learner_has_to_be_named(refusal: Refusal) -> None:
     assert "Expected --learner: name one, or several" in refusal.command("explain")
 
 
+@pytest.mark.slow
 def test_the_numbers_of_several_seeds_have_intervals(capsys: Output, tmp_path: Path) -> None:
     assert call(*_command(tmp_path, "--seeds", "2")) == 0
     (row, *_) = [line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["class-means"]]

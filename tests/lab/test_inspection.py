@@ -438,6 +438,7 @@ def test_an_inspection_of_private_data_without_its_mark_is_refused(wrong: dict[s
         Inspection(**{**inspected(read_private=True).model_dump(), **wrong})
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("read_private", [False, True])
 @pytest.mark.parametrize("dataset", [{}, {"public_dataset": "shapes:digest=shapes"}], ids=["labelled", "unlabelled"])
 def test_an_svg_carries_the_mark_and_axis_labels(tmp_path: Path, read_private: bool, dataset: dict[str, Any]) -> None:
@@ -452,6 +453,7 @@ def test_an_svg_carries_the_mark_and_axis_labels(tmp_path: Path, read_private: b
     assert len(drawing) < 200_000
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("read_private", [False, True])
 def test_a_png_is_small_and_its_mark_is_coloured(tmp_path: Path, read_private: bool) -> None:
     file = tmp_path / "new" / "plot.PNG"
@@ -470,6 +472,7 @@ def test_the_same_inspection_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "first.svg").read_bytes() == (tmp_path / "second.svg").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_large_spectrum_makes_no_large_plot(tmp_path: Path) -> None:
     found = inspected()
     long = found.spectrum.model_copy(update={"eigenvalues": tuple(1 / place for place in range(1, 4000))})

@@ -124,6 +124,7 @@ def test_many_products_give_the_leading_eigenvectors() -> None:
     torch.testing.assert_close(basis @ basis.T, exact @ exact.T)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ["class-means", "gep", "jl", "pate", "pillar", "pillar-theory", "thrift", "whitened"])
 def test_no_learner_makes_a_matrix_of_features_by_features_of_large_images(name: str) -> None:
     features, budget = 3 * 40 * 40, Budget(1.0, 1e-5)

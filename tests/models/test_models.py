@@ -43,6 +43,7 @@ LEARNERS = (
 )  # fmt: skip
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_saved_model_gives_the_labels_of_the_runs_own_predictor(
     learner: str, digits: tuple[np.ndarray, np.ndarray], tmp_path: Path

@@ -20,7 +20,8 @@ from dpbench.records.protocol import Component
 from dpbench.testing.checking import SUITES as LAWS
 from tests.helpers import trees, weights
 
-COMPONENTS = registry.load().components
+REGISTRY = registry.load()
+COMPONENTS = REGISTRY.components
 CPU = torch.device("cpu")
 KYMATIO = find_spec("kymatio") is not None
 PNEUMONIA = any((folder / place).exists() for folder in data_folders() for place in (*ARCHIVES, FOLDER))
@@ -33,7 +34,7 @@ ELSEWHERE = (
 
 
 def _built(kind: registry.Kind, name: str, **options: object) -> object:
-    return registry.load().build(kind, name, options)
+    return REGISTRY.build(kind, name, options)
 
 
 def _extractor(name: str, **options: object) -> Extractor:
@@ -204,7 +205,7 @@ def own_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_plugin_of_this_project_is_broken() -> None:
-    assert registry.load().broken == ()
+    assert REGISTRY.broken == ()
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in COMPONENTS.items() for name in names])

@@ -209,6 +209,7 @@ def without(kept: Any, code: Code) -> Any:
     return kept.model_copy(update={"prints": prints})
 
 
+@pytest.mark.slow
 def test_every_committed_result_has_a_fingerprint_of_the_code_that_made_it() -> None:
     """Or its settings do not fit a fixed task: of these a later version is not known to compute the same."""
     from dpbench.records.packed import find_records

@@ -70,6 +70,7 @@ def test_after_a_block_every_library_has_the_threads_that_it_had() -> None:
     assert threadpool_info() == before
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_private_learner_predicts_the_same_with_any_number_of_threads(learner: str) -> None:
     assert len({fitted(learner, threads).seeds[0].predictions for threads in (1, 3)}) == 1

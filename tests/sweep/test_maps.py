@@ -35,6 +35,7 @@ def worked(worker: Worker, one: Spec) -> Result:
 CELLS = [spec(), spec(learning_rate=1.0), spec(clip=0.1, steps=30), spec(k=7), spec(sample_rate=0.1, init="uniform")]
 
 
+@pytest.mark.slow
 def test_cells_that_share_a_map_get_the_numbers_of_runs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPBENCH_PLUGINS", "sklearn,pixels,pillar")
     worker, plugins = Worker("cpu", 1), registry.load()

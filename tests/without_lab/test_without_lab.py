@@ -56,6 +56,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_the_index_its_schema_and_the_data_of_every_page_are_the_same_and_no_link_is_dead(
     less: Path, board: Path, tmp_path: Path
 ) -> None:

@@ -287,6 +287,7 @@ def test_options_of_groups_that_lack_another_one_are_refused(options: dict[str, 
         ImageFolder("any", **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_folder_of_dicom_files_runs_in_a_fresh_process(dicoms: Path, tmp_path: Path) -> None:
     dataset = f"imagefolder:{dicoms},units=folder,unit=patient"
     program = [sys.executable, "-c", "from dpbench.cli import main; main()"]

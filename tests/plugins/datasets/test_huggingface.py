@@ -285,6 +285,7 @@ def test_cifar10_by_its_id_is_the_same_data(cifar_mirror: Path, monkeypatch: pyt
         session().run(spec)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_dataset_of_the_hub(data_folder: Path, fresh_cache: Path) -> None:
     place = lay_out(data_folder)
     write(place / "train-00000-of-00001.parquet", 200)

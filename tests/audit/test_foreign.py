@@ -153,7 +153,7 @@ def test_a_loop_that_is_wrong_fails_in_the_part_that_looks_there(wrong: str, par
 
 
 def test_a_claim_of_a_smaller_epsilon_than_sigma_gives_fails_the_attack() -> None:
-    found = audit_loop(loop, Claim(sigma=WHOLE.sigma, steps=WHOLE.steps, epsilon=0.3), canaries=4_000)
+    found = audit_loop(loop, Claim(sigma=WHOLE.sigma, steps=WHOLE.steps, epsilon=0.3), canaries=2_000)
     assert found.part("attack") is False
 
 

@@ -8,7 +8,7 @@ import hashlib
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 from sklearn.metrics import f1_score, log_loss, roc_auc_score
@@ -161,7 +161,6 @@ def test_a_confidence_of_one_stands_in_the_last_bin() -> None:
 
 
 @given(classes=st.integers(2, 20), size=st.integers(1, 60), seed=st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
 def test_losses_are_those_of_scikit_learn(classes: int, size: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     labels, logits = draw.integers(0, classes, size), 3 * draw.normal(size=(size, classes))
@@ -171,7 +170,6 @@ def test_losses_are_those_of_scikit_learn(classes: int, size: int, seed: int) ->
 
 
 @given(classes=st.integers(2, 20), size=st.integers(1, 40), scale=st.floats(0, 50), seed=st.integers(0, 10**6))
-@settings(max_examples=100, deadline=None)
 def test_what_honest_probabilities_leave_behind_passes_every_check(
     classes: int, size: int, scale: float, seed: int
 ) -> None:
@@ -188,7 +186,6 @@ def test_what_honest_probabilities_leave_behind_passes_every_check(
 
 
 @given(classes=st.integers(2, 5), size=st.integers(1, 60), seed=st.integers(0, 10**6))
-@settings(max_examples=60, deadline=None)
 def test_metrics_are_those_of_scikit_learn(classes: int, size: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     labels, scores = draw.integers(0, classes, size), draw.integers(0, 4, (size, classes)).astype(float)  # with ties

@@ -130,15 +130,16 @@ def called(*arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
-@pytest.fixture
-def swept(tmp_path: Path) -> list[str]:
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return the arguments of a sweep whose results say that another plugin's code made them."""
-    file = tmp_path / "cells.toml"
+    folder = tmp_path_factory.mktemp("swept")
+    file = folder / "cells.toml"
     file.write_text(CELLS, encoding="utf-8")
-    arguments = ["sweep", str(file), "--out", str(tmp_path / "out"), "--workers", "1"]
+    arguments = ["sweep", str(file), "--out", str(folder / "out"), "--workers", "1"]
     assert called(*arguments) == 0
-    for result in map(Result.read, (tmp_path / "out").glob("*.json")):
-        with_code(result, learner="0" * 16).write(tmp_path / "out")
+    for result in map(Result.read, (folder / "out").glob("*.json")):
+        with_code(result, learner="0" * 16).write(folder / "out")
     return arguments
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -41,7 +41,6 @@ def _int8(draw: torch.Generator, *shape: int) -> Tensor:
 
 
 @given(st.integers(1, 40), st.integers(1, 3000), st.integers(1, 40), SEEDS)
-@settings(max_examples=40, deadline=None)
 def test_products_are_exact_by_either_way(rows: int, inner: int, columns: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     a, b = _int8(draw, rows, inner), _int8(draw, inner, columns)
@@ -156,7 +155,6 @@ def test_a_row_has_the_same_bits_wherever_it_stands(width: int) -> None:
 
 
 @given(st.integers(0, 70), st.integers(1, 9), SEEDS)
-@settings(max_examples=40, deadline=None)
 def test_folding_adds_up_along_either_axis(count: int, width: int, seed: int) -> None:
     terms = torch.randn(count, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     torch.testing.assert_close(folded(terms), terms.sum(0))
@@ -175,14 +173,12 @@ def test_the_exponential_is_that_of_the_library_to_float32() -> None:
 
 
 @given(st.integers(1, 12), SEEDS, st.sampled_from([0.1, 3.0, 30.0]))
-@settings(max_examples=40, deadline=None)
 def test_the_softmax_is_that_of_the_library(classes: int, seed: int, spread: float) -> None:
     logits = torch.randn(2, classes, 17, generator=torch.Generator().manual_seed(seed)) * spread
     torch.testing.assert_close(softmax_(logits.clone()), logits.softmax(1), rtol=2e-5, atol=1e-7)
 
 
 @given(st.integers(1, 60), st.integers(-25, 20), SEEDS)
-@settings(max_examples=60, deadline=None)
 def test_rows_in_8_bits_are_within_half_a_step_and_their_lengths_are_exact(width: int, power: int, seed: int) -> None:
     rows = torch.randn(9, width, generator=torch.Generator().manual_seed(seed)) * 10.0**power
     kept = quantise(rows)
@@ -234,7 +230,6 @@ def test_lengths_are_taken_from_no_caller_and_integers_from_no_other_range() -> 
 
 
 @given(st.integers(1, 4), st.integers(1, 30), st.integers(-20, 20), SEEDS)
-@settings(max_examples=60, deadline=None)
 def test_slices_add_up_to_the_numbers(count: int, width: int, power: int, seed: int) -> None:
     numbers = torch.randn(5, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10.0**power
     slices, scale = slice_numbers(numbers, count)

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 from torch import Tensor
@@ -105,7 +105,6 @@ def test_combinations_are_drawn_with_the_chances_of_one_exponential_mechanism(se
 
 
 @given(ROWS, st.integers(0, 6))
-@settings(max_examples=40, deadline=None)
 def test_a_row_moves_its_own_part_by_0_to_1_whatever_it_says(rows: list[tuple[int, list[float]]], place: int) -> None:
     place %= len(rows)
     part, numbers = [one[0] for one in rows], [one[1] for one in rows]
@@ -122,7 +121,6 @@ def test_a_row_moves_its_own_part_by_0_to_1_whatever_it_says(rows: list[tuple[in
 
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=4), st.integers(0, 10**6))
 @example([1, 6], 1)  # a sixth of 2^20 steps rounds up: six of them are too many
-@settings(max_examples=40, deadline=None)
 def test_a_unit_in_several_parts_moves_every_combination_by_at_most_1(sizes: list[int], seed: int) -> None:
     draw = np.random.default_rng(seed)
     of = draw.permutation(np.repeat(np.arange(len(sizes)), sizes))
@@ -161,7 +159,6 @@ def test_a_unit_of_fifty_images_in_three_classes_counts_once() -> None:
     ),
     st.floats(0.1, 10),
 )
-@settings(max_examples=40, deadline=None)
 def test_neighbours_that_differ_by_a_unit_in_several_parts_have_laws_within_eps0(
     rows: list[tuple[int, list[float]]], unit: list[tuple[int, list[float]]], sigma: float
 ) -> None:

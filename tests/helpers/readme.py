@@ -20,22 +20,13 @@ from dpbench.analysis.grid import Grid, GridLine, grid_by_number
 from dpbench.analysis.rows import ResultFacts, best_score, distance_behind
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.rows import EntryRow, board_rows
+from dpbench.docs.tables import distance_tables, heat_map, label_tables, learner_tables, unit_tables
 from dpbench.records.metrics import Metric
 from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result
 from dpbench.site.overall import count_data_sets, overall
 from dpbench.site.view import uncorrected
-from tests.helpers import (
-    distance_tables,
-    forgeries,
-    fresh,
-    heat_map,
-    label_tables,
-    learner_tables,
-    receipt_loops,
-    unit_tables,
-)
-from tests.helpers.grid_tables import against_epsilon, write_grid
+from tests.helpers import forgeries, fresh, receipt_loops
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Prediction

@@ -112,7 +112,7 @@ LEARNERS = (
     Suite("learner", f"dp-sgd-net:{TINY},steps=10,learning_rate=2,augmult=2", example_shape=(1, 8, 8)),
     Suite(
         "learner", f"dp-randp:{TINY},weights=random,augmult=0,phase2_steps=4,phase3_steps=6", example_shape=(1, 8, 8)
-    ),  # fmt: skip
+    ),
     Suite("learner", "pillar-theory"),
     Suite("learner", "pillar-theory:k=0,beta=0.4,steps=20"),
     Suite("learner", "pillar-theory:loss=ramp,center=true,radius=public,steps=20"),

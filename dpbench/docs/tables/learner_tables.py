@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from dpbench.board.index import Standing
+from dpbench.docs.tables.grid_tables import Said, against_epsilon
 from dpbench.records.result import Result
-from tests.helpers.grid_tables import Said, against_epsilon
 
 ONE_ROUND = {"rounds": 1, "moment": 0.0}
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
 
+from dpbench.docs.tables.grid_tables import write_markdown
 from dpbench.records.result import Interval, Result
-from tests.helpers.grid_tables import write_markdown
 
 METRICS = ("accuracy", "balanced_accuracy")
 TITLES = {"ham10000": "HAM10000", "gtsrb": "GTSRB"}

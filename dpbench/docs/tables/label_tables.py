@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from dpbench.docs.tables.grid_tables import Said, against_epsilon, write_markdown
 from dpbench.records.metrics import Metric
 from dpbench.records.result import Result
-from tests.helpers.grid_tables import Said, against_epsilon, write_markdown
 
 TITLES = {
     "digits": "digits", "cifar10": "CIFAR-10", "ham10000": "HAM10000", "pneumonia": "chest X-rays", "gtsrb": "GTSRB",

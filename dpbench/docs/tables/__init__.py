@@ -1,0 +1,1 @@
+"""Tables of the manual's pages, made from committed results: `python -m tests.helpers.readme` writes them."""

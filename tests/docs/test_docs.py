@@ -225,6 +225,7 @@ def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page(
         "--no-index",
         "--check",
         "--benchmark-enable",
+        "--cov",
         "--hypothesis-profile",
         "--config",
         "--quick",

@@ -21,6 +21,7 @@ from dpbench.analysis.rows import ResultFacts, best_score, distance_behind
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.rows import EntryRow, board_rows
 from dpbench.docs.tables import distance_tables, heat_map, label_tables, learner_tables, unit_tables
+from dpbench.docs.tables.grid_tables import against_epsilon, write_grid
 from dpbench.records.metrics import Metric
 from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result

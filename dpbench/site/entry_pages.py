@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 import math
 import os
 from collections import Counter
@@ -32,7 +33,6 @@ from dpbench.site.group_tables import GroupTable, tabulate_groups
 from dpbench.site.render import PREVIEW, Renderer, renderer
 from dpbench.site.settings import Settings
 from dpbench.support.processes import process_pool
-from dpbench.support.untrusted import parse_json
 
 RAW = 20_000  # characters of a raw file that its page shows
 SEEDS = 50  # rows of scores; the raw file has all
@@ -212,6 +212,6 @@ def _reliability(result: Result) -> Iterator[tuple[str, float, float, float]]:
 
 def _parsed(raw: bytes, file: str) -> Result:
     try:
-        return validate(Result, parse_json(raw, file), file)
-    except DataError as error:
+        return validate(Result, json.loads(raw), file)
+    except (DataError, ValueError) as error:
         raise DataError(f"{text.show_string(str(error))} Verify it first.") from None

@@ -300,7 +300,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
 def test_a_result_whose_counts_contradict_each_other_is_not_read(result: Result, broken: str) -> None:
     field, change, said = BROKEN[broken]
     with pytest.raises(ValidationError, match=said):
-        Result.model_validate(boards.edited(content_of(result), field, change))
+        boards.result_of(boards.edited(content_of(result), field, change))
 
 
 @pytest.fixture(scope="module")
@@ -379,7 +379,7 @@ def rerun_of(result: Result) -> Rerun:
     seeds = tuple(
         SeedRerun(
             seed=one.seed, outcome="differs", accuracy=one.accuracy, predictions=one.predictions, correct=one.correct,
-            agreement=1.0, scores={name: getattr(one, name) for name in SCORES}, group_correct=one.group_correct,
+            agreement=1.0, scores={name: one.metrics[name] for name in SCORES}, group_correct=one.group_correct,
         )
         for one in result.seeds
     )  # fmt: skip

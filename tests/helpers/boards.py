@@ -74,7 +74,7 @@ def write(results: Iterable[Result], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for result in results:
         (folder / result.file_name).write_text(
-            json.dumps(json.loads(result.model_dump_json()), sort_keys=True), encoding="utf-8"
+            json.dumps(resealed(json.loads(result.model_dump_json())), sort_keys=True), encoding="utf-8"
         )
     return sorted(folder.iterdir())
 

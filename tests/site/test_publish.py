@@ -517,10 +517,12 @@ def test_one_changed_digit_keeps_all_from_being_published(
 ) -> None:
     file = next((root / "results/digits-eps1").glob("synthetic-00002*"))  # which has no record of a re-run
     content = json.loads(file.read_text(encoding="utf-8"))
-    content["seeds"][0]["accuracy"] += 0.001
+    content["seconds"]["fit"] += 0.001
     file.write_text(json.dumps(content), encoding="utf-8")
     target = target if ":" in target else str(tmp_path / target)
-    with pytest.raises(DataError, match=rf"first of results/digits-eps1/{file.name}: seeds.*Nothing is published"):
+    with pytest.raises(
+        DataError, match=rf"first of results/digits-eps1/{file.name}: evidence_digest.*Nothing is published"
+    ):
         publish(target, root, plugins)
     assert names(tmp_path) == {"leaderboard"}
     assert hub.asked == []

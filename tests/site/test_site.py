@@ -164,7 +164,7 @@ def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_
 
 def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: list[Result], tmp_path: Path) -> None:
     board, (noiseless, noisy, *_) = find_board("digits-eps1"), results
-    ward = noisy.model_copy(update={"spec": noisy.spec.model_copy(update={"unit": "patient"}), "digest": "f" * 64})
+    ward = noisy.model_copy(update={"spec": noisy.spec.model_copy(update={"unit": "patient"})})
     standing = filed(tmp_path, board, [noiseless, noisy, ward])
     build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
     odds = [percent_at_most(most) for most in membership_risk(noisy.privacy).values()]
@@ -271,7 +271,7 @@ def attacked(results: list[Result], tmp_path: Path) -> Path:
     attacks = [hostile(result) for result in results]
     entries = []
     for entry, attack in zip(standing.entries, attacks, strict=True):
-        (tmp_path / entry.file).write_text(attack.model_dump_json(), encoding="utf-8")
+        (tmp_path / entry.file).write_text(attack.with_evidence_digest().model_dump_json(), encoding="utf-8")
         bad = {"learner": HOSTILE, "settings": {HOSTILE: HOSTILE}, "command": HOSTILE, "why": HOSTILE}
         entries.append(entry.model_copy(update=bad))
     update = {"entries": tuple(entries), "licence": HOSTILE, "classes": (HOSTILE,) * 10}

@@ -102,7 +102,7 @@ class Learner(Configured, ABC):
 
     @final
     def settle(self, task: Task, budget: Budget) -> Self:
-        """Return the learner with every None setting filled in by `auto`; dpbench does this before it asks for a plan.
+        """Return the learner with every None setting filled in by `auto`; dpbench calls this before it asks for a plan.
 
         Raises:
             SpecError: the numbers do not fit the learner.
@@ -127,7 +127,7 @@ class Images(Protocol):
     """A map-style dataset of images, decoded one at a time; several threads may read at once."""
 
     def __len__(self) -> int:
-        """Return n."""
+        """Return the number of images."""
 
     def __getitem__(self, index: int, /) -> Image:
         """Decode one image."""
@@ -144,7 +144,7 @@ class Features:
     processing: str = ""  # what was done to each row on the way here; `INDEPENDENT_DRAWS`; empty is undeclared
 
     def __len__(self) -> int:
-        """Return n."""
+        """Return the number of examples."""
         return len(self.x)
 
     def __getitem__(self, index: int, /) -> Image:
@@ -156,17 +156,17 @@ class Features:
 
 @dataclass(frozen=True)
 class Records(Generic[Place]):
-    """The images of a split as records: where each one is, and a function that reads one, independently of the others.
+    """The images of a split as records: the place of each image, and a function that reads each image independently.
 
     A place identifies one image in its source: a path, a member of a zip, a line of a table, the bytes of one image. It
     is text, bytes, a whole number, or a tuple or dataclass of these. `read` is called with one place at a time, on
-    several threads, and must remember nothing; this is checked as for row functions. It may hold options, such as a
-    mode. Numbers and arrays in either are refused: computed from the images, they carry one's content to the others.
-    If places hold bytes, say in `processing` what was done to each image.
+    several threads, and must not keep state; this is checked as for row functions. It may hold options, such as a
+    mode. dpbench refuses numbers and arrays in places and options: computed from the images, they would carry the
+    content of one image to the others. If places hold bytes, say in `processing` how each image was processed.
 
-    With `reader`, features are found again by the images alone, whatever their labels, units, order, folder or dataset:
-    of a folder that has grown, only the new images are extracted. Without it, they are found by `Splits.digest`, the
-    split and the row. An image must follow from its stored bytes and `reader`, and from nothing else.
+    With `reader`, cached features are found by the images alone, whatever their labels, units, order, folder or
+    dataset: if a folder grows, only the new images are extracted. Without it, features are found by `Splits.digest`,
+    the split and the row. An image must follow from its stored bytes and `reader`, and from nothing else.
     """
 
     places: Sequence[Place]
@@ -180,14 +180,14 @@ class Records(Generic[Place]):
     like `my-scans-RGB-1`. Records of two datasets may share it only if they read the same bytes to the same pixels."""
 
     def __post_init__(self) -> None:
-        """Refuse keys without a reader, and another number of keys than of places."""
+        """Refuse keys without a reader, and a number of keys that differs from the number of places."""
         if self.keys is not None and not self.reader:
             raise DataError("Expected Records with keys to name their reader, such as 'my-scans-RGB-1'; got none.")
         if self.keys is not None and len(self.keys) != len(self.places):
             raise DataError(f"Expected a key for each of {len(self.places):,} records, got {len(self.keys):,}.")
 
     def __len__(self) -> int:
-        """Return n."""
+        """Return the number of records."""
         return len(self.places)
 
     def __getitem__(self, index: int, /) -> Image:
@@ -206,7 +206,7 @@ class DeclaredImages:
     processing: str
 
     def __len__(self) -> int:
-        """Return n."""
+        """Return the number of images."""
         return len(self.images)
 
     def __getitem__(self, index: int, /) -> Image:
@@ -238,7 +238,7 @@ class Split:
 
     @property
     def processing(self) -> str:
-        """How each example was made: `OWN_RECORD`, `INDEPENDENT_DRAWS`, or what the dataset declares, if it does."""
+        """How each example was made: `OWN_RECORD`, `INDEPENDENT_DRAWS`, or the dataset's declaration, if any."""
         if isinstance(self.images, Records):
             return self.images.processing if _holds_bytes(self.images.places) else OWN_RECORD
         return self.images.processing if isinstance(self.images, DeclaredImages | Features) else ""
@@ -278,7 +278,7 @@ class Download:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a dataset can be obtained, and where it is once it is on this machine."""
+    """Where to obtain a dataset, and where it is stored on this machine."""
 
     homes: Sequence[Sequence[str]]  # alternatives below a data folder: one is enough, with all its paths
     page: str = ""  # its web page
@@ -308,18 +308,18 @@ class Dataset(Configured, ABC):
     images of up to 32 pixels a side at most."""
 
     def source(self) -> Source | None:
-        """Say where the data comes from and where it is kept, reading nothing; None if a Python package contains it."""
+        """Return the data's origin and storage place, reading nothing; None if a Python package contains the data."""
         return None
 
     def default_unit(self) -> str:
-        """Return the unit of the guarantee unless `--unit` says otherwise: a `Splits.unit`, or "image".
+        """Return the unit of the guarantee, which `--unit` can override: a `Splits.unit`, or "image".
 
         No data is read. A dataset with several images per person returns `patient`.
         """
         return "image"
 
     def drawn(self, seed: int) -> Self:
-        """Return the dataset for the fit with this seed. Datasets that draw examples at random make a new draw.
+        """Return the dataset for the fit with this seed. Datasets that draw examples at random draw new examples.
 
         Sizes, shapes and classes must not depend on the seed: one plan and one sigma serve all seeds.
         """
@@ -353,7 +353,7 @@ class Extractor(Configured, ABC):
     """True where it leaves numbers as they are: the one extractor that fits a dataset of features."""
 
     def present(self) -> bool:
-        """Say whether the weights are on this machine, without heavy reading or imports."""
+        """Return whether the weights are on this machine, without heavy reading or imports."""
         return True
 
     def weights(self) -> str:
@@ -373,7 +373,7 @@ class Extractor(Configured, ABC):
         """
 
     def as_module(self) -> nn.Module | None:
-        """Return the map of `open` on a processor as a module that torch can export; None where it is no such module.
+        """Return the map of `open` on a processor as a module that torch can export; None if there is none.
 
         It is in evaluation mode, with float32 weights. dpbench runs it by onnxruntime on splits of 1,024 images or
         more, if that gives the features that `open` gives.

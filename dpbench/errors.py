@@ -1,4 +1,4 @@
-"""Everything dpbench refuses, and why.
+"""The errors that dpbench raises, as a hierarchy.
 
 ::
 
@@ -31,8 +31,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_SHOWN = 400  # characters of a complaint's field and text
-_LISTED = 20  # complaints
+_MOST_CHARACTERS = 400  # characters of a complaint's field and text
+_MOST_COMPLAINTS = 20  # complaints
 
 
 class DpbenchError(Exception):
@@ -46,7 +46,7 @@ class SpecError(DpbenchError):
 
 
 class UnknownName(SpecError):
-    """A name that nothing registers."""
+    """A name that is not registered."""
 
 
 class PluginError(DpbenchError):
@@ -58,11 +58,11 @@ class DuplicateName(PluginError):
 
 
 class ComponentFailed(PluginError):
-    """A plugin's own code raised while it worked."""
+    """A plugin's own code raised an exception."""
 
 
 class PrivacyError(DpbenchError):
-    """A statement of privacy that would be wrong."""
+    """A privacy statement that would be wrong."""
 
 
 class PlanError(PrivacyError):
@@ -113,29 +113,29 @@ class MalformedFile(DataError):
 
 @dataclass(frozen=True, order=True)
 class Complaint:
-    """What is wrong with one field of one file of a leaderboard."""
+    """An error in one field of one leaderboard file."""
 
     file: str
     field: str
     said: str
 
     def __str__(self) -> str:
-        line = f"{self.field[:_SHOWN]}: {self.said[:_SHOWN]}"
+        line = f"{self.field[:_MOST_CHARACTERS]}: {self.said[:_MOST_CHARACTERS]}"
         return "".join(one if one.isprintable() else "?" for one in line)  # a stranger's words on a terminal
 
 
 class ChecksFailed(DataError):
-    """Files of a leaderboard that fail their checks; `consequence` says what is not done for that."""
+    """Leaderboard files that fail their checks; `consequence` says what dpbench does not do because of that."""
 
     def __init__(self, consequence: str, complaints: Sequence[Complaint]) -> None:
-        lines = [f"  {one.file}: {one}" for one in complaints[:_LISTED]]
-        more = [f"  and {len(complaints) - _LISTED} more"] if len(complaints) > _LISTED else []
+        lines = [f"  {one.file}: {one}" for one in complaints[:_MOST_COMPLAINTS]]
+        more = [f"  and {len(complaints) - _MOST_COMPLAINTS} more"] if len(complaints) > _MOST_COMPLAINTS else []
         super().__init__("\n".join([f"{consequence}: {len(complaints)} complaint(s).", *lines, *more]))
         self.complaints = tuple(complaints)
 
 
 class OutputError(DpbenchError):
-    """A place that cannot be written."""
+    """A file or folder that cannot be written."""
 
 
 class DocsNotBuilt(OutputError):

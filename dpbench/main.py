@@ -1,4 +1,4 @@
-"""The program, put together: the only file that knows every room, and the commands and pages of the lab."""
+"""Assemble the program. Only this file knows every room, and the commands and pages of the lab."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ if TYPE_CHECKING:
 
     from dpbench.site.extras import Extras
 
-LAB = "dpbench_lab"
+LAB_PACKAGE = "dpbench_lab"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; a refusal is one sentence on standard error, and exit code 1 (2 for a flag's form).
+    """Run the command line. An error prints one sentence to standard error and exits with 1 (2 for a malformed flag).
 
     Args:
-        arguments: the words after `dpbench`. None takes those of the process, which is then dpbench's alone.
+        arguments: the words after `dpbench`. None reads them from the process, which then belongs to dpbench alone.
     """
     if arguments is None:
-        interrupt.take_over()
+        interrupt.install_handler()
     try:
         from dpbench.cli.program import run_program
 
         run_program(root_command(), sys.argv[1:] if arguments is None else arguments, load_extras)
     except KeyboardInterrupt:
-        interrupt.say(interrupt.KEPT)
-        raise SystemExit(interrupt.CODE) from None
+        interrupt.print_interrupted(interrupt.KEPT_MESSAGE)
+        raise SystemExit(interrupt.EXIT_CODE) from None
 
 
 def is_lab_installed() -> bool:
-    """Return whether the lab is there."""
+    """Return whether the lab is installed."""
     from dpbench.support.paths import is_package
 
-    return is_package(LAB)
+    return is_package(LAB_PACKAGE)
 
 
 def build() -> Typer:
-    """Return the command line: commands of the harness, and of the lab where it is installed."""
+    """Build the command line: commands of the harness and, if the lab is installed, of the lab."""
     from dpbench.cli.commands import COMMANDS, GROUPS
     from dpbench.cli.program import build_program
 
@@ -56,18 +56,18 @@ def build() -> Typer:
 
 @functools.cache  # reading every command's signature takes longer than most commands do
 def root_command() -> Any:
-    """Return the command line as the parser has it."""
+    """Return the command line as the parser's command object; it is built only once."""
     import typer
 
     return typer.main.get_command(build())
 
 
 def load_extras() -> Extras:
-    """Return what the lab adds to the site and to the manual; nothing where it is not installed."""
+    """Return the lab's additions to the site and the manual; `NO_EXTRAS` if the lab is not installed."""
     if not is_lab_installed():
-        from dpbench.site.extras import NOTHING
+        from dpbench.site.extras import NO_EXTRAS
 
-        return NOTHING
+        return NO_EXTRAS
     from dpbench_lab.pages import EXTRAS
 
     return EXTRAS

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dpbench import registry
-from dpbench.board.build import index_of
+from dpbench.board.build import build_index
 from dpbench.board.index import Index
 from dpbench.records.packed import find_records, read_record
 from tests.helpers import boards, readme
@@ -57,7 +57,7 @@ def test_the_last_bits_of_all_that_was_computed_change_no_verdict_and_no_rank(co
         changed += after["evidence_digest"] != before["evidence_digest"]
         file.write_text(json.dumps(after), encoding="utf-8")
     assert changed > 190
-    assert standings(index_of(copied, registry.load())) == standings(readme.index())
+    assert standings(build_index(copied, registry.load())) == standings(readme.index())
 
 
 OTHERWISE = {

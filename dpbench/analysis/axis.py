@@ -1,4 +1,4 @@
-"""The x axis: numbers at their value; to their right words, infinity and cells without x, side by side."""
+"""The x axis of a figure: numbers at their values, then words, infinity and cells without x, side by side."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from itertools import pairwise
 
 from dpbench.analysis.plots import Plot, X, axis_text
 
-GAP = 0.15  # between neighbouring words, as a share of the numbers' range
-CHARACTER = 0.07  # inches, width at the size of tick labels
+WORD_GAP = 0.15  # between neighbouring words, as a share of the numbers' range
+CHARACTER_WIDTH = 0.07  # inches, width at the size of tick labels
 
 
 @dataclass(frozen=True)
 class XAxis:
-    """Where each value of x is drawn."""
+    """The coordinate of each value of x."""
 
     at: dict[X, float]  # x -> coordinate, from left to right
     words: tuple[X, ...]  # the values right of the numbers
@@ -29,7 +29,7 @@ class XAxis:
 
     @property
     def boundary(self) -> float | None:
-        """Where numbers end and words begin, or None unless both exist."""
+        """The boundary between numbers and words; None unless both exist."""
         if not self.numbers or not self.words:
             return None
         last, first = self.at[self.numbers[-1]], self.at[self.words[0]]
@@ -51,17 +51,17 @@ class XAxis:
         return tuple(x for x in self.at if x not in self.words)
 
     def is_crowded(self, plot: Plot, inches: float) -> bool:
-        """Say whether tick labels would touch on an axis of this length."""
+        """Return whether tick labels would touch on an axis of this length."""
         ticks = [math.log(x) if self.log else x for x in self.at.values()]
-        widths = [CHARACTER * max(map(len, label.split("\n"))) for label in self.labels(plot)]
+        widths = [CHARACTER_WIDTH * max(map(len, label.split("\n"))) for label in self.labels(plot)]
         span = (ticks[-1] - ticks[0]) * 1.14 or 1  # with the room of `limits`
         return any(
-            (right - left) / span * inches < (width + following) / 2 + CHARACTER
+            (right - left) / span * inches < (width + following) / 2 + CHARACTER_WIDTH
             for (left, right), (width, following) in zip(pairwise(ticks), pairwise(widths), strict=True)
         )
 
 
-def x_axis(values: Iterable[X], log: bool) -> XAxis:
+def make_x_axis(values: Iterable[X], log: bool) -> XAxis:
     """Return the axis of these values: numbers, then words in their order, then infinity, then None."""
     distinct = list(dict.fromkeys(values))
     numbers = sorted(x for x in distinct if isinstance(x, float) and math.isfinite(x))
@@ -73,7 +73,7 @@ def x_axis(values: Iterable[X], log: bool) -> XAxis:
     low, high = numbers[0], numbers[-1]
     for step, x in enumerate(beside, 1):
         if log:
-            at[x] = high * ((high / low) ** GAP if high > low else 2.0) ** step
+            at[x] = high * ((high / low) ** WORD_GAP if high > low else 2.0) ** step
         else:
-            at[x] = high + ((high - low) * GAP or 1.0) * step
+            at[x] = high + ((high - low) * WORD_GAP or 1.0) * step
     return XAxis(at, tuple(beside), log)

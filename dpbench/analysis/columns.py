@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpbench.analysis.formats import percent, write_score
-from dpbench.analysis.rows import CHOSEN, ResultRow, ResultStanding
+from dpbench.analysis.rows import SELECTION_WORDS, ResultRow, ResultStanding
 from dpbench.errors import SpecError
-from dpbench.records.metrics import FACTS, METRICS, Metric
+from dpbench.records.metrics import METRIC_FACTS, METRICS, Metric
 from dpbench.records.result import Interval
 from dpbench.support.messages import bytes_in_words, seconds_in_words, unknown_name
 
-NONE = "–"
+NO_VALUE = "–"
 Value = Callable[[ResultRow], object]
 Show = Callable[[ResultRow], str]
 Known = Literal["everywhere", "boards", "files"]
@@ -37,7 +37,7 @@ class Column:
     known: Known = "everywhere"
 
     def number(self, row: ResultRow) -> float | None:
-        """Return the value where it is a number: tables set it flush right, and sort by it."""
+        """Return the value if it is a number: tables align numbers right and sort by them."""
         value = self.value(row)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -47,24 +47,24 @@ def _column(name: str, title: str, value: Value, show: Show | None = None, *, fi
     return Column(name, title, value, show or (lambda row: write_value(value(row))), filtered, known)
 
 
-def _on_board(name: str, title: str, value: Callable[[ResultStanding], object],
+def _board_column(name: str, title: str, value: Callable[[ResultStanding], object],
               show: Callable[[ResultStanding], str] | None = None, *, filtered: bool = False) -> Column:  # fmt: skip
-    """Return a column of what only boards know of a result."""
+    """Return a column of a fact that only boards know about a result."""
     shown = show or (lambda standing: write_value(value(standing)))
     return Column(
         name, title, lambda row: value(row.standing) if row.standing else None,
-        lambda row: shown(row.standing) if row.standing else NONE, filtered, "boards",
+        lambda row: shown(row.standing) if row.standing else NO_VALUE, filtered, "boards",
     )  # fmt: skip
 
 
 def write_value(value: object) -> str:
-    """Return a value as a person reads it.
+    """Return a value as text for a reader.
 
     >>> [write_value(value) for value in (None, True, 1234, 0.51234567, "pillar")]
     ['–', 'yes', '1,234', '0.5123', 'pillar']
     """
     if value is None:
-        return NONE
+        return NO_VALUE
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -73,7 +73,7 @@ def write_value(value: object) -> str:
 
 
 def write_budget(epsilon: float) -> str:
-    """Return a target of epsilon, as short as it was written.
+    """Return a target epsilon as it was written, in its shortest form.
 
     >>> write_budget(0.1), write_budget(math.inf)
     ('0.1', '∞')
@@ -87,30 +87,30 @@ def write_percent(score: Interval | None) -> str:
     >>> write_percent(None), write_percent(Interval(mean=0.72, low=0.70, high=0.74))
     ('–', '72.00 ± 2.00')
     """
-    return NONE if score is None else percent(score)
+    return NO_VALUE if score is None else percent(score)
 
 
-def _scores(metric: Metric) -> Iterator[Column]:
-    """Yield the columns of a metric: its mean, and either end of its interval."""
-    title = FACTS[metric].title
+def _score_columns(metric: Metric) -> Iterator[Column]:
+    """Yield the columns of a metric: its mean and both ends of its interval."""
+    title = METRIC_FACTS[metric].title
 
     def score(row: ResultRow) -> Interval | None:
         return row.facts.metrics.get(metric)
 
     def show(row: ResultRow) -> str:
         found = score(row)
-        return NONE if found is None else write_score(metric, found)
+        return NO_VALUE if found is None else write_score(metric, found)
 
     yield Column(metric, title, lambda row: found.mean if (found := score(row)) else None, show)
     yield _column(f"{metric}_low", f"{title}, low", lambda row: found.low if (found := score(row)) else None)
     yield _column(f"{metric}_high", f"{title}, high", lambda row: found.high if (found := score(row)) else None)
 
 
-def _settings(row: ResultRow) -> str:
+def _write_settings(row: ResultRow) -> str:
     return " ".join(f"{name}={value}" for name, value in row.facts.settings.items())
 
 
-def _cpu(row: ResultRow) -> str:
+def _write_cpu_time(row: ResultRow) -> str:
     spent = row.facts.cpu_seconds
     return seconds_in_words(spent) if spent is not None and row.facts.measured else ""
 
@@ -120,7 +120,7 @@ def _run_seconds(row: ResultRow) -> float:
 
 
 COLUMNS: tuple[Column, ...] = (
-    _on_board("board", "Board", lambda standing: standing.board),
+    _board_column("board", "Board", lambda standing: standing.board),
     _column("dataset", "Dataset", lambda row: str(row.protocol.dataset),
             lambda row: row.protocol.dataset.name, filtered=True),
     _column("extractor", "Extractor", lambda row: str(row.protocol.extractor),
@@ -128,18 +128,18 @@ COLUMNS: tuple[Column, ...] = (
     _column("target_epsilon", "ε", lambda row: row.protocol.epsilon,
             lambda row: write_budget(row.protocol.epsilon), filtered=True),
     _column("delta", "δ", lambda row: row.protocol.delta),
-    _on_board("role", "Role", lambda standing: standing.role),
-    _on_board("rank", "Rank", lambda standing: standing.rank),
-    _on_board("why", "Why unranked", lambda standing: standing.why),
+    _board_column("role", "Role", lambda standing: standing.role),
+    _board_column("rank", "Rank", lambda standing: standing.rank),
+    _board_column("why", "Why unranked", lambda standing: standing.why),
     _column("learner", "Learner", lambda row: row.facts.learner, filtered=True),
-    _column("settings", "All settings", _settings),
-    _column("selection", "Settings", lambda row: row.facts.selection, lambda row: CHOSEN[row.facts.selection],
+    _column("settings", "All settings", _write_settings),
+    _column("selection", "Settings", lambda row: row.facts.selection, lambda row: SELECTION_WORDS[row.facts.selection],
             filtered=True),
     _column("tried", "Settings tried", lambda row: row.facts.tried),
     _column("status", "Status", lambda row: row.facts.status),
-    _on_board("trust", "Trust", lambda standing: standing.trust, lambda standing: standing.checks, filtered=True),
+    _board_column("trust", "Trust", lambda standing: standing.trust, lambda standing: standing.checks, filtered=True),
     _column("seeds", "Seeds", lambda row: row.facts.seeds),
-    *(column for metric in METRICS for column in _scores(metric)),
+    *(column for metric in METRICS for column in _score_columns(metric)),
     _column("epsilon", "ε spent", lambda row: row.facts.epsilon),
     _column("accountant", "Accountant", lambda row: row.protocol.accountant),
     _column("second_accountant", "Second accountant", lambda row: row.facts.independent.accountant),
@@ -148,7 +148,7 @@ COLUMNS: tuple[Column, ...] = (
     _column("sigma", "σ", lambda row: row.facts.sigma),
     _column("steps", "Steps", lambda row: row.facts.steps),
     _column("seconds", "Seconds of a fit", lambda row: row.facts.seconds, known="boards"),
-    _column("cpu_seconds", "CPU, s", lambda row: row.facts.cpu_seconds, _cpu),
+    _column("cpu_seconds", "CPU, s", lambda row: row.facts.cpu_seconds, _write_cpu_time),
     _column("peak_bytes", "Memory", lambda row: row.facts.peak_bytes,
             lambda row: bytes_in_words(row.facts.peak_bytes) if row.facts.measured else ""),
     _column("plugin", "Plugin", lambda row: row.facts.plugin.plugin),
@@ -157,19 +157,19 @@ COLUMNS: tuple[Column, ...] = (
     _column("date", "Date", lambda row: row.facts.made.date),
     _column("commit", "Commit", lambda row: row.facts.made.commit),
     _column("dirty", "With changes", lambda row: row.facts.made.dirty),
-    _on_board("command", "Command", lambda standing: standing.command),
+    _board_column("command", "Command", lambda standing: standing.command),
     _column("file", "File", lambda row: row.file),
-    _on_board("uncorrected_rank", "Uncorrected rank", lambda standing: standing.uncorrected_rank),
+    _board_column("uncorrected_rank", "Uncorrected rank", lambda standing: standing.uncorrected_rank),
     _column("unmeasured", "Why cost is missing", lambda row: row.facts.unmeasured),
     _column("rng", "Noise", lambda row: row.facts.rng),
-    _on_board("reproduced", "Reproduced", lambda standing: standing.reproduced),
-    _on_board("reads", "Public data", lambda standing: standing.reads, filtered=True),
+    _board_column("reproduced", "Reproduced", lambda standing: standing.reproduced),
+    _board_column("reads", "Public data", lambda standing: standing.reads, filtered=True),
     _column("mechanism", "Mechanism", lambda row: row.facts.mechanism),
     _column("metric", "Metric", lambda row: row.protocol.metric),
     _column("score", "Score, %", lambda row: row.score.mean if row.score else None,
             lambda row: write_percent(row.score)),
-    _on_board("behind", "Behind the best", lambda standing: standing.behind,
-              lambda standing: NONE if standing.behind is None else f"{100 * standing.behind:.2f}"),
+    _board_column("behind", "Behind the best", lambda standing: standing.behind,
+              lambda standing: NO_VALUE if standing.behind is None else f"{100 * standing.behind:.2f}"),
     _column("private", "Private", lambda row: row.result.task.private, known="files"),
     _column("public", "Public", lambda row: row.result.task.public, known="files"),
     _column("test", "Test", lambda row: row.result.task.test, known="files"),
@@ -177,8 +177,8 @@ COLUMNS: tuple[Column, ...] = (
     _column("run_seconds", "Seconds of the run", _run_seconds, known="files"),
     _column("seconds", "Seconds of the run (old name)", _run_seconds, known="files"),  # until 0.4
 )  # fmt: skip
-OF_ENTRIES = tuple(column for column in COLUMNS if column.known != "files")
-OF_FILES = tuple(column for column in COLUMNS if column.known != "boards")
+ENTRY_COLUMNS = tuple(column for column in COLUMNS if column.known != "files")
+FILE_COLUMNS = tuple(column for column in COLUMNS if column.known != "boards")
 
 
 def pick_columns(names: Iterable[str], among: Sequence[Column]) -> tuple[Column, ...]:

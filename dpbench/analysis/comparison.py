@@ -1,4 +1,4 @@
-"""Two results held against each other: what one replaces in its file, and whether their scores differ."""
+"""Comparison of two results: what a new result replaces in its file, and whether their scores differ."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from pathlib import Path
 from dpbench.analysis import paired
 from dpbench.analysis.formats import write_score
 from dpbench.analysis.reader import StoredResult
-from dpbench.analysis.tables import label, test_key
+from dpbench.analysis.tables import pairing_key, result_label
 from dpbench.errors import DataError, SpecError
-from dpbench.records.metrics import FACTS, Metric
-from dpbench.records.result import TWO_SEEDS, Result
+from dpbench.records.metrics import METRIC_FACTS, Metric
+from dpbench.records.result import TWO_SEEDS_REMARK, Result
 
 
 def describe_replacement(result: Result, file: Path) -> str:
-    """Say what a result is about to replace in its file: nothing, the same predictions, or others."""
+    """Describe what a result is about to replace in its file: nothing, the same predictions, or other predictions."""
     try:
         before = Result.read(file)
     except DataError:
         return ""
     if result.privacy.rng == "secure":
-        return f" (replaced another random draw{_was(before)})"
+        return f" (replaced another random draw{_write_previous_accuracy(before)})"
     guesses = [[seed.predictions for seed in one.seeds] for one in (before, result)]
     return (
         " (replaced a result with the same predictions)"
         if guesses[0] == guesses[1]
-        else f" (replaced other predictions{_was(before)})"
+        else f" (replaced other predictions{_write_previous_accuracy(before)})"
     )
 
 
-def _was(before: Result) -> str:
+def _write_previous_accuracy(before: Result) -> str:
     return f", accuracy {write_score('accuracy', before.metrics['accuracy'], unit=True)}"
 
 
@@ -44,26 +44,26 @@ def describe_difference(first: StoredResult, second: StoredResult, metric: Metri
     found = compare_results(first, second, metric)
     for name, filed in (("A", first), ("B", second)):
         score = write_score(metric, filed.result.metrics[metric], unit=True)
-        yield f"{name}: {_contender(filed.result)}: {score}"
-    yield f"A - B: {_difference(found, metric)}, p {found.p:.2g}"
+        yield f"{name}: {_name_learner(filed.result)}: {score}"
+    yield f"A - B: {_write_difference(found, metric)}, p {found.p:.2g}"
     yield "The difference is significant at 5%." if found.differs else "The difference is not significant at 5%."
     if (seeds := len(first.result.seeds)) == 1:
         yield "One seed does not show how much results vary from seed to seed. Use five or more."
     elif seeds == 2:
-        yield TWO_SEEDS
+        yield TWO_SEEDS_REMARK
 
 
 def name_result(filed: StoredResult) -> str:
-    """Say which result a file holds, as its name does not tell ε."""
-    return f"{filed.file} ({_contender(filed.result)})"
+    """Return a result's file with its learner and ε, which the file's name does not show."""
+    return f"{filed.file} ({_name_learner(filed.result)})"
 
 
-def _contender(result: Result) -> str:
-    return f"{label(result)}, ε {result.spec.epsilon:g}"
+def _name_learner(result: Result) -> str:
+    return f"{result_label(result)}, ε {result.spec.epsilon:g}"
 
 
-def _difference(found: paired.PairedComparison, metric: Metric) -> str:
-    facts = FACTS[metric]
+def _write_difference(found: paired.PairedComparison, metric: Metric) -> str:
+    facts = METRIC_FACTS[metric]
     half = "" if math.isnan(found.half) else f" ± {facts.scale * found.half:.{facts.digits}f}"
     points = "points of " * facts.share
     return f"{facts.scale * found.difference:+.{facts.digits}f}{half} {points}{metric.replace('_', ' ')}"
@@ -78,14 +78,17 @@ def compare_results(first: StoredResult, second: StoredResult, metric: Metric = 
     for one in (first, second):
         if metric not in one.result.metrics:
             raise SpecError(f"Expected {metric} in {one.file}. Available: {', '.join(one.result.metrics)}.")
-    if test_key(first.result) != test_key(second.result):
+    if pairing_key(first.result) != pairing_key(second.result):
         raise SpecError(
-            f"Expected two results on the same test examples and seeds: {first.file} ({_ground(first.result)}) and "
-            f"{second.file} ({_ground(second.result)}) do not share them, so they cannot be paired."
+            "Expected two results on the same test examples and seeds: "
+            f"{first.file} ({_describe_test_set(first.result)}) and {second.file} "
+            f"({_describe_test_set(second.result)}) do not share them, so they cannot be paired."
         )
-    return paired.compare_entries(paired.scores_of(first.result, metric), paired.scores_of(second.result, metric))
+    return paired.compare_entries(
+        paired.ranking_scores(first.result, metric), paired.ranking_scores(second.result, metric)
+    )
 
 
-def _ground(result: Result) -> str:
+def _describe_test_set(result: Result) -> str:
     seeds = ", ".join(map(str, result.spec.seeds))
     return f"{result.task.test:,} examples of {result.spec.dataset}, seeds {seeds}"

@@ -1,4 +1,4 @@
-"""The confusion matrix of a result in words: over all seeds, whole for few classes, its largest errors for many."""
+"""The confusion matrix of a result as text, over all seeds: whole with few classes, else its largest errors."""
 
 from __future__ import annotations
 
@@ -8,39 +8,41 @@ import numpy as np
 
 from dpbench.records.result import Result
 
-MOST = 20  # classes of a matrix that is printed whole
-ERRORS = 10  # of a larger one
-NAME = 14  # letters of a class
+MAX_PRINTED_CLASSES = 20  # classes of a matrix that is printed whole
+MAX_ERRORS = 10  # of a larger one
+MAX_NAME_LENGTH = 14  # letters of a class
 
 
 def total_confusion(result: Result) -> np.ndarray | None:
-    """Return the confusion matrix (k, k), summed over seeds, rows true classes; None where a seed has none."""
+    """Return the confusion matrix (k, k) summed over seeds, with true classes as rows; None if a seed lacks it."""
     found = [seed.matrix for seed in result.seeds if seed.matrix]
     return np.sum(found, 0) if found and len(found) == len(result.seeds) else None
 
 
 def largest_errors(result: Result, matrix: np.ndarray) -> list[tuple[str, str, float]]:
-    """Return true class, guessed class, and the share of the true one's test examples, the most examples first."""
+    """Return true class, guessed class and share of the true class's test examples, most examples first."""
     off = matrix * (1 - np.eye(len(matrix), dtype=int))
-    places = [divmod(int(place), len(off)) for place in np.argsort(-off, axis=None, kind="stable")[:ERRORS]]
+    places = [divmod(int(place), len(off)) for place in np.argsort(-off, axis=None, kind="stable")[:MAX_ERRORS]]
     names = result.task.classes
     return [(names[a], names[b], float(off[a, b] / matrix[a].sum())) for a, b in places if off[a, b]]
 
 
 def write_confusion(result: Result) -> Iterator[str]:
-    """Yield the lines that show the matrix, in percent of each true class; the largest errors where classes are many.
+    """Yield the lines of the matrix in percent of each true class; with many classes only the largest errors.
 
-    Nothing is yielded where a seed has none.
+    Yields nothing for results from versions that did not record the matrix.
     """
     matrix = total_confusion(result)
     if matrix is None:
         return
-    if len(matrix) > MOST:
+    if len(matrix) > MAX_PRINTED_CLASSES:
         yield "The most frequent errors, over all seeds, in percent of the true class:"
         for true, guess, share in largest_errors(result, matrix):
             yield f"  {true} taken for {guess}: {100 * share:.1f}"
         return
-    names = [name if len(name) <= NAME else f"{name[: NAME - 1]}…" for name in result.task.classes]
+    names = [
+        name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…" for name in result.task.classes
+    ]
     width, counts = max(map(len, names)), matrix.sum(1)
     yield "Confusion over all seeds: percent of each true class (rows), by guessed class (columns, in the same order)"
     for name, row, count in zip(names, matrix, counts, strict=True):

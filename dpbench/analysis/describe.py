@@ -1,4 +1,4 @@
-"""What a result says, told once: a run, `results show`, reports, pages of entries and cards of models render it."""
+"""The description of a result: runs, `results show`, reports, pages of entries and cards of models render it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.formats import round_down, round_up, write_score
 from dpbench.analysis.risk import Risk, describe_largest_risk, describe_risk, membership_risk
-from dpbench.analysis.rows import CHOSEN
-from dpbench.analysis.tables import Named, label
+from dpbench.analysis.rows import SELECTION_WORDS
+from dpbench.analysis.tables import Named, result_label
 from dpbench.analysis.word import list_author_word
-from dpbench.harness.delta import USUAL, default_delta
+from dpbench.harness.delta import USUAL_DELTA, default_delta
 from dpbench.records.groups import accuracy_by_group, find_ceiling, price_by_group, write_groups, write_price
-from dpbench.records.metrics import FACTS, METRICS
+from dpbench.records.metrics import METRIC_FACTS, METRICS
 from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
@@ -26,7 +26,7 @@ from dpbench.support.messages import bytes_in_words, duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-SELECTION: Mapping[SelectionRule, str] = {
+SELECTION_SENTENCES: Mapping[SelectionRule, str] = {
     "default": "The learner's default settings; nothing was tried.",
     "by-hand": "Settings given by the user; how they were chosen is not recorded.",
     "transfer": "Settings tuned earlier on another dataset.",
@@ -36,18 +36,18 @@ SELECTION: Mapping[SelectionRule, str] = {
     "oracle": "Tuned on the test split; never ranked.",
 }
 """How settings were chosen, a sentence each."""
-RNG: Mapping[str, str] = {
+NOISE_SOURCES: Mapping[str, str] = {
     "research": "from published seeds, so anyone can repeat this number; do not release a model from this run",
     "secure": "from the operating system, so nobody can subtract it from a released model",
 }
 """Where noise came from."""
-HIDDEN = {"code", "dpbench", "commit", "dirty", "device", "processor", "platform", "date"}
+HIDDEN_PROVENANCE = {"code", "dpbench", "commit", "dirty", "device", "processor", "platform", "date"}
 """Parts of the provenance that other facts state, and digests of code."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One statement: its name, and texts of which each can stand alone."""
+    """A fact of a result: its name, and texts that can each stand alone."""
 
     name: str
     texts: tuple[str, ...]
@@ -56,7 +56,7 @@ class Fact:
 
     @property
     def text(self) -> str:
-        """Its texts in one line."""
+        """Its texts in a single line."""
         return "; ".join(self.texts)
 
 
@@ -70,7 +70,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Description:
-    """Everything that a result says, or that several results say alike."""
+    """All facts of a result, or the facts that several results share."""
 
     title: str
     sections: tuple[Section, ...]
@@ -82,7 +82,7 @@ class Description:
 
     @property
     def brief(self) -> list[tuple[str, str]]:
-        """Names and texts of the summary."""
+        """Names and texts of the facts in the summary."""
         return [(fact.name, fact.text) for fact in self.facts if fact.brief]
 
     @property
@@ -91,15 +91,15 @@ class Description:
         return [(fact.name, fact.text) for fact in self.facts]
 
     def section(self, title: str) -> tuple[Fact, ...]:
-        """Return the facts under a heading; none where it is absent."""
+        """Return the facts under a heading; empty if there is no such section."""
         return next((section.facts for section in self.sections if section.title == title), ())
 
 
-def describe(
+def describe_result(
     result: Result, others: Iterable[Result] = (), named: Named = lambda _, part: str(part),
     risk: Risk = membership_risk,
 ) -> Description:  # fmt: skip
-    """Return everything that a result says.
+    """Return all facts of a result.
 
     Args:
         result: what is described.
@@ -107,24 +107,25 @@ def describe(
         named: writes a component, with all its options or with those that are not at their default.
         risk: computes what membership tests can reach; one that remembers plans, for many results.
     """
-    title = f"{label(result)} on {named('dataset', result.spec.dataset)} ({named('extractor', result.spec.extractor)})"
+    data, features = named("dataset", result.spec.dataset), named("extractor", result.spec.extractor)
+    title = f"{result_label(result)} on {data} ({features})"
     sections = (
-        Section("data", tuple(_data(result, named))),
-        Section("scores", tuple(_scores(result, others))),
-        Section("guarantee", tuple(_guarantee(result, risk))),
-        Section("settings", tuple(_settings(result))),
-        Section("origin", tuple(_origin(result))),
+        Section("data", tuple(_data_facts(result, named))),
+        Section("scores", tuple(_score_facts(result, others))),
+        Section("guarantee", tuple(_guarantee_facts(result, risk))),
+        Section("settings", tuple(_settings_facts(result))),
+        Section("origin", tuple(_origin_facts(result))),
         Section("warnings", tuple(Fact("warning", (remark,), brief=True) for remark in result.remarks)),
     )
     return Description(title, sections)
 
 
 def describe_together(results: Sequence[Result], named: Named) -> Description:
-    """Return what holds of several results of one protocol: of each fact, every text that differs once."""
+    """Return the facts of several results of one protocol: for each fact, every distinct text once."""
     found: dict[str, dict[str, dict[str, None]]] = {}
     risk = functools.cache(membership_risk)
     for result in results:
-        for section in describe(result, named=named, risk=risk).sections:
+        for section in describe_result(result, named=named, risk=risk).sections:
             for fact in section.facts:
                 if fact.shared:
                     found.setdefault(section.title, {}).setdefault(fact.name, {}).update(dict.fromkeys(fact.shared))
@@ -136,25 +137,25 @@ def describe_together(results: Sequence[Result], named: Named) -> Description:
 
 
 def write_settings(settings: Mapping[str, Any]) -> str:
-    """Return settings in a line; one that a rule chooses when the run starts is `auto`."""
+    """Return settings in a line; a setting that a rule chooses when the run starts is `auto`."""
     return ", ".join(f"{name}={'auto' if value is None else value}" for name, value in settings.items()) or "none"
 
 
-def _settings(result: Result) -> Iterator[Fact]:
+def _settings_facts(result: Result) -> Iterator[Fact]:
     search, settled = result.search, ", ".join(result.settled)
     tried = f", {search.tried} of {search.possible} tried" if search and search.trials else ""
     followed = f"; {settled} from n, ε and δ" * bool(settled)
-    written = f"{write_settings(result.settings)} ({CHOSEN[result.selection]}{tried}{followed})"
+    written = f"{write_settings(result.settings)} ({SELECTION_WORDS[result.selection]}{tried}{followed})"
     yield Fact("settings", (written,), brief=True)
-    yield Fact("selection", (SELECTION[result.selection],), shared=(result.selection,))
+    yield Fact("selection", (SELECTION_SENTENCES[result.selection],), shared=(result.selection,))
     if search:
-        yield Fact("search", tuple(_search(result)))
+        yield Fact("search", tuple(_search_texts(result)))
     for seed in result.seeds:
         if seed.setting:
             yield Fact(f"settings of seed {seed.seed}", (write_settings(seed.setting),), brief=True)
 
 
-def _search(result: Result) -> Iterator[str]:
+def _search_texts(result: Result) -> Iterator[str]:
     search = result.search
     assert search is not None
     many = "a secret number" if search.tried is None else f"{search.tried:,}"
@@ -166,12 +167,12 @@ def _search(result: Result) -> Iterator[str]:
 
 
 def count_public(result: Result) -> int:
-    """Return how many public examples there are, whether or not the learner reads them."""
+    """Count the public examples, whether or not the learner reads them."""
     there = result.task.overlap.get("public in private")
     return max(result.task.public, there.among if there else 0)
 
 
-def _data(result: Result, named: Named) -> Iterator[Fact]:
+def _data_facts(result: Result, named: Named) -> Iterator[Fact]:
     spec, task = result.spec, result.task
     yield Fact("data", (named("dataset", spec.dataset),))
     owned = f" {spec.unit}s ({task.images:,} images)" if spec.unit and task.units else ""
@@ -191,11 +192,11 @@ def _data(result: Result, named: Named) -> Iterator[Fact]:
         yield Fact("overlap", counted, brief=any(found.near for found in task.overlap.values()), shared=counted)
 
 
-def _scores(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
+def _score_facts(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
     for metric in METRICS:
         if metric in result.metrics:
             said = write_score(metric, result.metrics[metric], unit=True)
-            yield Fact(FACTS[metric].word, (said,), brief=metric in {"accuracy", result.spec.metric})
+            yield Fact(METRIC_FACTS[metric].word, (said,), brief=metric in {"accuracy", result.spec.metric})
     many = len(result.seeds)
     yield Fact("seeds", (f"{many}: mean with its 95% interval" if many > 1 else "1",), brief=True)
     if "ece" not in result.metrics:
@@ -204,11 +205,11 @@ def _scores(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
         yield Fact("probabilities", (f"none: {why}",))
     seeds = ", ".join(f"{100 * one.accuracy:.2f}% (seed {one.seed})" for one in result.seeds)
     yield Fact("by seed", (seeds,))
-    yield from _groups(result, others)
+    yield from _group_facts(result, others)
 
 
-def _groups(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
-    """Yield accuracy by group, the gap between the best and the worst, and how much more privacy costs some."""
+def _group_facts(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
+    """Yield accuracy by group, the gap between the best and the worst group, and the price of privacy by group."""
     for column in accuracy_by_group(result):
         groups = write_groups(column, lambda score: write_score("accuracy", score, unit=True))
         gap = () if column.gap is None else (f"gap {100 * column.gap:.2f} points",)
@@ -219,7 +220,7 @@ def _groups(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
             yield Fact(f"cost of privacy by {price.column}", (write_price(price),))
 
 
-def _guarantee(result: Result, risk: Risk) -> Iterator[Fact]:
+def _guarantee_facts(result: Result, risk: Risk) -> Iterator[Fact]:
     privacy, spec = result.privacy, result.spec
     if math.isinf(spec.epsilon):
         yield Fact("guarantee", ("none: no noise was added",), brief=True)
@@ -249,7 +250,7 @@ def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...
     names = f"{privacy.accountant}, checked by {other.accountant}"
     yield Fact("guarantee", (f"{stated}, {bounds}",), brief=True, shared=(f"ε {spec.epsilon:g} {whose}, {names}",))
     pure = " (pure)" * (not privacy.delta)
-    small = size is not None and privacy.delta == default_delta(size) < USUAL
+    small = size is not None and privacy.delta == default_delta(size) < USUAL_DELTA
     delta = f"{privacy.delta:g}{pure}" + f" (at most 1/(2n), n = {size:,})" * small
     yield Fact("δ", (delta,), brief=True, shared=(delta,))
     yield Fact("neighbours", (privacy.adjacency,), brief=True, shared=(privacy.adjacency,))
@@ -257,12 +258,12 @@ def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...
         mean, shape = privacy.repeats.mean, privacy.repeats.shape
         said = f"a random number of runs, {mean:.4g} on average (shape {shape:.4g}); ε covers all of them"
         yield Fact("repeats", (said,))
-    noise = f"{privacy.rng} RNG: {RNG[privacy.rng]}"
+    noise = f"{privacy.rng} RNG: {NOISE_SOURCES[privacy.rng]}"
     yield Fact("noise", (f"σ {privacy.sigma:.4g}, {noise}", privacy.mechanism), brief=True, shared=(noise,))
     yield Fact("not covered", not_covered, shared=not_covered)
 
 
-def _origin(result: Result) -> Iterator[Fact]:
+def _origin_facts(result: Result) -> Iterator[Fact]:
     made, fit = result.provenance, result.seconds.get("fit", 0.0)
     phases = ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in result.seconds.items())
     yield Fact("time", (f"{duration(sum(result.seconds.values()))} in all, {duration(fit)} of it fitting",), brief=True)
@@ -273,7 +274,7 @@ def _origin(result: Result) -> Iterator[Fact]:
     yield Fact("made with", (f"dpbench {made.get('dpbench')}, commit {commit}, on {where}",))
     yield from describe_components(result.components)
     for name, value in made.items():
-        if name not in HIDDEN:
+        if name not in HIDDEN_PROVENANCE:
             said = ", ".join(f"{key} {one}" for key, one in value.items()) if isinstance(value, dict) else str(value)
             yield Fact(name, (said,))
     yield Fact("date", (str(made.get("date", "not noted")),))
@@ -282,7 +283,7 @@ def _origin(result: Result) -> Iterator[Fact]:
 
 
 def describe_components(components: Mapping[str, ComponentOrigin]) -> Iterator[Fact]:
-    """Yield which plugin brings each component, of which distribution and version."""
+    """Yield the plugin, distribution and version that provide each component."""
     for role, item in components.items():
         said = f"{item.distribution} {item.version}, plugin {item.plugin}"
         yield Fact(f"{role.replace('_', ' ')} from", (said,))
@@ -300,18 +301,20 @@ def render_terminal(pairs: Iterable[tuple[str, str]]) -> Table:
 
 
 def render_markdown(description: Description, lines: Iterable[str] = ()) -> str:
-    """Return a description in Markdown: a heading for each section, a point for each fact, and `lines` as they are."""
-    parts = [f"# {_plain(description.title)}"]
+    """Return a description in Markdown: a heading per section, a bullet per fact, and `lines` as they are."""
+    parts = [f"# {_escape_markdown(description.title)}"]
     for section in description.sections:
         if section.facts:
-            points = "\n".join(f"- **{_plain(fact.name)}**: {_plain(fact.text)}" for fact in section.facts)
+            points = "\n".join(
+                f"- **{_escape_markdown(fact.name)}**: {_escape_markdown(fact.text)}" for fact in section.facts
+            )
             parts.append(f"## {section.title.capitalize()}\n\n{points}")
     if text := "\n".join(lines):
         parts.append(f"```text\n{text}\n```")
     return "\n\n".join(parts) + "\n"
 
 
-def _plain(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     return " ".join(text.split()).replace("\\", "\\\\").replace("*", "\\*").replace("_", "\\_").replace("<", "&lt;")
 
 

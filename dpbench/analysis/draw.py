@@ -1,4 +1,4 @@
-"""All that is drawn: lines, bars and heat maps, in one style, as SVG, PNG or PDF; the same picture, the same bytes."""
+"""Drawing of lines, bars and heat maps in one style, as SVG, PNG or PDF. The same picture gives the same bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.analysis.palette import INK, LINE, PAPER, QUIET, LearnerStyle, shade_colour
 from dpbench.errors import SpecError
-from dpbench.records.metrics import FACTS
+from dpbench.records.metrics import METRIC_FACTS
 from dpbench.records.result import Interval
 from dpbench.support.files import write_atomically
 
@@ -39,7 +39,7 @@ STYLE: Mapping[str, Any] = {
     "svg.fonttype": "none", "svg.hashsalt": "dpbench", "pdf.fonttype": 42,
 }  # fmt: skip
 """Text stays text."""
-UNDATED: Mapping[str, Mapping[str, None]] = {
+EMPTY_METADATA: Mapping[str, Mapping[str, None]] = {
     "svg": {"Date": None, "Creator": None}, "png": {"Software": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }  # fmt: skip
@@ -50,12 +50,12 @@ DASHES = ("-", "-.", ":", "--")  # of lines that share a colour
 
 
 def can_draw() -> bool:
-    """Return whether what draws is installed."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
-def check_drawing() -> None:
-    """Refuse to begin where what draws is missing.
+def check_matplotlib() -> None:
+    """Check that matplotlib is installed.
 
     Raises:
         SpecError: matplotlib is not installed; says how to install it.
@@ -64,21 +64,21 @@ def check_drawing() -> None:
         raise SpecError(MISSING)
 
 
-def check_file(file: Path, flag: str) -> None:
-    """Refuse a file that is neither PNG, SVG nor PDF, before anything is read.
+def check_chart_file(file: Path, flag: str) -> None:
+    """Check that a file ends in .png, .svg or .pdf and that matplotlib is installed, before anything is read.
 
     Raises:
         SpecError: names the endings that are allowed; or matplotlib is missing.
     """
-    check_drawing()
+    check_matplotlib()
     if file.suffix.lower() not in FORMATS:
         raise SpecError(f"Expected {flag} {file} to end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.")
 
 
 @contextmanager
-def _style(changes: Mapping[str, Any]) -> Iterator[None]:
-    """Draw in the style of dpbench; a sign that the font lacks is drawn by the reader's own fonts."""
-    check_drawing()
+def _drawing_style(changes: Mapping[str, Any]) -> Iterator[None]:
+    """Draw in dpbench's style within the block; the reader's own fonts draw any character that the font lacks."""
+    check_matplotlib()
     import matplotlib as mpl
 
     settings: dict[Any, Any] = {**STYLE, **changes}
@@ -87,11 +87,11 @@ def _style(changes: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-def render(draw: Callable[[], Figure], kind: str, **style: Any) -> bytes:
-    """Return what `draw` draws as SVG, PNG or PDF, without date or version; `style` has changes for this picture."""
-    with _style({name.replace("_", "."): value for name, value in style.items()}):
+def render_figure(draw: Callable[[], Figure], kind: str, **style: Any) -> bytes:
+    """Return the figure that `draw` makes as SVG, PNG or PDF, without date or version; `style` overrides settings."""
+    with _drawing_style({name.replace("_", "."): value for name, value in style.items()}):
         out = io.BytesIO()
-        draw().savefig(out, format=kind, metadata=UNDATED[kind])
+        draw().savefig(out, format=kind, metadata=EMPTY_METADATA[kind])
     return _TAG.sub(_shorten, out.getvalue().decode()).encode() if kind == "svg" else out.getvalue()
 
 
@@ -102,12 +102,12 @@ def _shorten(tag: re.Match[str]) -> str:
 
 
 def write_chart(file: Path, draw: Callable[[], Figure]) -> None:
-    """Write what `draw` draws into `file`, of the kind of its ending, atomically.
+    """Write the figure that `draw` makes into `file`, in the format of its ending, atomically.
 
     Raises:
         OutputError: the file cannot be written.
     """
-    content = render(draw, file.suffix.lower().removeprefix("."))
+    content = render_figure(draw, file.suffix.lower().removeprefix("."))
     write_atomically(file, lambda out: out.write(content))
 
 
@@ -122,7 +122,7 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
 
 
 def label_powers(axis: Axis) -> None:
-    """Label the powers of ten of a logarithmic axis, in text: mathematics is not parsed, as names are strangers'."""
+    """Label the powers of ten of a logarithmic axis as plain text: names are untrusted, so nothing is parsed."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: write_power(value)))
@@ -130,7 +130,7 @@ def label_powers(axis: Axis) -> None:
 
 
 def write_power(value: float) -> str:
-    """Return a number as an axis shows it.
+    """Return a number as the label of an axis.
 
     >>> write_power(0.01), write_power(1e-9), write_power(1e5), write_power(2.0)
     ('0.01', '10⁻⁹', '10⁵', '2')
@@ -155,30 +155,32 @@ class Line:
 
 
 def in_units(metric: str, score: Interval) -> Interval:
-    """Return a score as it is drawn: a share of 1 in percent."""
-    scale = FACTS[metric].scale if metric in FACTS else 100.0  # "error" is no metric, and a share as accuracy is
+    """Return a score in the units of its chart: a share of 1 in percent."""
+    scale = (
+        METRIC_FACTS[metric].scale if metric in METRIC_FACTS else 100.0
+    )  # "error" is no metric, and a share as accuracy is
     low, high = (None if end is None else scale * end for end in (score.low, score.high))
     return Interval(mean=scale * score.mean, low=low, high=high)
 
 
-def exact(value: float) -> Interval:
-    """Return a value without an interval."""
+def score_without_interval(value: float) -> Interval:
+    """Return a value as a score without an interval."""
     return Interval(mean=value, low=None, high=None)
 
 
-def lines(axes: Axes, drawn: Sequence[Line]) -> list[Line2D]:
-    """Draw lines with their intervals; return what a legend shows of each."""
-    return [_line(axes, line, stroke) for line, stroke in zip(drawn, _strokes(drawn), strict=True)]
+def draw_lines(axes: Axes, drawn: Sequence[Line]) -> list[Line2D]:
+    """Draw lines with their intervals; return their legend handles."""
+    return [_draw_line(axes, line, stroke) for line, stroke in zip(drawn, _assign_strokes(drawn), strict=True)]
 
 
-def _strokes(drawn: Iterable[Line]) -> Iterator[str]:
+def _assign_strokes(drawn: Iterable[Line]) -> Iterator[str]:
     taken = Counter[str]()
     for line in drawn:
         yield DASHES[taken[line.style.hex] % len(DASHES)] if line.stroke == "-" else line.stroke or "none"
         taken[line.style.hex] += line.stroke == "-"
 
 
-def _line(axes: Axes, line: Line, stroke: str) -> Line2D:
+def _draw_line(axes: Axes, line: Line, stroke: str) -> Line2D:
     xs = sorted(line.points)
     scores = [line.points[x] for x in xs]
     ends = [
@@ -194,46 +196,46 @@ def _line(axes: Axes, line: Line, stroke: str) -> Line2D:
             axes.vlines(places, lows, highs, color=line.style.hex, linewidth=1, alpha=0.6)
     (shown,) = axes.plot(
         xs, [one.mean for one in scores], linestyle=stroke, color=line.style.hex, linewidth=1.3, label=line.name,
-        **(mark_of(line.style, line.size) if line.marked else {}),
+        **(marker_options(line.style, line.size) if line.marked else {}),
     )  # fmt: skip
     return shown
 
 
-def mark_of(style: LearnerStyle, size: float) -> dict[str, Any]:
-    """Return a mark as matplotlib is told of it."""
+def marker_options(style: LearnerStyle, size: float) -> dict[str, Any]:
+    """Return the matplotlib options of a learner's marker."""
     face = PAPER if style.hollow else style.hex
     return {"marker": style.shape.marker, "markersize": size, "markerfacecolor": face, "markeredgecolor": style.hex}
 
 
 def label_ends(axes: Axes, drawn: Sequence[Line], shorten: Callable[[str], str]) -> None:
-    """Write each name beside the end of its line, apart from the others, with the mark of its learner."""
+    """Write each name beside the end of its line, apart from the other names, with the marker of its learner."""
     low, high = axes.get_ylim()
     gap, across = (high - low) / 20, axes.get_yaxis_transform()
     ends = [line.points[max(line.points)].mean for line in drawn]
     for line, end, place in zip(drawn, ends, spread(ends, gap, low + gap / 2, high - gap / 2), strict=True):
         axes.plot([1.005, 1.025], [end, place], color=line.style.hex, linewidth=0.8, transform=across, clip_on=False)
-        _name(axes, line, (1.045, place), 0.03, across, shorten)
+        _draw_name(axes, line, (1.045, place), 0.03, across, shorten)
 
 
 def list_names(axes: Axes, drawn: Sequence[Line], rows: int, shorten: Callable[[str], str]) -> None:
     """Write the names of lines beside the axes, from the top down, with room for `rows`."""
     for place, line in enumerate(drawn):
-        _name(axes, line, (1.07, 0.97 - place * 0.94 / max(rows - 1, len(drawn))), 0.05, axes.transAxes, shorten)
+        _draw_name(axes, line, (1.07, 0.97 - place * 0.94 / max(rows - 1, len(drawn))), 0.05, axes.transAxes, shorten)
 
 
-def _name(
+def _draw_name(
     axes: Axes, line: Line, at: tuple[float, float], beside: float, across: Any, shorten: Callable[[str], str]
 ) -> None:
     x, y = at
     if line.marked:
-        axes.plot([x], [y], linestyle="none", transform=across, clip_on=False, **mark_of(line.style, 6))
+        axes.plot([x], [y], linestyle="none", transform=across, clip_on=False, **marker_options(line.style, 6))
     colour = INK if line.style.colour is not None else QUIET
     left = x + beside if line.marked else x - 0.01
     axes.text(left, y, shorten(line.name), va="center", transform=across, color=colour, fontsize=9)
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return places near to `wanted` that are `gap` apart between `low` and `high`, in the same order.
+    """Return positions as near to `wanted` as possible, at least `gap` apart, between `low` and `high`, in its order.
 
     >>> spread([1.0, 1.0, 5.0], 1.0, 0.0, 9.0), spread([8.0, 9.0, 9.0], 1.0, 0.0, 9.0)
     ([1.0, 2.0, 5.0], [7.0, 8.0, 9.0])
@@ -251,7 +253,7 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar across, or an interval with the mark of its learner."""
+    """A horizontal bar, or an interval with the marker of its learner."""
 
     row: float
     start: float
@@ -264,13 +266,13 @@ class Bar:
     style: LearnerStyle | None = None
 
 
-def bars(axes: Axes, drawn: Iterable[Bar]) -> None:
-    """Draw bars across, the first row on top."""
+def draw_bars(axes: Axes, drawn: Iterable[Bar]) -> None:
+    """Draw horizontal bars, the first row on top."""
     for bar in drawn:
         alpha = 1.0 if bar.style is None else 0.5
         axes.barh(bar.row, bar.end - bar.start, left=bar.start, height=bar.height, color=bar.colour, alpha=alpha)
         if bar.style is not None and bar.at is not None:
-            axes.plot([bar.at], [bar.row], linestyle="none", **mark_of(bar.style, 12))
+            axes.plot([bar.at], [bar.row], linestyle="none", **marker_options(bar.style, 12))
         if bar.text:
             x, side = (bar.start, "right") if bar.before else (max(bar.start, bar.end), "left")
             axes.text(x, bar.row, f" {bar.text} ", ha=side, va="center", fontsize=9 if bar.before else 7)
@@ -280,7 +282,7 @@ def bars(axes: Axes, drawn: Iterable[Bar]) -> None:
 
 @dataclass(frozen=True)
 class HeatCell:
-    """A cell of a heat map: `shade` 0 in full, every further one paler."""
+    """A cell of a heat map; `shade` 0 is the full colour, and every further shade is paler."""
 
     column: float  # its left edge
     row: float  # its upper edge
@@ -289,8 +291,8 @@ class HeatCell:
     dot: bool = False
 
 
-def heat_map(axes: Axes, cells: Sequence[HeatCell], width: float, height: float, text_size: float = 9) -> None:
-    """Draw cells of one column by one row; the map is so many columns wide and rows high."""
+def draw_heat_map(axes: Axes, cells: Sequence[HeatCell], width: float, height: float, text_size: float = 9) -> None:
+    """Draw cells of one column by one row on a map `width` columns wide and `height` rows high."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 
@@ -299,25 +301,29 @@ def heat_map(axes: Axes, cells: Sequence[HeatCell], width: float, height: float,
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     for shade in sorted({cell.shade for cell in cells}):
-        boxes = [_box(cell) for cell in cells if cell.shade == shade]
+        boxes = [_cell_outline(cell) for cell in cells if cell.shade == shade]
         outline = Outline.make_compound_path(*(Outline(box, closed=True) for box in boxes))
         axes.add_patch(PathPatch(outline, facecolor=shade_colour(shade), edgecolor="none"))
         dots = [cell for cell in cells if cell.dot and cell.shade == shade]
         axes.plot(
-            [cell.column + 0.5 for cell in dots], [cell.row + 0.5 for cell in dots], "o", color=_on(shade), markersize=3
+            [cell.column + 0.5 for cell in dots],
+            [cell.row + 0.5 for cell in dots],
+            "o",
+            color=_text_colour(shade),
+            markersize=3,
         )
     for cell in cells:
         if cell.text:
             axes.text(
                 cell.column + 0.5, cell.row + 0.5, cell.text, ha="center", va="center", fontsize=text_size,
-                color=_on(cell.shade), weight="normal" if cell.shade else "bold",
+                color=_text_colour(cell.shade), weight="normal" if cell.shade else "bold",
             )  # fmt: skip
 
 
-def _box(cell: HeatCell) -> list[tuple[float, float]]:
+def _cell_outline(cell: HeatCell) -> list[tuple[float, float]]:
     left, top, right, bottom = cell.column, cell.row, cell.column + 0.94, cell.row + 0.94
     return [(left, top), (right, top), (right, bottom), (left, bottom), (left, top)]
 
 
-def _on(shade: int) -> str:
+def _text_colour(shade: int) -> str:
     return PAPER if shade == 0 else INK

@@ -8,13 +8,22 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench.analysis.axis import XAxis, x_axis
-from dpbench.analysis.draw import Line, check_drawing, exact, in_units, label_powers, lines, new_figure, write_chart
+from dpbench.analysis.axis import XAxis, make_x_axis
+from dpbench.analysis.draw import (
+    Line,
+    check_matplotlib,
+    draw_lines,
+    in_units,
+    label_powers,
+    new_figure,
+    score_without_interval,
+    write_chart,
+)
 from dpbench.analysis.figure_data import FigureData, Point, Series
 from dpbench.analysis.formula import is_formula
 from dpbench.analysis.palette import INK, PAPER, QUIET
 from dpbench.analysis.plots import X, axis_text
-from dpbench.records.metrics import FACTS
+from dpbench.records.metrics import METRIC_FACTS
 from dpbench.records.result import Interval
 from dpbench.records.spec import COMPONENTS
 
@@ -23,10 +32,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-MEASURED = "measured"  # a line that has no name
-PUBLISHED = ("*", "p", "h", "d")  # marks that no learner has
-REFERENCES = ("--", ":")
-WORDS = {
+UNNAMED_LINE = "measured"  # a line that has no name
+PUBLISHED_MARKERS = ("*", "p", "h", "d")  # marks that no learner has
+REFERENCE_STROKES = ("--", ":")
+AXIS_WORDS = {
     "epsilon": "ε",
     "learner.k": "k (dimensions kept)",
     "public_fraction": "share of the training split that is public",
@@ -34,29 +43,31 @@ WORDS = {
     "imbalance": "first class to last, in shares kept",
     "public_dataset": "public data",
 }
-ACROSS = 3  # panels in a row
+MAX_ACROSS = 3  # panels in a row
 WIDE, NARROW = (5.2, 4.2), (3.4, 3.1)  # inches: a panel on its own, or beside others
-LETTER = 0.08  # inches, of the title
-TITLE, LEGEND = 42, 30  # characters per line
+LETTER_WIDTH = 0.08  # inches, of the title
+TITLE_WIDTH, LEGEND_WIDTH = 42, 30  # characters per line
 
 
 def write_figure(collected: FigureData, file: Path) -> None:
-    """Draw into `file`; see `write_chart`."""
-    write_chart(file, lambda: draw(collected))
+    """Draw a figure into `file`; see `write_chart`."""
+    write_chart(file, lambda: draw_figure(collected))
 
 
-def draw(collected: FigureData, *, titled: bool = True) -> Figure:
-    """Return the figure: one panel per combination of the panels' axes, and one legend beside them."""
-    check_drawing()
+def draw_figure(collected: FigureData, *, titled: bool = True) -> Figure:
+    """Return the figure: a panel per combination of the panel axes, and a legend beside the panels."""
+    check_matplotlib()
     panels = list(dict.fromkeys(at.panel for at in collected.positions))
-    across = 2 if len(panels) == 4 else min(len(panels), ACROSS)
+    across = 2 if len(panels) == 4 else min(len(panels), MAX_ACROSS)
     down = -(-len(panels) // across)
     width, height = WIDE if len(panels) == 1 else NARROW
     dots = 110 if down == 1 else 85
     figure = new_figure(width * across + 2.3, height * down + 0.2, dpi=dots, layout="constrained")
     if titled:
-        figure.suptitle(textwrap.fill(_title(collected), round(figure.get_figwidth() / LETTER)), parse_math=False)
-    axis = x_axis(_all_x(collected, panels), collected.plot.scale == "log")
+        figure.suptitle(
+            textwrap.fill(_write_title(collected), round(figure.get_figwidth() / LETTER_WIDTH)), parse_math=False
+        )
+    axis = make_x_axis(_collect_x(collected, panels), collected.plot.scale == "log")
     handles: dict[str, Line2D] = {}
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(down, across, index + 1)
@@ -64,40 +75,40 @@ def draw(collected: FigureData, *, titled: bool = True) -> Figure:
         crowded = axis.is_crowded(collected.plot, width - 0.7)  # inches, less the labels of the y axis
         turned = 90 if crowded and not is_formula(collected.plot.x) else 0
         axes.tick_params(axis="x", labelsize=8, rotation=turned)
-        axes.set_ylabel(_measured(collected) if index % across == 0 else "")
-    _legend(figure, collected, handles)
+        axes.set_ylabel(_y_axis_label(collected) if index % across == 0 else "")
+    _draw_legend(figure, collected, handles)
     return figure
 
 
-def _legend(figure: Figure, collected: FigureData, handles: Mapping[str, Line2D]) -> None:
-    plot, further = collected.plot, _further(collected)
-    shown = [line for line in collected.styles if (line or MEASURED) in handles]
-    names = [name_value(plot.lines, line) if plot.lines else MEASURED for line in shown]
+def _draw_legend(figure: Figure, collected: FigureData, handles: Mapping[str, Line2D]) -> None:
+    plot, further = collected.plot, _further_handles(collected)
+    shown = [line for line in collected.styles if (line or UNNAMED_LINE) in handles]
+    names = [name_value(plot.lines, line) if plot.lines else UNNAMED_LINE for line in shown]
     names += [str(one.get_label()) for one in further]
-    figure.legend([*(handles[line or MEASURED] for line in shown), *further], names, loc="outside right center")
+    figure.legend([*(handles[line or UNNAMED_LINE] for line in shown), *further], names, loc="outside right center")
 
 
 def draw_panel(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis | None = None) -> list[Line2D]:
-    """Draw one panel; return what a legend shows of its lines."""
-    axis = axis or x_axis(_all_x(collected, [panel]), collected.plot.scale == "log")
-    shown = _ours(axes, collected, panel, axis)
-    _theirs(axes, collected, panel, axis)
-    _bounds(axes, collected, panel, axis)
-    _dress(axes, collected, panel, axis)
+    """Draw a panel; return the legend handles of its lines."""
+    axis = axis or make_x_axis(_collect_x(collected, [panel]), collected.plot.scale == "log")
+    shown = _draw_measured(axes, collected, panel, axis)
+    _draw_published(axes, collected, panel, axis)
+    _draw_bounds(axes, collected, panel, axis)
+    _finish_axes(axes, collected, panel, axis)
     return shown
 
 
-def _title(collected: FigureData) -> str:
+def _write_title(collected: FigureData) -> str:
     title = collected.plot.title or collected.name
     total = len(collected.positions)
     return f"{title} ({len(collected.measured)} of {total} cells)" if collected.missing else title
 
 
-def _words(axis: str) -> str:
-    return WORDS.get(axis, axis.replace("dataset.", "").replace("learner.", "").replace("_", " "))
+def _axis_words(axis: str) -> str:
+    return AXIS_WORDS.get(axis, axis.replace("dataset.", "").replace("learner.", "").replace("_", " "))
 
 
-def _measured(collected: FigureData) -> str:
+def _y_axis_label(collected: FigureData) -> str:
     least, most = min(collected.seeds), max(collected.seeds)
     seeds = f"{least} to {most}" if least < most else str(most)
     intervals = ", 95% interval" if most > 1 else ""
@@ -106,92 +117,100 @@ def _measured(collected: FigureData) -> str:
 
 
 def y_label(metric: str) -> str:
-    """Return the label of an axis of this metric; "error" is what accuracy leaves."""
-    return FACTS[metric].axis if metric in FACTS else f"{metric} (%)"
+    """Return the axis label of a metric; "error" is 1 - accuracy."""
+    return METRIC_FACTS[metric].axis if metric in METRIC_FACTS else f"{metric} (%)"
 
 
-def _all_x(collected: FigureData, panels: Sequence[tuple[str, ...]]) -> list[X]:
-    """Return every x that is drawn, measured ones first."""
-    shown = [point for one in collected.series for panel in panels for point in _shown(one, collected, panel)]
+def _collect_x(collected: FigureData, panels: Sequence[tuple[str, ...]]) -> list[X]:
+    """Return every x of the figure, measured values first."""
+    shown = [point for one in collected.series for panel in panels for point in _points_in_panel(one, collected, panel)]
     theirs = [point.at.get(collected.plot.x) for point in shown]
     return [*(at.x for at in collected.positions), *(x for x in theirs if x != "best")]
 
 
-def _shown(series: Series, collected: FigureData, panel: tuple[str, ...]) -> list[Point]:
+def _points_in_panel(series: Series, collected: FigureData, panel: tuple[str, ...]) -> list[Point]:
     """Return the points of a published series that belong in a panel."""
     wanted = dict(zip(collected.plot.panels, panel, strict=True))
     return [
         point
         for point in series.points
-        if all(axis not in point.at or _same(value, point.at[axis]) for axis, value in wanted.items())
+        if all(axis not in point.at or _values_match(value, point.at[axis]) for axis, value in wanted.items())
     ]
 
 
-def _same(ours: str, theirs: float | str) -> bool:
+def _values_match(ours: str, theirs: float | str) -> bool:
     return axis_text(theirs) in {ours, ours.partition(":")[0]}  # papers give no options
 
 
-def _ours(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> list[Line2D]:
-    """Draw what was measured: solid between numbers, dotted on to the words beside them."""
+def _draw_measured(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> list[Line2D]:
+    """Draw measured scores: solid lines between numbers, dotted lines on to the words beside them."""
     drawn, onward = [], []
     for line, style in collected.styles.items():
         measured = {at.x: one for at, one in collected.measured.items() if (at.panel, at.line) == (panel, line)}
-        points = {axis.at[x]: _drawn(collected, measured[x]) for x in axis.at if x in measured}
+        points = {axis.at[x]: _score_to_draw(collected, measured[x]) for x in axis.at if x in measured}
         if not points:
             continue
         reference = sorted(collected.references).index(line) if line in collected.references else None
-        stroke = "-" if reference is None else REFERENCES[reference % len(REFERENCES)]
+        stroke = "-" if reference is None else REFERENCE_STROKES[reference % len(REFERENCE_STROKES)]
         joined = stroke if axis.numbers and not set(measured) & set(axis.words) else ""
-        drawn.append(Line(line or MEASURED, points, style, joined))
+        drawn.append(Line(line or UNNAMED_LINE, points, style, joined))
         if not joined and axis.numbers:
-            numbers = {axis.at[x]: exact(points[axis.at[x]].mean) for x in axis.numbers if x in measured}
+            numbers = {
+                axis.at[x]: score_without_interval(points[axis.at[x]].mean) for x in axis.numbers if x in measured
+            }
             onward += [Line("", numbers, style, stroke, marked=False)] if numbers else []
-            onward.append(Line("", {x: exact(one.mean) for x, one in points.items()}, style, ":", marked=False))
-    lines(axes, onward)
-    return lines(axes, drawn)
+            onward.append(
+                Line("", {x: score_without_interval(one.mean) for x, one in points.items()}, style, ":", marked=False)
+            )
+    draw_lines(axes, onward)
+    return draw_lines(axes, drawn)
 
 
-def _drawn(collected: FigureData, score: Interval) -> Interval:
-    """Return a score as it is drawn; on a logarithmic scale 0 lies below all that is measured."""
+def _score_to_draw(collected: FigureData, score: Interval) -> Interval:
+    """Return a score in the figure's units; on a logarithmic scale, 0 lies below all measured scores."""
     shown = in_units(collected.plot.metric, score)
     if collected.plot.height == "linear":
         return shown
     means = [one.mean for one in collected.measured.values() if one.mean > 0]
-    least = in_units(collected.plot.metric, exact(min(means, default=1.0) / 2)).mean
+    least = in_units(collected.plot.metric, score_without_interval(min(means, default=1.0) / 2)).mean
     low, high = (None if end is None else max(end, least) for end in (shown.low, shown.high))
     return Interval(mean=max(shown.mean, least), low=low, high=high)
 
 
-def _bounds(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
+def _draw_bounds(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
     """Draw a theorem's rate for each line, dotted, and ring the point through which its constant is fitted."""
     for line, style in collected.styles.items():
         found = {at.x: share for at, share in collected.bound.items() if (at.panel, at.line) == (panel, line)}
-        points = {axis.at[x]: _drawn(collected, exact(min(1.0, found[x]))) for x in axis.at if x in found}
+        points = {
+            axis.at[x]: _score_to_draw(collected, score_without_interval(min(1.0, found[x])))
+            for x in axis.at
+            if x in found
+        }
         if points:
-            lines(axes, [Line("", points, style, ":", marked=False)])
+            draw_lines(axes, [Line("", points, style, ":", marked=False)])
     at = collected.fitted
     if at is not None and at.panel == panel:
-        height = _drawn(collected, collected.measured[at]).mean
+        height = _score_to_draw(collected, collected.measured[at]).mean
         axes.plot([axis.at[at.x]], [height], "o", markersize=10, fillstyle="none", color=INK)
 
 
-def _theirs(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
+def _draw_published(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
     plot = collected.plot
     for index, series in enumerate(collected.series):
         grouped: dict[str, list[Point]] = {}
-        for point in _shown(series, collected, panel):
+        for point in _points_in_panel(series, collected, panel):
             grouped.setdefault(axis_text(point.at.get(plot.lines or "")), []).append(point)
         for line, points in grouped.items():
-            matched = [style for ours, style in collected.styles.items() if plot.lines and _same(ours, line)]
-            _published(axes, points, plot.x, axis, _hollow(index, matched[0].hex if matched else QUIET))
+            matched = [style for ours, style in collected.styles.items() if plot.lines and _values_match(ours, line)]
+            _draw_points(axes, points, plot.x, axis, _hollow_marker(index, matched[0].hex if matched else QUIET))
 
 
-def _hollow(index: int, colour: str) -> dict[str, Any]:
-    marker = PUBLISHED[index % len(PUBLISHED)]
+def _hollow_marker(index: int, colour: str) -> dict[str, Any]:
+    marker = PUBLISHED_MARKERS[index % len(PUBLISHED_MARKERS)]
     return {"color": colour, "marker": marker, "markersize": 7, "markerfacecolor": PAPER, "linewidth": 1}
 
 
-def _published(axes: Axes, points: Sequence[Point], x: str, axis: XAxis, look: Mapping[str, Any]) -> None:
+def _draw_points(axes: Axes, points: Sequence[Point], x: str, axis: XAxis, look: Mapping[str, Any]) -> None:
     best = [point for point in points if point.at.get(x) == "best"]
     placed = sorted(((axis.at[point.at.get(x)], point) for point in points if point not in best), key=itemgetter(0))
     xs, heights = [left for left, _ in placed], [point.percent for _, point in placed]
@@ -205,9 +224,9 @@ def _published(axes: Axes, points: Sequence[Point], x: str, axis: XAxis, look: M
         axes.axhline(point.percent, color=look["color"], linestyle="--", linewidth=1, label="published")
 
 
-def _dress(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
+def _finish_axes(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
     plot = collected.plot
-    axes.set_title(textwrap.fill(", ".join(map(name_value, plot.panels, panel)), TITLE), parse_math=False)
+    axes.set_title(textwrap.fill(", ".join(map(name_value, plot.panels, panel)), TITLE_WIDTH), parse_math=False)
     axes.set_xscale("log" if axis.log else "linear")
     axes.set_xlim(*axis.limits)
     axes.set_yscale(plot.height)
@@ -218,7 +237,7 @@ def _dress(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxi
     elif axis.log:  # nobody chose these values
         label_powers(axes.xaxis)
     axes.minorticks_off()
-    axes.set_xlabel(_words(plot.x))
+    axes.set_xlabel(_axis_words(plot.x))
     if axis.boundary is not None:
         axes.axvline(axis.boundary, color=QUIET, linewidth=0.6, alpha=0.5)
     if not any(at.panel == panel for at in collected.measured):
@@ -226,21 +245,21 @@ def _dress(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxi
 
 
 def name_value(axis: str, value: str) -> str:
-    """Return a value of an axis with the axis' name, unless it is a component, whose own name says enough."""
+    """Return a value with the name of its axis, unless it is a component, whose own name is enough."""
     if axis in COMPONENTS:
         return value
-    return f"{_words(axis)} = {value}" if value else f"no {_words(axis)}"
+    return f"{_axis_words(axis)} = {value}" if value else f"no {_axis_words(axis)}"
 
 
-def _further(collected: FigureData) -> list[Line2D]:
-    """Return what the legend says of theorems and papers."""
+def _further_handles(collected: FigureData) -> list[Line2D]:
+    """Return the legend handles of theorems and papers."""
     from matplotlib.lines import Line2D
 
     found = []
     if collected.bound:
-        label = textwrap.fill(f"{collected.plot.rate}, up to one constant, through the ringed point", LEGEND)
+        label = textwrap.fill(f"{collected.plot.rate}, up to one constant, through the ringed point", LEGEND_WIDTH)
         found.append(Line2D([], [], linestyle=":", color=QUIET, label=label))
     for index, series in enumerate(collected.series):
-        label = textwrap.fill(series.label, LEGEND)
-        found.append(Line2D([], [], linestyle="--", label=label, **_hollow(index, QUIET)))
+        label = textwrap.fill(series.label, LEGEND_WIDTH)
+        found.append(Line2D([], [], linestyle="--", label=label, **_hollow_marker(index, QUIET)))
     return found

@@ -1,4 +1,4 @@
-"""What a figure shows: scores at their positions, and numbers that papers report to draw beside them."""
+"""The data of a figure: scores at their positions, and numbers from papers to draw beside them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dpbench.errors import SpecError
 from dpbench.records.result import Interval
 from dpbench.support.validation import Record
 
-PANELS = 24  # of a figure of tables
+MAX_PANELS = 24  # of a figure of tables
 
 
 class Point(Record):
-    """One number of a paper."""
+    """A number from a paper."""
 
     at: dict[str, float | str]  # axis -> value; an x of "best" means the best x, which the paper does not name
     percent: float = Field(ge=0, le=100)
@@ -27,7 +27,7 @@ class Point(Record):
 
 
 class Series(Record):
-    """The numbers of one table, figure or sentence of a paper."""
+    """The numbers of a table, figure or sentence of a paper."""
 
     paper: str
     place: str  # in the paper: a table, figure or section
@@ -37,7 +37,7 @@ class Series(Record):
 
     @property
     def label(self) -> str:
-        """Its text in a legend."""
+        """Its text in the legend."""
         above = "; ▲: more than" if any(point.above for point in self.points) else ""
         best = {axis.rpartition(".")[2] for point in self.points for axis, value in point.at.items() if value == "best"}
         line = "".join(f"; line: best {axis}" for axis in sorted(best))
@@ -46,7 +46,7 @@ class Series(Record):
 
 @dataclass(frozen=True)
 class FigureData:
-    """Everything that is drawn."""
+    """Everything that a figure shows."""
 
     name: str
     plot: Plot
@@ -60,7 +60,7 @@ class FigureData:
 
     @property
     def styles(self) -> Mapping[str, LearnerStyle]:
-        """How each line is drawn, in the grid's order: a learner as everywhere, others by their place."""
+        """Style of each line in the grid's order: learners have their own, other lines that of their index."""
         found = list(dict.fromkeys(at.line for at in self.positions))
         if self.plot.lines == "learner":
             styles = row_styles(found, self.references)
@@ -69,19 +69,19 @@ class FigureData:
 
     @property
     def missing(self) -> int:
-        """How many cells have no result."""
+        """Number of cells without a result."""
         return len(self.positions) - len(self.measured)
 
 
 def collect_tables(name: str, tables: Sequence[Grid[ResultRow]]) -> FigureData:
-    """Return the scores of grids against ε: a line for each of theirs, a panel for each grid.
+    """Return the scores of grids against ε: a line for each line of a grid, a panel for each grid.
 
     Raises:
         SpecError: there are more grids than a figure has room for.
     """
-    if len(tables) > PANELS:
+    if len(tables) > MAX_PANELS:
         raise SpecError(
-            f"Expected results of up to {PANELS} protocols in {name}, got {len(tables)}. Draw a part of them."
+            f"Expected results of up to {MAX_PANELS} protocols in {name}, got {len(tables)}. Draw a part of them."
         )
     several = len(tables) > 1
     found = {

@@ -1,18 +1,18 @@
-"""Scores and bounds as a person reads them, each metric in its own unit."""
+"""Formats of scores and bounds for readers, each metric in its own unit."""
 
 from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
-from dpbench.records.metrics import FACTS
+from dpbench.records.metrics import METRIC_FACTS
 from dpbench.records.result import Interval
 
 LEGEND = "{}ean over seeds with its 95% interval. {}: statistically tied with the best of its column."
 
 
 def write_score(metric: str, score: Interval, *, unit: bool = False) -> str:
-    """Return a score as its metric is printed: mean, and half its interval or, where a bound cuts it, its ends.
+    """Return a score as text: its mean with half its interval, or with both ends if a bound cuts the interval.
 
     >>> write_score("accuracy", Interval(mean=0.7231, low=0.72, high=0.7262), unit=True)
     '72.31% ± 0.31'
@@ -21,7 +21,7 @@ def write_score(metric: str, score: Interval, *, unit: bool = False) -> str:
     >>> write_score("nll", Interval(mean=4.043, low=1.639, high=6.447))
     '4.043 ± 2.404'
     """
-    facts, held = FACTS[metric], clamp_interval(metric, score)
+    facts, held = METRIC_FACTS[metric], clamp_interval(metric, score)
 
     def number(value: float, bounds: bool = False) -> str:
         digits = 0 if bounds and value in (0, facts.most) else facts.digits
@@ -42,13 +42,15 @@ def percent(score: Interval) -> str:
 
 
 def clamp_interval(metric: str, score: Interval) -> Interval:
-    """Return an interval whose ends are values that a metric can have: Student's t knows no bounds."""
-    low, high = (None if end is None else min(max(end, 0.0), FACTS[metric].most) for end in (score.low, score.high))
+    """Return an interval cut to values that the metric can have: Student's t knows no bounds."""
+    low, high = (
+        None if end is None else min(max(end, 0.0), METRIC_FACTS[metric].most) for end in (score.low, score.high)
+    )
     return Interval(mean=score.mean, low=low, high=high)
 
 
 def round_up(value: float, digits: int = 4) -> str:
-    """Return an upper bound with some significant digits, rounded up: a page never states less than the file does.
+    """Return an upper bound rounded up to some significant digits: a page never states less than the file does.
 
     >>> round_up(0.9999912), round_up(1.00001), round_up(37.3064), round_up(math.inf), round_up(0.0)
     ('1', '1.001', '37.31', '∞', '0')
@@ -57,7 +59,7 @@ def round_up(value: float, digits: int = 4) -> str:
 
 
 def round_down(value: float, digits: int = 4) -> str:
-    """Return a lower bound as `round_up` does an upper one.
+    """Return a lower bound rounded down to some significant digits.
 
     >>> round_down(0.97996)
     '0.9799'
@@ -72,10 +74,10 @@ def _round(value: float, digits: int, way: str) -> str:
     return f"{exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), way).normalize():f}" if value else "0"
 
 
-def legend(metric: str, mark: str = "*") -> str:
-    """Return what a table's numbers and its mark mean."""
-    way = "Percent, m" if FACTS[metric].share else "M"
-    return LEGEND.format(way, mark) + ("" if FACTS[metric].higher else " Lower is better.")
+def write_legend(metric: str, mark: str = "*") -> str:
+    """Return the meaning of a table's numbers and of its mark."""
+    way = "Percent, m" if METRIC_FACTS[metric].share else "M"
+    return LEGEND.format(way, mark) + ("" if METRIC_FACTS[metric].higher else " Lower is better.")
 
 
 def percent_at_most(share: float) -> str:

@@ -1,4 +1,4 @@
-"""Formulas of a figure, such as `sqrt(learner.k) / (dataset.n * epsilon)`: read from a file, so nothing is executed.
+"""Formulas in figures, such as `sqrt(learner.k) / (dataset.n * epsilon)`: parsed from a file and never executed.
 
 Names are keys of a spec and options of its components; numbers, `+ - * / **`, and a few functions of numbers.
 """
@@ -33,37 +33,37 @@ def evaluate(text: str, settings: Mapping[str, float], where: str) -> float:
         SpecError: it is no formula, a name has no number, or there is no value, as of 1 / 0.
     """
     try:
-        found = _value(ast.parse(text, mode="eval").body, settings, where)
+        found = _evaluate_node(ast.parse(text, mode="eval").body, settings, where)
     except (SyntaxError, ValueError, ZeroDivisionError, OverflowError, TypeError, RecursionError) as error:
         raise SpecError(f"Expected a formula with a value in {where}, got {text!r}: {error}.") from None
     return found
 
 
-def _value(node: ast.expr, settings: Mapping[str, float], where: str) -> float:
+def _evaluate_node(node: ast.expr, settings: Mapping[str, float], where: str) -> float:
     match node:
         case ast.Constant(value=bool()):
             raise SyntaxError("no number")
         case ast.Constant(value=int() | float() as number):
             return float(number)
         case ast.Name() | ast.Attribute():
-            return _named(ast.unparse(node), settings, where)
+            return _look_up_number(ast.unparse(node), settings, where)
         case ast.UnaryOp(op=ast.USub(), operand=one):
-            return -_value(one, settings, where)
+            return -_evaluate_node(one, settings, where)
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
-            return _OPERATORS[type(sign)](_value(left, settings, where), _value(right, settings, where))
+            return _OPERATORS[type(sign)](_evaluate_node(left, settings, where), _evaluate_node(right, settings, where))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
-            return float(_FUNCTIONS[name](*(_value(one, settings, where) for one in arguments)))
+            return float(_FUNCTIONS[name](*(_evaluate_node(one, settings, where) for one in arguments)))
     raise SyntaxError(f"numbers, names, + - * / ** and {', '.join(_FUNCTIONS)} only")
 
 
-def _named(name: str, settings: Mapping[str, float], where: str) -> float:
+def _look_up_number(name: str, settings: Mapping[str, float], where: str) -> float:
     if name not in settings:
         raise SpecError(unknown_name("number", name, settings, where))
     return settings[name]
 
 
 def is_formula(text: str) -> bool:
-    """Say whether a text computes something, where a name alone does not.
+    """Return whether a text is a formula and more than a name.
 
     >>> is_formula("learner.k"), is_formula("dataset.n * epsilon")
     (False, True)
@@ -71,12 +71,12 @@ def is_formula(text: str) -> bool:
     return any(sign in text for sign in "*/+(")
 
 
-def numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a spec by name, those of its components' options as `dataset.n`."""
+def collect_numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of a spec by name; options of its components are named like `dataset.n`."""
     found: dict[str, float] = {}
     for key, one in values.items():
         if isinstance(one, Mapping):
-            found |= {f"{key}.{option}": number for option, number in numbers(one.get("options", {})).items()}
+            found |= {f"{key}.{option}": number for option, number in collect_numbers(one.get("options", {})).items()}
         elif isinstance(one, int | float) and not isinstance(one, bool):
             found[key] = float(one)
     return found

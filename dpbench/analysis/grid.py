@@ -17,7 +17,7 @@ Row_co = TypeVar("Row_co", bound=ResultRow, covariant=True)
 
 @dataclass(frozen=True)
 class GridLine(Generic[Row_co]):
-    """One learner: a row for each column, None where there is no result."""
+    """A learner's row for each column; None where it has no result."""
 
     label: str
     rows: tuple[Row_co | None, ...]
@@ -31,7 +31,7 @@ class GridLine(Generic[Row_co]):
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a chart: scores by what it is drawn against."""
+    """A line of a chart: scores by their value on the x axis."""
 
     label: str
     reference: bool
@@ -40,7 +40,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Grid(Generic[Row_co]):
-    """Learners by columns; references stand below the others."""
+    """Learners by columns; references stand below the entries."""
 
     title: str
     metric: Metric | None  # None where columns are boards, each with its own
@@ -50,16 +50,16 @@ class Grid(Generic[Row_co]):
     x: tuple[float, ...] = ()  # those values, where they are numbers
 
     def row_metric(self, row: ResultRow) -> Metric:
-        """Return the metric that a row is scored by: the grid's, or its board's."""
+        """Return the metric of a row's score: the grid's, or that of its board."""
         return self.metric or row.protocol.metric
 
     def score(self, row: ResultRow) -> Interval:
-        """Return a row's score by that metric."""
+        """Return the score of a row by its metric."""
         return row.facts.metrics[self.row_metric(row)]
 
     @property
     def series(self) -> list[Series]:
-        """The lines as a chart draws them: those with a score at a finite value of the axis."""
+        """The lines for a chart: those with a score at a finite value of the axis."""
         found = []
         for line in self.lines:
             pairs = zip(self.x, line.rows, strict=True)
@@ -83,7 +83,7 @@ def grid_by_number(
     lines: Mapping[str, Mapping[float, Row]],
     references: Mapping[str, Mapping[float, Row]] | None = None,
 ) -> Grid[Row]:
-    """Return the grid of rows by what they are called and by the number that they are drawn against, ascending."""
+    """Return the grid of rows by label and by their number on the axis, in ascending order."""
     beside = references or {}
     x = tuple(sorted({x for rows in (*lines.values(), *beside.values()) for x in rows}))
     columns = tuple(f"{axis} {'∞' if math.isinf(value) else f'{value:g}'}" for value in x)

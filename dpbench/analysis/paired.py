@@ -45,7 +45,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Scores:
-    """What of an entry decides its rank."""
+    """The scores of an entry that decide its rank."""
 
     per_seed: tuple[float, ...]
     bits: Callable[[], np.ndarray] | None  # (S, n) bool; none for metrics that are no mean over examples
@@ -53,7 +53,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """A difference and what of it is noise."""
+    """The difference between two entries, with its standard error."""
 
     difference: float
     error: float  # standard error
@@ -61,7 +61,7 @@ class PairedComparison:
 
     @property
     def p(self) -> float:
-        """The chance of a difference at least so large between entries that are equally good."""
+        """Probability of a difference of at least this size between entries that are equally good."""
         from scipy.special import stdtr
 
         if self.difference == 0 or math.isnan(self.error):
@@ -70,7 +70,7 @@ class PairedComparison:
 
     @property
     def half(self) -> float:
-        """Half of the difference's 95% interval; nan where nothing tells its noise."""
+        """Half of the difference's 95% interval; nan if the noise cannot be estimated."""
         from scipy.special import stdtrit
 
         return float(stdtrit(self.freedom, 1 - LEVEL / 2)) * self.error
@@ -99,13 +99,13 @@ def holm(p: Sequence[float]) -> np.ndarray:
     return adjusted
 
 
-def scores_of(result: Result, metric: str) -> Scores:
-    """Return what decides the rank of a checked result by `metric`, which all of its seeds have."""
+def ranking_scores(result: Result, metric: str) -> Scores:
+    """Return the scores that decide the rank of a checked result by `metric`, which all of its seeds have."""
     per_seed = tuple(seed.value(metric) for seed in result.seeds)
-    return Scores(per_seed, partial(_stacked, result) if metric == "accuracy" else None)
+    return Scores(per_seed, partial(_stack_correct_bits, result) if metric == "accuracy" else None)
 
 
-def _stacked(result: Result) -> np.ndarray:
+def _stack_correct_bits(result: Result) -> np.ndarray:
     try:
         return np.stack([correct_bits(seed, result.task.test) for seed in result.seeds])
     except ValueError as error:
@@ -113,12 +113,12 @@ def _stacked(result: Result) -> np.ndarray:
 
 
 def correct_bits(seed: SeedResult, test: int) -> np.ndarray:
-    """Return one bool a test example, in order: whether it was classified correctly; see `bits_of`."""
-    return bits_of(seed.correct, test)
+    """Return for each test example, in order, whether it was classified correctly; see `decode_bits`."""
+    return decode_bits(seed.correct, test)
 
 
-def bits_of(correct: str, test: int) -> np.ndarray:
-    """Return base64 of one bit a test example as bools (n,).
+def decode_bits(correct: str, test: int) -> np.ndarray:
+    """Decode base64 of a bit per test example into bools (n,).
 
     Raises:
         ValueError: it is not base64 of so many bits, padded with zeros.
@@ -140,14 +140,14 @@ def bits_of(correct: str, test: int) -> np.ndarray:
 
 
 def compare_entries(first: Scores, second: Scores) -> PairedComparison:
-    """Compare two entries on the same seeds and test examples: over those too, where the metric is a mean of them."""
+    """Compare two entries on the same seeds, and also on the same test examples if both have answers for them."""
     if first.bits is None or second.bits is None:
         return compare_over_seeds(first.per_seed, second.per_seed)
     return compare_over_examples(first.bits(), second.bits())
 
 
 def compare_over_examples(first: np.ndarray, second: np.ndarray) -> PairedComparison:
-    """Compare (S, n) bools of two entries on the same seeds and test examples; see the module."""
+    """Compare the correct answers of two entries, bools (S, n) on the same seeds and test examples; see the module."""
     d = first.view(np.int8) - second.view(np.int8)  # (S, n) in -1, 0, 1
     seeds, n = d.shape
     mean, by_seed = float(d.mean()), d.mean(1)
@@ -166,7 +166,7 @@ def compare_over_examples(first: np.ndarray, second: np.ndarray) -> PairedCompar
 
 
 def compare_over_seeds(first: Sequence[float], second: Sequence[float]) -> PairedComparison:
-    """Compare scores of two entries, seed by seed; a single seed cannot tell them apart."""
+    """Compare the scores of two entries seed by seed; a single seed cannot tell them apart."""
     d = np.array([0.0 if close(*pair) else pair[0] - pair[1] for pair in zip(first, second, strict=True)])
     error = float(d.std(ddof=1)) / math.sqrt(len(d)) if len(d) > 1 else math.nan
     return PairedComparison(float(d.mean()), error, len(d) - 1)

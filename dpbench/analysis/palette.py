@@ -1,4 +1,4 @@
-"""The only colours and marks: a learner has one of each in terminals, pages, PNG and SVG, and heat maps one scale.
+"""All colours and marks: a learner has the same in terminals, pages, PNG and SVG, and heat maps share one scale.
 
 Eight colours, each with a form for light and for dark paper, are told apart by readers who see no red, no green or no
 blue; nine marks repeat out of step with them, so that seventy-two learners differ. References (public labels alone, no
@@ -26,7 +26,7 @@ SALT = 224161  # with it dpbench's learners differ, and no three of those on the
 
 @dataclass(frozen=True)
 class Shape:
-    """A mark: matplotlib's name of it, its outline around (0, 0) within a radius of 5, and its letters in texts."""
+    """A mark: its matplotlib name, its outline around (0, 0) within a radius of 5, and its letters in texts."""
 
     marker: str
     path: str
@@ -57,7 +57,7 @@ class LearnerStyle:
 
     @property
     def css(self) -> str:
-        """The class that colours it on a page."""
+        """The CSS class that colours it on a page."""
         return "ref" if self.colour is None else f"c{self.colour}"
 
     @property
@@ -67,17 +67,17 @@ class LearnerStyle:
 
     @property
     def letter(self) -> str:
-        """Its mark in a text; filled where there is no such hollow letter."""
+        """Its mark as a letter; filled if there is no hollow letter."""
         return self.shape.letters[-1 if self.hollow else 0]
 
     @property
     def terminal(self) -> str:
-        """Its colour as `rich` reads it, on paper of its own, as nobody knows that of a terminal."""
+        """Its colour for `rich`, on a background of its own, because that of the terminal is unknown."""
         return f"{DARK_QUIET if self.colour is None else DARK[self.colour]} on {DARK_PAPER}"
 
     @property
     def mark(self) -> Markup:
-        """The mark by itself, as large as a letter."""
+        """The mark as SVG, as large as a letter."""
         outline = Markup(
             '<svg class="mark {}" viewBox="-6 -6 12 12" aria-hidden="true" focusable="false"><path d="{}"/></svg>'
         )
@@ -88,14 +88,14 @@ REFERENCE = LearnerStyle(None, SHAPES[3], hollow=True)
 
 
 def style_at(place: int) -> LearnerStyle:
-    """Return the style of a learner, or of a line that is no learner, by its place in some order."""
+    """Return the style of a learner, or of another line, by its index."""
     return LearnerStyle(place % len(LIGHT), SHAPES[place % len(SHAPES)])
 
 
 def learner_styles(names: Iterable[str], references: Iterable[str] = ()) -> dict[str, LearnerStyle]:
-    """Return the style of each learner: it follows from the name, so it is the same beside whatever is shown.
+    """Return the style of each learner. It follows from the name, so that a learner looks the same everywhere.
 
-    Of two learners with one style, which those of dpbench have not, the later by name gets the next that is free.
+    If two learners would have the same style, which no two of dpbench do, the later by name gets the next free style.
     """
     found, taken = dict.fromkeys(references, REFERENCE), set[LearnerStyle]()
     for name in sorted(set(names)):
@@ -109,7 +109,7 @@ def learner_styles(names: Iterable[str], references: Iterable[str] = ()) -> dict
 def row_styles(labels: Iterable[str], references: Collection[str] = ()) -> dict[str, LearnerStyle]:
     """Return the style of each row or line that is labelled with a learner and its settings.
 
-    Of several of one learner, all but that of the shortest label, the default settings, are hollow.
+    Of several rows of a learner, the shortest label has the default settings; all others are hollow.
     """
     entries: dict[str, list[str]] = {}
     for label in labels:
@@ -123,7 +123,7 @@ def row_styles(labels: Iterable[str], references: Collection[str] = ()) -> dict[
 
 
 def learner_of(label: str) -> str:
-    """Return the learner of a label.
+    """Return the learner that a label names.
 
     >>> learner_of("pillar (tuned)"), learner_of("dp-sgd:steps=3, 2 seeds")
     ('pillar', 'dp-sgd')
@@ -132,7 +132,7 @@ def learner_of(label: str) -> str:
 
 
 def shade_colour(shade: int) -> str:
-    """Return a shade of heat maps on white paper.
+    """Return a shade of the heat maps on white paper, as a hexadecimal colour.
 
     >>> shade_colour(0), shade_colour(1)
     ('#124e78', '#88a6bc')
@@ -141,8 +141,8 @@ def shade_colour(shade: int) -> str:
     return "#" + "".join(f"{round(255 - SHADES[shade] * (255 - part)):02x}" for part in parts)
 
 
-def stylesheet() -> str:
-    """Return the colours as custom properties of CSS."""
+def colour_stylesheet() -> str:
+    """Return the colours as CSS custom properties."""
     both = enumerate(zip(LIGHT, DARK, strict=True))
     root = "".join(f"--c{place}:light-dark({light},{dark});" for place, (light, dark) in both)
     classes = "".join(f".c{place}{{--c:var(--c{place})}}" for place in range(len(LIGHT)))

@@ -1,4 +1,4 @@
-"""The `[plot]` table of a sweep file: how its results are drawn. It does not change the cells.
+"""The `[plot]` table of a sweep file: how to draw the sweep's results. It does not change the cells.
 
 ::
 
@@ -41,7 +41,7 @@ X = float | str | None  # a number, a word, or None where a cell has no x
 
 
 class Plot(Record):
-    """Which metric is drawn, against which axes."""
+    """The metric to draw, and the axes to draw it against."""
 
     x: str = Field(description="the axis that results are drawn against")
     lines: str | None = None
@@ -67,15 +67,15 @@ class Plot(Record):
 
 @dataclass(frozen=True)
 class Position:
-    """Where a cell is drawn."""
+    """The position of a cell in a figure."""
 
     panel: tuple[str, ...]  # one text per axis of `Plot.panels`; "" for an axis that the cell lacks
     line: str
     x: X
 
 
-def position(plot: Plot, values: Mapping[str, Any], numbers: Mapping[str, float]) -> Position:
-    """Return where the cell with these axis values, and these numbers in its spec, is drawn."""
+def locate_cell(plot: Plot, values: Mapping[str, Any], numbers: Mapping[str, float]) -> Position:
+    """Return the position of a cell, given its axis values and the numbers of its spec."""
     x = evaluate(plot.x, numbers, "x of [plot]") if is_formula(plot.x) else values.get(plot.x)
     number = isinstance(x, int | float) and not isinstance(x, bool)
     return Position(
@@ -86,7 +86,7 @@ def position(plot: Plot, values: Mapping[str, Any], numbers: Mapping[str, float]
 
 
 def axis_text(value: object) -> str:
-    """Return the text of an axis value in a plot.
+    """Return an axis value as text in a plot.
 
     >>> axis_text(0.10), axis_text(float("inf")), axis_text({"name": "pillar", "options": {"k": 40}}), axis_text(True)
     ('0.1', '∞', 'pillar:k=40', 'true')
@@ -104,7 +104,7 @@ def axis_text(value: object) -> str:
 
 
 def check_plot(plot: Plot, cells: Sequence[tuple[Mapping[str, Any], Mapping[str, float]]], origin: str) -> None:
-    """Refuse a plot that does not fit the cells, each its axis values and the numbers of its spec.
+    """Check that a plot fits the cells, each given as its axis values and the numbers of its spec.
 
     Raises:
         SpecError: an axis that does not exist or is named twice, a cell without x and no label for it, an x that the
@@ -119,7 +119,7 @@ def check_plot(plot: Plot, cells: Sequence[tuple[Mapping[str, Any], Mapping[str,
             raise SpecError(f"Expected {axis!r} in only one of x, lines and panels of {where}, got it in two.")
     taken: dict[Position, str] = {}
     for values, numbers in cells:
-        at, cell = position(plot, values, numbers), ", ".join(f"{axis}={value}" for axis, value in values.items())
+        at, cell = locate_cell(plot, values, numbers), ", ".join(f"{axis}={value}" for axis, value in values.items())
         _check_x(plot, at.x, cell, where)
         if at in taken:
             raise SpecError(
@@ -145,7 +145,7 @@ def _check_bound(
 
 
 def matches_through(plot: Plot, values: Mapping[str, Any]) -> bool:
-    """Say whether a cell with these axis values is one that `through` names."""
+    """Return whether `through` names the cell with these axis values."""
     return all(axis_text(values.get(axis)) == axis_text(wanted) for axis, wanted in plot.through.items())
 
 

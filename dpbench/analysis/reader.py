@@ -1,4 +1,4 @@
-"""The results below some folders, the newest of each spec."""
+"""Reading of the results in files and folders: the newest of each spec."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.errors import DataError
-from dpbench.records.packed import find_records, read_packed, read_record, time_of
+from dpbench.records.packed import find_records, modification_time, read_packed, read_record
 from dpbench.records.result import Result
-from dpbench.records.storage import validate
+from dpbench.records.storage import validate_record
 from dpbench.support.untrusted import parse_json
 
 
 @dataclass(frozen=True)
 class StoredResult:
-    """A result and where it lies."""
+    """A result and its file."""
 
     file: Path
     result: Result
 
 
 def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]:
-    """Return the results in files and below folders, and why some files could not be read.
+    """Return the results in files and below folders, and the reasons why some files could not be read.
 
     JSON files that are no results are passed over. Of several results of one spec, the newest file counts.
 
@@ -35,9 +35,9 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
     found: dict[str, StoredResult] = {}
     damaged: list[str] = []
     times: list[tuple[int, Path]] = []
-    for file in _files(places):
+    for file in _find_files(places):
         try:
-            times.append((time_of(file), file))
+            times.append((modification_time(file), file))
         except OSError as error:
             if os.path.lexists(file):  # a link to nothing; what is gone by now was a sweep's to remove
                 damaged.append(f"Cannot read {file}: {error.strerror}.")
@@ -45,7 +45,7 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
         try:
             content = _content(file)
             if file in places or _is_result(content):
-                result = validate(Result, content, file)
+                result = validate_record(Result, content, file)
                 found[result.digest] = StoredResult(file, result)
         except DataError as error:
             damaged.append(str(error))
@@ -56,8 +56,8 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
     return sorted(found.values(), key=lambda filed: str(filed.file)), damaged
 
 
-def read_beside(filed: StoredResult) -> list[Result]:
-    """Return the results of the same learner and dataset below a result's folder, by their names.
+def read_related_results(filed: StoredResult) -> list[Result]:
+    """Return the results of the same learner and dataset below a result's folder, by file name.
 
     Files that cannot be read are passed over.
     """
@@ -69,7 +69,7 @@ def read_beside(filed: StoredResult) -> list[Result]:
     return found
 
 
-def _files(places: Sequence[Path]) -> Iterator[Path]:
+def _find_files(places: Sequence[Path]) -> Iterator[Path]:
     for place in places:
         if not place.exists() and read_packed(place) is None:
             raise DataError(f"Expected a folder of results or a result file, got {place}, which does not exist.")

@@ -1,4 +1,4 @@
-"""Rows of tables: what a result says, typed, and how it stands among the results that it is compared with."""
+"""Rows of tables: the typed facts of a result, and its standing among the results that it is compared with."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from dpbench.analysis.reader import StoredResult
 from dpbench.privacy.core.accounting.crosscheck import Account
-from dpbench.records.metrics import FACTS
+from dpbench.records.metrics import METRIC_FACTS
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.result import ComponentOrigin, Interval, Result
 from dpbench.records.search import SelectionRule
 from dpbench.support.validation import Record
 
-CHOSEN: Mapping[SelectionRule, str] = {
+SELECTION_WORDS: Mapping[SelectionRule, str] = {
     "default": "defaults",
     "by-hand": "set by hand",
     "transfer": "tuned elsewhere",
@@ -28,7 +28,7 @@ CHOSEN: Mapping[SelectionRule, str] = {
 
 
 class Origin(Record):
-    """When and with which code something was made, as far as it is on record."""
+    """Date and code of a record, as far as they are known."""
 
     date: str | None  # of the day, YYYY-MM-DD
     version: str | None  # of dpbench
@@ -38,7 +38,7 @@ class Origin(Record):
 
 @dataclass(frozen=True)
 class ResultFacts:
-    """What tables read of a result; an entry of a board has fields of the same names."""
+    """The facts of a result that tables show; an entry of a board has fields of the same names."""
 
     learner: str
     settings: Mapping[str, str]  # of the learner, spelled out
@@ -62,13 +62,13 @@ class ResultFacts:
 
     @property
     def measured(self) -> bool:
-        """Whether it is on record what a fit cost."""
+        """Whether the cost of a fit is recorded."""
         return not self.unmeasured and self.cpu_seconds is not None and self.peak_bytes > 0
 
 
 @dataclass(frozen=True)
 class ResultStanding:
-    """How a result stands among those that it is compared with: in a column of a table, or on its board."""
+    """Standing of a result among those that it is compared with: in a column of a table, or on its board."""
 
     tied: bool  # the best of them, or statistically tied with it
     behind: float | None  # how far from the best of them, in the metric's own unit; below 0 for a better reference
@@ -87,7 +87,7 @@ class ResultStanding:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """A result in a table: its file, its protocol, what it says and, once it is compared, how it stands."""
+    """A result in a table: its file, its protocol, its facts and, once it is compared, its standing."""
 
     file: str
     protocol: Protocol
@@ -97,42 +97,42 @@ class ResultRow:
 
     @property
     def result(self) -> Result:
-        """The whole result, which rows of files have."""
+        """The whole result; only rows of result files have it."""
         assert self.stored is not None
         return self.stored
 
     @property
     def score(self) -> Interval | None:
-        """The score by the protocol's metric; None where a seed lacks it."""
+        """The score by the protocol's metric; None if a seed lacks it."""
         return self.facts.metrics.get(self.protocol.metric)
 
 
 def file_row(filed: StoredResult) -> ResultRow:
-    """Return the row of a stored result, which stands on no board yet."""
+    """Return the row of a stored result, without a standing."""
     spec = filed.result.spec
     protocol = spec.model_copy(update={name: sort_options(getattr(spec, name)) for name in ("dataset", "extractor")})
     return ResultRow(str(filed.file), protocol, collect_facts(filed.result), stored=filed.result)
 
 
 def collect_facts(result: Result) -> ResultFacts:
-    """Return what tables and boards say of a result."""
+    """Return the facts of a result that tables and boards show."""
     privacy, search, fits = result.privacy, result.search, len(result.seeds)
     measured = _runs_on_cpu(result) and "fit" in result.cpu_seconds
     return ResultFacts(
-        learner=result.spec.learner.name, settings=_settings(result), selection=result.selection,
+        learner=result.spec.learner.name, settings=_write_settings(result), selection=result.selection,
         tried=search.tried if search else 1, status=result.status, rng=privacy.rng, mechanism=privacy.mechanism,
         made=read_origin(result.provenance), metrics=dict(sorted(result.metrics.items())), seeds=fits,
         epsilon=privacy.epsilon, independent=privacy.independent, sigma=privacy.sigma,
         steps=sum(release.steps for release in privacy.plan), seconds=result.seconds.get("fit", 0.0) / fits,
         cpu_seconds=result.cpu_seconds["fit"] / fits if measured else None,
-        peak_bytes=max(result.peak_bytes.values(), default=0), unmeasured=_why_unmeasured(result),
+        peak_bytes=max(result.peak_bytes.values(), default=0), unmeasured=_explain_missing_cost(result),
         plugin=result.components["learner"],
     )  # fmt: skip
 
 
 def merit(metric: str, score: Interval) -> float:
-    """Return a mean, turned so that the larger of two is the better one."""
-    return score.mean if FACTS[metric].higher else -score.mean
+    """Return the mean of a score, negated if lower is better, so that a larger merit is always better."""
+    return score.mean if METRIC_FACTS[metric].higher else -score.mean
 
 
 def best_score(metric: str, scores: Iterable[Interval]) -> Interval:
@@ -141,21 +141,21 @@ def best_score(metric: str, scores: Iterable[Interval]) -> Interval:
 
 
 def distance_behind(metric: str, score: Interval, best: Interval) -> float:
-    """Return how far a score is behind the best one that it is compared with, in the metric's own unit.
+    """Return the distance of a score behind the best score, in the metric's own unit.
 
-    Every distance from the best is this one; with what a result is compared is for tables and boards to say.
+    Every distance behind the best is computed here; tables and boards choose the score to compare with.
     """
     return merit(metric, best) - merit(metric, score)
 
 
 def sort_options(component: Component) -> Component:
-    """Return the component with its options as a file has them: a result that was just made has another order."""
+    """Return the component with its options sorted, as they are in files; a new result may have another order."""
     parts = [Component(name=part.name, options=dict(sorted(part.options.items()))) for part in component.parts]
     return component.with_parts(parts)
 
 
 def read_origin(provenance: Mapping[str, Any]) -> Origin:
-    """Return what a record says of its making, and nothing that is not in the form that dpbench writes."""
+    """Return the origin that a record states; values in another form than dpbench writes are dropped."""
     text = {
         name: str(provenance.get(name)) for name, form in _FORMS.items() if form.fullmatch(str(provenance.get(name)))
     }
@@ -173,7 +173,7 @@ _FORMS = {
 }
 
 
-def _settings(result: Result) -> dict[str, str]:
+def _write_settings(result: Result) -> dict[str, str]:
     search = result.search
     each = dict.fromkeys(search.space, "chosen for each seed") if search and search.chosen is None else {}
     return {name: str(value) for name, value in sorted({**result.settings, **each}.items())}
@@ -183,8 +183,8 @@ def _runs_on_cpu(result: Result) -> bool:
     return result.provenance.get("device") == "cpu"
 
 
-def _why_unmeasured(result: Result) -> str:
-    """Return why a result does not say what a fit cost, where it does not."""
+def _explain_missing_cost(result: Result) -> str:
+    """Return why a result does not record the cost of a fit; empty if it does."""
     if result.privacy.repeats:
         return "the cost of a private search stays secret: it tells how many runs there were"
     if not _runs_on_cpu(result):

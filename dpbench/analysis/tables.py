@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from dpbench.analysis.grid import Grid, grid_by_number
-from dpbench.analysis.paired import compare_entries, scores_of
+from dpbench.analysis.paired import compare_entries, ranking_scores
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.rows import (
-    CHOSEN,
+    SELECTION_WORDS,
     ResultRow,
     ResultStanding,
     best_score,
@@ -33,15 +33,15 @@ from dpbench.records.result import Result
 from dpbench.records.search import UNRANKED
 from dpbench.registry import Kind
 
-FREE = {"epsilon", "seeds", "public_labels"}
+FREE_KEYS = {"epsilon", "seeds", "public_labels"}
 """What may differ within a grid, beside the learner and its settings."""
-WORDS = {"epsilon": "ε", "delta": "δ"}
+KEY_WORDS = {"epsilon": "ε", "delta": "δ"}
 
 
 Named = Callable[[Kind, Component], str]
 
 
-def arrange(
+def make_grids(
     filed: Sequence[StoredResult], metric: Metric = "accuracy", named: Named = lambda _, part: str(part)
 ) -> list[Grid[ResultRow]]:
     """Return the grids of some results, in the order of their titles; results without the metric are left out.
@@ -52,20 +52,20 @@ def arrange(
     having = [one for one in filed if metric in one.result.metrics]
     grounds: dict[str, list[StoredResult]] = defaultdict(list)
     results = [one.result for one in having]
-    whole, brief = _titles(results, lambda _, part: str(part)), _titles(results, named)
+    whole, brief = _protocol_titles(results, lambda _, part: str(part)), _protocol_titles(results, named)
     short = dict(zip(whole, brief, strict=True))
     told_apart = len(set(short.values())) == len(short)
     for one, title in zip(having, whole, strict=True):
         grounds[short[title] if told_apart else title].append(one)
     return [
-        _grid(said, ones, metric)
+        _make_grid(said, ones, metric)
         for title, group in sorted(grounds.items())
-        for said, ones in sorted(_of_one_data(title, group).items())
+        for said, ones in sorted(_split_by_data(title, group).items())
     ]
 
 
-def _of_one_data(title: str, filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Part results of data that have changed between them, which are no rivals: titles say which are whose."""
+def _split_by_data(title: str, filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
+    """Split results whose data have changed in between: they are not comparable. Titles then name the data."""
     found = defaultdict[str, list[StoredResult]](list)
     for one in filed:
         task = one.result.task
@@ -74,9 +74,9 @@ def _of_one_data(title: str, filed: Sequence[StoredResult]) -> dict[str, list[St
     return found if len(found) > 1 else {title: list(filed)}
 
 
-def _titles(results: Sequence[Result], named: Named) -> list[str]:
-    """Name each result's protocol: dataset, extractor, and what differs between these results or from the default."""
-    fields = [name for name in Protocol.model_fields if name not in {*FREE, "dataset", "extractor"}]
+def _protocol_titles(results: Sequence[Result], named: Named) -> list[str]:
+    """Return the title of each result's protocol: dataset, extractor, and keys that vary or differ from defaults."""
+    fields = [name for name in Protocol.model_fields if name not in {*FREE_KEYS, "dataset", "extractor"}]
     told = [
         name
         for name in fields
@@ -88,77 +88,77 @@ def _titles(results: Sequence[Result], named: Named) -> list[str]:
             [
                 named("dataset", sort_options(one.spec.dataset)),
                 named("extractor", sort_options(one.spec.extractor)),
-                *_said(one, told),
+                *_describe_keys(one, told),
             ]
         )
         for one in results
     ]
 
 
-def _said(result: Result, names: Iterable[str]) -> Iterable[str]:
+def _describe_keys(result: Result, names: Iterable[str]) -> Iterable[str]:
     for name in names:
         value = getattr(result.spec, name)
-        words = WORDS.get(name, name.replace("_", " "))
+        words = KEY_WORDS.get(name, name.replace("_", " "))
         if value is None:
             yield "unit image" if name == "unit" else f"no {words}"
         else:
             yield f"{words} {f'{value:g}' if isinstance(value, float) else value}"
 
 
-def _grid(title: str, filed: Sequence[StoredResult], metric: Metric) -> Grid[ResultRow]:
-    ceilings = _only_without_privacy(filed)
+def _make_grid(title: str, filed: Sequence[StoredResult], metric: Metric) -> Grid[ResultRow]:
+    ceilings = _non_private_learners(filed)
     beside = [one for one in filed if one.result.spec.learner.name in ceilings or not one.result.privacy.plan]
     entries = [one for one in filed if one not in beside]
     x = sorted({one.result.spec.epsilon for one in entries}) or [math.inf]
-    ranked = {label: _by_epsilon(ones, entries, metric) for label, ones in _by_label(entries).items()}
+    ranked = {label: _rows_by_epsilon(ones, entries, metric) for label, ones in _group_by_label(entries).items()}
     references = {
-        f"{label}{' (no privacy)' * bool(ones[0].result.privacy.plan)}": _level(ones, x)
-        for label, ones in _by_label(beside).items()
+        f"{label}{' (no privacy)' * bool(ones[0].result.privacy.plan)}": _reference_rows(ones, x)
+        for label, ones in _group_by_label(beside).items()
     }
 
     def best(line: tuple[str, dict[float, ResultRow]]) -> float:
         return max(merit(metric, row.facts.metrics[metric]) for row in line[1].values())
 
-    in_order = dict(sorted(ranked.items(), key=_place)), dict(sorted(references.items(), key=best))
+    in_order = dict(sorted(ranked.items(), key=_sort_key)), dict(sorted(references.items(), key=best))
     return grid_by_number(title, metric, "ε", *in_order)
 
 
-def _only_without_privacy(filed: Sequence[StoredResult]) -> set[str]:
-    """Return the learners that have results at ε = ∞ alone, beside others that have privacy."""
+def _non_private_learners(filed: Sequence[StoredResult]) -> set[str]:
+    """Return the learners that have results at ε = ∞ only, if other learners have private results."""
     without = {one.result.spec.learner.name for one in filed if math.isinf(one.result.spec.epsilon)}
     private = {one.result.spec.learner.name for one in filed if not math.isinf(one.result.spec.epsilon)}
     return without - private if private else set()
 
 
-def _by_label(filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Group results by learner and how its settings were chosen; by settings too where those decide."""
+def _group_by_label(filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
+    """Group results by learner and selection of its settings, and by the settings if that is not enough."""
     groups: dict[str, list[StoredResult]] = defaultdict(list)
     for one in filed:
-        groups[label(one.result)].append(one)
-    return {label: ones for name, group in groups.items() for label, ones in _apart(name, group).items()}
+        groups[result_label(one.result)].append(one)
+    return {label: ones for name, group in groups.items() for label, ones in _separate_by_settings(name, group).items()}
 
 
-def _apart(name: str, filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Tell results of one column apart by the settings that differ, then by their seeds, and then by their digests."""
+def _separate_by_settings(name: str, filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
+    """Separate results that share a column: by the settings that differ, then by seeds, and then by digests."""
     if not _share_a_column(filed):
         return {name: filed}
-    differing, found = _differing(filed), defaultdict[str, list[StoredResult]](list)
+    differing, found = _differing_options(filed), defaultdict[str, list[StoredResult]](list)
     for one in filed:
         options = one.result.spec.learner.options
-        parts = [f"{option}={_value(options[option])}" for option in differing if option in options]
+        parts = [f"{option}={_write_option(options[option])}" for option in differing if option in options]
         found[",".join(parts)].append(one)
     split = defaultdict[str, list[StoredResult]](list)
     for settings, ones in found.items():
         called = f"{name}:{settings}" if settings else name
-        for seeds, same in _by_seeds(ones).items():
+        for seeds, same in _separate_by_seeds(ones).items():
             clash = _share_a_column(same)
             for one in same:
                 split[", ".join(filter(None, [called, seeds, one.result.digest[:8] * clash]))].append(one)
     return split
 
 
-def _by_seeds(filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Tell results of one column apart by how many seeds they have, or by which where they have as many."""
+def _separate_by_seeds(filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
+    """Separate results that share a column by their number of seeds, or by the seeds if the numbers are equal."""
     seeds = {one.result.spec.seeds for one in filed}
     if not _share_a_column(filed) or len(seeds) == 1:
         return {"": filed}
@@ -174,64 +174,64 @@ def _share_a_column(filed: Sequence[StoredResult]) -> bool:
     return len({one.result.spec.epsilon for one in filed}) < len(filed)
 
 
-def _value(value: object) -> str:
+def _write_option(value: object) -> str:
     return "auto" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def label(result: Result) -> str:
-    """Return the learner, how its settings were chosen, and whether it read public labels."""
+def result_label(result: Result) -> str:
+    """Return the learner, the selection of its settings, and whether it read public labels or no private data."""
     notes = [
-        *[CHOSEN[result.selection]] * (result.selection != "default"),
+        *[SELECTION_WORDS[result.selection]] * (result.selection != "default"),
         *["reads public labels"] * result.task.public_labels_seen,
         *["no private data"] * (not result.privacy.plan),
     ]
     return result.spec.learner.name + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _differing(filed: Sequence[StoredResult]) -> list[str]:
+def _differing_options(filed: Sequence[StoredResult]) -> list[str]:
     options: list[dict[str, Any]] = [one.result.spec.learner.options for one in filed]
     names = dict.fromkeys(name for one in options for name in one)
     return [name for name in names if len({str(one.get(name)) for one in options}) > 1]
 
 
-def _by_epsilon(
+def _rows_by_epsilon(
     filed: Sequence[StoredResult], entries: Sequence[StoredResult], metric: Metric
 ) -> dict[float, ResultRow]:
-    """Return the rows of a learner, each compared with all entries of its column."""
+    """Return a learner's rows by epsilon, each compared with all entries of its column."""
     found = {}
     for mine in filed:
         column = [entry for entry in entries if entry.result.spec.epsilon == mine.result.spec.epsilon]
         rivals = [entry for entry in column if entry.result.selection not in UNRANKED]
         best = best_score(metric, [entry.result.metrics[metric] for entry in column])
         behind = distance_behind(metric, mine.result.metrics[metric], best)
-        standing = ResultStanding(mine in rivals and _ties(mine, rivals, metric), behind)
+        standing = ResultStanding(mine in rivals and _is_tied(mine, rivals, metric), behind)
         found[mine.result.spec.epsilon] = replace(file_row(mine), standing=standing)
     return found
 
 
-def _ties(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric) -> bool:
-    """Say whether a result is the best of its column, or cannot be told from it by a test of the two."""
+def _is_tied(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric) -> bool:
+    """Return whether a result is the best of its column, or cannot be told from it by a paired test."""
     best = max(rivals, key=lambda one: merit(metric, one.result.metrics[metric]))
     if mine is best:  # which is said where some other could be paired with it
-        return sum(test_key(one.result) == test_key(best.result) for one in rivals) > 1
-    if test_key(mine.result) != test_key(best.result):
+        return sum(pairing_key(one.result) == pairing_key(best.result) for one in rivals) > 1
+    if pairing_key(mine.result) != pairing_key(best.result):
         return False  # other seeds: nothing to pair
-    return not compare_entries(scores_of(best.result, metric), scores_of(mine.result, metric)).differs
+    return not compare_entries(ranking_scores(best.result, metric), ranking_scores(mine.result, metric)).differs
 
 
-def test_key(result: Result) -> tuple[object, ...]:
-    """Return what two results must share to be paired: the data, how much of it is tested on, and the seeds."""
+def pairing_key(result: Result) -> tuple[object, ...]:
+    """Return the facts that two results must share to be paired: seeds, data and number of test examples."""
     return result.spec.seeds, result.task.digests.get("private"), result.task.test
 
 
-def _level(filed: Sequence[StoredResult], x: Sequence[float]) -> dict[float, ResultRow]:
-    """Return a reference's rows, which hold at every ε: its result there, or another where there is none."""
+def _reference_rows(filed: Sequence[StoredResult], x: Sequence[float]) -> dict[float, ResultRow]:
+    """Return a reference's row at every ε: its result at this ε, or another of its results if there is none."""
     at = {one.result.spec.epsilon: one for one in filed}
     return {epsilon: file_row(at.get(epsilon, filed[-1])) for epsilon in x}
 
 
-def _place(line: tuple[str, Mapping[float, ResultRow]]) -> tuple[float, str]:
-    """Return what a line is sorted by: how far it is behind the best, on average over its columns."""
+def _sort_key(line: tuple[str, Mapping[float, ResultRow]]) -> tuple[float, str]:
+    """Return the sort key of a line: its mean distance behind the best over its columns, then its label."""
     label, rows = line
     gaps = [row.standing.behind or 0.0 for _, row in sorted(rows.items()) if row.standing]
     return sum(gaps) / len(gaps), label

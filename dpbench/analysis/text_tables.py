@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.columns import Column
-from dpbench.analysis.formats import legend, write_score
+from dpbench.analysis.formats import write_legend, write_score
 from dpbench.analysis.grid import Grid, GridLine
 from dpbench.analysis.palette import LearnerStyle, row_styles
 from dpbench.analysis.rows import ResultRow
-from dpbench.records.metrics import FACTS, Metric
+from dpbench.records.metrics import METRIC_FACTS, Metric
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
     from rich.text import Text as RichText
 
-PAD = 2  # blanks around a column of a terminal's table
+PADDING = 2  # blanks around a column of a terminal's table
 
 
 @dataclass(frozen=True)
 class TextLine:
-    """One line of a table: a label and a text for each column."""
+    """A line of a table: a label, and a text for each column."""
 
     label: str
     cells: tuple[str, ...]
@@ -32,7 +32,7 @@ class TextLine:
     style: LearnerStyle | None = None  # of a learner
 
     def marked(self, mark: Callable[[str], str], escape: Callable[[str], str] = str) -> list[str]:
-        """Return the cells, escaped, those that are best with a mark."""
+        """Return the escaped cells, the best of them with a mark."""
         best = self.best or (False,) * len(self.cells)
         cells = map(escape, self.cells)
         return [mark(cell) if is_best else cell for cell, is_best in zip(cells, best, strict=True)]
@@ -49,54 +49,56 @@ class TextTable:
     metric: Metric | None = None  # of all cells; None where columns have their own
 
     def legend(self, mark: str) -> str:
-        """Return what its numbers and its mark mean."""
-        return legend(self.metric, mark) if self.metric else ""
+        """Return the meaning of its numbers and of its mark."""
+        return write_legend(self.metric, mark) if self.metric else ""
 
 
 def write_grids(grids: Iterable[Grid[ResultRow]]) -> list[TextTable]:
-    """Return grids as texts: scores with their intervals, those that are tied with the best of their column marked."""
-    return [TextTable(heading(grid), "learner", grid.columns, tuple(_lines(grid)), grid.metric) for grid in grids]
+    """Return grids as text tables: scores with intervals, and ties with the best of a column marked."""
+    return [
+        TextTable(grid_heading(grid), "learner", grid.columns, tuple(_write_lines(grid)), grid.metric) for grid in grids
+    ]
 
 
-def _lines(grid: Grid[ResultRow]) -> Iterator[TextLine]:
+def _write_lines(grid: Grid[ResultRow]) -> Iterator[TextLine]:
     references = {line.label for line in grid.lines if line.reference}
     styles = row_styles([line.label for line in grid.lines], references)
-    return (_line(grid, line, styles[line.label]) for line in grid.lines)
+    return (_write_line(grid, line, styles[line.label]) for line in grid.lines)
 
 
-def heading(grid: Grid[ResultRow]) -> str:
-    """Return the protocol and the metric."""
-    return f"{grid.title}: {FACTS[grid.metric].word}" if grid.metric else grid.title
+def grid_heading(grid: Grid[ResultRow]) -> str:
+    """Return the protocol and the metric of a grid."""
+    return f"{grid.title}: {METRIC_FACTS[grid.metric].word}" if grid.metric else grid.title
 
 
-def _line(grid: Grid[ResultRow], line: GridLine[ResultRow], style: LearnerStyle) -> TextLine:
+def _write_line(grid: Grid[ResultRow], line: GridLine[ResultRow], style: LearnerStyle) -> TextLine:
     cells = tuple(write_score(grid.row_metric(row), grid.score(row)) if row else "" for row in line.rows)
     best = tuple(row is not None and row.standing is not None and row.standing.tied for row in line.rows)
     return TextLine(line.label, cells, best, line.reference, style)
 
 
 def list_rows(rows: Iterable[ResultRow], columns: Sequence[Column]) -> TextTable:
-    """Return results below each other, with the columns given."""
+    """Return a table of results with the given columns, a row per result."""
     first, *rest = columns
     lines = tuple(TextLine(first.show(row), tuple(column.show(row) for column in rest)) for row in rows)
     return TextTable("", first.title, tuple(column.title for column in rest), lines)
 
 
 def render_terminal(table: TextTable, width: int, *, coloured: bool = False) -> list[RichTable]:
-    """Return a table for a terminal, without its title: the best are starred. Columns beyond the width stand below.
+    """Return a table without title for a terminal, the best starred, wide tables in parts below each other.
 
-    A long label is wrapped within a third of the width; on a terminal with colours a learner's has its mark.
+    A long label is wrapped within a third of the width; on a terminal with colours, a learner's label has its mark.
     """
     from rich.table import Column as RichColumn
     from rich.table import Table as RichTable
     from rich.text import Text
 
     texts = [line.marked(lambda text: f"{text} *") for line in table.lines]
-    names = [_label(line, coloured) for line in table.lines]
+    names = [_styled_label(line, coloured) for line in table.lines]
     labels = max(map(len, names), default=0)
     wide = [max(map(len, column)) for column in zip(table.columns, *texts, strict=True)]
     drawn = []
-    for places in _fitting(wide, width - min(labels, width // 3) - PAD):
+    for places in _fitting(wide, width - min(labels, width // 3) - PADDING):
         part = RichTable(table.head, *(RichColumn(table.columns[place], no_wrap=True) for place in places), box=None)
         for line, name, cells in zip(table.lines, names, texts, strict=True):
             style = "dim" if line.reference else ""
@@ -105,7 +107,7 @@ def render_terminal(table: TextTable, width: int, *, coloured: bool = False) -> 
     return drawn
 
 
-def _label(line: TextLine, coloured: bool) -> RichText:
+def _styled_label(line: TextLine, coloured: bool) -> RichText:
     from rich.text import Text
 
     if line.style is None or not coloured:
@@ -114,17 +116,17 @@ def _label(line: TextLine, coloured: bool) -> RichText:
 
 
 def _fitting(wide: Sequence[int], width: int) -> list[list[int]]:
-    """Part columns into runs that fit beside each other, one at least.
+    """Split columns into runs that fit side by side, with at least one column each.
 
     >>> _fitting([10, 10, 10], 25), _fitting([10], 5), _fitting([], 5)
     ([[0, 1], [2]], [[0]], [[]])
     """
     parts, used = list[list[int]]([[]]), 0
     for place, own in enumerate(wide):
-        if parts[-1] and used + own + PAD > width:
+        if parts[-1] and used + own + PADDING > width:
             parts, used = [*parts, []], 0
         parts[-1].append(place)
-        used += own + PAD
+        used += own + PADDING
     return parts
 
 
@@ -132,11 +134,14 @@ def render_markdown(tables: Sequence[TextTable]) -> str:
     """Return tables in Markdown, a heading before each."""
     parts = []
     for table in tables:
-        lines = [_pipes([table.head, *table.columns]), _pipes(["---", *["---:"] * len(table.columns)])]
-        lines += [_pipes([_code(line.label), *line.marked(lambda text: f"**{text}**", _plain)]) for line in table.lines]
+        lines = [_markdown_row([table.head, *table.columns]), _markdown_row(["---", *["---:"] * len(table.columns)])]
+        lines += [
+            _markdown_row([_markdown_code(line.label), *line.marked(lambda text: f"**{text}**", _escape_bars)])
+            for line in table.lines
+        ]
         title = " ".join(table.title.split()).replace("<", "&lt;")
         parts.append("\n".join([*([f"### {title}", ""] if title else []), *lines]))
-    return "\n\n".join([*parts, *_legends(tables)]) + "\n"
+    return "\n\n".join([*parts, *_distinct_legends(tables)]) + "\n"
 
 
 def render_latex(tables: Sequence[TextTable]) -> str:
@@ -144,14 +149,14 @@ def render_latex(tables: Sequence[TextTable]) -> str:
     parts = []
     for table in tables:
         rows, beside = ([line for line in table.lines if line.reference is below] for below in (False, True))
-        body = [_ampersands(line) for line in rows] + ["\\midrule"] * bool(rows and beside)
-        body += [_ampersands(line) for line in beside]
-        head = " & ".join(map(_tex, [table.head, *table.columns])) + r" \\"
+        body = [_latex_row(line) for line in rows] + ["\\midrule"] * bool(rows and beside)
+        body += [_latex_row(line) for line in beside]
+        head = " & ".join(map(_escape_latex, [table.head, *table.columns])) + r" \\"
         parts.append("\n".join([
             f"% {' '.join(table.title.split())}", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule",
             head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}",
         ]))  # fmt: skip
-    return "\n\n".join([*parts, *(f"% {said}" for said in _legends(tables))]) + "\n"
+    return "\n\n".join([*parts, *(f"% {said}" for said in _distinct_legends(tables))]) + "\n"
 
 
 def render_html(tables: Sequence[TextTable]) -> str:
@@ -159,32 +164,32 @@ def render_html(tables: Sequence[TextTable]) -> str:
     parts = []
     for table in tables:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in (table.head, *table.columns))
-        rows = [[_named(line), *line.marked(lambda text: f"<b>{text}</b>", html.escape)] for line in table.lines]
+        rows = [[_html_label(line), *line.marked(lambda text: f"<b>{text}</b>", html.escape)] for line in table.lines]
         body = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in row)}</tr>" for row in rows)
         caption = html.escape(table.title)
         parts.append(f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
-    return "".join([*parts, *(f"<p>{said}</p>" for said in _legends(tables))])
+    return "".join([*parts, *(f"<p>{said}</p>" for said in _distinct_legends(tables))])
 
 
-def _named(line: TextLine) -> str:
+def _html_label(line: TextLine) -> str:
     mark = f'<span style="color:{line.style.hex}">{line.style.letter}</span> ' if line.style else ""
     return mark + html.escape(line.label)
 
 
-def _legends(tables: Sequence[TextTable]) -> list[str]:
+def _distinct_legends(tables: Sequence[TextTable]) -> list[str]:
     return [said for said in dict.fromkeys(table.legend("Bold") for table in tables) if said]
 
 
-def _pipes(cells: Sequence[str]) -> str:
+def _markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _ampersands(line: TextLine) -> str:
-    cells = [text.replace("±", r"$\pm$") for text in line.marked(lambda text: rf"\textbf{{{text}}}", _tex)]
-    return " & ".join([_tex(line.label), *cells]) + r" \\"
+def _latex_row(line: TextLine) -> str:
+    cells = [text.replace("±", r"$\pm$") for text in line.marked(lambda text: rf"\textbf{{{text}}}", _escape_latex)]
+    return " & ".join([_escape_latex(line.label), *cells]) + r" \\"
 
 
-def _tex(text: str) -> str:
+def _escape_latex(text: str) -> str:
     words = {
         "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "{": r"\{", "}": r"\}", "$": r"\$", "\\": r"\textbackslash{}",
         "^": r"\^{}", "~": r"\~{}", "ε": r"$\varepsilon$", "∞": r"$\infty$",
@@ -192,10 +197,10 @@ def _tex(text: str) -> str:
     return "".join(words.get(letter, letter) for letter in " ".join(text.split()))
 
 
-def _code(text: str) -> str:
-    """Return a name as code in a cell of Markdown, which a backtick would end and a bar would split."""
-    return f"`{_plain(text).replace('`', chr(39))}`"
+def _markdown_code(text: str) -> str:
+    """Return a name as code in a Markdown cell, without the backticks and bars that would end either."""
+    return f"`{_escape_bars(text).replace('`', chr(39))}`"
 
 
-def _plain(text: str) -> str:
+def _escape_bars(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|")

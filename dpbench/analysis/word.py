@@ -1,4 +1,4 @@
-"""What a result says that nobody has looked up: it is shown as the author's word."""
+"""Claims of a result that nobody has checked; they are shown as the author's word."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dpbench.records.result import Result
 
 
 def list_author_word(result: Result, confirmed: Set[str] = frozenset()) -> tuple[str, ...]:
-    """Return what rests on the author's word alone, in short phrases.
+    """Return the claims that rest on the author's word alone, as short phrases.
 
     Args:
-        result: one that passed every check of `dpbench leaderboard verify`.
-        confirmed: what a re-run has looked up: `seeds` where all seeds came out the same, and the names of claims, such
-            as `task.overlap` (`ClaimCheck.claim`).
+        result: a result that passed every check of `dpbench leaderboard verify`.
+        confirmed: what a re-run has confirmed: `seeds` if all seeds came out the same, and the names of claims, such as
+            `task.overlap` (`ClaimCheck.claim`).
     """
-    return tuple(_words(result, confirmed))
+    return tuple(_unchecked_claims(result, confirmed))
 
 
-def _words(result: Result, confirmed: Set[str]) -> Iterator[str]:
+def _unchecked_claims(result: Result, confirmed: Set[str]) -> Iterator[str]:
     if result.privacy.rng == "secure":
         yield "that this was the only run, and not the best of several"
         yield "that the noise was of the stated size"
@@ -33,7 +33,7 @@ def _words(result: Result, confirmed: Set[str]) -> Iterator[str]:
         yield "which group each test image is in"
     if not any(one.startswith("provenance.code") for one in confirmed):
         yield "which code made it"
-    yield from _settings(result, confirmed)
+    yield from _unchecked_settings(result, confirmed)
     sources = result.provenance.get("sources", {})
     strangers = {(one.plugin, one.distribution) for one in result.components.values() if one.distribution != HARNESS}
     for plugin, distribution in sorted(strangers):
@@ -42,7 +42,7 @@ def _words(result: Result, confirmed: Set[str]) -> Iterator[str]:
     yield "time, memory, machine and date"
 
 
-def _settings(result: Result, confirmed: Set[str]) -> Iterator[str]:
+def _unchecked_settings(result: Result, confirmed: Set[str]) -> Iterator[str]:
     source = result.search.source if result.search else None
     if source is not None:
         yield f"that the settings come from run {source.digest[:16]} on {source.dataset} ({source.selection})"

@@ -1,4 +1,4 @@
-"""The audit: what a run states about privacy, held against one more run of it. For other code: `dpbench.audit.foreign`.
+"""The audit: test a run's privacy statement on one more fit. For other libraries' loops, see `dpbench.audit.foreign`.
 
 ================== =====================================================================================================
 `audit_fit`        one more fit through the one constructor, with a witness; what `dpbench audit` calls

@@ -1,9 +1,10 @@
-"""The attack: how well can planted examples be told apart from those that were left out, by all answers together.
+"""The attack: how well all answers together tell planted examples from those that were left out.
 
 Canary i is in the data with chance 1/2 and contributes its clip on coordinate i (`privacy.witness`). Its score is the
-log-likelihood ratio of what was released there: the best there is (Neyman and Pearson). Scores of several releases add
-up, each in units of its own noise. Where every example is in every sample they are normal, members' further up by
-mu = sqrt(sum of 1 / sigma^2) standard deviations; under sampling they are not, and only counting says how far apart.
+log-likelihood ratio of the number released there, which is the most powerful test (Neyman and Pearson). Scores of
+several releases add up, each in units of its own noise. If every example is in every sample, scores are normal, and
+those of members lie mu = sqrt(sum of 1 / sigma^2) standard deviations higher. Under sampling they are not normal, and
+only counting correct guesses measures the distance.
 """
 
 from __future__ import annotations
@@ -13,34 +14,36 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpbench.audit.bounds import SHARE
+from dpbench.audit.bounds import GUESSED_SHARE
 from dpbench.records.audit import Attack
 
-COORDINATES = 40_000_000  # noise drawn for canaries in a whole fit, where that allows for more than the fewest of them
-FEWEST, MOST = 100_000, 1_000_000
+MOST_NOISE_DRAWS = (
+    40_000_000  # noise drawn for canaries in a whole fit, where that allows for more than the fewest of them
+)
+FEWEST_CANARIES, MOST_CANARIES = 100_000, 1_000_000
 
 
 def count_canaries(numbers: int, epsilon: float) -> int:
-    """Return how many canaries to plant in a fit that draws noise for each `numbers` times.
+    """Return how many canaries to plant in a fit that draws `numbers` noise values for each of them.
 
-    Below epsilon 0.3 fewer than a million say nothing: more time is spent on them.
+    Below epsilon 0.3, fewer than a million canaries show nothing, so more time is spent on them.
     """
-    affordable = int(COORDINATES * (2.5 if epsilon < 0.3 else 1) // max(1, numbers))
-    return min(MOST, max(FEWEST, affordable))
+    affordable = int(MOST_NOISE_DRAWS * (2.5 if epsilon < 0.3 else 1) // max(1, numbers))
+    return min(MOST_CANARIES, max(FEWEST_CANARIES, affordable))
 
 
 def draw_members(canaries: int, generator: np.random.Generator) -> np.ndarray:
-    """Return who is in the data, (m,) bool: each with chance 1/2, on its own."""
+    """Draw which canaries are in the data, (m,) bool: each independently with chance 1/2."""
     return generator.random(canaries) < 0.5
 
 
 def count_guesses(canaries: int) -> int:
-    """Return how many guesses are made about so many canaries."""
-    return max(2, round(SHARE * canaries))
+    """Return the number of guesses to make about this many canaries."""
+    return max(2, round(GUESSED_SHARE * canaries))
 
 
 class CanaryScores:
-    """The canaries' scores, answer by answer."""
+    """Accumulates the canaries' scores, answer by answer."""
 
     def __init__(self, member: np.ndarray) -> None:
         self._member, self._scores = member, np.zeros(len(member))
@@ -50,7 +53,7 @@ class CanaryScores:
         return len(self._member)
 
     def add(self, shares: Sequence[np.ndarray], sigma: float, rate: float) -> None:
-        """Add what one question released at the canaries' coordinates, by block and in clips (m,) each.
+        """Add the numbers that a question released at the canaries' coordinates: per block, in clips (m,).
 
         The mean over blocks has the canary's share as its mean, and sigma as its standard deviation.
         """
@@ -64,13 +67,14 @@ class CanaryScores:
 
     @property
     def any(self) -> bool:
-        """Whether anything was released at the canaries' coordinates: nothing is by choices."""
+        """Whether anything was released at the canaries' coordinates; choices release nothing there."""
         return self._precision > 0
 
     def summarise(self) -> Attack:
-        """Guess as often as was fixed in advance, and count: the highest are members, the lowest are not.
+        """Guess that high scores are members and low scores are not, as often as fixed in advance, and count hits.
 
-        Where samples are drawn, a low score may be that of a member who was never sampled: only the highest are used.
+        Where samples are drawn, a low score may belong to a member that was never sampled, so only the highest are
+        used.
         """
         m = len(self._member)
         guesses = count_guesses(m)

@@ -1,4 +1,4 @@
-"""One more fit of a run, listened to: `audit`. The harness' part; what is looked at is in the other files."""
+"""Audit a run by one more fit, and record its answers: `audit`. The tests themselves are in the other files."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy as np
 
 from dpbench.api import Learner
 from dpbench.audit.attack import count_canaries, draw_members
-from dpbench.audit.auditing_curator import FitEvidence, listen
+from dpbench.audit.auditing_curator import FitEvidence, make_auditing_curator
 from dpbench.audit.figures import compute_figures
 from dpbench.audit.sensitivity import Replays
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.fitting import Fitted, fit_once, predict_isolated
-from dpbench.harness.loaded import origins_of
-from dpbench.harness.plans import settle
+from dpbench.harness.loaded import get_origins
+from dpbench.harness.plans import settle_learner
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.session import Session
 from dpbench.harness.tuning import space as spaces
-from dpbench.harness.tuning.folds import Fold, folds_of
+from dpbench.harness.tuning.folds import Fold, make_folds
 from dpbench.harness.tuning.private import MOST_SETTINGS
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.witness import Canaries, Witness
 from dpbench.privacy.mechanisms.replay import Neighbours
-from dpbench.privacy.mechanisms.table import audits_of
+from dpbench.privacy.mechanisms.table import find_audits
 from dpbench.records.audit import Audit
 from dpbench.records.provenance import current_day
 from dpbench.records.result import Result
@@ -37,36 +37,36 @@ from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy
 from dpbench.support import progress
 
-SELECTION = (
+SEARCH_LEFT_OUT = (
     "how many runs a private search has and how it chooses: what was audited is one of its runs, with a setting drawn "
     "from its space, and epsilon is that of one run"
 )
-CHOSEN = (
+CHOICES_LEFT_OUT = (
     "who is in the data, guessed from choices: planted examples lose the same by every candidate; instead, the law of "
     "each choice is compared with that of its neighbours"
 )
-FAR = 2**20  # between the other seeds that one audit draws from: two audits of a result share none of them
-SECURE = (
+SEED_DISTANCE = 2**20  # between the other seeds that one audit draws from: two audits of a result share none of them
+NO_SECURE_RNG = (
     "An audit subtracts the noise from the answers, and --secure-rng leaves no way to compute that noise again. Audit "
     "the same spec without --secure-rng: only the source of the noise differs."
 )
-SAMPLED = "the Gaussian mechanism's own trade-off: samples are drawn, and scores of canaries are not normal"
+SAMPLING_LEFT_OUT = "the Gaussian mechanism's own trade-off: samples are drawn, and scores of canaries are not normal"
 
 
 def audit(what: Spec | Result, session: Session, *, seed: int | None = None, canaries: int | None = None) -> Audit:
-    """Fit once more through the one constructor, with a witness and canaries, and hold what is stated against it.
+    """Fit once more through the same constructor, with a witness and canaries, and test the privacy statement on it.
 
-    A result is audited with its own plan, sigma and first seed, so that the fit is the one whose scores it states: the
+    A result is audited with its own plan, sigma and first seed, so that the fit is the fit whose scores it states: the
     learner's answers are the same to the last bit. A spec is prepared as `dpbench run` does.
 
     Args:
-        what: a result, or what to run.
-        session: what is installed, and where the fit computes.
-        seed: of the fit; the first of the result or spec unless it is given.
-        canaries: examples to plant; as many as the time of a run has room for unless it is given.
+        what: a result, or the spec of a run.
+        session: the installed plugins, and the device that the fit uses.
+        seed: of the fit; by default the first seed of the result or spec.
+        canaries: number of examples to plant; by default as many as fit into the time of a run.
 
     Raises:
-        NotReproducible: the result is of other code, data or plugins than are here.
+        NotReproducible: the result comes from other code, data or plugins than those on this machine.
         SpecError: there is nothing to audit: secure randomness, no noise, or a plan without a question.
         DpbenchError: the run is refused.
     """
@@ -79,11 +79,13 @@ def audit(what: Spec | Result, session: Session, *, seed: int | None = None, can
         _check_randomness(spec)
         prepared = session.prepare(spec)
         _check_auditable(prepared.privacy, spec.learner.name)
-    return audit_of(prepared, seed, canaries, what if isinstance(what, Result) else None)
+    return audit_prepared(prepared, seed, canaries, what if isinstance(what, Result) else None)
 
 
-def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, result: Result | None = None) -> Audit:
-    """Audit one fit of a run that is prepared already; see `audit`.
+def audit_prepared(
+    prepared: PreparedRun, seed: int, canaries: int | None = None, result: Result | None = None
+) -> Audit:
+    """Audit one fit of a run that is already prepared; see `audit`.
 
     Raises:
         SpecError: the learner asks nothing.
@@ -93,17 +95,17 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
     privacy, begin = prepared.privacy, time.perf_counter()
     plan = privacy.releases
     epsilon = accountant.epsilon(plan, privacy.sigma, privacy.delta) if privacy.repeats else privacy.epsilon
-    generator = _generator(prepared.identity, seed)
+    generator = _audit_generator(prepared.identity, seed)
     count = count_canaries(sum(one.steps for one in plan), epsilon) if canaries is None else canaries
     member = draw_members(count, generator)
     replays = Replays(prepared.roles.task, generator, prepared.roles.private.units is not None)
-    other = lambda number: Randomness.research(seed + (1 + number) * FAR, prepared.identity)
+    other = lambda number: Randomness.research(seed + (1 + number) * SEED_DISTANCE, prepared.identity)
     noise = {one.name: privacy.sigma * one.relative_noise for one in plan}  # as epsilon has it, whoever else says what
     ears = FitEvidence(plan, noise, member, replays, generator, other)
     with progress.status(f"Auditing {prepared.learner.name}"):
-        fitted = _fit(prepared, seed, ears, Canaries(member))
+        fitted = _fit_audited(prepared, seed, ears, Canaries(member))
         replays.probe()
-        for probe in {own.probe: None for one in plan for own in audits_of(type(one)) if own.probe}:
+        for probe in {own.probe: None for one in plan for own in find_audits(type(one)) if own.probe}:
             replays.put(probe, Neighbours(replays.made(), replays.task, plan[0], 1.0, generator))
     if not any(ears.asked.values()):
         raise SpecError(
@@ -111,9 +113,9 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
         )
     found = replays.summarise(), ears.noise.summarise(), ears.scores.summarise() if ears.scores.any else None
     own = ears.own.summarise() if ears.own is not None else None
-    left_out = [SELECTION] * bool(privacy.repeats) + [CHOSEN] * (not all(one.gaussian for one in plan))
-    left_out += [SAMPLED] * any(one.sample_rate < 1 for one in plan)
-    same = _repeats(prepared, result, seed, fitted) if result and not privacy.repeats else None
+    left_out = [SEARCH_LEFT_OUT] * bool(privacy.repeats) + [CHOICES_LEFT_OUT] * (not all(one.gaussian for one in plan))
+    left_out += [SAMPLING_LEFT_OUT] * any(one.sample_rate < 1 for one in plan)
+    same = _matches_result(prepared, result, seed, fitted) if result and not privacy.repeats else None
     return Audit(
         digest=prepared.spec.digest if result is None else result.digest,
         content=result.evidence_digest if result else None,
@@ -122,33 +124,35 @@ def audit_of(prepared: PreparedRun, seed: int, canaries: int | None = None, resu
         sensitivity=found[0], noise=found[1], attack=found[2],
         own=own, figures=compute_figures(epsilon, privacy.delta, *found, own), left_out=tuple(left_out),
         seconds={**prepared.loaded.phases.seconds, "audit": time.perf_counter() - begin},
-        components=origins_of(prepared.parts),
+        components=get_origins(prepared.parts),
         provenance={**prepared.loaded.provenance, "date": current_day()},
     )  # fmt: skip
 
 
-def _fit(prepared: PreparedRun, seed: int, ears: FitEvidence, canaries: Canaries) -> Fitted:
-    """Fit as a run does, listening; of a private search fit one run, on what each of its runs is fitted on."""
+def _fit_audited(prepared: PreparedRun, seed: int, ears: FitEvidence, canaries: Canaries) -> Fitted:
+    """Fit as a run does and record the evidence; for a private search, fit one of its runs on that run's data."""
     given = prepared.fit_input(seed)
     if prepared.privacy.repeats:
-        fold, learner = _one_of_many(prepared, seed)
+        fold, learner = _draw_search_run(prepared, seed)
         given = dataclasses.replace(given, learner=learner, rows=fold.rows, public=fold.public, memo=None)
-    return fit_once(given, wrap=lambda curator: listen(curator, ears), witness=Witness(ears.see, canaries))
+    return fit_once(
+        given, wrap=lambda curator: make_auditing_curator(curator, ears), witness=Witness(ears.see, canaries)
+    )
 
 
-def _one_of_many(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
+def _draw_search_run(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
     loaded, learner = prepared.loaded, prepared.learner
     search = loaded.resolved.search
     if search is None:
         raise ValueError("The guarantee covers a search, but the run has none.")
     wanted, _ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
     setting = wanted[random.Random(f"{prepared.identity} {seed}").randrange(len(wanted))]
-    fold = folds_of(prepared.roles, learner, search)[0]
-    return fold, settle(spaces.candidate(learner, setting), loaded.who, prepared.roles.task, loaded.budget)
+    fold = make_folds(prepared.roles, learner, search)[0]
+    return fold, settle_learner(spaces.set_options(learner, setting), loaded.who, prepared.roles.task, loaded.budget)
 
 
-def _repeats(prepared: PreparedRun, result: Result, seed: int, fitted: Fitted) -> bool | None:
-    """Return whether predictions are those of the result's seed; None where it does not have it."""
+def _matches_result(prepared: PreparedRun, result: Result, seed: int, fitted: Fitted) -> bool | None:
+    """Return whether the predictions equal those of the result's seed; None if the result has no such seed."""
     stated = [one.predictions for one in result.seeds if one.seed == seed]
     if not stated:
         return None
@@ -158,12 +162,12 @@ def _repeats(prepared: PreparedRun, result: Result, seed: int, fitted: Fitted) -
 
 def _check_randomness(spec: Spec) -> None:
     if spec.secure_rng:
-        raise SpecError(SECURE)
+        raise SpecError(NO_SECURE_RNG)
 
 
 def _check_auditable(privacy: Privacy, learner: str) -> None:
     if privacy.rng == "secure":
-        raise SpecError(SECURE)
+        raise SpecError(NO_SECURE_RNG)
     if not privacy.plan:
         raise SpecError(
             f"Learner {learner!r} asks nothing of the private data: its epsilon is 0, and there is nothing to audit."
@@ -172,7 +176,7 @@ def _check_auditable(privacy: Privacy, learner: str) -> None:
         raise SpecError("A run at epsilon = inf adds no noise and states no guarantee: there is nothing to audit.")
 
 
-def _generator(identity: str, seed: int) -> np.random.Generator:
-    """Return what canaries and replays are drawn by: nothing of the fit is."""
+def _audit_generator(identity: str, seed: int) -> np.random.Generator:
+    """Return the generator that draws canaries and replays; the fit draws nothing from it."""
     digest = hashlib.sha256(f"audit {identity} {seed}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16]))

@@ -1,4 +1,4 @@
-"""Stands between a learner and its curator: what the learner asks and what it is answered are those of a plain run."""
+"""The curator of an audit: it stands before the real curator, and a learner asks and is answered as in a plain run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from dpbench.api import Curator, Planned, Task
 from dpbench.audit.attack import CanaryScores
 from dpbench.audit.noise_log import NoiseLog, StandardNoise, standardise, standardise_noise
-from dpbench.audit.sensitivity import FEW, QUESTIONS, Replays
+from dpbench.audit.sensitivity import FEATURE_REPLAYS, IMAGE_REPLAYS, Replays
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
@@ -22,19 +22,21 @@ from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.core.witness import SumObservation
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.curator import make_handle
 from dpbench.privacy.mechanisms.choice.replay import ChoiceCounts
 from dpbench.privacy.mechanisms.replay import Neighbours, ReleasedSum
-from dpbench.privacy.mechanisms.table import audit_of
+from dpbench.privacy.mechanisms.table import find_audit
 from dpbench.records.audit import Check
 
-ANSWERS, STEPS = 100, 20  # that other seeds are asked for in each release, and how many each at most
-NUMBERS = 4_000_000  # that these answers have together, at most, unless two have more
-OWN = 400  # coordinates of an answer on which canaries are attacked, too: scores of fewer are not nearly normal
+MOST_ANSWERS, MOST_STEPS = 100, 20  # that other seeds are asked for in each release, and how many each at most
+MOST_NUMBERS = 4_000_000  # that these answers have together, at most, unless two have more
+FEWEST_COORDINATES = (
+    400  # coordinates of an answer on which canaries are attacked, too: scores of fewer are not nearly normal
+)
 
 
 class FitEvidence:
-    """What all curators of one audited fit share: the three parts, and what was stated."""
+    """The evidence that all curators of one audited fit share: the audit's three parts, and the stated noise."""
 
     def __init__(
         self, plan: Sequence[Planned], stds: Mapping[str, float], member: np.ndarray, replays: Replays,
@@ -51,23 +53,23 @@ class FitEvidence:
         self._again: dict[str, set[int]] = {}
 
     def see(self, seen: SumObservation) -> None:
-        """Take what the witness tells of the question that is being answered."""
+        """Record the witness's observation of the question that is being answered."""
         self._seen.append(seen)
 
     def left(self, question: Question) -> bool:
-        """Say whether a question will be answered: all its releases are planned for such, with steps left."""
+        """Return whether a question will be answered: all its releases are planned for its kind and have steps left."""
         planned = [self.plan.get(name) for name in question.releases]
         return bool(planned) and all(
             isinstance(one, question.kind) and self.asked[one.name] < one.steps for one in planned
         )
 
     def before_sum(self, question: Question, rows: PrivateRows) -> None:
-        """Ask the question again over other rows, where its turn has come; and draw from its law, the first time."""
+        """Replay the question on other rows at the steps drawn for it; at the first step, also sample from its law."""
         for release in question.releases:
             self.asked[release] += 1
-        own, planned = audit_of(type(question)), self.plan[question.releases[-1]]
+        own, planned = find_audit(type(question)), self.plan[question.releases[-1]]
         step, sigma = self.asked[planned.name], self.stds[planned.name]
-        due = step in self._turns(planned.name, len(rows.example_shape) == 1 and not (own and own.costly))
+        due = step in self._steps_to_replay(planned.name, len(rows.example_shape) == 1 and not (own and own.costly))
         if due and isinstance(question, Sum):
             self.replays.replay(question, planned.sample_rate, rows)
         elif due and own is not None:
@@ -75,22 +77,22 @@ class FitEvidence:
             self.replays.put(partial(own.replay, question), near)
         if step == 1 and own is not None and own.laws is not None:
             drawn = own.laws(sigma, self.replays.task, self._generator)
-            self.noise.laws += [_check(f"law of {planned.name!r}, {one.how}", one) for one in drawn]
+            self.noise.laws += [_test_counts(f"law of {planned.name!r}, {one.how}", one) for one in drawn]
 
     def after_sum(self, question: Question, rows: PrivateRows, answer: Any) -> None:
-        """Take the noise out of an answer, and what it tells of the canaries."""
+        """Extract an answer's noise and the canaries' scores."""
         for seen, released in zip(self._seen, _released_sums(question, answer), strict=False):
             planned = self.plan[seen.release]
-            self._hear(seen, released, planned.sample_rate)
+            self._record_release(seen, released, planned.sample_rate)
             labels = rows.y.numpy() if rows.units is None else None
             self.noise.add_sample(
                 seen.release, planned.sample_rate, planned.steps, rows.count, labels, seen.drawn, seen.sampled
             )
             if released.answers and self.asked[seen.release] == 1:
-                self._ask_elsewhere(seen.release, [tuple(part.shape) for part in released.answers], released.bounds)
+                self._ask_other_seeds(seen.release, [tuple(part.shape) for part in released.answers], released.bounds)
         self._seen.clear()
 
-    def _hear(self, seen: SumObservation, released: ReleasedSum, rate: float) -> None:
+    def _record_release(self, seen: SumObservation, released: ReleasedSum, rate: float) -> None:
         release, bounds, sigma = seen.release, released.bounds, self.stds[seen.release]
         spread = sigma * math.sqrt(len(bounds))
         noise = [
@@ -115,33 +117,34 @@ class FitEvidence:
     def _plant_in_answers(
         self, noise: Sequence[np.ndarray], planted: Sequence[np.ndarray], sigma: float, rate: float
     ) -> None:
-        """Score canaries on the answer's own coordinates: what each adds there, in clips, and the noise there.
+        """Score canaries on the answer's own coordinates: what each canary adds there, in clips, plus the noise there.
 
-        The learner is answered without them, so that its fit is that of the run; noise follows from no sum.
+        The learner's answer has no canaries in it, so that its fit is that of the run; the noise does not depend on any
+        sum.
         """
         reach = min(len(self.member), *map(len, noise))
-        if self.own is None and reach >= OWN:
+        if self.own is None and reach >= FEWEST_COORDINATES:
             self.own = CanaryScores(self.member[:reach])
         if self.own is not None and len(self.own) <= reach:
             own = len(self.own)
             self.own.add([one[:own] + share[:own] for one, share in zip(noise, planted, strict=True)], sigma, rate)
 
-    def _ask_elsewhere(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
-        """Have other seeds answer the same question over rows that are nothing: their answers are their noise.
+    def _ask_other_seeds(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
+        """Answer the same question with other seeds over rows of zeros, so that each answer is pure noise.
 
-        A learner that asks little draws little noise: these are many times as much, by the same code.
+        A learner that asks little draws little noise; this gives many times as much, from the same code.
         """
         numbers = sum(map(math.prod, shapes))
-        answers = max(2, min(ANSWERS, NUMBERS // numbers))
-        steps = min(self.plan[release].steps, STEPS)
+        answers = max(2, min(MOST_ANSWERS, MOST_NUMBERS // numbers))
+        steps = min(self.plan[release].steps, MOST_STEPS)
         for seed in range(-(-answers // steps)):
-            found = self._answers_elsewhere(release, shapes, clips, seed, steps)
+            found = self._answers_of_other_seed(release, shapes, clips, seed, steps)
             if seed == 0:
                 self.noise.independence.add_other_seed(release, [one.noise for one in found[0]])
             for blocks in found:
                 self.noise.elsewhere.add(release, blocks)
 
-    def _answers_elsewhere(
+    def _answers_of_other_seed(
         self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...], seed: int, steps: int
     ) -> list[list[StandardNoise]]:
         nothing = PrivateRows(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.arange(1))
@@ -156,22 +159,22 @@ class FitEvidence:
             for _ in range(steps)
         ]
 
-    def _turns(self, release: str, features: bool) -> set[int]:
+    def _steps_to_replay(self, release: str, features: bool) -> set[int]:
         if release not in self._again:
             steps = self.plan[release].steps
-            drawn = self._generator.integers(1, steps + 1, size=(QUESTIONS if features else FEW) - 1)
+            drawn = self._generator.integers(1, steps + 1, size=(FEATURE_REPLAYS if features else IMAGE_REPLAYS) - 1)
             self._again[release] = {1, *map(int, drawn)}
         return self._again[release]
 
 
-def listen(curator: LedgerCurator, ears: FitEvidence) -> Curator:
-    """Return a learner's curator during an audit: it asks the real one, asks again, and looks at answers."""
-    handle = handle_of(curator)
+def make_auditing_curator(curator: LedgerCurator, ears: FitEvidence) -> Curator:
+    """Wrap a learner's curator for an audit: it forwards questions, replays some, and records the answers."""
+    handle = make_handle(curator)
 
     def answer(question: Question) -> Any:
         if isinstance(question, Map):
             mapped: LedgerCurator = curator.answer(question)
-            return listen(mapped, ears)
+            return make_auditing_curator(mapped, ears)
         if not ears.left(question):
             return handle.answer(question)  # which refuses it
         ears.before_sum(question, curator.rows)
@@ -185,12 +188,12 @@ def listen(curator: LedgerCurator, ears: FitEvidence) -> Curator:
 def _released_sums(question: Question, answer: Any) -> Sequence[ReleasedSum]:
     if isinstance(question, Sum):
         return (ReleasedSum(answer if isinstance(answer, tuple) else (answer,), question.clips),)
-    own = audit_of(type(question))
+    own = find_audit(type(question))
     return own.released(question, answer) if own else ()
 
 
-def _check(name: str, drawn: ChoiceCounts) -> Check:
-    """Return the chance of counts as far from what is expected: of each candidate's binomial, for all of them."""
+def _test_counts(name: str, drawn: ChoiceCounts) -> Check:
+    """Return the chance of counts this far from expectation: binomial tests, corrected for the number of candidates."""
     from scipy.stats import binom
 
     draws, chances = int(drawn.found.sum()), np.clip(drawn.chances, 0.0, 1.0)

@@ -1,17 +1,17 @@
 """Lower bounds on epsilon from an attack: guesses about planted examples, each in the data with chance 1/2.
 
-How many guesses there are is fixed before any score is seen. Taking the best of several numbers of guesses is no bound:
+The number of guesses is fixed before any score is seen. Taking the best of several numbers of guesses is no bound:
 at 10^4 canaries it gave 0.143 for an epsilon of 0.1.
 
-========== ============================ =====================================================================
-bound      is one on                    source
-========== ============================ =====================================================================
-steinke    epsilon at this delta        Steinke, Nasr, Jagielski 2023 (2305.08846), theorem 5.2
-mahloujifar mu of Gaussian DP           Mahloujifar, Melis, Chaudhuri 2024 (2410.22235), algorithm 3
-gauss      mu, of normal scores that    a t-test (Let's Ask Gauss, 2606.12733): an estimate. It needs canaries
-           are independent              that do not share their luck, as the order statistics of Xiang et al.
-                                        (2509.08704) do; where all share it, both report far too much
-========== ============================ =====================================================================
+=================== ====================== ==========================================================================
+function            bounds                 source
+=================== ====================== ==========================================================================
+`steinke_bound`     epsilon at this delta  Steinke, Nasr, Jagielski 2023 (2305.08846), theorem 5.2
+`mahloujifar_bound` mu of Gaussian DP      Mahloujifar, Melis, Chaudhuri 2024 (2410.22235), algorithm 3
+`gauss_bound`       mu, if the scores are  a t-test (Let's Ask Gauss, 2606.12733): an estimate. It needs canaries that
+                    normal and independent do not share their luck, as do the order statistics of Xiang et al.
+                                           (2509.08704); if all canaries share it, both report far too much
+=================== ====================== ==========================================================================
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from statistics import NormalDist
 import numpy as np
 
 SIGNIFICANCE = 0.05  # of the bounds that are shown
-SHARE = 0.03  # of the canaries that are guessed about
-_HIGHEST = 200.0  # epsilon, and mu: no audit can see more
+GUESSED_SHARE = 0.03  # of the canaries that are guessed about
+_LARGEST_BOUND = 200.0  # epsilon, and mu: no audit can see more
 _NORMAL = NormalDist()
 
 
-def steinke_p(epsilon: float, delta: float, canaries: int, guesses: int, correct: int) -> float:
-    """Return how likely so many correct guesses are, at most, under (epsilon, delta)-DP."""
+def steinke_p_value(epsilon: float, delta: float, canaries: int, guesses: int, correct: int) -> float:
+    """Return an upper bound on the chance of this many correct guesses under (epsilon, delta)-DP."""
     from scipy.special import bdtrc, expit
 
     right, wrong = -np.logaddexp(0, -epsilon), -np.logaddexp(0, epsilon)  # logs of the chances of a guess
     beta = float(bdtrc(correct - 1, guesses, expit(epsilon))) if correct else 1.0  # P[at least correct]
     hits = np.arange(correct)[::-1]
-    fewer = np.cumsum(np.exp(_log_choose(guesses)[hits] + hits * right + (guesses - hits) * wrong))
+    fewer = np.cumsum(np.exp(_log_binomials(guesses)[hits] + hits * right + (guesses - hits) * wrong))
     alpha = float(np.max(fewer / np.arange(1, correct + 1), initial=0.0))  # P[correct - i or more, but not correct] / i
     return min(1.0, beta + 2 * canaries * delta * alpha)
 
 
 @functools.cache
-def _log_choose(guesses: int) -> np.ndarray:
-    """Return the logs of how many ways there are to be right 0 to `guesses` times: a bisection asks 60 times."""
+def _log_binomials(guesses: int) -> np.ndarray:
+    """Return the logs of the binomial coefficients of 0 to `guesses` hits; cached, as a bisection asks 60 times."""
     from scipy.special import gammaln
 
     hits = np.arange(guesses + 1)
@@ -52,9 +52,9 @@ def _log_choose(guesses: int) -> np.ndarray:
 
 
 @functools.cache  # entries of a leaderboard share many of these
-def steinke(delta: float, canaries: int, guesses: int, correct: int) -> float:
-    """Return the largest epsilon that is rejected: a lower bound on that of any (epsilon, delta)-DP mechanism."""
-    return bisect_largest(lambda epsilon: steinke_p(epsilon, delta, canaries, guesses, correct) <= SIGNIFICANCE)
+def steinke_bound(delta: float, canaries: int, guesses: int, correct: int) -> float:
+    """Return the largest epsilon that the guesses reject: a lower bound for any (epsilon, delta)-DP mechanism."""
+    return bisect_largest(lambda epsilon: steinke_p_value(epsilon, delta, canaries, guesses, correct) <= SIGNIFICANCE)
 
 
 def rejects_mu(mu: float, canaries: int, guesses: int, correct: int, significance: float) -> bool:
@@ -72,32 +72,32 @@ def rejects_mu(mu: float, canaries: int, guesses: int, correct: int, significanc
 
 
 @functools.cache
-def mahloujifar(canaries: int, guesses: int, correct: int) -> float:
-    """Return the largest mu that is rejected: a lower bound on that of any mu-Gaussian DP mechanism."""
+def mahloujifar_bound(canaries: int, guesses: int, correct: int) -> float:
+    """Return the largest mu that the guesses reject: a lower bound for any mu-Gaussian DP mechanism."""
     return bisect_largest(lambda mu: rejects_mu(mu, canaries, guesses, correct, SIGNIFICANCE))
 
 
-def gauss(mean: float, members: int, others: int) -> tuple[float, float]:
+def gauss_bound(mean: float, members: int, others: int) -> tuple[float, float]:
     """Return a one-sided lower bound on mu and the standard error of `mean`.
 
-    `mean` is the difference of the members' and the others' mean score, in standard deviations of a score. An estimate:
-    the scores have to be normal and independent, which is for other tests to say.
+    `mean` is the members' mean score minus that of the others, in standard deviations of a score. The bound is an
+    estimate: it assumes normal and independent scores, which other tests check.
     """
     error = math.sqrt(1 / members + 1 / others + mean**2 / (2 * (members + others)))
     return mean - _NORMAL.inv_cdf(1 - SIGNIFICANCE) * error, error
 
 
 @functools.cache
-def epsilon_of(mu: float, delta: float) -> float:
-    """Return the epsilon of mu-Gaussian DP at delta; 0 where mu is not positive."""
+def gaussian_dp_epsilon(mu: float, delta: float) -> float:
+    """Return the epsilon of mu-Gaussian DP at delta; 0 if mu is not positive."""
     from dp_accounting import get_epsilon_gaussian
 
     return float(get_epsilon_gaussian(1 / mu, delta)) if mu > 0 else 0.0
 
 
 @functools.cache
-def mu_of(epsilon: float, delta: float) -> float:
-    """Return the mu of the Gaussian mechanism whose epsilon at delta this is."""
+def gaussian_dp_mu(epsilon: float, delta: float) -> float:
+    """Return the mu of the Gaussian mechanism that has this epsilon at delta."""
     from dp_accounting import get_sigma_gaussian
 
     return 1 / float(get_sigma_gaussian(epsilon, delta)) if epsilon > 0 else 0.0
@@ -106,13 +106,13 @@ def mu_of(epsilon: float, delta: float) -> float:
 def bisect_largest(rejected: Callable[[float], bool]) -> float:
     """Return the largest number that is rejected, by bisection to 1e-9; 0 if none is.
 
-    What is rejected is rejected below, too: chances of guessing right rise with epsilon.
+    Every number below a rejected number must be rejected too: the chance of guessing right rises with epsilon.
     """
     if not rejected(0.0):
         return 0.0
     low, high = 0.0, 1.0
     while rejected(high):
-        if high >= _HIGHEST:
+        if high >= _LARGEST_BOUND:
             return high
         low, high = high, 2 * high
     while high - low > 1e-9 * max(1.0, high):

@@ -1,8 +1,8 @@
-"""From the statistics of an audit to its figures and its verdict: pure, so that anybody computes them again.
+"""Compute an audit's figures and verdict from its statistics: pure functions, so that anybody can recompute them.
 
-Every test of every part has one level, `FALSE_ALARMS` divided by how many there are: all together fail an honest run
-once in 1,000 times at most (Bonferroni), whatever they have to do with each other. Sensitivity is no test: it holds or
-it does not.
+Every test of every part has the same level, `FALSE_ALARM_RATE` divided by the number of tests: together they fail an
+honest run at most once in 1,000 times (Bonferroni), however they depend on each other. Sensitivity is not a test: it
+holds or it does not.
 """
 
 from __future__ import annotations
@@ -14,44 +14,46 @@ from dpbench.audit import bounds
 from dpbench.audit.sizes import size_tails
 from dpbench.records.audit import Attack, Bound, Check, Figures, Noise, SampleSizes, Sensitivity
 
-FALSE_ALARMS = 0.001
-DOUBTS = 0.01  # the same of the tests of noise, where the estimate that rests on them is withheld
-MANY = 10  # steps from which on sample sizes that vary too little tell: a few may well be what is expected
-SHIFT = 1e-3  # clips that a row may move others by, where its learner computes rows in floats of its own
+FALSE_ALARM_RATE = 0.001
+DOUBT_RATE = 0.01  # the same of the tests of noise, where the estimate that rests on them is withheld
+MANY_STEPS = 10  # steps from which on sample sizes that vary too little tell: a few may well be what is expected
+LARGEST_SHIFT = 1e-3  # clips that a row may move others by, where its learner computes rows in floats of its own
 
 
 def compute_figures(
     epsilon: float, delta: float, sensitivity: Sensitivity | None, noise: Noise | None, attack: Attack | None,
     own: Attack | None = None,
 ) -> Figures:  # fmt: skip
-    """Return what follows from the three parts of an audit of a run that states (epsilon, delta).
+    """Compute the figures of an audit from its three parts, for a run that states (epsilon, delta).
 
-    `own` is the attack on coordinates that the learner is told: it is tested, and bounds come from the larger one.
+    `own` is the attack on coordinates that the learner sees: it is tested too, but bounds come from the larger attack.
     """
     checks = {"noise": list(_noise_checks(noise))} if noise else {}
-    doubts = [one for found in checks.values() for one in found if one.p < DOUBTS / len(found)]
+    doubts = [one for found in checks.values() for one in found if one.p < DOUBT_RATE / len(found)]
     if attack:
         checks["attack"] = list(_attack_checks(attack, epsilon, delta))
     if attack and own:
         named = _attack_checks(own, epsilon, delta)
         checks["attack"] += [one.model_copy(update={"name": f"{one.name}, in answers"}) for one in named]
-    level = FALSE_ALARMS / max(1, sum(map(len, checks.values())))
-    failed = [f"sensitivity: {one}" for one in _moved(sensitivity)] if sensitivity else []
+    level = FALSE_ALARM_RATE / max(1, sum(map(len, checks.values())))
+    failed = [f"sensitivity: {one}" for one in _sensitivity_failures(sensitivity)] if sensitivity else []
     failed += [
         f"{part}: {one.name} (p {one.p:.1g})" for part, found in checks.items() for one in found if one.p < level
     ]
-    low, high = interval(noise.numbers + noise.padding, noise.squares + noise.padding_squares) if noise else (0.0, 0.0)
+    low, high = (
+        sigma_interval(noise.numbers + noise.padding, noise.squares + noise.padding_squares) if noise else (0.0, 0.0)
+    )
     trusted = noise is not None and not doubts
     return Figures(
-        low=low, high=high, answers_p=_spread(noise.numbers, noise.squares) if noise else 1.0,
-        steinke=_steinke(attack, delta) if attack else None,
-        mahloujifar=_mahloujifar(attack, delta) if attack else None,
-        gauss=_gauss(attack, delta) if attack and trusted else None, failed=tuple(failed), level=level,
+        low=low, high=high, answers_p=_squares_p_value(noise.numbers, noise.squares) if noise else 1.0,
+        steinke=_steinke_figure(attack, delta) if attack else None,
+        mahloujifar=_mahloujifar_figure(attack, delta) if attack else None,
+        gauss=_gauss_figure(attack, delta) if attack and trusted else None, failed=tuple(failed), level=level,
     )  # fmt: skip
 
 
-def interval(numbers: int, squares: float) -> tuple[float, float]:
-    """Return the 95% interval of sigma as found / sigma as stated: a sum of squares of normals is chi-square."""
+def sigma_interval(numbers: int, squares: float) -> tuple[float, float]:
+    """Return the 95% interval of measured sigma / stated sigma: a sum of squared normals is chi-square."""
     from scipy.stats import chi2
 
     if not numbers:
@@ -59,21 +61,21 @@ def interval(numbers: int, squares: float) -> tuple[float, float]:
     return math.sqrt(squares / chi2.isf(0.025, numbers)), math.sqrt(squares / chi2.ppf(0.025, numbers))
 
 
-def two_sided(z: float) -> float:
-    """Return the chance of a normal number as far from 0."""
+def two_sided_p_value(z: float) -> float:
+    """Return the chance that a standard normal number is at least this far from 0."""
     return math.erfc(abs(z) / math.sqrt(2))
 
 
-def _moved(found: Sensitivity) -> Iterator[str]:
+def _sensitivity_failures(found: Sensitivity) -> Iterator[str]:
     yield from found.complaints
     if not found.largest <= 1 + 1e-12:
         yield f"a row moved a sum by {found.largest:.4g} clips"
-    if not found.shift <= SHIFT:
+    if not found.shift <= LARGEST_SHIFT:
         yield f"a row moved a sum by {found.shift:.4g} clips more or less than its own contribution"
 
 
-def _spread(numbers: int, squares: float, both: bool = True) -> float:
-    """Return the chance of so large a sum of squares, or of so small a one as well."""
+def _squares_p_value(numbers: int, squares: float, both: bool = True) -> float:
+    """Return the chance of so large a sum of squares; with `both`, of so large or so small a sum."""
     from scipy.stats import chi2
 
     if not numbers:
@@ -83,10 +85,10 @@ def _spread(numbers: int, squares: float, both: bool = True) -> float:
 
 
 def _noise_checks(noise: Noise) -> Iterator[Check]:
-    yield Check(name="size of the noise in answers", p=_spread(noise.numbers, noise.squares))
+    yield Check(name="size of the noise in answers", p=_squares_p_value(noise.numbers, noise.squares))
     if noise.padding:
         squares = noise.squares + noise.padding_squares
-        yield Check(name="size of all noise", p=_spread(noise.numbers + noise.padding, squares))
+        yield Check(name="size of all noise", p=_squares_p_value(noise.numbers + noise.padding, squares))
     for one in noise.samples:
         yield from _sample_checks(one)
     yield from noise.checks
@@ -95,32 +97,35 @@ def _noise_checks(noise: Noise) -> Iterator[Check]:
 def _sample_checks(one: SampleSizes) -> Iterator[Check]:
     parts = ("sizes of the samples", one.sizes, one.members), ("private rows in the samples", one.rows, one.units)
     for name, squares, members in parts:
-        yield Check(name=f"{name} of {one.release!r}", p=_size_p(one, squares, members))
+        yield Check(name=f"{name} of {one.release!r}", p=_sizes_p_value(one, squares, members))
     if one.counts is not None:
-        yield Check(name=f"who is in the samples of {one.release!r}", p=two_sided(one.counts), z=one.counts)
+        yield Check(name=f"who is in the samples of {one.release!r}", p=two_sided_p_value(one.counts), z=one.counts)
 
 
-def _size_p(one: SampleSizes, squares: float, members: int | None) -> float:
-    """Return the chance of sizes as far from the expected one, or also of sizes as near to it if there are many."""
+def _sizes_p_value(one: SampleSizes, squares: float, members: int | None) -> float:
+    """Return the chance of sizes this far from the expected size; with many steps, also of sizes this near to it."""
     if one.rate is None or members is None:
-        return _spread(one.steps, squares, one.steps >= MANY)
+        return _squares_p_value(one.steps, squares, one.steps >= MANY_STEPS)
     above, below = size_tails(squares, one.steps, members, one.rate)
-    return min(1.0, 2 * min(above, below)) if one.steps >= MANY else above
+    return min(1.0, 2 * min(above, below)) if one.steps >= MANY_STEPS else above
 
 
 def _attack_checks(attack: Attack, epsilon: float, delta: float) -> Iterator[Check]:
     guessed = attack.canaries, attack.guesses, attack.correct
-    yield Check(name="guesses, as epsilon allows", p=bounds.steinke_p(epsilon, delta, *guessed))
+    yield Check(name="guesses, as epsilon allows", p=bounds.steinke_p_value(epsilon, delta, *guessed))
     if attack.mu is None:
         return
-    yield Check(name="guesses, as a Gaussian mechanism allows", p=_smallest(attack, bounds.mu_of(epsilon, delta)))
-    _, error = bounds.gauss(attack.mu, attack.members, attack.canaries - attack.members)
+    yield Check(
+        name="guesses, as a Gaussian mechanism allows",
+        p=_smallest_significance(attack, bounds.gaussian_dp_mu(epsilon, delta)),
+    )
+    _, error = bounds.gauss_bound(attack.mu, attack.members, attack.canaries - attack.members)
     z = (attack.mean - attack.mu) / error
-    yield Check(name="scores of members and others", p=two_sided(z), z=z)
+    yield Check(name="scores of members and others", p=two_sided_p_value(z), z=z)
 
 
-def _smallest(attack: Attack, mu: float) -> float:
-    """Return the smallest significance, to a factor of two, at which the guesses reject mu-Gaussian DP."""
+def _smallest_significance(attack: Attack, mu: float) -> float:
+    """Return the smallest significance, within a factor of two, at which the guesses reject mu-Gaussian DP."""
     guessed = attack.canaries, attack.guesses, attack.correct
     found = 1.0
     while found > 1e-12 and bounds.rejects_mu(mu, *guessed, found / 2):
@@ -128,16 +133,22 @@ def _smallest(attack: Attack, mu: float) -> float:
     return found
 
 
-def _steinke(attack: Attack, delta: float) -> Bound:
-    found, most = (bounds.steinke(delta, attack.canaries, attack.guesses, n) for n in (attack.correct, attack.guesses))
+def _steinke_figure(attack: Attack, delta: float) -> Bound:
+    found, most = (
+        bounds.steinke_bound(delta, attack.canaries, attack.guesses, n) for n in (attack.correct, attack.guesses)
+    )
     return Bound(epsilon=found, most=most)
 
 
-def _mahloujifar(attack: Attack, delta: float) -> Bound:
-    found, most = (bounds.mahloujifar(attack.canaries, attack.guesses, n) for n in (attack.correct, attack.guesses))
-    return Bound(epsilon=bounds.epsilon_of(found, delta), most=bounds.epsilon_of(most, delta))
+def _mahloujifar_figure(attack: Attack, delta: float) -> Bound:
+    found, most = (
+        bounds.mahloujifar_bound(attack.canaries, attack.guesses, n) for n in (attack.correct, attack.guesses)
+    )
+    return Bound(epsilon=bounds.gaussian_dp_epsilon(found, delta), most=bounds.gaussian_dp_epsilon(most, delta))
 
 
-def _gauss(attack: Attack, delta: float) -> Bound:
-    low, _ = bounds.gauss(attack.mean, attack.members, attack.canaries - attack.members)
-    return Bound(epsilon=bounds.epsilon_of(max(0.0, low), delta), most=math.inf)  # scores may lie as far as they like
+def _gauss_figure(attack: Attack, delta: float) -> Bound:
+    low, _ = bounds.gauss_bound(attack.mean, attack.members, attack.canaries - attack.members)
+    return Bound(
+        epsilon=bounds.gaussian_dp_epsilon(max(0.0, low), delta), most=math.inf
+    )  # scores may lie as far as they like

@@ -1,16 +1,16 @@
-"""The audit of another library's training loop, for the tests of another project.
+"""Audit the training loop of another library, from the tests of another project.
 
 >>> from dpbench.audit.foreign import Claim, audit_loop
 >>> def test_the_engine(): assert audit_loop(answers, Claim(sigma=1.0, steps=10, sample_rate=0.1)).passed
 
 The loop trains a linear softmax layer of two classes without bias, from zero weights, on examples that the audit makes,
-and hands out what each step released. An engine's clipping, noise and sampling do not ask what the model is; and of
-this one it is known what each example moves: column j of the gradient is 0 for examples whose feature j is 0.
+and returns the numbers that each step released. An engine's clipping, noise and sampling do not depend on the model,
+and for this model the effect of each example is known: column j of the gradient is 0 for examples whose feature j is 0.
 
-Three parts, as for dpbench's own runs. Sensitivity: the first answer on two datasets that differ in one example that is
-in its sample, with the same randomness; and what each of many examples adds to every step, in a column of its own.
-Noise: the columns that no example has; and samples, told by columns that one example each has. Attack: the columns that
-one canary each has, or no one.
+The audit has three parts, as for dpbench's own runs. Sensitivity: the first answer on two datasets that differ in one
+sampled example, with the same randomness; and the contribution of each of many examples to every step, in a column of
+its own. Noise: the columns that no example uses; and samples, seen in columns that one example each uses. Attack: the
+columns that one canary each uses, if it is in the data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch import Tensor
 from dpbench.api import Release
 from dpbench.audit.attack import CanaryScores, draw_members
 from dpbench.audit.figures import compute_figures
-from dpbench.audit.foreign_samples import Contributions, Watch, with_samples
+from dpbench.audit.foreign_samples import Contributions, RowWatch, add_sample_statistics
 from dpbench.audit.noise_log import LAST_BIT, NoiseLog, StandardNoise
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting import accountant
@@ -47,13 +47,18 @@ contribute less; and without a penalty on weights, which gives an example gradie
 
 FEWEST_CANARIES = 20
 FEATURES = 8  # of the examples that are no canaries
-STRONG = 100.0  # a canary's feature, in clips: its gradient is far above the clip
-SOME = (0.02, 0.04, 0.11, 1.0)  # strengths of examples of several features: gradients of 1.4, 2.8, 7.8 and 71 clips
-WEAK = 0.5  # a feature, in clips, whose gradient is below the clip
+STRONG_FEATURE = 100.0  # a canary's feature, in clips: its gradient is far above the clip
+SEVERAL_FEATURE_STRENGTHS = (
+    0.02,
+    0.04,
+    0.11,
+    1.0,
+)  # strengths of examples of several features: gradients of 1.4, 2.8, 7.8 and 71 clips
+WEAK_FEATURE = 0.5  # a feature, in clips, whose gradient is below the clip
 SHARES = (0.1, 0.5, 0.9)  # of a sample that is below the clip, with one row more and one less: quantiles jump there
-OUTLYING = 1e4  # a strong row among others that are a ten-thousandth of it: statistics of norms move
+OUTLIER_STRENGTH = 1e4  # a strong row among others that are a ten-thousandth of it: statistics of norms move
 SIZES = (1e-30, 1e-8, 1.0, 1e8, 1e30, math.nan, math.inf, -math.inf)
-PROBES = (*((strength, False) for strength in SIZES), *((strength, True) for strength in SOME))
+PROBES = (*((strength, False) for strength in SIZES), *((strength, True) for strength in SEVERAL_FEATURE_STRENGTHS))
 """Strengths of examples, and whether they have several features: norms that are no L2 norms show there."""
 ROUNDING = 2.0**-18  # of answers in float32
 LOOP = "a loop of another library"
@@ -61,9 +66,9 @@ LOOP = "a loop of another library"
 
 @dataclass(frozen=True)
 class Claim:
-    """What a loop states: `steps` sums over Poisson samples, each with noise of std sigma * clip.
+    """The claim of a loop: `steps` sums over Poisson samples, each with noise of standard deviation sigma * clip.
 
-    `epsilon` is what it states for this at `delta`; that of the tightest accountant unless it is given.
+    `epsilon` is the epsilon that the loop claims at `delta`; by default, that of the tightest accountant.
 
     Raises:
         SpecError: a number makes no sense.
@@ -77,7 +82,7 @@ class Claim:
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no loop has."""
+        """Check that the numbers are in range and make a valid plan."""
         wanted = {"sigma": self.sigma, "clip": self.clip, "epsilon": 1.0 if self.epsilon is None else self.epsilon}
         for name, value in wanted.items():
             if not 0 < value < math.inf:
@@ -93,7 +98,7 @@ class Claim:
 
     @property
     def cost(self) -> float:
-        """The epsilon of the tightest accountant."""
+        """The epsilon of the claimed plan by the tightest accountant."""
         return min(accountant.epsilon(self.plan, self.sigma, self.delta, name) for name in ("pld", "rdp"))
 
     @property
@@ -103,27 +108,27 @@ class Claim:
 
 
 def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: int = 2_000, seed: int = 0) -> Audit:
-    """Audit a training loop; see `Answers` for what it has to give, and `Audit.passed` for the verdict.
+    """Audit a training loop; see `Answers` for what it must return, and `Audit.passed` for the verdict.
 
     Args:
-        answers: runs the loop on a dataset and returns what its steps released.
-        claim: what it states.
-        size: examples beside the canaries. Neighbours are tried around it: bugs like round numbers.
+        answers: runs the loop on a dataset and returns the numbers that its steps released.
+        claim: the loop's plan, noise and epsilon.
+        size: examples beside the canaries. The audit also tries sizes around it, because bugs like round numbers.
         canaries: examples that are planted or left out, each with chance 1/2.
-        seed: of the loop; the next one is taken too, whose noise has to be another.
+        seed: of the loop; the audit also runs the next seed, whose noise must be different.
 
     Raises:
-        SpecError: the loop gives something else than it has to, or not the same with the same seed.
+        SpecError: the loop returns something else than it must, or differs between runs with the same seed.
     """
     if canaries < FEWEST_CANARIES:
         raise SpecError(f"Expected at least {FEWEST_CANARIES} canaries, got {canaries}: fewer show nothing.")
     begin, generator = time.perf_counter(), np.random.default_rng(seed)
     member = draw_members(canaries, generator)
     loop = _Loop(answers, claim, len(member) + FEATURES)
-    watch = Watch(loop, size + 1, STRONG * claim.clip, seed)
+    watch = RowWatch(loop, size + 1, STRONG_FEATURE * claim.clip, seed)
     contributed = watch.contributions(size + 1, seed)
-    sensitivity = _sensitivity(loop, watch, contributed.largest / claim.clip, generator)
-    x, y, labels = _planted(size, member, generator, claim.clip)
+    sensitivity = _measure_sensitivity(loop, watch, contributed.largest / claim.clip, generator)
+    x, y, labels = _plant_canaries(size, member, generator, claim.clip)
     noise, scores = NoiseLog(claim.steps, member), CanaryScores(member)
     unit, nobody = claim.sigma * claim.clip, np.empty(0, np.int64)
     silent = FEATURES + np.flatnonzero(~member)
@@ -135,7 +140,7 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     noise.independence.add_other_seed("gradient", [loop(x, y, seed + 1)[0][:, silent] / unit])
     noted = noise.summarise()
     if claim.sample_rate < 1:
-        noted = with_samples(noted, "gradient", claim.sample_rate, contributed.norms > 0)
+        noted = add_sample_statistics(noted, "gradient", claim.sample_rate, contributed.norms > 0)
     found = sensitivity, noted, scores.summarise()
     figures = compute_figures(claim.stated, claim.delta, *found)
     if claim.stated < 0.99 * claim.cost:  # where samples are drawn, no attack of this size would notice
@@ -145,12 +150,12 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
         digest=canonical_digest([LOOP, claim.plan[0].__dict__, claim.sigma, claim.clip, size, canaries]), content=None,
         spec=None, seed=seed, repeats=None, epsilon=claim.stated, delta=claim.delta, sigma=claim.sigma,
         plan=state_plan(claim.plan, claim.sigma), mechanism=LOOP, sensitivity=found[0], noise=found[1], attack=found[2],
-        figures=figures, left_out=_left_out(contributed),
+        figures=figures, left_out=_describe_left_out(contributed),
         seconds={"audit": time.perf_counter() - begin},
     )  # fmt: skip
 
 
-def _left_out(contributed: Contributions) -> tuple[str, ...]:
+def _describe_left_out(contributed: Contributions) -> tuple[str, ...]:
     unclear, steps = int((~contributed.alone).sum()), len(contributed.alone)
     why = f"contributions to {unclear} of {steps} steps were not measured: columns without features moved as well"
     return (why,) if unclear else ()
@@ -158,7 +163,7 @@ def _left_out(contributed: Contributions) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Loop:
-    """A loop whose answers are checked for what they have to be."""
+    """Runs a loop and checks the type, number and shape of its answers."""
 
     answers: Answers
     claim: Claim
@@ -186,7 +191,7 @@ class _Loop:
 
 @dataclass
 class _Movement:
-    """What an example moved first answers by, beyond rounding, at most."""
+    """The largest change of first answers by an example, beyond rounding."""
 
     clip: float
     tried: int = 0
@@ -194,7 +199,7 @@ class _Movement:
     complaints: list[str] = field(default_factory=list)
 
     def add(self, before: np.ndarray, after: np.ndarray, strength: float) -> float:
-        """Compare the first answers on two neighbours; return what the example moved, in clips."""
+        """Compare the first answers on two neighbours; return how far the example moved them, in clips."""
         self.tried += 1
         if not np.isfinite(after).all():
             self.complaints.append(f"an example of {strength:g} made an answer that is not finite")
@@ -205,20 +210,21 @@ class _Movement:
         return moved
 
 
-def _sensitivity(loop: _Loop, watch: Watch, largest: float, generator: np.random.Generator) -> Sensitivity:
-    """Ask for the first answer on pairs of neighbours; what it moves by beyond rounding is held against the clip.
+def _measure_sensitivity(loop: _Loop, watch: RowWatch, largest: float, generator: np.random.Generator) -> Sensitivity:
+    """Run the loop on pairs of neighbours, and compare the change of the first answer, beyond rounding, with the clip.
 
-    So is `largest`, the most clips that a row added to any step. Later answers cannot be compared whole, as the others'
-    gradients depend on what was learned from the row; in a column that no other example has, they can.
+    `largest`, the most clips that a row added to any step, is compared with the clip as well. Later answers cannot be
+    compared whole, because the others' gradients depend on what was learned from the row; in a column that no other
+    example has, they can.
 
-    Neighbours differ in a row that the first sample has, so that nothing depends on luck: as one more row at the end,
-    or, where a loop draws otherwise with one more, in the place of a row of zeros. One more row is tried at round
-    numbers too, sampled or not.
+    Neighbours differ in a row that the first sample has, so that nothing depends on luck: it is added at the end or, if
+    the loop draws another sample with one more row, replaces a row of zeros. One more row is also tried at round
+    numbers, whether it is sampled or not.
     """
     size, found, reached = watch.size - 1, _Movement(loop.claim.clip, largest=largest), 0.0
-    drawn, seed = watch.drawn_row()
+    drawn, seed = watch.find_sampled_row()
     for count in sorted({size - 1, size, drawn}):
-        if (others := watch.others_moved(count, seed)) is not None:
+        if (others := watch.measure_effect_on_others(count, seed)) is not None:
             found.largest = max(found.largest, others / loop.claim.clip)
             continue
         x, y = _crowd(count, loop, generator)
@@ -229,65 +235,66 @@ def _sensitivity(loop: _Loop, watch: Watch, largest: float, generator: np.random
                 "Expected the loop to give the same answers for the same data and seed. Seed every random draw in it."
             )
         for strength, several in PROBES if count == drawn else ((1.0, False),):
-            row, label = _probe(loop, strength, several, found.tried, generator)
+            row, label = _make_probe(loop, strength, several, found.tried, generator)
             moved = found.add(before, loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0], strength)
             reached = moved if count == drawn and (strength, several) == (1.0, False) else reached
     if reached <= 0:
-        _replace(loop, found, watch, drawn, seed, generator)
+        _compare_replacements(loop, found, watch, drawn, seed, generator)
     else:
         for x, y in _mixed_crowds(loop, watch, drawn, seed, drawn):
             before = loop(x, y, seed)[0]
-            for strength in (1.0, OUTLYING):
-                row, label = _probe(loop, strength, False, 0, generator)
+            for strength in (1.0, OUTLIER_STRENGTH):
+                row, label = _make_probe(loop, strength, False, 0, generator)
                 found.add(before, loop(torch.cat([x, row]), torch.cat([y, label]), seed)[0], strength)
     complaints = tuple(dict.fromkeys(found.complaints))
     return Sensitivity(questions=3, rows=found.tried, largest=found.largest, shift=0.0, complaints=complaints)
 
 
-def _replace(
-    loop: _Loop, found: _Movement, watch: Watch, place: int, seed: int, generator: np.random.Generator
+def _compare_replacements(
+    loop: _Loop, found: _Movement, watch: RowWatch, place: int, seed: int, generator: np.random.Generator
 ) -> None:
-    """Compare answers on datasets in which one sampled row is 0, and contributes nothing, or strong."""
+    """Compare answers on datasets that differ in one sampled row: zero, so that it contributes nothing, or strong."""
     mixed = _mixed_crowds(loop, watch, watch.size, seed, place)
-    plain = ((1.0, False), (OUTLYING, False))
+    plain = ((1.0, False), (OUTLIER_STRENGTH, False))
     crowds = (_crowd(watch.size, loop, generator), PROBES), *((crowd, plain) for crowd in mixed)
     for (x, y), probes in crowds:
         x[place] = 0
         before = loop(x, y, seed)[0]
         for strength, several in probes:
-            x[place], y[place] = _probe(loop, strength, several, found.tried, generator)
+            x[place], y[place] = _make_probe(loop, strength, several, found.tried, generator)
             found.add(before, loop(x, y, seed)[0], strength)
 
 
-def _mixed_crowds(loop: _Loop, watch: Watch, size: int, seed: int, place: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield examples of one direction, a share of those sampled beside `place` below the clip and the others far above.
+def _mixed_crowds(loop: _Loop, watch: RowWatch, size: int, seed: int, place: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield datasets of one direction: a share of rows sampled beside `place` is below the clip, the rest far above.
 
-    What reads norms without noise moves here with one row: a clip at a quantile, a threshold for outliers.
+    A loop that reads norms without noise changes its answer here with one row: a clip at a quantile, an outlier
+    threshold.
     """
     drawn = watch.skipped + np.flatnonzero(watch.contributions(size, seed).norms[0])
     drawn = drawn[drawn != place]
     for share in SHARES:
         for more in (-1, 0, 1):
             x, y = torch.zeros(size, loop.columns), torch.zeros(size, dtype=torch.int64)
-            x[:, 0] = STRONG * loop.claim.clip
-            x[drawn[: max(0, round(share * len(drawn)) + more)], 0] = WEAK * loop.claim.clip
+            x[:, 0] = STRONG_FEATURE * loop.claim.clip
+            x[drawn[: max(0, round(share * len(drawn)) + more)], 0] = WEAK_FEATURE * loop.claim.clip
             yield x, y
 
 
 def _crowd(size: int, loop: _Loop, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return examples whose sum is many clips: what is divided by n moves with one example."""
-    x, y = _base(size, loop.columns, generator)
+    """Return examples whose sum is many clips, so that a division by n changes the answer with one more example."""
+    x, y = _random_examples(size, loop.columns, generator)
     x[: size // 2], y[: size // 2] = 0, 0
-    x[: size // 2, 0] = STRONG * loop.claim.clip
+    x[: size // 2, 0] = STRONG_FEATURE * loop.claim.clip
     return x, y
 
 
-def _probe(
+def _make_probe(
     loop: _Loop, strength: float, several: bool, number: int, generator: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return an example (1, d) of one feature or several, and its label; every second one opposes the others."""
+    """Return an example (1, d) of one or several features, and its label; every second probe opposes the others."""
     row = torch.zeros(1, loop.columns)
-    size = strength * STRONG * loop.claim.clip
+    size = strength * STRONG_FEATURE * loop.claim.clip
     if several:
         row[0, :FEATURES] = size / math.sqrt(FEATURES)
     else:
@@ -295,19 +302,19 @@ def _probe(
     return row, torch.ones(1, dtype=torch.int64)
 
 
-def _base(size: int, columns: int, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _random_examples(size: int, columns: int, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
     x = torch.zeros(size, columns)
     x[:, :FEATURES] = torch.from_numpy(generator.normal(size=(size, FEATURES)))
     return x, torch.from_numpy(generator.integers(2, size=size))
 
 
-def _planted(
+def _plant_canaries(
     size: int, member: np.ndarray, generator: np.random.Generator, clip: float
 ) -> tuple[Tensor, Tensor, np.ndarray]:
     """Return examples with the members among them, and the labels of all canaries."""
-    x, y = _base(size, FEATURES + len(member), generator)
+    x, y = _random_examples(size, FEATURES + len(member), generator)
     labels = generator.integers(2, size=len(member))
     places = np.flatnonzero(member)
     planted = torch.zeros(len(places), x.shape[1])
-    planted[torch.arange(len(places)), torch.from_numpy(FEATURES + places)] = STRONG * clip
+    planted[torch.arange(len(places)), torch.from_numpy(FEATURES + places)] = STRONG_FEATURE * clip
     return torch.cat([x, planted]), torch.cat([y, torch.from_numpy(labels[places])]), labels

@@ -1,7 +1,7 @@
-"""Who is in the samples of a loop that does not tell: each row has a feature of its own, and shows in that column.
+"""Find out which rows a loop samples: each row has a feature of its own, and so shows in that column.
 
-Two runs by one seed, over as many rows, draw the same samples and the same noise. In one of them all rows are 0 and
-contribute nothing; what the other has more in the column of a row is what that row contributed to the step.
+Two runs with one seed, over equally many rows, draw the same samples and the same noise. In one of them all rows are 0
+and contribute nothing; the difference in a row's column is the row's contribution to the step.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from dpbench.audit.samples import Samples
 from dpbench.errors import SpecError
 from dpbench.records.audit import Noise
 
-Released = Callable[[Tensor, Tensor, int], Sequence[np.ndarray]]
+LoopRun = Callable[[Tensor, Tensor, int], Sequence[np.ndarray]]
 """(x (n, d), y (n,), seed) -> the answer (2, d) of each step."""
 
-MOST = 4_000  # rows that are watched, the last ones: each takes a column
+MOST_WATCHED = 4_000  # rows that are watched, the last ones: each takes a column
 SEEDS = 64  # that are tried for a first sample which has one of the last rows
-SPARE = 64  # columns that no row has: where they move, other things than rows do too
-LAST = 0.1  # of the rows, by which datasets may be shortened to end with a sampled one: bugs follow from n
+SPARE_COLUMNS = 64  # columns that no row has: where they move, other things than rows do too
+LAST_SHARE = 0.1  # of the rows, by which datasets may be shortened to end with a sampled one: bugs follow from n
 ROUNDING = 2.0**-17  # of a difference between answers in float32
-NOBODY = np.empty(0, np.int64)
+NO_ROWS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
 class Contributions:
-    """What the watched rows contributed to the steps of a run."""
+    """The contributions of the watched rows to the steps of a run."""
 
     norms: np.ndarray  # (steps, watched); 0 if not sampled
     rounding: np.ndarray  # (steps,): what may be rounding alone
@@ -38,33 +38,33 @@ class Contributions:
 
     @property
     def largest(self) -> float:
-        """The most that a row contributed to one of the steps that tell, beyond rounding."""
+        """The largest contribution of a row, beyond rounding, to a step in which only rows' own columns moved."""
         beyond = self.norms.max(axis=1, initial=0.0) - self.rounding
         return max(0.0, float(beyond[self.alone].max(initial=0.0)))
 
 
 @dataclass(frozen=True)
-class Watch:
+class RowWatch:
     """Watches the last rows of datasets of at most `size` rows."""
 
-    loop: Released
+    loop: LoopRun
     size: int
     feature: float  # that a row has as its own, far above the clip
     first_seed: int
 
     @property
     def skipped(self) -> int:
-        """How many rows stand before those that are watched."""
-        return max(0, self.size - MOST)
+        """Number of rows before the watched rows."""
+        return max(0, self.size - MOST_WATCHED)
 
     def contributions(self, size: int, seed: int) -> Contributions:
-        """Return what rows contributed to the steps of a run over `size` rows.
+        """Measure the contributions of rows to the steps of a run over `size` rows.
 
         Raises:
-            SpecError: an answer is not finite, so nobody can tell.
+            SpecError: an answer is not finite, so contributions cannot be measured.
         """
         watched = self.size - self.skipped
-        x, y = torch.zeros(size, watched + SPARE), torch.arange(size) % 2
+        x, y = torch.zeros(size, watched + SPARE_COLUMNS), torch.arange(size) % 2
         empty = self.loop(x.clone(), y, seed)
         x[torch.arange(self.skipped, size), torch.arange(size - self.skipped)] = self.feature
         full = self.loop(x, y, seed)
@@ -77,25 +77,25 @@ class Watch:
         norms = np.array([np.linalg.norm(one, axis=0) for one in moved])
         return Contributions(norms[:, :watched], rounding, norms[:, watched:].max(axis=1) == 0)
 
-    def drawn_row(self) -> tuple[int, int]:
-        """Return a row that the first sample has, the last such one, and the seed by which it has it.
+    def find_sampled_row(self) -> tuple[int, int]:
+        """Return the last row of the first sample, and the seed that samples it.
 
         Raises:
             SpecError: no seed samples one of the last rows.
         """
         for seed in range(self.first_seed, self.first_seed + SEEDS):
             drawn = np.flatnonzero(self.contributions(self.size, seed).norms[0]) + self.skipped
-            if len(drawn) and drawn[-1] >= (1 - LAST) * (self.size - 1):
+            if len(drawn) and drawn[-1] >= (1 - LAST_SHARE) * (self.size - 1):
                 return int(drawn[-1]), seed
         raise SpecError(
-            f"Expected the loop's first step to sample one of the last {LAST * self.size:.0f} of {self.size:,} "
+            f"Expected the loop's first step to sample one of the last {LAST_SHARE * self.size:.0f} of {self.size:,} "
             f"examples for one of {SEEDS} seeds or more; it did for none. Audit it with a larger size or a larger rate."
         )
 
-    def others_moved(self, size: int, seed: int) -> float | None:
-        """Return by how much one more row changes what others contribute, summed over those sampled with and without.
+    def measure_effect_on_others(self, size: int, seed: int) -> float | None:
+        """Return the total change that one more row causes in the contributions of rows sampled with and without it.
 
-        None if it does not change who of the others is in the first sample: their whole sum can then be compared.
+        None if it does not change which of the others are in the first sample: their whole sum can then be compared.
         """
         fewer, more = (self.contributions(count, seed).norms[0, : size - self.skipped] for count in (size, size + 1))
         both = (fewer > 0) & (more > 0)
@@ -105,12 +105,12 @@ class Watch:
         return float(changed[changed > 2 * ROUNDING * self.feature].sum())
 
 
-def with_samples(noise: Noise, release: str, rate: float, inclusions: np.ndarray) -> Noise:
-    """Return the statistics of the noise, with those of samples that should be Poisson: inclusions (steps, rows)."""
+def add_sample_statistics(noise: Noise, release: str, rate: float, inclusions: np.ndarray) -> Noise:
+    """Return the noise statistics with those of samples that should be Poisson: inclusions (steps, rows)."""
     steps, rows = inclusions.shape
     samples = Samples(rate, rows, np.zeros(0, bool), steps, None)
     for one in inclusions:
-        samples.add(np.flatnonzero(one), NOBODY)
+        samples.add(np.flatnonzero(one), NO_ROWS)
     return noise.model_copy(
         update={"samples": (samples.summarise(release),), "checks": (*noise.checks, *samples.checks(release))}
     )

@@ -1,9 +1,10 @@
-"""Is noise fresh in every step, class, coordinate, block, release and seed: products of standard normals tell.
+"""Test whether noise is fresh in every step, class, coordinate, block, release and seed, by products of normals.
 
-If x is noise that was drawn after u was known, u not 0, then x.u / |u| is standard normal, exactly, however few numbers
-there are and whatever the learner asked; and one such number after another are independent. So each pair of steps gives
-one, and sums of those at one distance, over their root, are again standard normal: no approximation anywhere, which
-matters where the largest of a million is looked for. The same is done with the classes and the columns of an answer.
+If x is noise that was drawn after u was known, u not 0, then x.u / |u| is exactly standard normal, however few numbers
+there are and whatever the learner asked; and successive products are independent. So each pair of steps gives a
+product, and the sum of those at one distance, divided by the root of their number, is again standard normal. Nothing is
+approximate, which matters for the largest of a million. The classes and columns of an answer are tested in the same
+way.
 """
 
 from __future__ import annotations
@@ -17,24 +18,26 @@ import numpy as np
 from dpbench.audit.extremes import Extreme
 from dpbench.records.audit import Check
 
-WIDE = 2**15  # coordinates of the canaries that are compared with others of one answer
-LAGS = 1_023  # steps back that are compared, at most
-PRODUCTS = 2e9  # multiplications that the comparison of steps may take: for more steps, fewer coordinates are compared
-KEPT = 2**24  # numbers of earlier steps that are kept for it
-MATRIX = 512  # classes or columns that are compared pair by pair
-SEARCHED = 2**14  # coordinates of an answer that are searched for repetition at any distance
-QUESTIONS = 32  # answers that are
-TERMS = 4_000  # of a sum of products that is called normal
+MOST_COORDINATES = 2**15  # coordinates of the canaries that are compared with others of one answer
+MOST_LAGS = 1_023  # steps back that are compared, at most
+MOST_PRODUCTS = (
+    2e9  # multiplications that the comparison of steps may take: for more steps, fewer coordinates are compared
+)
+MOST_KEPT = 2**24  # numbers of earlier steps that are kept for it
+MOST_ROWS = 512  # classes or columns that are compared pair by pair
+SEARCH_LENGTH = 2**14  # coordinates of an answer that are searched for repetition at any distance
+MOST_SEARCHES = 32  # answers that are
+FEWEST_TERMS = 4_000  # of a sum of products that is called normal
 
 
 class Independence:
-    """Products of all that has to be independent, added up question by question."""
+    """Tests the independence of a fit's noise by products, added up question by question."""
 
     def __init__(self, questions: int) -> None:
-        self._questions = max(1, questions)
+        self._record_questions = max(1, questions)
         self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
         self._steps: dict[tuple[str, str, int], StepProducts] = {}
-        self._within = Matrices("answers")
+        self._within = RowProducts("answers")
         self._first: dict[str, np.ndarray] = {}
         self._own, self._all = RepetitionSearch(), RepetitionSearch()
 
@@ -42,12 +45,12 @@ class Independence:
         self, release: str, answers: Sequence[np.ndarray], padding: Sequence[np.ndarray], sampled: np.ndarray
     ) -> None:
         """Add the standardised noise of one question; see `NoiseLog.add`."""
-        narrow = [part[:WIDE] for part in padding]
+        narrow = [part[:MOST_COORDINATES] for part in padding]
         blocks = [*answers, *narrow]
         for block, part in enumerate(answers):
             self._within.add((release, block, part.shape), part)
         for place, part in enumerate(blocks[1:]):
-            self._product("answers and other coordinates", blocks[place].ravel(), part.ravel())
+            self._add_product("answers and other coordinates", blocks[place].ravel(), part.ravel())
         for part in padding:
             chosen = part[sampled]
             if len(chosen):
@@ -56,24 +59,24 @@ class Independence:
         whole = np.concatenate([own, *narrow])
         self._own.add(own)
         self._all.add(whole)
-        self._releases(release, whole)
+        self._compare_releases(release, whole)
         for who, part in (("answers", own), ("other coordinates", whole[len(own) :])):
             if len(part):
                 key = (release, who, len(part))
-                self._steps.setdefault(key, StepProducts(self._questions, len(part))).add(part)
+                self._steps.setdefault(key, StepProducts(self._record_questions, len(part))).add(part)
 
     def add_sums(self, answers: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
-        """Add the noise of one question and the sums that it was added to: neither may tell of the other."""
+        """Add the noise of one question and the sums that it was added to, which must be independent of each other."""
         for noise, summed in zip(answers, sums, strict=True):
-            self._product("noise and the sums behind it", summed.ravel(), noise.ravel())
+            self._add_product("noise and the sums behind it", summed.ravel(), noise.ravel())
 
     def add_other_seed(self, release: str, answers: Sequence[np.ndarray]) -> None:
-        """Add the noise of another seed's first answers of a release, to be held against this one's."""
+        """Add the noise of another seed's first answers of a release, which must be independent of this seed's."""
         if release in self._first:
-            self._product("another seed", self._first[release], np.concatenate([part.ravel() for part in answers]))
+            self._add_product("another seed", self._first[release], np.concatenate([part.ravel() for part in answers]))
 
     def checks(self) -> Iterator[Check]:
-        """Yield all tests."""
+        """Yield the tests of all kinds of products."""
         for name, tally in self._tallies.items():
             yield from tally.test(name)
         for who in ("answers", "other coordinates"):
@@ -82,22 +85,22 @@ class Independence:
         yield from self._own.test("repetition within answers, at any distance")
         yield from self._all.test("repetition at any distance")
 
-    def _releases(self, release: str, whole: np.ndarray) -> None:
+    def _compare_releases(self, release: str, whole: np.ndarray) -> None:
         if release not in self._first:
             for other in self._first.values():
-                self._product("releases", other, whole)
+                self._add_product("releases", other, whole)
             self._first[release] = whole
 
-    def _product(self, name: str, known: np.ndarray, drawn: np.ndarray) -> None:
-        """Add the product of noise with what was known before it was drawn, as far as both reach."""
+    def _add_product(self, name: str, known: np.ndarray, drawn: np.ndarray) -> None:
+        """Add the product of noise with numbers known before it was drawn, over their common length."""
         count = min(len(known), len(drawn))
         length = float(np.linalg.norm(known[:count]))
         if length > 0:
             self._tallies[name].add(float(known[:count] @ drawn[:count]) / length)
 
 
-class Matrices:
-    """Products of the classes of answers with each other, and of their columns."""
+class RowProducts:
+    """Products of the classes of an answer with each other, and of its columns with each other."""
 
     def __init__(self, who: str) -> None:
         self._who = who
@@ -105,11 +108,11 @@ class Matrices:
         self._terms: defaultdict[tuple[str, object], int] = defaultdict(int)
 
     def add(self, key: object, part: np.ndarray) -> None:
-        """Add the noise of one block; blocks of one key are of one shape."""
+        """Add the noise of one block; blocks with the same key have the same shape."""
         rows = part.reshape(len(part), -1) if part.ndim > 1 else part.reshape(1, -1)
         for kind, matrix in (("classes", rows), ("columns", rows.T)):
             if len(matrix) > 1:
-                few = matrix[:MATRIX]
+                few = matrix[:MOST_ROWS]
                 self._products[kind, key] = self._products.get((kind, key), 0) + few @ few.T
                 self._terms[kind, key] += few.shape[1]
 
@@ -121,17 +124,17 @@ class Matrices:
 
 
 class Tally:
-    """Standard normals, one after another: their sum may be too large, or one of them."""
+    """A sequence of standard normals, tested for a sum that is too large and for a number that is too large."""
 
     def __init__(self) -> None:
         self._total, self._count, self._largest = 0.0, 0, 0.0
 
     def add(self, z: float) -> None:
-        """Add one."""
+        """Add a standard normal number."""
         self._total, self._count, self._largest = self._total + z, self._count + 1, max(self._largest, abs(z))
 
     def test(self, name: str) -> Iterator[Check]:
-        """Yield the test of their sum, and that of the largest."""
+        """Yield the test of the sum, and that of the largest number."""
         z = self._total / math.sqrt(self._count)
         yield Check(name=name, p=math.erfc(abs(z) / math.sqrt(2)), z=z, numbers=self._count)
         largest = Extreme()
@@ -140,11 +143,11 @@ class Tally:
 
 
 class StepProducts:
-    """Noise of the same numbers in step after step, compared with that of as many steps before as there is room for."""
+    """Compares the noise of each step with that of as many earlier steps as there is room for."""
 
     def __init__(self, steps: int, width: int) -> None:
-        self._lags = max(1, min(steps - 1, LAGS))
-        self.width = int(min(width, KEPT / self._lags, max(64, PRODUCTS / (self._lags * steps))))
+        self._lags = max(1, min(steps - 1, MOST_LAGS))
+        self.width = int(min(width, MOST_KEPT / self._lags, max(64, MOST_PRODUCTS / (self._lags * steps))))
         self._kept = np.zeros((self._lags, self.width), np.float32)
         self._lengths = np.zeros(self._lags)
         self._sum = np.zeros(self.width)
@@ -184,7 +187,7 @@ def _test_steps(found: Sequence[StepProducts], who: str) -> Iterator[Check]:
 
 
 def compare_rows(found: Sequence[tuple[np.ndarray, int]], kind: str) -> Iterator[Check]:
-    """Yield whether rows of noise are independent, given their products (k, k), k rows of so many numbers each."""
+    """Yield tests of whether rows of noise are independent, given products (k, k) of k rows of this many numbers."""
     distances, pairs, together = Extreme(), Extreme(), Extreme()
     for products, numbers in found:
         k = len(products)
@@ -203,27 +206,27 @@ def compare_rows(found: Sequence[tuple[np.ndarray, int]], kind: str) -> Iterator
 
 
 class RepetitionSearch:
-    """Looks for noise that repeats within an answer, at whatever distance."""
+    """Searches for noise that repeats within an answer, at any distance."""
 
     def __init__(self) -> None:
         self._sums: dict[int, np.ndarray] = {}
-        self._questions: defaultdict[int, int] = defaultdict(int)
+        self._record_questions: defaultdict[int, int] = defaultdict(int)
 
     def add(self, whole: np.ndarray) -> None:
         """Add one answer's products at every distance up to half its length."""
-        part = whole[:SEARCHED]
-        if len(part) < 4 or self._questions[len(part)] >= QUESTIONS:
+        part = whole[:SEARCH_LENGTH]
+        if len(part) < 4 or self._record_questions[len(part)] >= MOST_SEARCHES:
             return
         spectrum = np.fft.rfft(part, 2 * len(part))
         products = np.fft.irfft(np.square(np.abs(spectrum)))[1 : len(part) // 2]
         self._sums[len(part)] = self._sums.get(len(part), 0) + products
-        self._questions[len(part)] += 1
+        self._record_questions[len(part)] += 1
 
     def test(self, name: str) -> Iterator[Check]:
-        """Yield the largest of all, in view of how many there are: sums of thousands of products are nearly normal."""
+        """Yield a test of the largest of all products; sums of thousands of products are nearly normal."""
         found = Extreme()
         for length, products in self._sums.items():
-            terms = self._questions[length] * (length - np.arange(1, len(products) + 1))
-            if len(terms) and terms.min() >= TERMS:
+            terms = self._record_questions[length] * (length - np.arange(1, len(products) + 1))
+            if len(terms) and terms.min() >= FEWEST_TERMS:
                 found.add_normals(products / np.sqrt(terms), int(terms.min()))
         yield from found.test(name)

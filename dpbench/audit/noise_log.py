@@ -1,8 +1,8 @@
-"""The noise: what was added to the sums is normal, and everywhere as large as stated; and samples are Poisson.
+"""Test that the noise in answers is normal and everywhere as large as stated, and that samples are Poisson.
 
-The noise of an answer is the answer, as whoever asked has it, less the integer sum behind it, in units of the stated
-sigma * clip * sqrt(blocks): standard normal, and independent of all other noise (`independence`). That of the learner's
-own coordinates is looked at apart from that of the canaries', which are a hundred times as many.
+The noise of an answer is the answer, as the learner receives it, minus the integer sum behind it, in units of the
+stated sigma * clip * sqrt(blocks): standard normal, and independent of all other noise (`independence`). The noise at
+the learner's own coordinates is tested apart from that at the canaries' coordinates, which are a hundred times as many.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from dpbench.audit.independence import Independence, Matrices
+from dpbench.audit.independence import Independence, RowProducts
 from dpbench.audit.samples import Samples
 from dpbench.audit.spread import Spread
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.records.audit import Check, Noise
 
-KEPT = 2**17  # numbers whose distribution is looked at
+MOST_KEPT = 2**17  # numbers whose distribution is looked at
 LAST_BIT = 2.0**-23  # of a float32, in its own size
-MANY = 1_000  # numbers whose sum of squares is nearly normal
-FEWEST = 2_000  # numbers whose skewness and kurtosis are nearly normal themselves
-TAIL = 0.85
+FEWEST_FOR_SQUARES = 1_000  # numbers whose sum of squares is nearly normal
+FEWEST_FOR_SHAPE = 2_000  # numbers whose skewness and kurtosis are nearly normal themselves
+TAIL_POWER = 0.85
 """Power of the p-value of D'Agostino's test, which is too small where it is small: of 354,000 samples of 2,000 numbers
 it has 77 below 1e-4 and 20 below 1.4e-5, where chance has 35 and 5."""
-COMPARED = 2**16  # numbers that are searched for equal ones
-CLOSE = 2.0**-19  # standard deviations between values that count as equal, where floats are no coarser
-LATTICE = 4  # units of the coarsest float below which distances say nothing
+MOST_COMPARED = 2**16  # numbers that are searched for equal ones
+EQUAL_DISTANCE = 2.0**-19  # standard deviations between values that count as equal, where floats are no coarser
+LATTICE_UNITS = 4  # units of the coarsest float below which distances say nothing
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class StandardNoise:
 
 
 def standardise(answer: Tensor, summed: IntegerSum, std: float) -> StandardNoise:
-    """Return the noise in an answer, in units of `std`."""
+    """Return the noise in an answer, its difference from the integer sum, in units of `std`."""
     sums = summed.total.double().mul_(summed.grid)
     found: np.ndarray = answer.double().sub_(sums).div_(std).cpu().numpy()
     coarse: np.ndarray = answer.abs().double().mul_(LAST_BIT / std).cpu().numpy()
@@ -50,18 +50,18 @@ def standardise(answer: Tensor, summed: IntegerSum, std: float) -> StandardNoise
 
 
 def standardise_noise(answer: Tensor, std: float) -> StandardNoise:
-    """Return an answer over nothing, in units of `std`: it is noise."""
+    """Return an answer over rows of zeros, which is pure noise, in units of `std`."""
     noise: np.ndarray = answer.double().div_(std).cpu().numpy()
     return StandardNoise(noise, np.abs(noise) * LAST_BIT)
 
 
 class NoiseLog:
-    """All noise of one fit, question by question."""
+    """Collects all noise of one fit, question by question."""
 
     def __init__(self, questions: int, member: np.ndarray) -> None:
         self.independence = Independence(questions)
-        self._member, self._each = member, max(16, KEPT // max(1, questions))
-        self._answers, self._canaries = Numbers(self._each), Numbers(self._each)
+        self._member, self._each = member, max(16, MOST_KEPT // max(1, questions))
+        self._answers, self._canaries = NormalNumbers(self._each), NormalNumbers(self._each)
         self._spread = Spread("in answers", zeros=True), Spread("at other coordinates", zeros=False)
         self._squares: defaultdict[str, list[float]] = defaultdict(list)  # step by step, less their mean, standardised
         self._numbers: defaultdict[str, list[int]] = defaultdict(list)
@@ -96,7 +96,7 @@ class NoiseLog:
             self._samples[release].add(drawn, sampled)
 
     def summarise(self) -> Noise:
-        """Return the statistics."""
+        """Return the statistics of the noise and of the samples."""
         return Noise(
             numbers=self._answers.count, squares=self._answers.squares, padding=self._canaries.count,
             padding_squares=self._canaries.squares,
@@ -113,13 +113,13 @@ class NoiseLog:
         yield from self.elsewhere.checks()
         for name, samples in self._samples.items():
             yield from samples.checks(name)
-            yield from self._sizes_and_noise(name, samples)
+            yield from self._compare_sizes_with_noise(name, samples)
         yield from self.laws
 
-    def _sizes_and_noise(self, release: str, samples: Samples) -> Iterator[Check]:
-        """Yield whether noise is larger where samples are: it may not tell how many were drawn."""
+    def _compare_sizes_with_noise(self, release: str, samples: Samples) -> Iterator[Check]:
+        """Yield a test of whether larger samples have larger noise: noise may not reveal how many rows were drawn."""
         numbers = np.array(self._numbers[release])
-        if len(numbers) == len(self._sizes[release]) and len(numbers) and numbers.min() >= MANY:
+        if len(numbers) == len(self._sizes[release]) and len(numbers) and numbers.min() >= FEWEST_FOR_SQUARES:
             off = np.array(self._sizes[release]) - samples.rate * samples.size
             squares = (np.array(self._squares[release]) - numbers) / np.sqrt(2 * numbers)
             if off.any():
@@ -129,11 +129,11 @@ class NoiseLog:
 
 
 class OtherSeeds:
-    """The noise of the same questions by other seeds."""
+    """Collects the noise of the same questions under other seeds."""
 
     def __init__(self) -> None:
-        self._numbers, self._spread = Numbers(KEPT // 64), Spread("of other seeds", zeros=True)
-        self._within = Matrices("other seeds' answers")
+        self._numbers, self._spread = NormalNumbers(MOST_KEPT // 64), Spread("of other seeds", zeros=True)
+        self._within = RowProducts("other seeds' answers")
 
     def add(self, release: str, blocks: Sequence[StandardNoise]) -> None:
         """Add one answer, block by block."""
@@ -149,8 +149,8 @@ class OtherSeeds:
         yield from self._within.checks()
 
 
-class Numbers:
-    """Numbers that are to be standard normal: what all sum up to, and some as they are."""
+class NormalNumbers:
+    """Numbers that should be standard normal: the sum of all squares, and some of the numbers themselves."""
 
     def __init__(self, each: int) -> None:
         self.count, self.squares = 0, 0.0
@@ -167,24 +167,24 @@ class Numbers:
             self._coarse = max(self._coarse, float(part.coarse.ravel()[: self._each].max()))
 
     def checks(self, who: str) -> Iterator[Check]:
-        """Yield the tests of their distribution."""
-        yield from check_shape(np.concatenate([*self._kept, np.empty(0)]), who, self._coarse)
-        yield from check_largest(self._largest, self.count, who)
+        """Yield the tests of the numbers' distribution."""
+        yield from shape_checks(np.concatenate([*self._kept, np.empty(0)]), who, self._coarse)
+        yield from largest_checks(self._largest, self.count, who)
 
 
-def check_shape(numbers: np.ndarray, who: str, coarse: float) -> Iterator[Check]:
-    """Yield the tests of numbers (n,) that came in floats as coarse as this, in standard deviations."""
+def shape_checks(numbers: np.ndarray, who: str, coarse: float) -> Iterator[Check]:
+    """Yield tests of the law of numbers (n,), whose floats are as coarse as `coarse`, in standard deviations."""
     from scipy.stats import kstest, normaltest
 
-    if len(numbers) >= FEWEST:
+    if len(numbers) >= FEWEST_FOR_SHAPE:
         yield Check(name=f"normal {who}", p=float(kstest(numbers, "norm").pvalue), numbers=len(numbers))
-        p = float(normaltest(numbers).pvalue) ** TAIL
+        p = float(normaltest(numbers).pvalue) ** TAIL_POWER
         yield Check(name=f"tails {who}", p=p, numbers=len(numbers))
-        yield from _check_equal(numbers, who, max(CLOSE, LATTICE * coarse))
+        yield from _equality_checks(numbers, who, max(EQUAL_DISTANCE, LATTICE_UNITS * coarse))
 
 
-def check_largest(largest: float, numbers: int, who: str) -> Iterator[Check]:
-    """Yield whether the largest of so many numbers is too large or too small: both are exact."""
+def largest_checks(largest: float, numbers: int, who: str) -> Iterator[Check]:
+    """Yield an exact test of whether the largest of so many numbers is too large or too small."""
     if numbers:
         tail = math.erfc(largest / math.sqrt(2))
         none = math.exp(numbers * math.log1p(-tail)) if tail < 1 else 0.0
@@ -192,15 +192,15 @@ def check_largest(largest: float, numbers: int, who: str) -> Iterator[Check]:
         yield Check(name=f"largest number {who}", p=min(1.0, 2 * min(above, none)), numbers=numbers)
 
 
-def _check_equal(numbers: np.ndarray, who: str, close: float) -> Iterator[Check]:
-    """Yield whether more values are next to each other than chance has it: such pairs are rare events.
+def _equality_checks(numbers: np.ndarray, who: str, close: float) -> Iterator[Check]:
+    """Yield a test of whether more numbers lie next to each other than by chance; such pairs are rare events.
 
-    Floats are on a lattice, whose points may make up to an eighth more of them.
+    Floats lie on a lattice, whose points may cause up to an eighth more such pairs.
     """
     from scipy.special import pdtrc
 
-    some = np.sort(numbers[:: max(1, len(numbers) // COMPARED)][:COMPARED])
-    expected = len(some) * (len(some) - 1) / 2 * close / math.sqrt(math.pi) * (1 + 1 / LATTICE)
+    some = np.sort(numbers[:: max(1, len(numbers) // MOST_COMPARED)][:MOST_COMPARED])
+    expected = len(some) * (len(some) - 1) / 2 * close / math.sqrt(math.pi) * (1 + 1 / LATTICE_UNITS)
     found = int((np.diff(some) < close).sum())
     if close <= 2.0**-10:
         p = float(pdtrc(found - 1, expected)) if found > expected + 1 else 1.0

@@ -1,8 +1,8 @@
-"""Are samples Poisson: how large they are, who is in them, and who is in them together.
+"""Test whether samples are Poisson: their sizes, which rows are in them, and which rows are in them together.
 
-Of independent inclusions each is a hit with the same chance, whatever is known of the others. So are those of rows a
-given distance behind one that is in the sample (pairs, clusters), and those of rows that were in an earlier sample.
-Private rows and the canaries in the data are looked at separately: the canaries stand behind the rows.
+Independent inclusions are hits with the same chance each, whatever is known of the others. The same holds for rows at a
+given distance behind a sampled row (pairs, clusters), and for rows that were in an earlier sample. Private rows and the
+canaries in the data are tested separately: the canaries stand behind the rows.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ import numpy as np
 from dpbench.audit.extremes import Extreme
 from dpbench.records.audit import Check, SampleSizes
 
-WIDE = 2**15  # rows, and canaries, whose pairs are looked at
-NEAR = 32  # distances between rows that are all looked at; beyond, powers of two
-LOOKS = 2e8  # inclusions that comparing samples with earlier ones may look up
-FEW = 2**13  # rows, and canaries, whose history is kept
-HISTORY, LATER = 512, 64  # steps of it, and how many of its second half are foretold by those before
-MANY = 2_000  # expected inclusions, less the certain ones, from which on the spread of counts is nearly normal
+MOST_ROWS = 2**15  # rows, and canaries, whose pairs are looked at
+NEAR_DISTANCES = 32  # distances between rows that are all looked at; beyond, powers of two
+MOST_LOOKUPS = 2e8  # inclusions that comparing samples with earlier ones may look up
+HISTORY_ROWS = 2**13  # rows, and canaries, whose history is kept
+HISTORY_STEPS, TESTED_STEPS = 512, 64  # steps of it, and how many of its second half are foretold by those before
+FEWEST_INCLUSIONS = (
+    2_000  # expected inclusions, less the certain ones, from which on the spread of counts is nearly normal
+)
 
 
 class Inclusions:
-    """Who of so many is in the samples of one release, step after step."""
+    """Records which of `size` members are in the samples of one release, step by step."""
 
     def __init__(self, size: int, rate: float, steps: int) -> None:
         self.size, self.rate, self.steps = size, rate, 0
         self.counts = np.zeros(size, np.int64)
-        self._wide = min(size, WIDE)
-        self._lags = int(max(1, min(steps - 1, LOOKS / max(1.0, self._wide * rate * steps))))
+        self._wide = min(size, MOST_ROWS)
+        self._lags = int(max(1, min(steps - 1, MOST_LOOKUPS / max(1.0, self._wide * rate * steps))))
         self._kept = np.zeros((self._lags, self._wide), bool)
         self._lag_hits, self._lag_trials = np.zeros(self._lags), np.zeros(self._lags)
-        far = 2 ** np.arange(NEAR.bit_length(), 16)
-        self._distances = np.concatenate([np.arange(1, NEAR + 1), far[far < self._wide]])
+        far = 2 ** np.arange(NEAR_DISTANCES.bit_length(), 16)
+        self._distances = np.concatenate([np.arange(1, NEAR_DISTANCES + 1), far[far < self._wide]])
         self._distances = self._distances[self._distances < self._wide]
         self._hits, self._trials = np.zeros(len(self._distances)), np.zeros(len(self._distances))
         self._pairs = Extreme()
@@ -59,12 +61,12 @@ class Inclusions:
             self._lag_trials[:before] += trials
             self._pairs.add_hits(hits, trials, self.rate)
         self._kept[self.steps % self._lags] = mask
-        if self.steps < HISTORY:
-            self._history.append(mask[:FEW])
+        if self.steps < HISTORY_STEPS:
+            self._history.append(mask[:HISTORY_ROWS])
         self.steps += 1
 
     def spread(self) -> float | None:
-        """Return how much they differ in how often they were sampled, a standard normal; None of fewer than two."""
+        """Return how unequally often members were sampled, as a standard normal; None for fewer than two members."""
         if self.size < 2:
             return None
         variance = self.rate * (1 - self.rate)
@@ -73,7 +75,7 @@ class Inclusions:
         return (squares - self.size) / math.sqrt(self.size * (2 + kurtosis))
 
     def checks(self, who: str, release: str) -> Iterator[Check]:
-        """Yield the tests."""
+        """Yield the tests of the inclusions."""
         often, distances, lags = Extreme(), Extreme(), Extreme()
         if self.size:
             often.add_hits(self.counts, np.full(self.size, self.steps), self.rate)
@@ -89,13 +91,13 @@ class Inclusions:
 
 
 def count_partners(history: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return hits (1,) and trials (1,): of two that went together so far, the second is sampled where the first is.
+    """Return hits (1,) and trials (1,): how often a row is sampled when the row with the same history is.
 
-    Clusters are found whoever is in them: rows with the same history (steps, rows) stand beside each other when sorted
-    by it, and are paired. Histories end before the step that they are tried on.
+    This finds clusters whatever rows they have: rows with the same history (steps, rows) are neighbours when sorted by
+    it, and are paired. A history ends before the step that it is tested on.
     """
     steps, hits, trials = len(history), 0, 0
-    later = np.unique(np.linspace(steps // 2, steps - 1, LATER).astype(int)) if steps > 1 else np.empty(0, int)
+    later = np.unique(np.linspace(steps // 2, steps - 1, TESTED_STEPS).astype(int)) if steps > 1 else np.empty(0, int)
     for step in later:
         packed = np.ascontiguousarray(np.packbits(history[:step], axis=0).T)  # (rows, bytes)
         order = np.argsort(packed.view(f"V{packed.shape[1]}").ravel(), kind="stable")
@@ -107,7 +109,7 @@ def count_partners(history: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass
 class Samples:
-    """The samples of one release: how large, and who is in them."""
+    """The samples of one release: their sizes, and which rows and canaries are in them."""
 
     rate: float
     size: int  # of the private split, in units
@@ -121,7 +123,7 @@ class Samples:
     _canaries: Inclusions = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make room."""
+        """Create the records of inclusions."""
         self._rows = Inclusions(self.size, self.rate, self.planned)
         self._canaries = Inclusions(int(self.member.sum()), self.rate, self.planned)
         self._ordinal = np.cumsum(self.member) - 1  # of each canary among those in the data
@@ -135,7 +137,7 @@ class Samples:
         self._canaries.add(self._ordinal[sampled])
 
     def summarise(self, release: str) -> SampleSizes:
-        """Return the record: each count of a member is binomial."""
+        """Return the statistics of the samples' sizes; each member's count is binomial."""
         return SampleSizes(
             release=release, steps=self.steps, sizes=self.whole, rows=self.rows, counts=self._canaries.spread(),
             rate=self.rate, members=self.size + self._canaries.size, units=self.size,
@@ -146,7 +148,7 @@ class Samples:
         yield from self._rows.checks("private rows", release)
         yield from self._canaries.checks("canaries", release)
         z = self._rows.spread()
-        if z is not None and self.size * self.steps * self.rate * (1 - self.rate) >= MANY:
+        if z is not None and self.size * self.steps * self.rate * (1 - self.rate) >= FEWEST_INCLUSIONS:
             p = math.erfc(abs(z) / math.sqrt(2))
             yield Check(name=f"which private rows are in the samples of {release!r}", p=p, z=z, numbers=self.size)
         if self.labels is not None and self.size:

@@ -1,11 +1,10 @@
-"""Sensitivity: does any row move a sum by more than the clip. Exact, for sums are integers.
+"""Test whether any row moves a sum by more than the clip; exact, because sums are integers.
 
-A question of the run is put, through the one constructor, to small sets of rows: some private ones, with rows among
-them that nobody would expect. What a row contributes alone must be within the clip, and what it moves a sum by must be
-what it contributes alone: to a thousandth of the clip, for a learner's own floats may round a row by where it stands.
-`make_probes` does the same with row functions of the audit's own, whose rows are exact and at the clip, so that a sum
-that rounds shows: there not one integer may differ. Where private rows have units, all this is asked of whole units, of
-one example and of several.
+A question of the run is asked, through the one constructor, over small sets of rows: some private rows, with unusual
+rows among them. A row's contribution alone must be within the clip, and the row must move a sum by its contribution
+alone: to a thousandth of the clip, because a learner's own floats may round a row by its position. `make_probes` does
+the same with the audit's own row functions, whose rows are exact and at the clip, so that a sum that rounds shows: no
+integer may differ there. If private rows have units, all this is tested for whole units, of one example and of several.
 """
 
 from __future__ import annotations
@@ -32,28 +31,34 @@ from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.core.witness import SumObservation, Witness
 from dpbench.privacy.mechanisms.replay import (
-    BASE,
+    MOST_FEATURE_ROWS,
+    MOST_IMAGE_ROWS,
     REPLAY,
-    SMALL,
     Neighbours,
     RowInfluence,
-    adversaries,
+    draw_rows,
     group_rows,
     join_rows,
-    one,
-    some,
+    make_adversarial_rows,
     strip_seeds,
+    take_row,
 )
 from dpbench.records.audit import Sensitivity
 
-QUESTIONS, FEW = 6, 2  # of each release that are asked again: over features, and over images, which cost more
-UNITS, FAR = 200, 6.5  # units that are planted; standard deviations of their number that chance never has (1 in 10^10)
-CHUNK = 97  # rows of a chunk, where the same sum is taken in other chunks
+FEATURE_REPLAYS, IMAGE_REPLAYS = (
+    6,
+    2,
+)  # of each release that are asked again: over features, and over images, which cost more
+PLANTED_UNITS, MOST_DEVIATIONS = (
+    200,
+    6.5,
+)  # units that are planted; standard deviations of their number that chance never has (1 in 10^10)
+CHUNK_SIZE = 97  # rows of a chunk, where the same sum is taken in other chunks
 
 
 @dataclass
 class Replays:
-    """Asks questions of a fit again, and keeps what came out."""
+    """Replays questions of a fit on other rows, and records how far rows move the answers."""
 
     task: Task
     generator: np.random.Generator
@@ -65,25 +70,25 @@ class Replays:
     complaints: list[str] = field(default_factory=list)
 
     def summarise(self) -> Sensitivity:
-        """Return the statistics."""
+        """Return the statistics of all replays."""
         return Sensitivity(
             questions=self.questions, rows=self.tried, largest=self.largest, shift=self.shift,
             complaints=tuple(dict.fromkeys(self.complaints))[:8],
         )  # fmt: skip
 
     def replay(self, question: Sum, rate: float, held: PrivateRows) -> None:
-        """Ask for a sum over some of these rows and adversarial ones; what is found is added to the record."""
+        """Replay a sum over some of these rows and adversarial rows, and record the result."""
         self.questions += 1
         features = len(held.example_shape) == 1
-        base = some(held, BASE if features else SMALL, self.generator)
-        odd = adversaries(base, self.task.classes, self.generator, features)
+        base = draw_rows(held, MOST_FEATURE_ROWS if features else MOST_IMAGE_ROWS, self.generator)
+        odd = make_adversarial_rows(base, self.task.classes, self.generator, features)
         try:
             self._judge(question, rate, base, odd, exact=False)
         except DpbenchError as error:
             self._refused(error)
 
     def put(self, replay: Callable[[Neighbours], RowInfluence], near: Neighbours) -> None:
-        """Have a mechanism put its question again; what is found is added to the record."""
+        """Let a mechanism replay its own question, and record the result."""
         self.questions += 1
         try:
             moved = replay(near)
@@ -98,22 +103,22 @@ class Replays:
         self.complaints.append(f"rows that are odd, but possible, were refused: {error}"[:400])
 
     def made(self) -> PrivateRows:
-        """Return rows of 24 numbers of the audit's own."""
-        x = torch.from_numpy(self.generator.normal(size=(BASE, 24))).float()
-        y = torch.from_numpy(self.generator.integers(self.task.classes, size=BASE))
-        return self._owned(PrivateRows(x, y, torch.arange(BASE)))
+        """Return random rows of 24 numbers, made by the audit."""
+        x = torch.from_numpy(self.generator.normal(size=(MOST_FEATURE_ROWS, 24))).float()
+        y = torch.from_numpy(self.generator.integers(self.task.classes, size=MOST_FEATURE_ROWS))
+        return self._owned(PrivateRows(x, y, torch.arange(MOST_FEATURE_ROWS)))
 
     def _owned(self, rows: PrivateRows) -> PrivateRows:
         return group_rows(rows, self.generator) if self.units else rows
 
     def probe(self) -> None:
-        """Ask for sums of the audit's own."""
-        x = torch.from_numpy(self.generator.normal(size=(BASE, 24))).float()
-        x[: BASE // 2] = 0
-        x[: BASE // 2, 0] = 1e3  # rows that all point one way: their sum outgrows what floats hold exactly
-        y = torch.from_numpy(self.generator.integers(self.task.classes, size=BASE))
-        base = self._owned(PrivateRows(quantise(x), y, torch.arange(BASE)))
-        odd = adversaries(base, self.task.classes, self.generator, True)
+        """Replay the audit's own sums, over rows that it makes."""
+        x = torch.from_numpy(self.generator.normal(size=(MOST_FEATURE_ROWS, 24))).float()
+        x[: MOST_FEATURE_ROWS // 2] = 0
+        x[: MOST_FEATURE_ROWS // 2, 0] = 1e3  # rows that all point one way: their sum outgrows what floats hold exactly
+        y = torch.from_numpy(self.generator.integers(self.task.classes, size=MOST_FEATURE_ROWS))
+        base = self._owned(PrivateRows(quantise(x), y, torch.arange(MOST_FEATURE_ROWS)))
+        odd = make_adversarial_rows(base, self.task.classes, self.generator, True)
         for clips, rows in make_probes(self.task.classes):
             self.questions += 1
             self._judge(Sum(rows, REPLAY, clips if clips[1:] else clips[0]), 1.0, base, odd, exact=True)
@@ -122,11 +127,11 @@ class Replays:
             self._plant_units()
 
     def _plant_units(self) -> None:
-        """Plant units of several examples, each on a coordinate of its own: it is there whole, or not at all."""
+        """Plant units of several examples, each on its own coordinate: a sample must have all of a unit or none."""
         self.questions += 1
-        self.tried += UNITS
-        of = np.repeat(np.arange(UNITS), self.generator.integers(2, 7, UNITS))
-        x = torch.zeros(len(of), UNITS)
+        self.tried += PLANTED_UNITS
+        of = np.repeat(np.arange(PLANTED_UNITS), self.generator.integers(2, 7, PLANTED_UNITS))
+        x = torch.zeros(len(of), PLANTED_UNITS)
         x[torch.arange(len(of)), torch.from_numpy(of)] = torch.from_numpy(
             10 ** self.generator.uniform(1, 6, len(of))
         ).float()
@@ -134,29 +139,29 @@ class Replays:
         question = Sum(lambda chunk: chunk.x, REPLAY, 1.0)
         full = self._ask(question, rows).sums[0]
         key = int(self.generator.integers(2**31))
-        drawn = self._whole(question, rows, CHUNK, 0.5, key)[0].sums[0].total
+        drawn = self._whole(question, rows, CHUNK_SIZE, 0.5, key)[0].sums[0].total
         self.largest = max(self.largest, float(full.value().abs().max()))
         if not bool(((drawn == 0) | (drawn == full.total)).all()):
             self.complaints.append("of a unit some examples were sampled, and others not")
-        if not abs(int((drawn != 0).sum()) - UNITS / 2) <= FAR * math.sqrt(UNITS) / 2:
+        if not abs(int((drawn != 0).sum()) - PLANTED_UNITS / 2) <= MOST_DEVIATIONS * math.sqrt(PLANTED_UNITS) / 2:
             self.complaints.append("units are sampled at another rate than planned")
 
     def _judge(self, question: Sum, rate: float, base: PrivateRows, odd: PrivateRows, exact: bool) -> None:
         both = join_rows(base, odd)
-        without, among = self._ask(question, base), self._ask(question, both, CHUNK)
-        alone = [self._ask(question, one(odd, place)) for place in range(odd.count)]
+        without, among = self._ask(question, base), self._ask(question, both, CHUNK_SIZE)
+        alone = [self._ask(question, take_row(odd, place)) for place in range(odd.count)]
         for seen in alone:
             self.largest = max(self.largest, *map(_norm, seen.sums, question.clips))
         self.tried += odd.count
         self._compare(among, [without, *alone], question, exact)
         for place in self.generator.permutation(odd.count)[:3]:
-            more = self._ask(question, join_rows(base, one(odd, int(place))))
+            more = self._ask(question, join_rows(base, take_row(odd, int(place))))
             self._compare(more, [without, alone[place]], question, exact)
-        self._answered(question, rate, base, both)
+        self._compare_answers(question, rate, base, both)
 
     def _compare(self, whole: SumObservation, parts: Sequence[SumObservation], question: Sum, exact: bool) -> None:
-        """Hold a sum against those of its parts; residuals are rounded down once a sum, by a step in each entry."""
-        for found, expected, clip in zip(whole.sums, _total(parts), question.clips, strict=True):
+        """Compare a sum with the total of its parts; residuals are rounded down once per sum, by a step per entry."""
+        for found, expected, clip in zip(whole.sums, _add_sums(parts), question.clips, strict=True):
             steps = (found.total - expected.total).abs()
             if isinstance(found, ResidualSum):
                 steps = (steps - len(parts)).clamp(min=0)
@@ -165,8 +170,8 @@ class Replays:
             if exact and moved:
                 self.complaints.append("a sum is not that of its rows' integers")
 
-    def _answered(self, question: Sum, planned: float, base: PrivateRows, both: PrivateRows) -> None:
-        """Compare what neighbours are answered, with the same noise, with the sums behind the answers."""
+    def _compare_answers(self, question: Sum, planned: float, base: PrivateRows, both: PrivateRows) -> None:
+        """Compare the answers to neighbours, with the same noise, with the sums behind the answers."""
         for rate in {1.0, 0.5 if planned < 1 else 1.0}:
             key = int(self.generator.integers(2**31))
             first, second = (self._whole(question, rows, None, rate, key) for rows in (base, both))
@@ -217,12 +222,12 @@ def make_probes(classes: int) -> Iterator[tuple[tuple[float, ...], RowFn]]:
 
 
 def _norm(summed: IntegerSum, clip: float) -> float:
-    """Return the length of a sum in clips; its integers are below 2^53, so that only squares and their sum round."""
+    """Return the length of a sum in clips; its integers are below 2^53, so only squares and their sum are rounded."""
     return float((summed.value() / clip).norm())
 
 
-def _total(parts: Sequence[SumObservation]) -> tuple[IntegerSum, ...]:
-    """Return the sum of sums, by block, in integers."""
+def _add_sums(parts: Sequence[SumObservation]) -> tuple[IntegerSum, ...]:
+    """Add up sums, block by block, in integers."""
     found = []
     for blocks in zip(*(part.sums for part in parts), strict=True):
         total = sum((block.total for block in blocks[1:]), blocks[0].total)

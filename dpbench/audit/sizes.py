@@ -1,8 +1,8 @@
-"""The law of the sizes of Poisson samples: how far they are from the expected size, over all steps.
+"""The distribution of the sizes of Poisson samples: their deviation from the expected size, over all steps.
 
-A size is binomial. The sum of squared deviations, each in variances, is nearly chi-square where samples are expected
-to be large. Where they are not, the tail is much heavier: with one expected row and ten steps, a chi-square test at a
-level of 5e-5 rejects 38 times as often.
+A size is binomial. The sum of squared deviations, each divided by the variance, is nearly chi-square if samples are
+expected to be large. If they are not, the tail is much heavier: with one expected row and ten steps, a chi-square test
+at a level of 5e-5 rejects 38 times as often.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import math
 
 import numpy as np
 
-FEW = 2_000  # expected inclusions of all steps, below which the law is computed
-SLACK = 0.02  # standard deviations of the sum, by which its place on the grid may be off
-LEAST = 1e-12  # chances that are told from 0
+FEWEST_INCLUSIONS = 2_000  # expected inclusions of all steps, below which the law is computed
+GRID_SLACK = 0.02  # standard deviations of the sum, by which its place on the grid may be off
+LEAST_CHANCE = 1e-12  # chances that are told from 0
 
 
 def size_tails(squares: float, steps: int, members: int, rate: float) -> tuple[float, float]:
-    """Return the chances that the sum is as large as this, and that it is as small.
+    """Return the chance that the sum is at least as large as this, and the chance that it is at most as large.
 
     Args:
         squares: the sum over steps of (size - members * rate)^2 / (members * rate * (1 - rate)).
@@ -29,27 +29,27 @@ def size_tails(squares: float, steps: int, members: int, rate: float) -> tuple[f
 
     variance = members * rate * (1 - rate)
     kurtosis = (1 - 6 * rate * (1 - rate)) / variance  # of a size, in excess: the sum has variance steps (2 + kurtosis)
-    if steps * members * min(rate, 1 - rate) < FEW:
+    if steps * members * min(rate, 1 - rate) < FEWEST_INCLUSIONS:
         return _exact_tails(squares, steps, members, rate, math.sqrt(steps * (2 + kurtosis)))
     scale = 1 + kurtosis / 2  # a chi-square with the same mean and variance
     return float(chi2.sf(squares / scale, steps / scale)), float(chi2.cdf(squares / scale, steps / scale))
 
 
 def _exact_tails(squares: float, steps: int, members: int, rate: float, deviation: float) -> tuple[float, float]:
-    """Add the law of one step to itself as often as there are steps, on a grid, by the fast Fourier transform."""
+    """Convolve the distribution of one step over all steps, on a grid, by the fast Fourier transform."""
     from scipy.stats import binom
 
-    low, high = binom.ppf([LEAST**2, 1 - LEAST / 100], members, rate)
-    high = max(high, float(binom.isf(LEAST / steps, members, rate)))
+    low, high = binom.ppf([LEAST_CHANCE**2, 1 - LEAST_CHANCE / 100], members, rate)
+    high = max(high, float(binom.isf(LEAST_CHANCE / steps, members, rate)))
     sizes = np.arange(low, high + 1)
     values = (sizes - members * rate) ** 2 / (members * rate * (1 - rate))
     least = float(values.min())  # the most likely size, in the first bin: so steps without a member are not rounded
     inclusions = steps * members * min(rate, 1 - rate)  # each is rounded by half a bin at most
-    count = 2 ** math.ceil(math.log2(30 / SLACK * (inclusions + 10)))
+    count = 2 ** math.ceil(math.log2(30 / GRID_SLACK * (inclusions + 10)))
     width = (60 * deviation + 3 * float(values.max() - least)) / count
     law = np.bincount(np.rint((values - least) / width).astype(int), binom.pmf(sizes, members, rate), count)
     whole = np.fft.irfft(np.fft.rfft(law) ** steps, count)
-    place, slack = (squares - steps * least) / width, SLACK * deviation / width
+    place, slack = (squares - steps * least) / width, GRID_SLACK * deviation / width
     above = float(whole[max(0, math.floor(place - slack)) :].sum())
     below = float(whole[: max(0, math.ceil(place + slack)) + 1].sum())
-    return min(1.0, max(LEAST, above)), min(1.0, max(LEAST, below))
+    return min(1.0, max(LEAST_CHANCE, above)), min(1.0, max(LEAST_CHANCE, below))

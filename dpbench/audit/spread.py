@@ -1,8 +1,8 @@
-"""How large is noise in each part of an answer: by coordinate, column, class, stretch, block and step.
+"""Test how large the noise is in each part of an answer: by coordinate, column, class, stretch, block and step.
 
-A sum of squares over all coordinates does not see ten of 650 without noise; the same sum over one column does. Each is
-chi-square with as many degrees of freedom as it has numbers, exactly. Numbers near 0 are counted by the same groups:
-where a sum has one step, those tell best of coordinates without noise.
+A sum of squares over all coordinates does not show ten of 650 without noise; the same sum over one column does. Each
+sum is exactly chi-square, with as many degrees of freedom as it has numbers. Numbers near 0 are counted for the same
+groups: if a release has one step, these counts best reveal coordinates without noise.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from dpbench.audit.extremes import Extreme
 from dpbench.records.audit import Check
 
-NEAR = (2.0**-8, 2.0**-20)  # what counts as 0, in standard deviations, unless floats are coarser
-PERIODS = 8  # steps are also taken together whose numbers leave the same remainder
+NEAR_ZERO = (2.0**-8, 2.0**-20)  # what counts as 0, in standard deviations, unless floats are coarser
+MOST_PERIOD = 8  # steps are also taken together whose numbers leave the same remainder
 
 
 class Spread:
-    """Squares of standardised noise, and how many numbers are as good as 0."""
+    """Collects the squares of standardised noise, and counts the numbers that are as good as 0."""
 
     def __init__(self, who: str, zeros: bool) -> None:
         self._who, self._zeros = who, zeros
@@ -30,7 +30,7 @@ class Spread:
         self._coarsest: defaultdict[tuple[object, ...], float] = defaultdict(float)
 
     def add(self, release: str, block: int, part: np.ndarray, coarse: np.ndarray | float) -> None:
-        """Add one block of noise, and how coarse the floats are that it came in, both in standard deviations."""
+        """Add one block of noise and the coarseness of its floats, both in standard deviations."""
         key = (release, block, part.shape)
         squares = np.square(part)
         self._steps[key].append(float(squares.sum()))
@@ -41,9 +41,9 @@ class Spread:
 
     def _count_zeros(self, key: tuple[object, ...], part: np.ndarray, coarse: np.ndarray | float) -> None:
         if key not in self._near:
-            self._near[key] = np.zeros((len(NEAR), 2, *part.shape))
+            self._near[key] = np.zeros((len(NEAR_ZERO), 2, *part.shape))
         sizes = np.abs(part)
-        for place, near in enumerate(NEAR):
+        for place, near in enumerate(NEAR_ZERO):
             within = np.maximum(near, 2 * coarse)  # a number may be off by half of `coarse`
             self._near[key][place, 0] += sizes <= within
             self._near[key][place, 1] += within  # above 1.25 * within * 2 * density(0)
@@ -76,9 +76,9 @@ class Spread:
 
 
 def add_differences(extreme: Extreme, sums: np.ndarray, numbers: int) -> None:
-    """Add how much sums of so many squares each differ: made normal by their own law, their squares add up.
+    """Add one statistic of how much sums of `numbers` squares differ: the sum of their squared normal scores.
 
-    Many small differences make a large sum: noise that is larger here and smaller there, and nowhere by much.
+    Many small differences make it large: noise that is larger here and smaller there, and nowhere by much.
     """
     from scipy.special import chdtr, ndtri
 
@@ -88,29 +88,29 @@ def add_differences(extreme: Extreme, sums: np.ndarray, numbers: int) -> None:
 
 
 def group_coordinates(values: np.ndarray) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Yield what groups of coordinates sum up to, (groups,), by kind, with the number of coordinates of each."""
+    """Yield the kind of each grouping of coordinates, its sums (groups,), and the number of coordinates per group."""
     rows = values.reshape(len(values), -1) if values.ndim > 1 else values.reshape(1, -1)
     classes, columns = rows.shape
     yield "coordinate", rows.ravel(), 1
     if classes > 1 and columns > 1:
         yield "column", rows.sum(0), classes
         yield "class", rows.sum(1), columns
-    for sums, each in halve(rows.ravel()):
+    for sums, each in sum_stretches(rows.ravel()):
         yield "stretch", sums, each
     yield "block", rows.sum(keepdims=True).ravel(), rows.size
 
 
 def group_steps(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield the same of steps: one by one, in stretches, and every second, third and so on."""
+    """Yield sums over groups of steps and their size: single steps, stretches, every second, third and so on."""
     yield values, 1
-    yield from halve(values)
-    for period in range(2, min(PERIODS, len(values) // 2) + 1):
+    yield from sum_stretches(values)
+    for period in range(2, min(MOST_PERIOD, len(values) // 2) + 1):
         whole = values[: len(values) // period * period].reshape(-1, period)
         yield whole.sum(0), len(whole)
 
 
-def halve(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield the sums over stretches of 2, 4, 8 and so on, up to half of all."""
+def sum_stretches(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield the sums over stretches of 2, 4, 8 and so on, up to half of all, with the length of the stretches."""
     each, sums = 1, values
     while len(sums) >= 4:
         sums, each = sums[: len(sums) // 2 * 2].reshape(-1, 2).sum(1), 2 * each

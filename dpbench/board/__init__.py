@@ -1,1 +1,1 @@
-"""Boards: frozen protocols, the results that follow them, and what the world sees of both."""
+"""Boards: frozen protocols, the results that follow them, and the published index of both."""

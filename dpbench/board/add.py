@@ -1,4 +1,4 @@
-"""A result from elsewhere: checked whole, then filed as `submitted` under every board whose protocol it follows."""
+"""Submissions: check a result from elsewhere and file it as `submitted` under every board that it matches."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpbench.board.folder import ResultFile, find_content, results_of, validate_content
+from dpbench.board.folder import ResultFile, find_content, list_results, validate_content
 from dpbench.board.verify.audits import audit_file
 from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import record_of
-from dpbench.board.verify.review import hold_against, review_of
+from dpbench.board.verify.rerun_record import rerun_file
+from dpbench.board.verify.review import check_against_board, review_files
 from dpbench.errors import ChecksFailed, Complaint, MalformedFile
 from dpbench.privacy import MECHANISM
-from dpbench.records.packed import is_record, remove
+from dpbench.records.packed import record_exists, remove_record
 from dpbench.records.provenance import HARNESS
 from dpbench.records.result import Result
 from dpbench.registry import Registry
@@ -26,7 +26,7 @@ from dpbench.support.files import write_json
 
 @dataclass(frozen=True)
 class Filing:
-    """Where a result went."""
+    """A result filed under a board."""
 
     source: Path
     file: str  # relative to the leaderboard's folder
@@ -35,14 +35,14 @@ class Filing:
     removed: tuple[Path, ...] = ()  # audit and re-run of what it replaces
 
 
-def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool = False) -> list[Filing]:
-    """File results under the boards that they match: the ceiling under those of every epsilon.
+def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool = False) -> list[Filing]:
+    """File results under the boards that they match; a non-private result goes under the boards of every epsilon.
 
-    With `replace`, one takes the place of another result of the same spec, whose audit and re-run are removed: they
-    say nothing of this one.
+    With `replace`, a result may replace another result of the same spec. The audit and re-run of the old result are
+    removed, because they do not apply to the new result.
 
     Raises:
-        ChecksFailed: a file fails a check, matches no board, or its place is held by another result of the same spec.
+        ChecksFailed: a file fails a check, matches no board, or its path holds another result of the same spec.
         OutputError: the leaderboard cannot be written.
     """
     submissions = Submissions(root, Expectations.read(root, plugins))
@@ -53,16 +53,16 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
         checked, boards = submissions.match(file)
         wrong += checked.complaints
         if checked.ok and checked.result is not None:
-            content = _submitted(checked.result)
-            held = find_taken_places(checked.result, boards, root)
+            content = _read_as_submitted(checked.result)
+            held = find_taken_paths(checked.result, boards, root)
             for board in boards:
-                target = _target(board, checked.result)
+                target = _target_path(board, checked.result)
                 other, given = places.setdefault(target, (file, content))
                 if given != content:
                     said = f"it and {other} are different results with the same spec. Add one of them"
                     wrong.append(Complaint(str(file), "digest", said))
-                new = target in held or not is_record(root / target)
-                removed = _records(root, board, target) if target in held else ()
+                new = target in held or not record_exists(root / target)
+                removed = _attached_records(root, board, target) if target in held else ()
                 wanted.append((Filing(file, target, new, target in held, removed), content))
             if not replace:
                 wrong += [Complaint(str(file), "digest", describe_occupant(target)) for target in held]
@@ -72,23 +72,23 @@ def add(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool =
         if filed.new:
             write_json(root / filed.file, content)
             for record in filed.removed:
-                remove(record)
+                remove_record(record)
     return [filed for filed, _ in wanted]
 
 
-def find_taken_places(result: Result, boards: Sequence[str], root: Path) -> list[str]:
-    """Return the places of a checked result on its boards that hold another result of the same spec."""
-    content, places = _submitted(result), [_target(board, result) for board in boards]
-    return [place for place in places if _content_there(root / place) not in (None, content)]
+def find_taken_paths(result: Result, boards: Sequence[str], root: Path) -> list[str]:
+    """Return the paths of a checked file on its boards that already hold another result of the same spec."""
+    content, places = _read_as_submitted(result), [_target_path(board, result) for board in boards]
+    return [place for place in places if _read_existing(root / place) not in (None, content)]
 
 
 def describe_occupant(target: str) -> str:
-    """Say what holds a place."""
+    """Return the complaint that a path already holds another result."""
     return f"{target} already holds another result with the same spec. Use --replace to overwrite it"
 
 
 def find_untraceable_plugins(result: Result) -> list[str]:
-    """Say of which plugins nobody can look up the code: those of no repository that the result names."""
+    """Return a complaint for each plugin whose code cannot be found, because the result names no repository of it."""
     sources = result.provenance.get("sources", {})
     strangers = {(one.distribution, one.version, one.plugin) for one in result.components.values()}
     return [
@@ -99,30 +99,30 @@ def find_untraceable_plugins(result: Result) -> list[str]:
     ]
 
 
-def _target(board: str, result: Result) -> str:
+def _target_path(board: str, result: Result) -> str:
     return f"results/{board}/{result.file_name}"
 
 
-def _records(root: Path, board: str, target: str) -> tuple[Path, ...]:
+def _attached_records(root: Path, board: str, target: str) -> tuple[Path, ...]:
     stored = ResultFile(root / target, target, board)
-    return tuple(file for file in (audit_file(stored, root), record_of(stored, root)) if is_record(file))
+    return tuple(file for file in (audit_file(stored, root), rerun_file(stored, root)) if record_exists(file))
 
 
-def _submitted(result: Result) -> dict[str, Any]:
+def _read_as_submitted(result: Result) -> dict[str, Any]:
     return {**json.loads(result.model_dump_json()), "status": "submitted"}
 
 
 @dataclass
 class Submissions:
-    """Files from elsewhere, checked one after another: each beside what its boards hold, and beside those before it."""
+    """Checks submitted files in turn, each against the results on its boards and against the files before it."""
 
     root: Path
     known: Expectations
     _held: dict[str, list[CheckedFile]] = field(default_factory=dict)  # by board
 
     def match(self, file: Path) -> tuple[CheckedFile, list[str]]:
-        """Check a file on its own, then beside the results of each board that it matches; return also those boards."""
-        (alone,) = review_of([ResultFile(file, str(file), filed=False)], self.known).results
+        """Check a file on its own, then against the results of each board that it matches; also return these boards."""
+        (alone,) = review_files([ResultFile(file, str(file), filed=False)], self.known).results
         if not alone.ok or alone.result is None:
             return alone, []
         if unrepeatable := list(_find_unrepeatable(alone.result, self.known)):
@@ -130,27 +130,27 @@ class Submissions:
         spec = fill_new_options(alone.result.spec, self.known)
         matches = [name for name, board in self.known.boards.items() if not find_departures(board, spec)]
         if not matches:
-            return alone.with_complaints(_nearest(alone.result, self.known)), []
+            return alone.with_complaints(_compare_with_nearest_board(alone.result, self.known)), []
         after: dict[str, list[CheckedFile]] = {}
         for board in matches:
             others = [one for one in self._on(board) if one.stored.path.name != file.name]
-            (placed,) = review_of([ResultFile(file, str(file), board, filed=False)], self.known).results
-            if not (placed := hold_against(placed, others)).ok:
+            (placed,) = review_files([ResultFile(file, str(file), board, filed=False)], self.known).results
+            if not (placed := check_against_board(placed, others)).ok:
                 return placed, []
             after[board] = [*others, placed]
         self._held |= after
         return alone, matches
 
     def _on(self, board: str) -> list[CheckedFile]:
-        """Return the checked results of a board and what was matched to it."""
+        """Return the checked results of a board, including the submissions that matched it."""
         if board not in self._held:
-            there, _ = results_of(self.root, dict(self.known.boards))
-            self._held[board] = [*review_of([one for one in there if one.board == board], self.known).results]
+            there, _ = list_results(self.root, dict(self.known.boards))
+            self._held[board] = [*review_files([one for one in there if one.board == board], self.known).results]
         return self._held[board]
 
 
 def _find_unrepeatable(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
-    """Yield why this code cannot run a result again: nobody could check its plan and its scores."""
+    """Yield the reasons why this code cannot re-run a result; then nobody can check its plan and its scores."""
     if not result.privacy.repeatable:
         yield (
             "privacy.mechanism",
@@ -162,11 +162,11 @@ def _find_unrepeatable(result: Result, known: Expectations) -> Iterator[tuple[st
             yield f"components.{role}.version", f"expected {here.version}, which can be run again, got {origin.version}"
 
 
-def _nearest(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
-    """Say what misses on the board that a result comes closest to."""
+def _compare_with_nearest_board(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
+    """Yield the departures of a result from the board that it comes closest to."""
     spec = fill_new_options(result.spec, known)
     found = {name: find_departures(board, spec) for name, board in known.boards.items()}
-    name = min(found, key=lambda one: (len(found[one]), _times(known.boards[one].epsilon, spec.epsilon), one))
+    name = min(found, key=lambda one: (len(found[one]), _ratio(known.boards[one].epsilon, spec.epsilon), one))
     for key, expected, got in found[name]:
         yield (
             f"spec.{key}",
@@ -177,14 +177,14 @@ def _nearest(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
         )
 
 
-def _times(one: float, other: float) -> float:
-    """Return how many times the larger of two epsilons is the other; both may be infinite."""
+def _ratio(one: float, other: float) -> float:
+    """Return the ratio of the larger of two epsilons to the smaller; both may be infinite."""
     return 1.0 if one == other else max(one, other) / min(one, other)
 
 
-def _content_there(file: Path) -> dict[str, Any] | None:
+def _read_existing(file: Path) -> dict[str, Any] | None:
     try:
         content = find_content(file)
-        return None if content is None else _submitted(validate_content(Result, content))
+        return None if content is None else _read_as_submitted(validate_content(Result, content))
     except MalformedFile as error:
         return {"unfit": str(error)}

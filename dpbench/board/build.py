@@ -1,4 +1,4 @@
-"""Results -> `leaderboard.json`: the same bytes from the same files, anywhere, or a refusal that lists what is wrong.
+"""Build `leaderboard.json` from results: the same files give the same bytes anywhere, or a list of complaints.
 
 A number in the index is copied from a result, or counted, summed by `math.fsum` and divided, which IEEE 754 rounds in
 one way alone. What libraries compute (epsilon derived again, the tests behind ranks) is compared and not written.
@@ -16,19 +16,19 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import core_schema
 
-from dpbench.analysis.paired import compare_entries, scores_of
-from dpbench.board.distance import distances
-from dpbench.board.entry import entry_of
-from dpbench.board.exchange import check_curves, curve_of, worth
-from dpbench.board.folder import boards_of
+from dpbench.analysis.paired import compare_entries, ranking_scores
+from dpbench.board.distance import compute_distances
+from dpbench.board.entry import make_entry
+from dpbench.board.exchange import find_curve_complaints, labels_worth, read_curve
+from dpbench.board.folder import read_boards
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.ranking import SENTENCE, order_of, rank_groups
-from dpbench.board.stability import stability
-from dpbench.board.verify.audits import check_audits, find_audit
+from dpbench.board.ranking import RANKING_SENTENCE, rank_groups, sort_value
+from dpbench.board.stability import measure_stability
+from dpbench.board.verify.audits import find_audit, find_audit_complaints
 from dpbench.board.verify.checks import CheckedFile
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import check_records, find_record
-from dpbench.board.verify.review import Review, review
+from dpbench.board.verify.rerun_record import find_rerun, find_rerun_complaints
+from dpbench.board.verify.review import Review, review_leaderboard
 from dpbench.board.verify.strays import find_strays
 from dpbench.errors import ChecksFailed, Complaint, DpbenchError
 from dpbench.records.board import Board
@@ -40,24 +40,26 @@ INDEX, SCHEMA = "leaderboard.json", "schema.json"
 
 
 def verify_leaderboard(root: Path, known: Expectations) -> Review:
-    """Check everything that a leaderboard is made of: results, re-runs, audits, and that no board was edited.
+    """Check all parts of a leaderboard: results, re-runs and audits, and that no board was edited.
 
     Raises:
         DpbenchError: a board cannot be read.
     """
-    found = review(root, known)
-    strays = list(found.strays) + find_edited_boards(root, boards_of(root))
+    found = review_leaderboard(root, known)
+    strays = list(found.strays) + find_edited_boards(root, read_boards(root))
     strays += find_strays([one.stored for one in found.results], root)
     for one in found.results:
         if one.result is not None:
-            strays += check_records(one.stored, one.result, root) + check_audits(one.stored, one.result, root)
+            strays += find_rerun_complaints(one.stored, one.result, root) + find_audit_complaints(
+                one.stored, one.result, root
+            )
     filed = [(one.stored.board, one.result) for one in found.results if one.result and one.stored.board]
-    strays += check_curves(root, boards_of(root), filed)
+    strays += find_curve_complaints(root, read_boards(root), filed)
     return dataclasses.replace(found, strays=tuple(strays))
 
 
 def find_edited_boards(root: Path, boards: dict[str, Board]) -> list[Complaint]:
-    """Return the boards that changed since `leaderboard.json` was made, although they had results there."""
+    """Return a complaint for each board that had results in `leaderboard.json` and has changed since."""
     file = root / INDEX
     if not file.exists():
         return []
@@ -75,7 +77,7 @@ def find_edited_boards(root: Path, boards: dict[str, Board]) -> list[Complaint]:
     ]
 
 
-def index_of(root: Path, plugins: Registry) -> Index:
+def build_index(root: Path, plugins: Registry) -> Index:
     """Check all results of the leaderboard in `root` and return its index.
 
     Raises:
@@ -90,9 +92,9 @@ def index_of(root: Path, plugins: Registry) -> Index:
     for one in found.results:
         if one.stored.board is not None:
             by_board[one.stored.board].append(one)
-    boards = sorted(boards_of(root).items())
-    standings = [_standing(board, by_board[name], known, root, plugins) for name, board in boards]
-    return Index(ranking=SENTENCE, distances=distances(standings), standings=tuple(standings))
+    boards = sorted(read_boards(root).items())
+    standings = [_make_standing(board, by_board[name], known, root, plugins) for name, board in boards]
+    return Index(ranking=RANKING_SENTENCE, distances=compute_distances(standings), standings=tuple(standings))
 
 
 def encode_index(index: Index) -> bytes:
@@ -100,29 +102,29 @@ def encode_index(index: Index) -> bytes:
     return index.model_dump_json(indent=1).encode() + b"\n"
 
 
-def write(index: Index, root: Path) -> Path:
-    """Write `leaderboard.json` and its schema; return the first.
+def write_index(index: Index, root: Path) -> Path:
+    """Write `leaderboard.json` and its schema; return the path of `leaderboard.json`.
 
     Raises:
         OutputError: they cannot be written.
     """
-    for name, content in ((SCHEMA, _schema_text()), (INDEX, encode_index(index))):
+    for name, content in ((SCHEMA, _encode_schema()), (INDEX, encode_index(index))):
         write_atomically(root / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
     return root / INDEX
 
 
 def is_current(index: Index, root: Path) -> bool:
-    """Return whether `leaderboard.json` and its schema are what `write` would make of them."""
-    wanted = {INDEX: encode_index(index), SCHEMA: _schema_text()}
+    """Return whether `leaderboard.json` and its schema equal what `write_index` would write."""
+    wanted = {INDEX: encode_index(index), SCHEMA: _encode_schema()}
     return all((root / name).is_file() and (root / name).read_bytes() == content for name, content in wanted.items())
 
 
-def _schema_text() -> bytes:
+def _encode_schema() -> bytes:
     return json.dumps(make_schema(), indent=2, sort_keys=True).encode() + b"\n"
 
 
 class _SchemaGenerator(GenerateJsonSchema):
-    """A schema that knows how pydantic spells infinity in JSON."""
+    """JSON Schema generator that accepts pydantic's spelling of infinity."""
 
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
         plain = super().float_schema(schema)
@@ -130,7 +132,7 @@ class _SchemaGenerator(GenerateJsonSchema):
 
 
 def make_schema() -> dict[str, Any]:
-    """Return the JSON Schema that `leaderboard.json` and every result follow."""
+    """Return the JSON Schema of `leaderboard.json` and of every result."""
     refs, found = models_json_schema(
         [(Index, "serialization"), (Result, "validation")], schema_generator=_SchemaGenerator
     )
@@ -142,19 +144,23 @@ def make_schema() -> dict[str, Any]:
     }
 
 
-def _standing(board: Board, results: list[CheckedFile], known: Expectations, root: Path, plugins: Registry) -> Standing:
-    entries, curve = [], curve_of(root, board)
+def _make_standing(
+    board: Board, results: list[CheckedFile], known: Expectations, root: Path, plugins: Registry
+) -> Standing:
+    entries, curve = [], read_curve(root, board)
     for one in results:
         assert one.result is not None
-        again, audit = find_record(one.stored, one.result, root), find_audit(one.stored, root)
-        entry = entry_of(one, board, known, again, audit)
+        again, audit = find_rerun(one.stored, one.result, root), find_audit(one.stored, root)
+        entry = make_entry(one, board, known, again, audit)
         pays_once = entry.reads_private and entry.reads != "features and labels"
         if curve is not None and pays_once and entry.role != "ceiling":
-            entry = entry.model_copy(update={"worth": worth(curve, scores_of(one.result, board.metric).per_seed)})
+            entry = entry.model_copy(
+                update={"worth": labels_worth(curve, ranking_scores(one.result, board.metric).per_seed)}
+            )
         entries.append((entry, one.result))
-    entries.sort(key=lambda pair: (-order_of(pair[1], board.metric), pair[0].id))
+    entries.sort(key=lambda pair: (-sort_value(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
-    scores = [scores_of(result, board.metric) for _, result in ranked]
+    scores = [ranking_scores(result, board.metric) for _, result in ranked]
     places = rank_groups(scores, [entry.reads_labels for entry, _ in ranked])
     first = [
         entry.model_copy(update={"rank": rank, "uncorrected_rank": other})
@@ -162,8 +168,8 @@ def _standing(board: Board, results: list[CheckedFile], known: Expectations, roo
     ]
     first.sort(key=lambda entry: entry.reads_labels)  # stable: each group stays in order
     rest = [entry for entry, _ in entries if entry.role != "entry"]
-    facts = _facts(results[0].result) if results and results[0].result else _facts_of_none(board, plugins)
-    above = _above(entries, board, plugins)
+    facts = _task_facts(results[0].result) if results and results[0].result else _facts_without_results(board, plugins)
+    above = _explain_above_ceiling(entries, board, plugins)
     labels = bool(first) and first[0].reads_labels  # as all do
     group = [one for one, (entry, _) in zip(scores, ranked, strict=True) if entry.reads_labels is labels]
     tied = sum(entry.rank == 1 and entry.reads_labels is labels for entry in first)
@@ -172,20 +178,23 @@ def _standing(board: Board, results: list[CheckedFile], known: Expectations, roo
         digest=board.digest,
         entries=(*first, *rest),
         above=above,
-        stability=stability(group, tied),
+        stability=measure_stability(group, tied),
         **facts,
     )
 
 
-def _above(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Registry) -> str:
-    """Say why the best ranked entry is above the ceiling, where it is by more than the test can be wrong."""
+def _explain_above_ceiling(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Registry) -> str:
+    """Explain why the best ranked entry is significantly above the ceiling; empty if it is not."""
     ceilings = [pair for pair in entries if pair[0].role == "ceiling"]
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     if not ceilings or not ranked:
         return ""
     (best, result), (ceiling, reference) = ranked[0], ceilings[0]
     gap = best.metrics[board.metric].mean - ceiling.metrics[board.metric].mean
-    if gap <= 0 or not compare_entries(scores_of(result, board.metric), scores_of(reference, board.metric)).differs:
+    if (
+        gap <= 0
+        or not compare_entries(ranking_scores(result, board.metric), ranking_scores(reference, board.metric)).differs
+    ):
         return ""
     differs = plugins.find("dataset", board.dataset.name).cls.test_differs
     metric = board.metric.replace("_", " ")
@@ -196,7 +205,7 @@ def _above(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Regis
     return f"{best.learner} is {100 * gap:.1f} points above {ceiling.learner}, fitted without privacy: {why}."
 
 
-def _facts(result: Result) -> dict[str, Any]:
+def _task_facts(result: Result) -> dict[str, Any]:
     task, overlap = result.task, dict(sorted(result.task.overlap.items()))
     return {
         "classes": task.classes, "private": task.private, "public": overlap["public in private"].among,
@@ -204,8 +213,8 @@ def _facts(result: Result) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _facts_of_none(board: Board, plugins: Registry) -> dict[str, Any]:
-    """Return what the plugin says of a dataset that nobody has run on yet."""
+def _facts_without_results(board: Board, plugins: Registry) -> dict[str, Any]:
+    """Return the task facts of a board without results, as the dataset's plugin states them."""
     try:
         dataset = plugins.build("dataset", board.dataset.name, board.dataset.options)
         classes, licence = tuple(dataset.classes), str(dataset.licence)

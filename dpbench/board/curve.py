@@ -1,4 +1,4 @@
-"""How a board's learning curve is made: `public-only` fitted to more and more public labels."""
+"""Make a board's learning curve: fit `public-only` to more and more public labels."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 
 from dpbench.api import PublicData
 from dpbench.board.exchange import Curve
-from dpbench.board.folder import boards_of
+from dpbench.board.folder import read_boards
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.fit import fit
-from dpbench.harness.loaded import origins_of
+from dpbench.harness.loaded import get_origins
 from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.session import Session
 from dpbench.records.board import Board
@@ -25,19 +25,19 @@ from dpbench.support import progress
 from dpbench.support.messages import unknown_name
 
 LEARNER = "public-only"
-DRAWS, FIRST = 5, 10
+DRAW_COUNT, FEWEST_LABELS = 5, 10
 
 
 def write_curves(names: Sequence[str], root: Path, session: Session) -> Iterator[Path]:
-    """Write the learning curves of boards, by default of all that have public labels and results; yield the files.
+    """Write the learning curves of boards, by default of all boards with public labels and results; yield the files.
 
     Boards that differ in what a fit without private data cannot tell (epsilon above all) share one set of fits.
 
     Raises:
         SpecError: there is no board of that name, or none with labels and results.
-        DpbenchError: as `learning_curve` does.
+        DpbenchError: as `make_learning_curve` does.
     """
-    known, made = boards_of(root), dict[str, Curve]()
+    known, made = read_boards(root), dict[str, Curve]()
     for name in names:
         if name not in known:
             raise SpecError(unknown_name("board", name, known))
@@ -48,12 +48,12 @@ def write_curves(names: Sequence[str], root: Path, session: Session) -> Iterator
         board = known[name]
         same = entry_spec(board, {"learner": LEARNER}, session.plugins, name).data_key + board.metric
         if same not in made:
-            made[same] = learning_curve(board, session)
+            made[same] = make_learning_curve(board, session)
         yield made[same].model_copy(update={"board": name, "digest": board.digest}).write(root)
 
 
-def learning_curve(board: Board, session: Session) -> Curve:
-    """Return the scores of `public-only` on a board's test split for ten public labels, twenty, fifty ... and all.
+def make_learning_curve(board: Board, session: Session) -> Curve:
+    """Fit `public-only` to 10, 20, 50, ... all public labels of a board; return its scores on the test split.
 
     No private row is read, and nothing is chosen: the curve costs no privacy.
 
@@ -65,18 +65,18 @@ def learning_curve(board: Board, session: Session) -> Curve:
         raise SpecError(f"Expected labelled public data on board {board.name!r}: without labels there is no exchange.")
     prepared = session.prepare(entry_spec(board, {"learner": LEARNER}, session.plugins, "a learning curve"))
     sizes = sizes_up_to(len(prepared.public.x))
-    with progress.meter(f"Learning curve of {board.name}", DRAWS * len(sizes)) as advance:
+    with progress.meter(f"Learning curve of {board.name}", DRAW_COUNT * len(sizes)) as advance:
         rows = []
-        for draw in range(DRAWS):
-            order = _order(prepared, draw)
+        for draw in range(DRAW_COUNT):
+            order = _shuffle_public(prepared, draw)
             row = []
             for size in sizes:
-                row.append(_score(prepared, order[:size], board.metric))
+                row.append(_score_subset(prepared, order[:size], board.metric))
                 advance(1)
             rows.append(tuple(row))
     return Curve(
         board=board.name, digest=board.digest, metric=board.metric, learner=write_component(prepared.learner),
-        labels=sizes, scores=tuple(rows), split_digests=prepared.images.digests, components=origins_of(prepared.parts),
+        labels=sizes, scores=tuple(rows), split_digests=prepared.images.digests, components=get_origins(prepared.parts),
         provenance=prepared.loaded.provenance,
     )  # fmt: skip
 
@@ -90,20 +90,20 @@ def sizes_up_to(count: int) -> tuple[int, ...]:
     Raises:
         SpecError: so few labels have no curve.
     """
-    if count <= FIRST:
-        raise SpecError(f"Expected more than {FIRST} public labels for a learning curve, got {count}.")
+    if count <= FEWEST_LABELS:
+        raise SpecError(f"Expected more than {FEWEST_LABELS} public labels for a learning curve, got {count}.")
     steps = (factor * 10**power for power in range(1, 10) for factor in (1, 2, 5))
     return (*(size for size in steps if size < count), count)
 
 
-def _order(prepared: PreparedRun, draw: int) -> torch.Tensor:
-    """Return the public examples in the random order of a draw, all of them."""
+def _shuffle_public(prepared: PreparedRun, draw: int) -> torch.Tensor:
+    """Return all public examples in the random order of a draw."""
     spec = prepared.spec
     random = np.random.default_rng(np.random.SeedSequence(spec.split_seed, spawn_key=(draw, 3)))
     return torch.from_numpy(random.permutation(len(prepared.public.x)))
 
 
-def _score(prepared: PreparedRun, rows: torch.Tensor, metric: str) -> float:
+def _score_subset(prepared: PreparedRun, rows: torch.Tensor, metric: str) -> float:
     public = prepared.public
     assert public.y is not None
     y = public.y[rows]

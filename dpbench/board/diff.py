@@ -1,4 +1,4 @@
-"""What changed between two `leaderboard.json`."""
+"""Changes between two versions of `leaderboard.json`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Key = tuple[str, str]
 
 
 class Change(Record):
-    """One entry that is not as it was; what it was or became is None where it was not there."""
+    """A change of an entry; `before` or `after` is None if the entry was absent."""
 
     what: Literal["added", "removed", "mean", "rank"]
     board: str
@@ -24,19 +24,21 @@ class Change(Record):
     def __str__(self) -> str:
         name = f"{self.board}: {self.learner} ({self.id})"
         if self.what == "added":
-            return f"added    {name}, {_shown(self.after)}"
+            return f"added    {name}, {_format_value(self.after)}"
         if self.what == "removed":
-            return f"removed  {name}, {_shown(self.before)}"
-        return f"{self.what:<8} {name}: {_shown(self.before)} -> {_shown(self.after)}"
+            return f"removed  {name}, {_format_value(self.before)}"
+        return f"{self.what:<8} {name}: {_format_value(self.before)} -> {_format_value(self.after)}"
 
 
-def diff(before: Index, after: Index) -> list[Change]:
-    """Return what changed, board by board: entries, means of the board's metric, ranks."""
-    old, new = _entries(before), _entries(after)
-    return [change for key in sorted(old.keys() | new.keys()) for change in _changes(key, old.get(key), new.get(key))]
+def list_changes(before: Index, after: Index) -> list[Change]:
+    """Return the changes between two indexes, board by board: entries, means of the board's metric, ranks."""
+    old, new = _scored_entries(before), _scored_entries(after)
+    return [
+        change for key in sorted(old.keys() | new.keys()) for change in _compare_entry(key, old.get(key), new.get(key))
+    ]
 
 
-def _entries(index: Index) -> dict[Key, tuple[Entry, float | None]]:
+def _scored_entries(index: Index) -> dict[Key, tuple[Entry, float | None]]:
     found = {}
     for standing in index.standings:
         for entry in standing.entries:
@@ -45,7 +47,7 @@ def _entries(index: Index) -> dict[Key, tuple[Entry, float | None]]:
     return found
 
 
-def _changes(
+def _compare_entry(
     key: Key, old: tuple[Entry, float | None] | None, new: tuple[Entry, float | None] | None
 ) -> Iterator[Change]:
     board, name = key
@@ -62,5 +64,5 @@ def _changes(
         yield Change(what="rank", before=old[0].rank, after=new[0].rank, **about)
 
 
-def _shown(value: float | None) -> str:
+def _format_value(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}"

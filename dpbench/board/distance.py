@@ -1,4 +1,4 @@
-"""One number a learner over all boards: how far it is behind the best at its defaults, in points.
+"""The mean distance over all boards of a learner at default settings from the best entry, in points.
 
 - **Which boards count**: every board on which the learner has a ranked entry whose settings are its defaults, and on
   which another learner is ranked. Its distance there is the mean of the best ranked entry that reads no more than it
@@ -29,28 +29,28 @@ from dpbench.board.index import Distance, Standing
 from dpbench.board.rows import EntryRow, board_rows
 
 RESAMPLES = 10_000
-TAIL = 0.025  # on either side of the interval
+TAIL_SHARE = 0.025  # on either side of the interval
 DIGITS = 4  # of points: what libraries add in another order differs below
 
 Gaps = Mapping[str, Mapping[str, Sequence[float]]]
 """Distances in points by dataset and family."""
 
 
-def distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
+def compute_distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
     """Return the distance of every learner: those on all datasets first, then by distance."""
     gaps: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for standing in standings:
         data, family = str(standing.board.dataset), standing.board.family
-        for row in rows_at_defaults(standing):
+        for row in default_rows(standing):
             gaps[row.facts.learner][data][family].append(100 * (row.behind or 0.0))
-    found = [_distance(learner, by_data) for learner, by_data in gaps.items()]
+    found = [_compute_distance(learner, by_data) for learner, by_data in gaps.items()]
     return tuple(sorted(found, key=lambda one: (-one.data_sets, one.points, one.learner)))
 
 
-def rows_at_defaults(standing: Standing) -> list[EntryRow]:
-    """Return the ranked row of each learner at its defaults; the best where it has several.
+def default_rows(standing: Standing) -> list[EntryRow]:
+    """Return each learner's best ranked row with default settings.
 
-    There is none where only one learner is ranked.
+    Empty if only one learner is ranked.
     """
     ranked = [row for row in board_rows(standing) if row.entry.role == "entry"]
     if len({row.facts.learner for row in ranked}) < 2:
@@ -58,22 +58,22 @@ def rows_at_defaults(standing: Standing) -> list[EntryRow]:
     return list({row.facts.learner: row for row in reversed(ranked) if row.facts.selection == "default"}.values())
 
 
-def _distance(learner: str, gaps: Gaps) -> Distance:
+def _compute_distance(learner: str, gaps: Gaps) -> Distance:
     by_data = [_mean([_mean(family) for family in families.values()]) for _, families in sorted(gaps.items())]
-    low, high = _interval(by_data)
+    low, high = _bootstrap_interval(by_data)
     boards = sum(len(family) for families in gaps.values() for family in families.values())
     points = round(_mean(by_data), DIGITS)
     return Distance(learner=learner, points=points, low=low, high=high, boards=boards, data_sets=len(by_data))
 
 
-def _interval(by_data: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the percentile bootstrap interval of the mean over datasets; none for a single one."""
+def _bootstrap_interval(by_data: Sequence[float]) -> tuple[float | None, float | None]:
+    """Return the percentile bootstrap interval of the mean over datasets; (None, None) for a single dataset."""
     count = len(by_data)
     if count < 2:
         return None, None
     rows = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
     means = np.sort(np.array(by_data)[rows].mean(1))
-    low, high = means[[int(RESAMPLES * TAIL), int(RESAMPLES * (1 - TAIL)) - 1]]
+    low, high = means[[int(RESAMPLES * TAIL_SHARE), int(RESAMPLES * (1 - TAIL_SHARE)) - 1]]
     return round(float(low), DIGITS), round(float(high), DIGITS)
 
 

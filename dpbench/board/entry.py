@@ -1,4 +1,4 @@
-"""One result as an entry of a board: what it may be shown as, what speaks for it, and the command that repeats it."""
+"""A result as an entry of a board: its role, its trust and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from dpbench.records.board import Board
 from dpbench.records.protocol import Protocol
 from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result
-from dpbench.records.spec import as_flags
+from dpbench.records.spec import write_flags
 
 
-def entry_of(
+def make_entry(
     checked: CheckedFile, board: Board, known: Expectations, again: Rerun | None, audit: Audit | None = None
 ) -> Entry:
-    """Return the entry of a result that passed every check, its rank left open."""
+    """Return the entry of a result that passed every check; its rank is assigned later."""
     result = checked.result
     assert result is not None and checked.ok
-    role, why = _role(result, board, known)
+    role, why = _assign_role(result, board, known)
     agrees, passed = again if again and again.agrees else None, audit if audit and audit.passed else None
     reproduced = agrees is not None and reproduces(agrees, result)
     return Entry(
         id=checked.stored.path.stem, file=checked.stored.file, role=role, rank=None, why=why,
         command=repeat_command(result, board, known),
-        reads=_reads(result, known), reads_private=bool(result.privacy.plan),
-        trust=_trust(agrees, reproduced, passed), reproduced=reproduced,
-        again=_again(agrees, result) if agrees else None,
-        author_word=list_author_word(result, _confirmed(agrees, reproduced) if agrees else frozenset()),
-        audit=_audited(passed) if passed else None, class_accuracy=_by_class(result), **vars(collect_facts(result)),
+        reads=_public_data_read(result, known), reads_private=bool(result.privacy.plan),
+        trust=_assign_trust(agrees, reproduced, passed), reproduced=reproduced,
+        again=_summarize_rerun(agrees, result) if agrees else None,
+        author_word=list_author_word(result, _confirmed_claims(agrees, reproduced) if agrees else frozenset()),
+        audit=_summarize_audit(passed) if passed else None, class_accuracy=_mean_class_accuracy(result),
+        **vars(collect_facts(result)),
     )  # fmt: skip
 
 
@@ -48,49 +49,49 @@ def repeat_command(result: Result, board: Board, known: Expectations) -> str:
     defaults = here.defaults if here and here.distribution == result.components["learner"].distribution else {}
     own = {name: value for name, value in spec.learner.options.items() if defaults.get(name, ...) != value}
     changes: dict[str, Any] = {"learner": spec.learner.model_copy(update={"options": own}), "unit": spec.unit}
-    if spec.search is not None and here and _is_space(spec.search.space, here.space):
+    if spec.search is not None and here and _is_own_space(spec.search.space, here.space):
         changes["search"] = spec.search.model_copy(update={"space": "own"})
     asked = spec.model_copy(update=changes)
     if spec.search is not None and spec.search.rule not in board.selection:  # refused beside --board
-        return shlex.join(["dpbench", "run", *as_flags(asked, defaults=True)])
-    return shlex.join(["dpbench", "run", "--board", board.name, *as_flags(asked, fixed=Protocol.model_fields)])
+        return shlex.join(["dpbench", "run", *write_flags(asked, defaults=True)])
+    return shlex.join(["dpbench", "run", "--board", board.name, *write_flags(asked, fixed=Protocol.model_fields)])
 
 
-def _is_space(space: Mapping[str, Any] | str, own: Mapping[str, Any]) -> bool:
+def _is_own_space(space: Mapping[str, Any] | str, own: Mapping[str, Any]) -> bool:
     return not isinstance(space, str) and {name: list(values) for name, values in space.items()} == own
 
 
-def _role(result: Result, board: Board, known: Expectations) -> tuple[Role, str]:
+def _assign_role(result: Result, board: Board, known: Expectations) -> tuple[Role, str]:
     if result.status in {"disputed", "withdrawn"}:
         return "unranked", f"it is {result.status}"
     if not result.privacy.plan:
         return "control", "it reads no private row: a line, not an entry"
     if math.isinf(result.spec.epsilon):
-        return _without_privacy(result, known)
+        return _assign_non_private_role(result, known)
     why = _why_unranked(result, board)
     return ("unranked", why) if why else ("entry", "")
 
 
 def _why_unranked(result: Result, board: Board) -> str:
     if result.privacy.rng == "secure":
-        return SECURE
+        return SECURE_NOISE_REASON
     if result.selection not in board.selection:
-        return f"its settings were chosen {_CHOSEN.get(result.selection, 'by ' + result.selection)}"
+        return f"its settings were chosen {_SELECTION_REASONS.get(result.selection, 'by ' + result.selection)}"
     return "" if board.metric in result.metrics else f"it lacks {board.metric} for at least one seed"
 
 
-def _without_privacy(result: Result, known: Expectations) -> tuple[Role, str]:
+def _assign_non_private_role(result: Result, known: Expectations) -> tuple[Role, str]:
     here = known.installed.get(("learner", result.spec.learner.name))
     if here is not None and here.reference:
         return "ceiling", "it has no privacy: a line, not an entry"
     return "unranked", "it has no privacy, and its learner is not a reference"
 
 
-SECURE = (
+SECURE_NOISE_REASON = (
     "its noise was secure and cannot be drawn again, so no re-run can tell it from the best of many runs, or from runs "
     "with less noise"
 )
-_CHOSEN = {
+_SELECTION_REASONS = {
     "default": "by default, which this board does not rank",
     "by-hand": "by hand; the data used to choose them are not recorded",
     "private-unaccounted": "on private data, outside epsilon",
@@ -98,45 +99,45 @@ _CHOSEN = {
 }
 
 
-def _reads(result: Result, known: Expectations) -> Reads:
-    """Return what of the public data the learner was handed, by what it declares; labels by what the result says."""
+def _public_data_read(result: Result, known: Expectations) -> Reads:
+    """Return the public data that the learner was given: features as it declares, labels as the result states."""
     if result.task.public_labels_seen:
         return "features and labels"
     here = known.installed.get(("learner", result.spec.learner.name))
     return "nothing" if here is not None and here.public == "none" else "features"
 
 
-def _trust(again: Rerun | None, reproduced: bool, audit: Audit | None) -> Trust:
+def _assign_trust(again: Rerun | None, reproduced: bool, audit: Audit | None) -> Trust:
     if audit is not None:
         return "audited"
     return "reproduced" if reproduced else "re-run" if again is not None else "submitted"
 
 
-def _confirmed(record: Rerun, reproduced: bool) -> frozenset[str]:
-    """Return what a re-run has looked up; of code all digests or none."""
+def _confirmed_claims(record: Rerun, reproduced: bool) -> frozenset[str]:
+    """Return the claims that a re-run confirmed; digests of code count only if all of them agree."""
     same = {one.claim for one in record.claims if one.verdict == "same"}
     code = {one for one in same if one.startswith("provenance.code")}
-    seen = same if _code(record) == "same" else same - code
+    seen = same if _compare_code(record) == "same" else same - code
     return frozenset(seen | {"seeds"} if reproduced else seen)
 
 
-def _code(record: Rerun) -> Literal["same", "other", "not compared"]:
+def _compare_code(record: Rerun) -> Literal["same", "other", "not compared"]:
     found = [one.verdict for one in record.claims if one.claim.startswith("provenance.code")]
     if not found:
         return "not compared"
     return "same" if all(one == "same" for one in found) else "other"
 
 
-def _again(record: Rerun, result: Result) -> RerunSummary:
+def _summarize_rerun(record: Rerun, result: Result) -> RerunSummary:
     machine, cores = (record.provenance.get(name) for name in ("processor", "cores"))
     return RerunSummary(
         seed=record.seeds[-1].seed, outcome=record.outcome, made=read_origin(record.provenance), by=record.by,
-        seeds=tuple(one.seed for one in record.seeds), of=len(result.seeds), code=_code(record),
+        seeds=tuple(one.seed for one in record.seeds), of=len(result.seeds), code=_compare_code(record),
         machine=f"{str(machine)[:80]}, {cores} cores" if machine and isinstance(cores, int) else None,
     )  # fmt: skip
 
 
-def _audited(audit: Audit) -> AuditSummary:
+def _summarize_audit(audit: Audit) -> AuditSummary:
     found, moved = audit.figures, audit.sensitivity
     return AuditSummary(
         made=read_origin(audit.provenance), seed=audit.seed, noise_low=found.low, noise_high=found.high,
@@ -145,5 +146,5 @@ def _audited(audit: Audit) -> AuditSummary:
     )  # fmt: skip
 
 
-def _by_class(result: Result) -> tuple[float | None, ...]:
+def _mean_class_accuracy(result: Result) -> tuple[float | None, ...]:
     return tuple(fmean(values) if values else None for values in result.class_accuracies)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from dpbench.board.folder import content_of, validate_content
+from dpbench.board.folder import read_content, validate_content
 from dpbench.board.index import Worth
 from dpbench.errors import Complaint, MalformedFile
 from dpbench.records import storage
@@ -26,13 +26,13 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin, Result
 from dpbench.support.validation import Record
 
-FOLDER = "curves"
+CURVES_FOLDER = "curves"
 RESAMPLES = 2000
-TAIL = 2.5  # percent on either side of the interval
+TAIL_PERCENT = 2.5  # percent on either side of the interval
 
 
 class Curve(Record):
-    """What public labels alone reach on a board: one score a draw and number of labels."""
+    """A board's learning curve: the scores of public labels alone, by draw and number of labels."""
 
     kind: Literal["learning curve"] = "learning curve"
     schema_version: Literal[1] = 1
@@ -52,19 +52,19 @@ class Curve(Record):
         Raises:
             OutputError: the folder cannot be written.
         """
-        return storage.write(self, root / FOLDER / f"{self.board}.json")
+        return storage.write_record(self, root / CURVES_FOLDER / f"{self.board}.json")
 
 
-def curve_of(root: Path, board: Board) -> Curve | None:
-    """Return a board's curve, or None where there is none.
+def read_curve(root: Path, board: Board) -> Curve | None:
+    """Return a board's learning curve, or None if the board has none.
 
     Raises:
         MalformedFile: the file is no curve of this board.
     """
-    file = root / FOLDER / f"{board.name}.json"
+    file = root / CURVES_FOLDER / f"{board.name}.json"
     if not file.exists():
         return None
-    curve = validate_content(Curve, content_of(file))
+    curve = validate_content(Curve, read_content(file))
     if (curve.board, curve.digest, curve.metric) != (board.name, board.digest, board.metric):
         raise MalformedFile("digest", f"expected a curve of board {board.name} as it is: make it again")
     if list(curve.labels) != sorted(set(curve.labels)) or len(curve.labels) < 2 or len(curve.scores) < 2:
@@ -76,16 +76,18 @@ def curve_of(root: Path, board: Board) -> Curve | None:
     return curve
 
 
-def check_curves(root: Path, boards: dict[str, Board], results: Sequence[tuple[str, Result]]) -> list[Complaint]:
-    """Return what is wrong with the curves of a leaderboard; `results` with the board that each is filed under."""
+def find_curve_complaints(
+    root: Path, boards: dict[str, Board], results: Sequence[tuple[str, Result]]
+) -> list[Complaint]:
+    """Return complaints about the learning curves of a leaderboard; `results` pairs each result with its board."""
     wrong = []
-    for file in sorted((root / FOLDER).glob("*.json")):
-        name = f"{FOLDER}/{file.name}"
+    for file in sorted((root / CURVES_FOLDER).glob("*.json")):
+        name = f"{CURVES_FOLDER}/{file.name}"
         if file.stem not in boards:
             wrong.append(Complaint(name, "file", f"no board is called {file.stem!r}: see boards/"))
             continue
         try:
-            curve = curve_of(root, boards[file.stem])
+            curve = read_curve(root, boards[file.stem])
         except MalformedFile as error:
             wrong.append(Complaint(name, error.field, error.said))
             continue
@@ -95,8 +97,8 @@ def check_curves(root: Path, boards: dict[str, Board], results: Sequence[tuple[s
     return wrong
 
 
-def worth(curve: Curve, scores: Sequence[float]) -> Worth:
-    """Return how many public labels score as much as a learner did, whose score of each seed is given.
+def labels_worth(curve: Curve, scores: Sequence[float]) -> Worth:
+    """Return the number of public labels that score as much as a learner, given its score for each seed.
 
     The mean curve, made to never fall, is read between its points on a logarithmic scale. The interval is the
     2.5th to 97.5th percentile over 2,000 bootstrap samples of draws and of seeds; the test examples are taken as given.
@@ -105,14 +107,14 @@ def worth(curve: Curve, scores: Sequence[float]) -> Worth:
     random = np.random.default_rng(0)
     rows = random.integers(len(draws), size=(RESAMPLES, len(draws)))
     seeds = random.integers(len(own), size=(RESAMPLES, len(own)))
-    found = crossings(curve.labels, draws[rows].mean(1), own[seeds].mean(1))
-    (middle,) = crossings(curve.labels, draws.mean(0, keepdims=True), own.mean(keepdims=True))
-    low, high = np.sort(found)[[int(RESAMPLES * TAIL / 100), int(RESAMPLES * (1 - TAIL / 100)) - 1]]
-    return Worth(labels=_rounded(middle), low=_rounded(low), high=_rounded(high), all=curve.labels[-1])
+    found = find_crossings(curve.labels, draws[rows].mean(1), own[seeds].mean(1))
+    (middle,) = find_crossings(curve.labels, draws.mean(0, keepdims=True), own.mean(keepdims=True))
+    low, high = np.sort(found)[[int(RESAMPLES * TAIL_PERCENT / 100), int(RESAMPLES * (1 - TAIL_PERCENT / 100)) - 1]]
+    return Worth(labels=_round_labels(middle), low=_round_labels(low), high=_round_labels(high), all=curve.labels[-1])
 
 
-def crossings(labels: Sequence[int], curves: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return the labels (b,) at which each curve (b, sizes) reaches each score (b,), infinite where it never does.
+def find_crossings(labels: Sequence[int], curves: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return the labels (b,) at which each curve (b, sizes) reaches each score (b,); infinite if it never does.
 
     A score below the first point is worth the first number of labels.
     """
@@ -127,8 +129,8 @@ def crossings(labels: Sequence[int], curves: np.ndarray, scores: np.ndarray) -> 
     return np.where(reached.any(1), at, math.inf)
 
 
-def _rounded(labels: float) -> int | None:
-    """Return two digits and zeros: no machine rounds otherwise, and no interval says more."""
+def _round_labels(labels: float) -> int | None:
+    """Round to two significant digits: all machines then agree, and no interval is more precise."""
     if math.isinf(labels):
         return None
     unit = int(10 ** max(0, math.floor(math.log10(labels)) - 1))

@@ -1,4 +1,4 @@
-"""Take the fingerprints that the results of a leaderboard ask for, of the code that is installed."""
+"""Take the fingerprints of the installed code that the results of a leaderboard need."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.errors import DataError
-from dpbench.records.fingerprints import Code, ComponentFingerprints, FingerprintKind, key_of, read_fingerprints
+from dpbench.records.fingerprints import Code, ComponentFingerprints, FingerprintKind, read_fingerprints, settings_key
 from dpbench.records.packed import find_records, read_record
 from dpbench.records.protocol import CONCAT
 from dpbench.registry import Registry
 from dpbench.registry.same_code import code_here, settings_as_asked
 from dpbench.support import progress
 
-EVERY = 10
+WRITE_EVERY = 10
 """Fingerprints after which a file is written: what an interruption loses at most."""
 
 
 @dataclass
 class SettingsInUse:
-    """The settings of one component that results have: as they ran, and as they were asked for."""
+    """The settings of a component in results: as they ran, and as they were requested."""
 
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def collect_settings(results: Path) -> dict[tuple[FingerprintKind, str], SettingsInUse]:
-    """Return the settings of every learner and extractor that the results in a folder have, each once.
+    """Return the distinct settings of every learner and extractor in the results of a folder.
 
     Raises:
         DataError: a record cannot be read, or there is none.
@@ -41,21 +41,21 @@ def collect_settings(results: Path) -> dict[tuple[FingerprintKind, str], Setting
         own = found.setdefault(("learner", spec["learner"]["name"]), SettingsInUse())
         chosen = (content.get("search") or {}).get("chosen") or {}
         settings = {**spec["learner"]["options"], **chosen, **content["settled"]}
-        own.settings.setdefault(key_of(settings), settings)
+        own.settings.setdefault(settings_key(settings), settings)
         if content["settled"]:
             asked = settings_as_asked(settings, content["settled"])
-            own.asked.setdefault(key_of(asked), asked)
+            own.asked.setdefault(settings_key(asked), asked)
         extractor = spec["extractor"]
         for part in extractor["options"]["of"] if extractor["name"] == CONCAT else [extractor]:
             parts = found.setdefault(("extractor", part["name"]), SettingsInUse())
-            parts.settings.setdefault(key_of(part["options"]), part["options"])
+            parts.settings.setdefault(settings_key(part["options"]), part["options"])
     if len(found) == 1:
         raise DataError(f"Expected results in {results}, found none. Name a leaderboard's folder with --root.")
     return dict(sorted(found.items()))
 
 
-def refresh(results: Path, folder: Path, plugins: Registry) -> Iterator[ComponentFingerprints]:
-    """Take every fingerprint that results ask for and `folder` lacks of this code; yield each component's when done.
+def refresh_fingerprints(results: Path, folder: Path, plugins: Registry) -> Iterator[ComponentFingerprints]:
+    """Take every fingerprint that results need and `folder` lacks for this code; yield each component when done.
 
     What is there already is kept. A learner is fitted twice for each of its settings, on small data: about a second.
 
@@ -66,10 +66,10 @@ def refresh(results: Path, folder: Path, plugins: Registry) -> Iterator[Componen
     for (kind, name), asked in collect_settings(results).items():
         code = code_here(kind, name, plugins)
         if code is not None:
-            yield _refresh(read_fingerprints(folder, kind, name), asked, code, folder, plugins)
+            yield _refresh_component(read_fingerprints(folder, kind, name), asked, code, folder, plugins)
 
 
-def _refresh(
+def _refresh_component(
     kept: ComponentFingerprints, asked: SettingsInUse, code: Code, folder: Path, plugins: Registry
 ) -> ComponentFingerprints:
     from dpbench.harness.fingerprints.taking import take_fingerprint, take_open_settings
@@ -78,7 +78,7 @@ def _refresh(
     with progress.meter(f"Taking fingerprints of {kept.name}", len(left)) as advance:
         for number, settings in enumerate(left):
             kept = kept.with_behaviour(settings, take_fingerprint(kept.kind, kept.name, settings, plugins), code)
-            if number % EVERY == EVERY - 1:
+            if number % WRITE_EVERY == WRITE_EVERY - 1:
                 kept.write(folder)
             advance(1)
     for settings in asked.asked.values():

@@ -1,4 +1,4 @@
-"""The leaderboard's folder: where boards, results and re-runs lie, and how a stranger's file is read.
+"""The leaderboard's folder: where boards, results and re-runs lie, and how an untrusted file is read.
 
 Layout::
 
@@ -33,8 +33,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dpbench.errors import Complaint, DataError, MalformedFile, SpecError
-from dpbench.records.board import NAME, Board, board_files
-from dpbench.records.packed import ARCHIVE, is_record, names_in, read_packed
+from dpbench.records.board import NAME_PATTERN, Board, board_files
+from dpbench.records.packed import ARCHIVE, list_packed_names, read_packed, record_exists
 from dpbench.records.schema1 import upgrade
 from dpbench.support.untrusted import open_regular
 from dpbench.support.validation import misfit
@@ -49,12 +49,12 @@ MAX_TEXT = 3_000  # characters of a string; a sketch of public images has 2,732
 MAX_BITS = 1_000_000  # characters of `correct`: six million test examples
 MAX_NUMBER = 1e18
 MAX_SHOWN = 400
-LONG = frozenset({"correct"})
+LONG_FIELDS = frozenset({"correct"})
 
 
 @dataclass(frozen=True)
 class ResultFile:
-    """A result file and what it is filed under."""
+    """A result file and the board that it is filed under."""
 
     path: Path
     file: str  # as it is named to people: relative to the leaderboard's folder where it lies in it
@@ -62,8 +62,8 @@ class ResultFile:
     filed: bool = True  # whether it lies in the leaderboard's folder
 
 
-def boards_of(root: Path) -> dict[str, Board]:
-    """Return the boards of a leaderboard by name; of `leaderboard`, where there is none, those of the package.
+def read_boards(root: Path) -> dict[str, Board]:
+    """Return a leaderboard's boards by name; those of the package if the default folder `leaderboard` has none.
 
     Raises:
         SpecError: a board cannot be read, or there is none.
@@ -80,24 +80,24 @@ def boards_of(root: Path) -> dict[str, Board]:
     return found
 
 
-def results_of(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile], list[Complaint]]:
-    """Return every result of a leaderboard in order, and what lies where only results belong."""
+def list_results(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile], list[Complaint]]:
+    """Return every result of a leaderboard in order, and complaints about files that are no results."""
     stored: list[ResultFile] = []
     wrong: list[Complaint] = []
     for part in ("results", "figures"):
-        for entry in _entries(root / part):
+        for entry in _list_folder(root / part):
             file = f"{part}/{entry.name}"
             if not entry.is_dir(follow_symlinks=False):
                 wrong.append(Complaint(file, "file", "expected a folder of results, got something else; remove it"))
             elif part == "results" and entry.name not in boards:
                 wrong.append(Complaint(file, "file", f"no board is called {entry.name!r}: see boards/"))
-            elif not re.fullmatch(NAME, entry.name):
+            elif not re.fullmatch(NAME_PATTERN, entry.name):
                 wrong.append(Complaint(file, "file", "expected lower-case letters, digits, dots, dashes in its name"))
             else:
                 board = entry.name if part == "results" else None
                 folder = Path(entry.path)
                 try:
-                    inside = {one.name for one in _entries(folder)} - {ARCHIVE} | {*names_in(folder)}
+                    inside = {one.name for one in _list_folder(folder)} - {ARCHIVE} | {*list_packed_names(folder)}
                 except DataError as error:
                     wrong.append(Complaint(f"{file}/{ARCHIVE}", "file", str(error)))
                     continue
@@ -111,7 +111,7 @@ def results_of(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile], 
 
 
 def locate_result(file: Path, root: Path) -> ResultFile:
-    """Return one file as it is filed: under its board where it lies in the leaderboard's folder, else under none."""
+    """Return a file with the board that it is filed under; without a board if it lies outside the leaderboard."""
     try:
         inside = (file.parent.resolve() / file.name).relative_to(root.resolve())
     except ValueError:
@@ -121,40 +121,40 @@ def locate_result(file: Path, root: Path) -> ResultFile:
     return ResultFile(file, inside.as_posix(), board, filed)
 
 
-def content_of(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a stranger's file.
+def read_content(path: Path) -> dict[str, Any]:
+    """Return the JSON object in an untrusted file.
 
     Raises:
         MalformedFile: no regular file, too large, not JSON, nested too deeply, or a string or number out of bounds.
     """
-    text = _text(path)
+    text = _read_text(path)
     try:
-        content = json.loads(text, parse_constant=_refuse)
+        content = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
         raise MalformedFile("file", f"expected at most {MAX_DEPTH} levels, got hundreds") from None
     except ValueError as error:
         raise MalformedFile("file", f"expected JSON: {error}") from None
     if not isinstance(content, dict):
         raise MalformedFile("file", f"expected a JSON object, got {type(content).__name__}")
-    _bounded(content)
+    _check_bounds(content)
     return content
 
 
 def find_content(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a record, packed or not; None if there is no such record.
+    """Return the JSON object in a record, packed or not; None if the record does not exist.
 
     Raises:
-        MalformedFile: as `content_of`; or the archive is malformed.
+        MalformedFile: as `read_content`; or the archive is malformed.
     """
     try:
-        there = is_record(path)
+        there = record_exists(path)
     except DataError as error:
         raise MalformedFile("file", str(error)) from None
-    return content_of(path) if there else None
+    return read_content(path) if there else None
 
 
 def validate_content(kind: type[Read], content: dict[str, Any]) -> Read:
-    """Return `content` as a record of today, whichever version wrote it.
+    """Return `content` as a validated model.
 
     Raises:
         MalformedFile: the first field that does not fit the schema.
@@ -170,8 +170,8 @@ def validate_content(kind: type[Read], content: dict[str, Any]) -> Read:
         raise MalformedFile(found.field[:MAX_TEXT], found.said) from None
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Return what lies in a folder, by name; hidden files are nobody's."""
+def _list_folder(folder: Path) -> list[os.DirEntry[str]]:
+    """Return the contents of a folder by name, without hidden files."""
     try:
         with os.scandir(folder) as found:
             return sorted((one for one in found if not one.name.startswith(".")), key=lambda one: one.name)
@@ -181,7 +181,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         raise DataError(f"Expected {folder} to be a folder that can be read: {error.strerror}.") from error
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         with open_regular(path, follow=False) as file:  # a link could lead out of the folder
             raw, size = file.read(MAX_BYTES + 1), os.fstat(file.fileno()).st_size
@@ -201,14 +201,14 @@ def _text(path: Path) -> str:
         raise MalformedFile("file", "expected UTF-8") from None
 
 
-def _refuse(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise MalformedFile("file", f"expected JSON, which has no {constant}")
 
 
-def _bounded(value: Any, name: str = "", depth: int = 0) -> None:
-    """Refuse depth, strings and numbers out of bounds, by the field they stand in."""
+def _check_bounds(value: Any, name: str = "", depth: int = 0) -> None:
+    """Refuse nesting, strings and numbers out of bounds; the error names the field."""
     if isinstance(value, str):
-        _check_text(value, MAX_BITS if name in LONG else MAX_TEXT)
+        _check_text(value, MAX_BITS if name in LONG_FIELDS else MAX_TEXT)
     elif isinstance(value, (int, float)):
         if not -MAX_NUMBER < value < MAX_NUMBER:
             raise MalformedFile("", f"expected a number below {MAX_NUMBER:g}")
@@ -219,7 +219,7 @@ def _bounded(value: Any, name: str = "", depth: int = 0) -> None:
             try:
                 if isinstance(key, str):
                     _check_text(key, MAX_TEXT)
-                _bounded(part, str(key), depth + 1)
+                _check_bounds(part, str(key), depth + 1)
             except MalformedFile as error:
                 shown = str(key)[:MAX_SHOWN].encode("ascii", "backslashreplace").decode()
                 raise MalformedFile(f"{shown}.{error.field}".rstrip("."), error.said) from None

@@ -1,4 +1,4 @@
-"""`leaderboard.json`: every board with its entries in order, as programs and the page read it.
+"""The format of `leaderboard.json`: every board with its entries in order, for programs and the site.
 
 The file follows from boards and results alone (`dpbench leaderboard build`); nothing in it is typed by hand.
 """
@@ -40,7 +40,7 @@ Reads = Literal["nothing", "features", "features and labels"]
 
 
 class Worth(Record):
-    """How many public labels alone score as much; see `board.exchange`. None: more than all there are."""
+    """Number of public labels that alone score as much as an entry (`board.exchange`); None if all are too few."""
 
     labels: int | None
     low: int | None  # 95% bootstrap interval over draws of the labels and seeds
@@ -57,7 +57,7 @@ class Worth(Record):
 
 
 class RerunSummary(Record):
-    """Seeds that were run again, and agreed."""
+    """Re-run seeds that agreed with the result."""
 
     seed: int  # the last of them
     outcome: str
@@ -124,17 +124,17 @@ class Entry(Record):
 
     @property
     def reads_labels(self) -> bool:
-        """Whether the learner reads public labels: it is then compared with all entries, and others without it."""
+        """Whether the learner reads public labels. It is compared with all entries; others are compared without it."""
         return self.reads == "features and labels"
 
     @property
     def compute(self) -> float:
-        """Seconds of one fit: of processors where it ran on those, which neighbours do not slow; else on the clock."""
+        """Seconds of a fit: processor time for a fit on processors, which other load does not slow; else wall-clock."""
         return self.seconds if self.cpu_seconds is None else self.cpu_seconds
 
 
 class Stability(Record):
-    """On how many random halves of the test set the winner of the first group wins; see `board.stability`."""
+    """Number of random halves of the test set on which the first group's winner wins again (`board.stability`)."""
 
     halves: int = Field(gt=0)
     seed: int  # that drew them
@@ -143,7 +143,7 @@ class Stability(Record):
 
 
 class Distance(Record):
-    """How far a learner at its defaults is behind the best entry that reads no more, on average over all boards.
+    """A learner's distance at its defaults from the best entry that reads no more, averaged over all boards.
 
     See `board.distance`.
     """
@@ -157,7 +157,7 @@ class Distance(Record):
 
 
 class Standing(Record):
-    """One board, its task and its entries.
+    """A board, its task and its entries.
 
     Ranked ones come first, each group with its best first: those that read no public labels, then those that do. Then
     come unranked ones and ceilings.

@@ -24,9 +24,9 @@ import numpy as np
 
 from dpbench.analysis.paired import LEVEL, Scores, compare_entries, correct_bits, holm
 from dpbench.records.result import Result
-from dpbench.records.tolerance import CLOSE
+from dpbench.records.tolerance import RELATIVE_TOLERANCE
 
-SENTENCE = (
+RANKING_SENTENCE = (
     "Entries are sorted by the mean of the board's metric over seeds. A new rank starts at the first entry that is "
     "significantly worse than the best entry of the rank above (1, 1, 3). Entries that share a rank are statistically "
     "tied with the best of them; a lower rank alone does not mean a significant difference. The test is paired and "
@@ -39,8 +39,8 @@ SENTENCE = (
 )
 
 
-def order_of(result: Result, metric: str) -> int:
-    """Return what a checked result is sorted by, the larger the better: its correct answers, or its mean in millionths.
+def sort_value(result: Result, metric: str) -> int:
+    """Return the number that a checked result is sorted by, largest first: correct answers, or its mean in millionths.
 
     A result that lacks the metric for a seed comes last.
     """
@@ -48,18 +48,18 @@ def order_of(result: Result, metric: str) -> int:
         return -1
     if metric == "accuracy":
         return sum(int(correct_bits(seed, result.task.test).sum()) for seed in result.seeds)
-    return round(result.metrics[metric].mean / CLOSE)
+    return round(result.metrics[metric].mean / RELATIVE_TOLERANCE)
 
 
-def ranks(entries: Sequence[Scores]) -> list[int]:
-    """Return the rank of each of `entries`, which are sorted, best first, corrected for the number of comparisons.
+def corrected_ranks(entries: Sequence[Scores]) -> list[int]:
+    """Return each entry's rank, corrected for the number of comparisons; `entries` are sorted, best first.
 
     Each rank costs one comparison for every entry below its best.
     """
     found: list[int] = []
     while len(found) < len(entries):
         place = len(found)
-        best = _unpacked_once(entries[place])
+        best = _cache_bits(entries[place])
         p = holm([compare_entries(best, entry).p for entry in entries[place + 1 :]])
         worse = np.flatnonzero(p < LEVEL)
         found += [place + 1] * (1 + (int(worse[0]) if len(worse) else len(p)))
@@ -67,28 +67,29 @@ def ranks(entries: Sequence[Scores]) -> list[int]:
 
 
 def uncorrected_ranks(entries: Sequence[Scores]) -> list[int]:
-    """Return the rank of each of `entries`, which are sorted, best first: one comparison an entry, each by itself."""
+    """Return each entry's rank without correction: a comparison per entry; `entries` are sorted, best first."""
     found: list[int] = []
     rank, best = 0, None
     for place, entry in enumerate(entries, 1):
         if best is None or compare_entries(best, entry).differs:
-            rank, best = place, _unpacked_once(entry)
+            rank, best = place, _cache_bits(entry)
         found.append(rank)
     return found
 
 
 def rank_groups(entries: Sequence[Scores], reads_labels: Sequence[bool]) -> list[tuple[int, int]]:
-    """Return rank and uncorrected rank of each of `entries`, which are sorted, best first, among those of its group.
+    """Return each entry's rank and uncorrected rank within its group; `entries` are sorted, best first.
 
-    The group of an entry that reads no public labels is all that read none; the group of one that does is all entries.
+    An entry that reads no public labels is ranked among all entries that read none; an entry that reads them, among all
+    entries.
     """
     alone = [entry for entry, labels in zip(entries, reads_labels, strict=True) if not labels]
-    among_alone = iter(zip(ranks(alone), uncorrected_ranks(alone), strict=True))
+    among_alone = iter(zip(corrected_ranks(alone), uncorrected_ranks(alone), strict=True))
     if len(alone) == len(entries):
         return list(among_alone)
-    among_all = zip(ranks(entries), uncorrected_ranks(entries), strict=True)
+    among_all = zip(corrected_ranks(entries), uncorrected_ranks(entries), strict=True)
     return [found if labels else next(among_alone) for found, labels in zip(among_all, reads_labels, strict=True)]
 
 
-def _unpacked_once(entry: Scores) -> Scores:
+def _cache_bits(entry: Scores) -> Scores:
     return replace(entry, bits=cache(entry.bits) if entry.bits else None)

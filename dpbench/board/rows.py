@@ -1,4 +1,4 @@
-"""Rows of a board: each result with its rank, its ties, and how far it is behind the best, computed once for all."""
+"""Rows of a board: each result with its rank, its ties and its distance behind the best, computed once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis.rows import CHOSEN, ResultFacts, ResultRow, ResultStanding, best_score, distance_behind
+from dpbench.analysis.rows import SELECTION_WORDS, ResultFacts, ResultRow, ResultStanding, best_score, distance_behind
 from dpbench.board.index import Entry, Standing
 from dpbench.records.board import Board
 from dpbench.records.result import Interval
@@ -27,12 +27,12 @@ class EntryRow(ResultRow):
 
     @property
     def behind(self) -> float | None:
-        """How far it is behind the best entry that reads no more, in shares of 1; below 0 for a reference above it."""
+        """Distance behind the best entry that reads no more, in shares of 1; negative for a better reference."""
         return self.standing.behind
 
     @property
     def label(self) -> str:
-        """The learner, and how its settings were chosen unless by default."""
+        """The learner, and the selection of its settings unless it is the default."""
         return name_entry(self.entry)
 
 
@@ -41,7 +41,7 @@ def board_rows(standing: Standing) -> tuple[EntryRow, ...]:
 
     An entry is compared with the entries that read no more public data than it does, a reference with the first group.
     """
-    metric, varied = standing.board.metric, _varied(standing.entries)
+    metric, varied = standing.board.metric, _varied_settings(standing.entries)
     rivals = {labels: count_rivals(standing, labels=labels) for labels in (False, True)}
     tops, limit = _best_scores(standing), find_reference(standing, "ceiling")
     rows = []
@@ -53,16 +53,16 @@ def board_rows(standing: Standing) -> tuple[EntryRow, ...]:
         rows.append(EntryRow(
             file=entry.file, protocol=standing.board, entry=entry, above=above,
             facts=ResultFacts(**{name: getattr(entry, name) for name in FACTS}),
-            standing=_stand(entry, standing.board, behind, rivals[entry.reads_labels]),
+            standing=_make_standing(entry, standing.board, behind, rivals[entry.reads_labels]),
             differs=", ".join(f"{key}={entry.settings[key]}" for key in varied[entry.learner] if key in entry.settings),
         ))  # fmt: skip
     return tuple(rows)
 
 
 def _best_scores(standing: Standing) -> Mapping[bool, Interval]:
-    """Return the best score of the entries that read no public labels, and that of all; the same where all read them.
+    """Return the best score among the entries that read no public labels (False) and among all entries (True).
 
-    Nothing without ranked entries.
+    Both are the same if all entries read public labels. Empty without ranked entries.
     """
     ranked = [entry for entry in standing.entries if entry.role == "entry"]
     alone = [entry for entry in ranked if not entry.reads_labels] or ranked
@@ -74,7 +74,7 @@ def _best_scores(standing: Standing) -> Mapping[bool, Interval]:
     }
 
 
-def _stand(entry: Entry, board: Board, behind: float | None, rivals: int) -> ResultStanding:
+def _make_standing(entry: Entry, board: Board, behind: float | None, rivals: int) -> ResultStanding:
     return ResultStanding(
         tied=entry.rank == 1, behind=behind, board=board.name, role=entry.role, rank=entry.rank,
         uncorrected_rank=entry.uncorrected_rank, rivals=rivals, why=entry.why, trust=entry.trust,
@@ -83,19 +83,19 @@ def _stand(entry: Entry, board: Board, behind: float | None, rivals: int) -> Res
 
 
 def count_rivals(standing: Standing, *, labels: bool) -> int:
-    """Return among how many entries an entry is ranked that reads public labels, or that does not."""
+    """Count the entries among which an entry is ranked: all with `labels`, otherwise those without public labels."""
     return sum(entry.role == "entry" and (labels or not entry.reads_labels) for entry in standing.entries)
 
 
 def find_reference(standing: Standing, role: str) -> Entry | None:
-    """Return a board's `control` or `ceiling`: that of default settings before others, then the best."""
+    """Return a board's `control` or `ceiling`, if any: with default settings first, then by score."""
     metric = standing.board.metric
     found = [entry for entry in standing.entries if entry.role == role and metric in entry.metrics]
     return max(found, key=lambda entry: _preference(entry, metric), default=None)
 
 
 def find_reference_row(rows: Sequence[EntryRow], role: str) -> EntryRow | None:
-    """Return the row of that reference among the rows of a board."""
+    """Return the row of the reference with this role among the rows of a board, if any."""
     found = [row for row in rows if row.entry.role == role and row.score]
     return max(found, key=lambda row: _preference(row.entry, row.protocol.metric), default=None)
 
@@ -105,12 +105,12 @@ def _preference(entry: Entry, metric: str) -> tuple[bool, float]:
 
 
 def name_entry(entry: Entry) -> str:
-    """Return learner and how its settings were chosen, unless by default."""
-    return entry.learner if entry.selection == "default" else f"{entry.learner}, {CHOSEN[entry.selection]}"
+    """Return an entry's learner, and the selection of its settings unless it is the default."""
+    return entry.learner if entry.selection == "default" else f"{entry.learner}, {SELECTION_WORDS[entry.selection]}"
 
 
 def name_trust(entry: Entry) -> str:
-    """Return what was done to an entry beyond the checks of all, in a few words; an audit does not hide a re-run."""
+    """Return a few words on the checks of an entry beyond those of all entries; an audit does not hide a re-run."""
     again = entry.again
     words = []
     if entry.reproduced:
@@ -121,8 +121,8 @@ def name_trust(entry: Entry) -> str:
     return " and ".join(words + ["audited"] * (entry.audit is not None)) or entry.trust
 
 
-def _varied(entries: Sequence[Entry]) -> Mapping[str, list[str]]:
-    """Return the settings in which entries of a learner differ that were chosen alike."""
+def _varied_settings(entries: Sequence[Entry]) -> Mapping[str, list[str]]:
+    """Return for each learner the settings that differ between its entries of the same selection rule."""
     alike = Counter((entry.learner, entry.selection) for entry in entries)
     values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for entry in entries:

@@ -22,11 +22,11 @@ from dpbench.board.index import Stability
 
 HALVES = 1000
 SEED = 0
-BATCH = 100  # halves at a time
+BATCH_SIZE = 100  # halves at a time
 
 
-def stability(entries: Sequence[Scores], tied: int) -> Stability | None:
-    """Return how stable the first of `entries` is, which are sorted, best first; the first `tied` share rank 1.
+def measure_stability(entries: Sequence[Scores], tied: int) -> Stability | None:
+    """Return the stability of the first of `entries`, which are sorted, best first; the first `tied` share rank 1.
 
     An entry counts as the best of a half where no other has more correct answers there. None where there is nothing
     to compare: fewer than two entries or test examples, or a metric other than accuracy.
@@ -38,9 +38,9 @@ def stability(entries: Sequence[Scores], tied: int) -> Stability | None:
     if correct.shape[1] < 2:
         return None
     first = shared = 0
-    halves = _halves(correct.shape[1])
-    for some in range(0, HALVES, BATCH):
-        half = halves[some : some + BATCH].astype(np.float32)
+    halves = _draw_halves(correct.shape[1])
+    for some in range(0, HALVES, BATCH_SIZE):
+        half = halves[some : some + BATCH_SIZE].astype(np.float32)
         hits = half @ correct.T  # (halves, entries): whole numbers below 2^24, exact in any order
         best = hits.max(1)
         first += int((hits[:, 0] == best).sum())
@@ -49,11 +49,11 @@ def stability(entries: Sequence[Scores], tied: int) -> Stability | None:
 
 
 @functools.lru_cache(maxsize=4)  # boards of one test split share them
-def _halves(n: int) -> np.ndarray:
+def _draw_halves(n: int) -> np.ndarray:
     """Return random halves of n examples: (HALVES, n) bool, True for the n // 2 that are in."""
     random, halves = np.random.default_rng(SEED), np.empty((HALVES, n), bool)
-    for some in range(0, HALVES, BATCH):
-        drawn = random.random((BATCH, n))
+    for some in range(0, HALVES, BATCH_SIZE):
+        drawn = random.random((BATCH_SIZE, n))
         last = np.partition(drawn, n // 2 - 1, axis=1)[:, n // 2 - 1, None]
-        halves[some : some + BATCH] = drawn <= last
+        halves[some : some + BATCH_SIZE] = drawn <= last
     return halves

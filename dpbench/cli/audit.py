@@ -1,4 +1,4 @@
-"""`dpbench audit`: what a run states about privacy, held against one more run of it."""
+"""`dpbench audit`: check what a run states about privacy against one more run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli.given import Given
+from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json, print_if_unwritable, report_interrupt
-from dpbench.cli.takes import takes
+from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.audit import PARTS, Audit, Bound, Part
 from dpbench.records.packed import find_records
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Target:
-    """What is audited, and where its audit is filed."""
+class AuditTarget:
+    """A spec or result to audit, and the file for its audit."""
 
     name: str
     file: Path  # of the spec or result
     filed: Path | None = None  # in a leaderboard
 
     def read(self) -> Spec | Result:
-        """Read it."""
+        """Read the spec or result."""
         from dpbench.records.result import Result
 
         if self.file.suffix == ".toml":
@@ -46,7 +46,7 @@ class Target:
         return Result.read(self.file)
 
 
-@takes(Place, only=("device", "out"))
+@add_setting_flags(Place, only=("device", "out"))
 def audit(
     targets: Annotated[
         list[str],
@@ -68,7 +68,7 @@ def audit(
     ] = None,
     root: Annotated[Path, typer.Option(help="Folder of the leaderboard.")] = Path("leaderboard"),
     *,
-    given: Given,
+    given: UserSettings,
     as_json: Json = False,
 ) -> None:
     """Re-run one fit and attack it: exact sensitivity, noise to about 0.1%, planted examples end to end.
@@ -76,7 +76,7 @@ def audit(
     Audits are written to OUT/audit/, and audits of board entries to ROOT/audits/. Exits with 1 if an audit
     fails or none ran.
     """
-    wanted = [found for target in targets for found in _targets(target, root)]
+    wanted = [found for target in targets for found in _find_targets(target, root)]
     from dpbench.harness.session import open_session
 
     session, failed = open_session(given.place.device), False
@@ -85,7 +85,7 @@ def audit(
     for target in wanted:
         try:
             with report_interrupt("Finished audits are kept."):
-                found = _audited(target, seed, canaries, session)
+                found = _run_audit(target, seed, canaries, session)
         except DpbenchError as error:
             if len(wanted) == 1:
                 said = str(error)
@@ -105,7 +105,7 @@ def audit(
         raise typer.Exit(1)
 
 
-def _audited(target: Target, seed: int | None, canaries: int | None, session: Session) -> Audit:
+def _run_audit(target: AuditTarget, seed: int | None, canaries: int | None, session: Session) -> Audit:
     what = target.read()
     seeds = (what if isinstance(what, Spec) else what.spec).seeds
     if target.filed and seed is not None and seed not in seeds:
@@ -115,15 +115,15 @@ def _audited(target: Target, seed: int | None, canaries: int | None, session: Se
     return audited(what, session, seed=seed, canaries=canaries)
 
 
-def _targets(name: str, root: Path) -> Iterator[Target]:
-    """Yield what a word on the command line names.
+def _find_targets(name: str, root: Path) -> Iterator[AuditTarget]:
+    """Yield the audit targets that a word on the command line names.
 
     Raises:
         SpecError: no file, and no board or entry either.
     """
     file = Path(name)
     if file.suffix in {".toml", ".json"}:
-        yield Target(name, file)
+        yield AuditTarget(name, file)
         return
     if file.exists() or name.startswith(("/", ".")):
         raise SpecError(f"Expected a spec (.toml), a result (.json) or a board, got {name!r}.")
@@ -137,7 +137,7 @@ def _targets(name: str, root: Path) -> Iterator[Target]:
     if not chosen:
         raise SpecError(unknown_name(f"entry of board {board}", entry, [one.stem for one in entries]))
     for one in chosen:
-        yield Target(f"{board}/{one.stem}", one, root / "audits" / board / one.name)
+        yield AuditTarget(f"{board}/{one.stem}", one, root / "audits" / board / one.name)
 
 
 def _show(name: str, found: Audit, written: Path, console: Console) -> None:
@@ -162,7 +162,7 @@ def _show(name: str, found: Audit, written: Path, console: Console) -> None:
 
 
 def describe_figures(found: Audit) -> dict[Part, str]:
-    """Return the figures of each part in words."""
+    """Describe the figures of each part in words."""
     figures, moved, noise, attack = found.figures, found.sensitivity, found.noise, found.attack
     words: dict[Part, str] = dict.fromkeys(PARTS, "")
     if moved:
@@ -176,12 +176,12 @@ def describe_figures(found: Audit) -> dict[Part, str]:
         words["noise"] += "; " * bool(numbers and laws) + f"{laws} laws of choices" * bool(laws)
     if attack:
         bounds = {"Steinke": figures.steinke, "Mahloujifar": figures.mahloujifar, "Gaussian pair": figures.gauss}
-        shown = ", ".join(f"{name} {_bound(one)}" for name, one in bounds.items())
+        shown = ", ".join(f"{name} {_write_bound(one)}" for name, one in bounds.items())
         words["attack"] = f"ε at least: {shown}; {attack.canaries:,} canaries"
     return words
 
 
-def _bound(one: Bound | None) -> str:
+def _write_bound(one: Bound | None) -> str:
     if one is None:
         return "not estimated"
     return f"{one.epsilon:.3g}" + (f" (of at most {one.most:.3g})" if one.most < float("inf") else "")

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from dpbench.api import Choice, Planned, Release
 from dpbench.errors import PlanError, SpecError
-from dpbench.records.protocol import ACCOUNTABLE, SMALLEST_DELTA
+from dpbench.records.protocol import EPSILON_RANGE, SMALLEST_DELTA
 
-SIGMAS = (1e-2, 1e7)
+SIGMA_RANGE = (1e-2, 1e7)
 
 
 def budget(
@@ -35,26 +35,28 @@ def budget(
     """Find sigma for an epsilon, or epsilon for a sigma, with every accountant. Exits with 1 if none can answer."""
     if (epsilon is None) == (sigma is None):
         raise SpecError("Expected exactly one of --epsilon (to find sigma) and --sigma (to find epsilon).")
-    rows = _answers(_plan(release or [], choice or []), epsilon, sigma, delta)
+    rows = _query_accountants(_parse_plan(release or [], choice or []), epsilon, sigma, delta)
     if as_json:
         print(json.dumps(rows, indent=2))
     else:
         table = Table("accountant", "epsilon", "sigma", "note", box=None)
         for row in rows:
-            table.add_row(row["accountant"], _short(row["epsilon"]), _short(row["sigma"]), row["note"])
+            table.add_row(row["accountant"], _write_number(row["epsilon"]), _write_number(row["sigma"]), row["note"])
         Console().print(table)
     if all(row["epsilon"] is None for row in rows):
         raise typer.Exit(1)
 
 
-def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, delta: float) -> list[dict[str, Any]]:
+def _query_accountants(
+    plan: list[Planned], epsilon: float | None, sigma: float | None, delta: float
+) -> list[dict[str, Any]]:
     from dpbench.api import Budget
     from dpbench.privacy.core.accounting import accountant
     from dpbench.privacy.core.plan import check_plan
 
     if not SMALLEST_DELTA <= delta < 1:
         raise SpecError(f"Expected --delta {delta:g} to be from {SMALLEST_DELTA:g} to 1, the range of the accountants.")
-    for name, value, (low, high) in (("--epsilon", epsilon, ACCOUNTABLE), ("--sigma", sigma, SIGMAS)):
+    for name, value, (low, high) in (("--epsilon", epsilon, EPSILON_RANGE), ("--sigma", sigma, SIGMA_RANGE)):
         if value is not None and not (value > 0 and math.isfinite(value)):
             raise SpecError(f"Expected {name} {value} to be positive and finite.")
         if value is not None and not low <= value <= high:
@@ -71,7 +73,7 @@ def _answers(plan: list[Planned], epsilon: float | None, sigma: float | None, de
     return rows
 
 
-def _plan(releases: list[str], choices: list[str]) -> list[Planned]:
+def _parse_plan(releases: list[str], choices: list[str]) -> list[Planned]:
     from dpbench.records.protocol import Component
     from dpbench.registry import fields_from
     from dpbench.support.fields import is_required
@@ -94,5 +96,5 @@ def _plan(releases: list[str], choices: list[str]) -> list[Planned]:
     return plan
 
 
-def _short(value: float | None) -> str:
+def _write_number(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}"

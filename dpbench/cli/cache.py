@@ -1,4 +1,4 @@
-"""`dpbench cache`: what is kept between runs, and how to get the space back."""
+"""`dpbench cache`: list and clear the files that are kept between runs."""
 
 from __future__ import annotations
 

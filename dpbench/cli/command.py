@@ -1,4 +1,4 @@
-"""What every command does: a flag of one value is given once, and Ctrl-C ends with a sentence."""
+"""The class of all commands: it refuses repeated flags, and ends with a sentence on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Command(TyperCommand):
     """A command that refuses a repeated flag, whose second value would silently replace the first."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse as ever, after counting.
+        """Parse the arguments after refusing repeated flags.
 
         Raises:
             SpecError: names the flag that was given twice.
@@ -31,6 +31,6 @@ class Command(TyperCommand):
         return parsed
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; it may have a sentence of its own on what an interruption leaves."""
-        with interrupt.raising(), report_interrupt(interrupt.KEPT):
+        """Run the command; Ctrl-C ends it with a sentence, unless the command prints its own."""
+        with interrupt.raise_on_interrupt(), report_interrupt(interrupt.KEPT_MESSAGE):
             return super().invoke(ctx)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from dpbench.cli.presence import HERE, dataset_facts, extractor_facts
+from dpbench.cli.presence import PRESENCE_WORDS, dataset_facts, extractor_facts
 from dpbench.errors import SpecError
 from dpbench.records.board import Board, board_files
 from dpbench.registry import KINDS, Kind, Registration, Registry, load
@@ -23,29 +23,29 @@ from dpbench.support.messages import bytes_in_words
 from dpbench.support.settings import list_settings
 from dpbench.sweep import ready_made_sweeps
 
-FACTS: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
+FACTS_BY_KIND: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
     "dataset": dataset_facts,
     "extractor": extractor_facts,
 }
-SENTENCE = re.compile(r"(?<!et al)\. ")  # where one ends
-WIDE = 160  # terminal columns needed for facts and a summary
-COLUMNS: dict[Kind, tuple[str, ...]] = {
+SENTENCE_END = re.compile(r"(?<!et al)\. ")  # where one ends
+WIDE_TERMINAL = 160  # terminal columns needed for facts and a summary
+COLUMNS_BY_KIND: dict[Kind, tuple[str, ...]] = {
     "dataset": ("here", "download", "licence"),
     "extractor": ("here", "features", "weights", "licence"),
     "learner": (),
 }
 
 
-LISTED = ("datasets", "extractors", "learners", "boards", "figures")
+LISTABLE = ("datasets", "extractors", "learners", "boards", "figures")
 
 
 def list_components(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar=f"{'|'.join(LISTED)}|NAME",
+            metavar=f"{'|'.join(LISTABLE)}|NAME",
             help="Show only these, or the settings of one component.",
-            autocompletion=lambda: [*LISTED],
+            autocompletion=lambda: [*LISTABLE],
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -54,29 +54,29 @@ def list_components(
 
     With the NAME of a component, list its settings: their defaults, ranges and meanings.
     """
-    if what is not None and what not in LISTED:
+    if what is not None and what not in LISTABLE:
         _show_component(what, as_json)
         return
-    if what in FILED:
-        _show_filed(FILED[what](), as_json)
+    if what in FILE_LISTINGS:
+        _print_listing(FILE_LISTINGS[what](), as_json)
         return
     registry = load()
     kinds = [kind for kind in KINDS if what is None or what == f"{kind}s"]
     if as_json:
-        print(json.dumps(_plain(registry, kinds), indent=2))
+        print(json.dumps(_listing_as_json(registry, kinds), indent=2))
         return
     console = Console()
     for kind in kinds:
-        told = kind == "learner" or console.width >= WIDE
-        table = Table(Column(f"{kind}s", no_wrap=True), *COLUMNS[kind], "from", box=None)
+        told = kind == "learner" or console.width >= WIDE_TERMINAL
+        table = Table(Column(f"{kind}s", no_wrap=True), *COLUMNS_BY_KIND[kind], "from", box=None)
         if told:
             table.add_column("summary")
-        for row in _rows(registry, kind):
+        for row in _component_rows(registry, kind):
             summary = [row["summary"]] if told else []
-            table.add_row(row["name"], *_cells(kind, row), row["distribution"], *summary)
+            table.add_row(row["name"], *_row_cells(kind, row), row["distribution"], *summary)
         console.print(table, end="\n\n")
     if "extractor" in kinds:
-        rows = _rows(registry, "extractor")
+        rows = _component_rows(registry, "extractor")
         for row in rows:
             _print_layers(console, row)
         console.print(
@@ -90,7 +90,7 @@ def list_components(
         console.print(str(left_out), style="red", markup=False)
 
 
-def _boards() -> list[dict[str, str]]:
+def _list_boards() -> list[dict[str, str]]:
     boards = map(Board.read, board_files().values())
     return [
         {"name": board.name, "shows": board.title, "command": f"dpbench run --board {board.name} --learner ..."}
@@ -98,13 +98,15 @@ def _boards() -> list[dict[str, str]]:
     ]
 
 
-def _figures() -> list[dict[str, str]]:
-    """Return every ready-made sweep, with the first comment of its file."""
+def _list_figures() -> list[dict[str, str]]:
+    """Return a row for every ready-made sweep, with the first comment of its file."""
     rows = []
     for name in ready_made_sweeps.names():
         lines = itertools.takewhile(lambda line: line.startswith("#"), ready_made_sweeps.lines(name))
         said = " ".join(line.lstrip("# ") for line in lines)
-        rows.append({"name": name, "shows": SENTENCE.split(said)[0].rstrip("."), "command": f"dpbench sweep {name}"})
+        rows.append(
+            {"name": name, "shows": SENTENCE_END.split(said)[0].rstrip("."), "command": f"dpbench sweep {name}"}
+        )
     return rows
 
 
@@ -112,7 +114,7 @@ def _show_component(name: str, as_json: bool) -> None:
     registry = load()
     found = [kind for kind in KINDS if name in registry.components[kind]]
     if not found:
-        raise SpecError(_refuse_listing(name, registry))
+        raise SpecError(_describe_unknown_listing(name, registry))
     if as_json:
         print(json.dumps([_describe_component(registry, kind, name) for kind in found], indent=2))
         return
@@ -136,21 +138,21 @@ def _describe_component(registry: Registry, kind: Kind, name: str) -> dict[str, 
     return {"kind": kind, **_origin(name, item), "settings": settings}
 
 
-def _refuse_listing(what: str, registry: Registry) -> str:
-    """Return what can be listed, and what to type for what the user may have meant."""
+def _describe_unknown_listing(what: str, registry: Registry) -> str:
+    """Return the message for an unknown listing: what can be listed, and what the user may have meant."""
     name, _, options = what.partition(":")
-    said = f"Expected {', '.join(LISTED)} or the name of a component after dpbench list, got {what!r}."
+    said = f"Expected {', '.join(LISTABLE)} or the name of a component after dpbench list, got {what!r}."
     if options and name in registry.components["dataset"]:
         return f"{said} dpbench data info {what} describes this dataset."
     names = [known for kind in KINDS for known in registry.components[kind]]
-    close = difflib.get_close_matches(name, [*LISTED, *names], 1)
+    close = difflib.get_close_matches(name, [*LISTABLE, *names], 1)
     return f"{said} Did you mean {close[0]!r}?" if close else said
 
 
-FILED: dict[str | None, Callable[[], list[dict[str, str]]]] = {"boards": _boards, "figures": _figures}
+FILE_LISTINGS: dict[str | None, Callable[[], list[dict[str, str]]]] = {"boards": _list_boards, "figures": _list_figures}
 
 
-def _show_filed(rows: list[dict[str, str]], as_json: bool) -> None:
+def _print_listing(rows: list[dict[str, str]], as_json: bool) -> None:
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -161,10 +163,10 @@ def _show_filed(rows: list[dict[str, str]], as_json: bool) -> None:
     print(f"To run one: {rows[0]['command']}" if rows else "None.")
 
 
-def _rows(registry: Registry, kind: Kind) -> list[dict[str, Any]]:
+def _component_rows(registry: Registry, kind: Kind) -> list[dict[str, Any]]:
     rows = []
     for name, item in sorted(registry.components[kind].items()):
-        facts = FACTS[kind](item.cls, registry) if kind in FACTS else {}
+        facts = FACTS_BY_KIND[kind](item.cls, registry) if kind in FACTS_BY_KIND else {}
         rows.append({**_origin(name, item), **facts})
     return rows
 
@@ -175,11 +177,11 @@ def _origin(name: str, item: Registration) -> dict[str, Any]:
     return {"name": name, "summary": _summary(item.cls), **who}
 
 
-def _cells(kind: Kind, row: dict[str, Any]) -> list[str]:
+def _row_cells(kind: Kind, row: dict[str, Any]) -> list[str]:
     if kind == "learner":
         return []
     width = [str(row["dimension"] or "-")] if kind == "extractor" else []
-    return [HERE[row["present"]], *width, bytes_in_words(row["size"]) or "-", row["licence"] or "-"]
+    return [PRESENCE_WORDS[row["present"]], *width, bytes_in_words(row["size"]) or "-", row["licence"] or "-"]
 
 
 def _print_layers(console: Console, row: dict[str, Any]) -> None:
@@ -191,8 +193,8 @@ def _print_layers(console: Console, row: dict[str, Any]) -> None:
         )
 
 
-def _plain(registry: Registry, kinds: list[Kind]) -> dict[str, object]:
-    listed: dict[str, object] = {f"{kind}s": _rows(registry, kind) for kind in kinds}
+def _listing_as_json(registry: Registry, kinds: list[Kind]) -> dict[str, object]:
+    listed: dict[str, object] = {f"{kind}s": _component_rows(registry, kind) for kind in kinds}
     return {**listed, "broken": [vars(broken) for broken in registry.broken], "clashes": [*map(str, registry.clashes)]}
 
 

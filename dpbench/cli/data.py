@@ -1,4 +1,4 @@
-"""`dpbench data`: which datasets are on this machine, and how to get the others."""
+"""`dpbench data`: list the datasets on this machine, and get others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from dpbench.api import Dataset
 from dpbench.cli.output import report_interrupt
-from dpbench.cli.presence import HERE, dataset_facts
+from dpbench.cli.presence import PRESENCE_WORDS, dataset_facts
 from dpbench.data import sources
 from dpbench.errors import SpecError
 from dpbench.records.protocol import Component
@@ -43,7 +43,12 @@ def list_datasets(as_json: Json = False) -> None:
         return
     table = Table("dataset", "here", "download", "licence", "where, or how to get it", box=None)
     for row in rows:
-        cells = (HERE[row["present"]], bytes_in_words(row["size"]), row["licence"], row["where"] or row["how"])
+        cells = (
+            PRESENCE_WORDS[row["present"]],
+            bytes_in_words(row["size"]),
+            row["licence"],
+            row["where"] or row["how"],
+        )
         table.add_row(*map(escape, (row["name"], *cells)))
     Console().print(table)
 
@@ -51,17 +56,17 @@ def list_datasets(as_json: Json = False) -> None:
 @app.command()
 def fetch(name: Name, to: To = None) -> None:
     """Download a dataset, verify it and store it in a data folder. Resumes interrupted downloads."""
-    dataset = _dataset(name)
+    dataset = _build_dataset(name)
     found = sources.find(dataset)
     if found is not None:
         print(f"{dataset.name} is already here: {found.folder}")
         return
     from dpbench.data.fetch import store
 
-    folder = _folder(to)
+    folder = _choose_folder(to)
     with report_interrupt("The partial download is kept; repeat the command to continue."):
         kept = store.fetch(dataset, folder)
-    _say_kept(dataset, folder, kept)
+    _print_stored(dataset, folder, kept)
 
 
 @app.command("import")
@@ -74,14 +79,14 @@ def import_data(
     """Verify data that you downloaded yourself, and store it in a data folder."""
     from dpbench.data.fetch import store
 
-    dataset, folder = _dataset(name), _folder(to)
-    _say_kept(dataset, folder, store.adopt(dataset, path, folder, link=link))
+    dataset, folder = _build_dataset(name), _choose_folder(to)
+    _print_stored(dataset, folder, store.adopt(dataset, path, folder, link=link))
 
 
 @app.command()
 def info(name: Name, as_json: Json = False) -> None:
     """Describe a dataset: its sizes and classes, where it is, and how many of its images are duplicates."""
-    dataset = _dataset(name)
+    dataset = _build_dataset(name)
     sources.check_present(dataset)
     from dpbench.data.survey import survey
 
@@ -103,7 +108,7 @@ def remove(
     """Delete the files of a dataset that `fetch` or `import` stored."""
     from dpbench.data.fetch import store
 
-    dataset, folder = _dataset(name), _folder(to)
+    dataset, folder = _build_dataset(name), _choose_folder(to)
     kept = store.read_store_record(dataset, folder)
     if kept is not None and not yes:
         typer.confirm(f"Delete {kept} in {folder}?", abort=True)
@@ -111,13 +116,13 @@ def remove(
     print(f"Deleted {kept} in {folder}")
 
 
-def _dataset(text: str) -> Dataset:
+def _build_dataset(text: str) -> Dataset:
     registry, component = load(), Component.parse(text)
     dataset: Dataset = registry.build("dataset", component.name, component.options)
     return dataset
 
 
-def _folder(to: Path | None) -> Path:
+def _choose_folder(to: Path | None) -> Path:
     if to is None:
         return own_data_folder()
     known = [folder.expanduser().resolve() for folder in data_folders()]
@@ -126,7 +131,7 @@ def _folder(to: Path | None) -> Path:
     return to.expanduser().resolve()
 
 
-def _say_kept(dataset: Dataset, folder: Path, kept: Any) -> None:
+def _print_stored(dataset: Dataset, folder: Path, kept: Any) -> None:
     print(f"{dataset.name} is complete: {kept} in {folder}")
     print(f"Licence: {dataset.licence}. Cite: {dataset.citation}.")
 

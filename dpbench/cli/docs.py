@@ -1,4 +1,4 @@
-"""`dpbench docs`: this documentation, on this machine."""
+"""`dpbench docs`: build and open the documentation on this machine."""
 
 from __future__ import annotations
 

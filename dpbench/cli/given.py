@@ -1,4 +1,4 @@
-"""What a user said of a run's settings, by flags and in a file, as the records that a run needs."""
+"""A user's settings for a run, from flags and a file, as the records that a run needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from dpbench.errors import SpecError
 from dpbench.records.place import Place
 from dpbench.records.protocol import Component
-from dpbench.records.search import NO_SEARCH, Search
+from dpbench.records.search import NO_SEARCH_HINTS, Search
 from dpbench.records.setting import Setting, option, settings
 from dpbench.records.spec import Spec, fill_extractor, make_spec
 from dpbench.support.messages import unknown_name
@@ -26,13 +26,13 @@ from dpbench.sweep.grid import AXES, definition
 if TYPE_CHECKING:
     from dpbench.registry import Registry
 
-SWEEP = {"fixed", "grid", "grids", "plot"}  # what a sweep file has, and a spec has not
+SWEEP_KEYS = {"fixed", "grid", "grids", "plot"}  # what a sweep file has, and a spec has not
 R = TypeVar("R", bound=BaseModel)
 
 
 @dataclass(frozen=True)
 class CommandSettings:
-    """Which settings a command takes, and how they differ from what the records say."""
+    """The settings that a command takes, and how they differ from those of the records."""
 
     records: tuple[type[BaseModel], ...]
     several: tuple[str, ...] = ()  # keys of which there may be several values
@@ -51,7 +51,7 @@ class CommandSettings:
 
 
 @dataclass(frozen=True)
-class Given:
+class UserSettings:
     """The settings that flags and a file give, and which of the two gave each.
 
     Flags take precedence over the file, and both over the defaults of the command.
@@ -64,7 +64,7 @@ class Given:
 
     @cached_property
     def written(self) -> Mapping[str, Any]:
-        """The keys of the file, switches resolved.
+        """The keys of the file, with switches resolved.
 
         Raises:
             SpecError: it cannot be read, it is a sweep, or a key is unknown.
@@ -73,18 +73,18 @@ class Given:
 
     @cached_property
     def values(self) -> Mapping[str, Any]:
-        """All that was said, by key, whoever said it: lists for keys of which there may be several values."""
+        """All given values by key, from flags or the file: lists for keys that take several values."""
         return {**self.written, **self.flags}
 
     @cached_property
     def axes(self) -> Mapping[str, list[Any]]:
-        """The values of each key of which there may be several.
+        """The values of each key that takes several values.
 
         Raises:
             SpecError: a value that is none, or that stands twice.
         """
         return {
-            setting.key: [*_axis(setting, self.flags.get(setting.key), self.written.get(setting.key))]
+            setting.key: [*_axis_values(setting, self.flags.get(setting.key), self.written.get(setting.key))]
             for setting in self.taken.settings
             if setting.key in self.taken.several
         }
@@ -105,7 +105,7 @@ class Given:
 
     @cached_property
     def keys(self) -> Mapping[str, Any]:
-        """The keys of a spec, apart from axes with several values.
+        """The keys of a spec, without axes that have several values.
 
         Raises:
             SpecError: search settings without a search, or one that does not fit.
@@ -117,7 +117,7 @@ class Given:
         return {**said, **single, **({} if search is None else {"search": search})}
 
     def spec(self, plugins: Registry | None = None, changes: Mapping[str, Any] | None = None) -> Spec:
-        """Return the spec of one run, on a board where one is named; `changes` go before what was said.
+        """Return the spec of a run, on a board if the user names a board; `changes` take precedence over other values.
 
         Args:
             plugins: those that are installed, if they are loaded already.
@@ -135,11 +135,11 @@ class Given:
 
         plugins = plugins or load()
         spec = entry_spec(find_board(self.place.board), keys, plugins, self.origin)
-        _warn_of_changes(plugins.find("learner", spec.learner.name).distribution)
+        _warn_about_changes(plugins.find("learner", spec.learner.name).distribution)
         return spec
 
     def sweep(self, plugins: Registry) -> dict[str, Any]:
-        """Return the definition of a sweep over every combination.
+        """Return the definition of a sweep over all combinations.
 
         Raises:
             SpecError: a board does not take one of several learners, or values that are the board's to set.
@@ -154,7 +154,7 @@ class Given:
         return definition({**find_board(self.place.board).protocol, **self.keys}, self.lists, plugins)
 
     def origin(self, *keys: str) -> str:
-        """Say who gave some keys of a spec, or any key, for messages."""
+        """Return the source of some keys of a spec, or of any key, for messages."""
         flags = f"the flags of dpbench {self.command}"
         if self.file is None:
             return flags
@@ -166,7 +166,7 @@ class Given:
         return flags if keys and not by_file else f"{self.file} and flags"
 
     def refuse(self, keys: Sequence[str], why: str) -> None:
-        """Refuse keys that a file may have for other commands.
+        """Refuse keys that a file may have for other commands only.
 
         Raises:
             SpecError: the file has one of them.
@@ -177,14 +177,14 @@ class Given:
 
     def _read(self, file: Path) -> dict[str, Any]:
         values = read_toml(file, "spec")
-        if SWEEP & values.keys():
+        if SWEEP_KEYS & values.keys():
             raise SpecError(
                 f"Expected the spec of one {_NOUNS.get(self.command, self.command)} in {file}, got a sweep. Run it "
                 f"with: dpbench sweep {file}"
             )
         found = [setting for record in (self.taken.spec, Search, Place) for setting in settings(record)]
         switches = [setting for setting in found if setting.flag.switch]
-        known = {*self.taken.spec.model_fields, *(one.key for one in found), *(_switch(one) for one in switches)}
+        known = {*self.taken.spec.model_fields, *(one.key for one in found), *(_switch_key(one) for one in switches)}
         for name in values:
             if name not in known:
                 raise SpecError(unknown_name("key", name, known, str(file)))
@@ -194,7 +194,7 @@ class Given:
         return values if named else fill_extractor(values, str(file))
 
     def _search(self) -> dict[str, Any] | None:
-        """Return the keys of the search, None without one: those said one by one go before those of a table."""
+        """Return the keys of the search, or None without a search; single keys take precedence over a table's."""
         table = self.written.get("search")
         if table is not None and not isinstance(table, Mapping):
             raise SpecError(f"Expected search as a table, like search = {{rule = 'public-validation'}}, got {table!r}.")
@@ -218,12 +218,12 @@ class Given:
     def _check_choice(self, rule: Setting) -> None:
         value = self.values.get(rule.key)
         if value is not None and value not in rule.choices:
-            hint = f" {NO_SEARCH[value]}" if value in NO_SEARCH else ""
+            hint = f" {NO_SEARCH_HINTS[value]}" if value in NO_SEARCH_HINTS else ""
             words = ", ".join(self.taken.choices.get(rule.key, rule.choices))
             raise SpecError(f"Expected {rule.option} {value} to be one of {words}.{hint}")
 
     def _checked(self, record: type[R]) -> R:
-        """Return the record of what was said; messages name keys as they were said."""
+        """Return the record of the given values; messages name keys as the user wrote them."""
         found = {setting.name: setting for setting in settings(record)}
         values = {**self.taken.defaults, **self.values}
         said = {one.name: values[one.key] for one in found.values() if one.key in values}
@@ -239,7 +239,7 @@ _NOUNS = {"tune": "search"}
 
 
 def resolve_switch(setting: Setting, values: Mapping[str, Any], file: str = "") -> dict[str, Any]:
-    """Return values with the value that a switch stands for in its place; `file` is where they are from, if from one.
+    """Return values with a switch replaced by the value that it stands for; `file` is their source, if any.
 
     Raises:
         SpecError: the switch is given beside a value of its setting, or is neither true nor false.
@@ -255,23 +255,23 @@ def resolve_switch(setting: Setting, values: Mapping[str, Any], file: str = "") 
     return {**values, setting.key: switch.value} if on else values
 
 
-def _switch(setting: Setting) -> str:
+def _switch_key(setting: Setting) -> str:
     return setting.flag.switch.key if setting.flag.switch else ""
 
 
-def _warn_of_changes(distribution: str) -> None:
-    """Say before a run of hours what `dpbench leaderboard add` would refuse after it."""
-    from dpbench.records.provenance import HARNESS, read_tree, source_of
+def _warn_about_changes(distribution: str) -> None:
+    """Warn before a run of hours that `dpbench leaderboard add` would refuse its result."""
+    from dpbench.records.provenance import HARNESS, find_source, read_tree
 
     own = distribution == HARNESS
-    dirty = read_tree()[1] if own else (source_of(distribution) or {}).get("dirty")
+    dirty = read_tree()[1] if own else (find_source(distribution) or {}).get("dirty")
     if dirty:
         whose = "dpbench's tree" if own else f"The tree of {distribution}"
         print(f"dpbench: {whose} has uncommitted changes, so no board will accept the result.", file=sys.stderr)
 
 
-def _axis(setting: Setting, texts: Sequence[str] | None, written: Any) -> Iterator[Any]:
-    """Yield the values of a setting: those of flags, or else those that a file gives, one or several."""
+def _axis_values(setting: Setting, texts: Sequence[str] | None, written: Any) -> Iterator[Any]:
+    """Yield the values of a setting: those of flags, or else the value or values of a file."""
     if texts:
         split = split_components if Component in setting.types else split_numbers
         values: Sequence[Any] = split(texts, setting.option)
@@ -284,7 +284,7 @@ def _axis(setting: Setting, texts: Sequence[str] | None, written: Any) -> Iterat
 
 
 def split_components(texts: Sequence[str], flag: str) -> list[str]:
-    """Return the components that flags name, each of which may hold several, separated by commas.
+    """Return the components that flags name; each flag may hold several, separated by commas.
 
     A part with `key=value` alone is one more option of the component before it.
 
@@ -315,7 +315,7 @@ def split_components(texts: Sequence[str], flag: str) -> list[str]:
 
 
 def split_numbers(texts: Sequence[str], flag: str) -> list[float]:
-    """Return the numbers that flags hold, separated by commas.
+    """Return the numbers in flags, separated by commas.
 
     Raises:
         SpecError: one is no number, or a decimal comma makes two of one.

@@ -20,45 +20,45 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-CODE = 130  # of a process that was interrupted, as shells count
-KEPT = "Nothing more is written; finished work is kept."
+EXIT_CODE = 130  # of a process that was interrupted, as shells count
+KEPT_MESSAGE = "Nothing more is written; finished work is kept."
 _IMPORTING = "<frozen importlib._bootstrap>"  # the file of every frame that imports
 _CLEAR = "\r\x1b[K\x1b[?25h"  # the line of a progress bar goes, and the cursor comes back
 
 
-def take_over() -> None:
-    """Have Ctrl-C end this process at once with a line, unless it is ignored or somebody else listens to it."""
+def install_handler() -> None:
+    """Make Ctrl-C end this process at once with a line, unless it is ignored or other code handles it."""
     with suppress(ValueError):  # not the main thread, which alone hears signals
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, _leave)
-            sys.unraisablehook = _leave_if_lost
+            signal.signal(signal.SIGINT, _handle_interrupt)
+            sys.unraisablehook = _exit_if_lost
 
 
 @contextmanager
-def raising() -> Iterator[None]:
-    """Have Ctrl-C raise KeyboardInterrupt in the block, but for imports; if nobody took over, change nothing."""
-    if signal.getsignal(signal.SIGINT) is not _leave:
+def raise_on_interrupt() -> Iterator[None]:
+    """Make Ctrl-C raise KeyboardInterrupt in the block except during imports; without our handler, change nothing."""
+    if signal.getsignal(signal.SIGINT) is not _handle_interrupt:
         yield
         return
-    signal.signal(signal.SIGINT, _raise)
+    signal.signal(signal.SIGINT, _handle_by_raising)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is _raise:
-            signal.signal(signal.SIGINT, _leave)
+        if signal.getsignal(signal.SIGINT) is _handle_by_raising:
+            signal.signal(signal.SIGINT, _handle_interrupt)
 
 
-def say(kept: str) -> None:
-    """Say once that dpbench was interrupted, and what is kept; from then on, Ctrl-C ends the process without a word."""
-    ours = signal.getsignal(signal.SIGINT) in {_leave, _raise}
+def print_interrupted(kept: str) -> None:
+    """Print once that dpbench was interrupted and what is kept; from then on, Ctrl-C ends the process silently."""
+    ours = signal.getsignal(signal.SIGINT) in {_handle_interrupt, _handle_by_raising}
     if ours:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     print(f"dpbench: Interrupted. {kept}", file=sys.stderr, flush=True)
     if ours:
-        signal.signal(signal.SIGINT, _leave_silently)
+        signal.signal(signal.SIGINT, _handle_silently)
 
 
-def leave(kept: str = KEPT) -> NoReturn:
+def exit_interrupted(kept: str = KEPT_MESSAGE) -> NoReturn:
     """End the process and its workers at once, with a line."""
     with suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -66,16 +66,16 @@ def leave(kept: str = KEPT) -> NoReturn:
     with suppress(OSError):
         os.write(2, f"{clear}dpbench: Interrupted. {kept}\n".encode())  # print may be what was interrupted
     if "multiprocessing.util" in sys.modules:
-        _end_workers()
-    os._exit(CODE)
+        _kill_workers()
+    os._exit(EXIT_CODE)
 
 
-def _end_workers() -> None:
-    """Kill the workers of pools, and free what they shared, whose loss multiprocessing would report."""
+def _kill_workers() -> None:
+    """Kill the workers of pools, and free their shared resources, whose loss multiprocessing would report."""
     import multiprocessing.util
     import threading
 
-    last = threading.Timer(1, os._exit, [CODE])
+    last = threading.Timer(1, os._exit, [EXIT_CODE])
     last.daemon = True
     last.start()
     for worker in multiprocessing.active_children():
@@ -84,23 +84,23 @@ def _end_workers() -> None:
         multiprocessing.util._run_finalizers()  # type: ignore[attr-defined]
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    leave()
+def _handle_interrupt(number: int, frame: FrameType | None) -> None:
+    exit_interrupted()
 
 
-def _leave_silently(number: int, frame: FrameType | None) -> None:
-    os._exit(CODE)
+def _handle_silently(number: int, frame: FrameType | None) -> None:
+    os._exit(EXIT_CODE)
 
 
-def _raise(number: int, frame: FrameType | None) -> None:
+def _handle_by_raising(number: int, frame: FrameType | None) -> None:
     while frame is not None:
         if frame.f_code.co_filename == _IMPORTING:
-            leave()
+            exit_interrupted()
         frame = frame.f_back
     raise KeyboardInterrupt
 
 
-def _leave_if_lost(unraisable: UnraisableHookArgs) -> None:
+def _exit_if_lost(unraisable: UnraisableHookArgs) -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        leave()
+        exit_interrupted()
     sys.__unraisablehook__(unraisable)

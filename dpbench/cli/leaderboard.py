@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench.cli import interrupt, publish
-from dpbench.cli.given import Given
+from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json, stop_on_interrupt
-from dpbench.cli.takes import takes
+from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.place import Place
@@ -39,14 +39,14 @@ DIFF_IS_DEPRECATED = (
 
 
 @app.callback()
-def stop(context: typer.Context) -> None:
-    """Results are checked by a pool of processes."""
-    context.with_resource(interrupt.raising())  # or the handler before it would end the process at once
+def handle_interrupts(context: typer.Context) -> None:
+    """Let Ctrl-C stop the pool of processes that checks results."""
+    context.with_resource(interrupt.raise_on_interrupt())  # or the handler before it would end the process at once
     context.with_resource(stop_on_interrupt())
 
 
 @app.command()
-@takes(Place, only=("device",))
+@add_setting_flags(Place, only=("device",))
 def verify(
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Result files. \\[default: all of the leaderboard]")
@@ -63,27 +63,27 @@ def verify(
     by: Annotated[str | None, typer.Option(help="Your name, for the record. \\[default: your git user name]")] = None,
     root: Root = LEADERBOARD,
     *,
-    given: Given,
+    given: UserSettings,
 ) -> None:
     """Check results: recompute epsilon and scores, and check digests and boards. Prints a line per result."""
     if (seed is not None or by is not None) and not rerun:
         raise SpecError(f"{'--seed' if seed is not None else '--by'} applies only to re-runs: add --rerun.")
     from dpbench.board.verify.expectations import Expectations
 
-    plugins = _plugins()
+    plugins = _load_plugins()
     known = Expectations.read(root, plugins)
-    found = _found(files, root, known)
-    again_by = _rerunner(found, seed, by, plugins, given.place.device) if rerun else None
+    found = _review_files(files, root, known)
+    again_by = _prepare_rerun(found, seed, by, plugins, given.place.device) if rerun else None
     failed = 0
     for one in found.results:
-        again = _again(one, again_by, root) if again_by and one.ok else ""
+        again = _rerun_and_report(one, again_by, root) if again_by and one.ok else ""
         bad = not one.ok or again.startswith("FAILED")
         failed += bad
-        print(again or _line(one))
+        print(again or _result_line(one))
     for stray in found.strays:
         print(f"FAILED {stray.file}: {stray}")
-    others = f"; {_count(len(found.strays), 'other file')} failed" if found.strays else ""
-    print(f"{_count(len(found.results), 'result')}, {failed} failed{others}")
+    others = f"; {_count_noun(len(found.strays), 'other file')} failed" if found.strays else ""
+    print(f"{_count_noun(len(found.results), 'result')}, {failed} failed{others}")
     if not found.results:
         print(f"There are no results in {root}. Add one with dpbench leaderboard add FILE.")
     if failed or found.strays:
@@ -115,8 +115,8 @@ def build(
             f"Expected boards or results in {root}, found none. Name a leaderboard's folder with --root, or file a "
             "result: dpbench leaderboard add FILE."
         )
-    plugins = _plugins()
-    index = building.index_of(root, plugins)
+    plugins = _load_plugins()
+    index = building.build_index(root, plugins)
     entries = sum(len(standing.entries) for standing in index.standings)
     said = f"{entries} results on {len(index.standings)} boards"
     if check:
@@ -127,12 +127,12 @@ def build(
             )
         print(f"{root / building.INDEX} is up to date: {said}")
         return
-    print(f"Wrote {building.write(index, root)}: {said}")
+    print(f"Wrote {building.write_index(index, root)}: {said}")
     if not no_site:
         from dpbench.site import build_site
 
         out = site or root / "site"
-        made = publish.documentation(context, wanted=docs)
+        made = publish.make_docs_builder(context, wanted=docs)
         build_site(index, root, out, plugins, made, publish.load_extras(context))
         print(f"Wrote {out}")
 
@@ -144,11 +144,11 @@ def add(
     root: Root = LEADERBOARD,
 ) -> None:
     """Check results and file them as submitted, under every board whose protocol they match."""
-    from dpbench.board.add import add as file_under
+    from dpbench.board.add import add_results as file_under
     from dpbench.records.result import Result
 
     started = not root.is_dir()
-    for one in file_under(files, root, _plugins(), replace=replace):
+    for one in file_under(files, root, _load_plugins(), replace=replace):
         said = (
             "already filed as" if not one.new else "replaced another result, filed as" if one.replaces else "filed as"
         )
@@ -162,7 +162,7 @@ def add(
             file=sys.stderr,
         )
     for file in files:
-        _say_what_nobody_finds(Result.read(file))
+        _print_submission_warnings(Result.read(file))
 
 
 @app.command("check")
@@ -171,25 +171,25 @@ def check_submission(
     root: Root = LEADERBOARD,
 ) -> None:
     """Check whether results can be submitted, and to which boards. Nothing is written; you do not need a clone."""
-    from dpbench.board.add import Submissions, describe_occupant, find_taken_places
+    from dpbench.board.add import Submissions, describe_occupant, find_taken_paths
     from dpbench.board.verify.expectations import Expectations
 
-    submissions, failed = Submissions(root, Expectations.read(root, _plugins())), False
+    submissions, failed = Submissions(root, Expectations.read(root, _load_plugins())), False
     for file in files:
         checked, boards = submissions.match(file)
         failed |= not checked.ok
         if not checked.ok or checked.result is None:
-            print(_line(checked))
+            print(_result_line(checked))
             continue
-        held = "".join(f"; {describe_occupant(target)}" for target in find_taken_places(checked.result, boards, root))
+        held = "".join(f"; {describe_occupant(target)}" for target in find_taken_paths(checked.result, boards, root))
         print(f"ok {file}: for board {', '.join(boards)}{held}")
-        _say_what_nobody_finds(checked.result)
+        _print_submission_warnings(checked.result)
     if failed:
         raise typer.Exit(1)
 
 
 @app.command()
-@takes(Place, only=("device",))
+@add_setting_flags(Place, only=("device",))
 def exchange(
     boards: Annotated[
         list[str] | None,
@@ -197,13 +197,13 @@ def exchange(
     ] = None,
     root: Root = LEADERBOARD,
     *,
-    given: Given,
+    given: UserSettings,
 ) -> None:
     """Train on 10, 20, ... all public labels to get the board's learning curve, which converts accuracy into labels."""
     from dpbench.board.curve import write_curves
     from dpbench.harness.session import open_session
 
-    for file in write_curves(boards or [], root, open_session(given.place.device, plugins=_plugins())):
+    for file in write_curves(boards or [], root, open_session(given.place.device, plugins=_load_plugins())):
         print(f"Wrote {file}")
     print("Run dpbench leaderboard build to convert each entry into a number of labels.")
 
@@ -214,10 +214,13 @@ def fingerprint(root: Root = LEADERBOARD) -> None:
 
     Each learner is fitted on small synthetic data. Fingerprints that are there already are kept.
     """
-    from dpbench.board.fingerprinting import refresh
+    from dpbench.board.fingerprinting import refresh_fingerprints
 
-    for done in refresh(root / "results", root / "fingerprints", _plugins()):
-        print(f"{done.kind} {done.name}: {_count(len(done.prints), 'fingerprint')}, {_count(len(done.codes), 'code')}")
+    for done in refresh_fingerprints(root / "results", root / "fingerprints", _load_plugins()):
+        print(
+            f"{done.kind} {done.name}: {_count_noun(len(done.prints), 'fingerprint')}, "
+            f"{_count_noun(len(done.codes), 'code')}"
+        )
 
 
 @app.command()
@@ -227,7 +230,7 @@ def diff(
     as_json: Json = False,
 ) -> None:
     """Show which entries, means and ranks changed between two files. Deprecated: use git diff."""
-    from dpbench.board.diff import diff as changes
+    from dpbench.board.diff import list_changes as changes
     from dpbench.board.index import Index
 
     found = changes(Index.read(before), Index.read(after))
@@ -247,11 +250,11 @@ def export(
 ) -> None:
     """Export leaderboard.json as a table with one row per entry."""
     from dpbench.board.build import INDEX
-    from dpbench.board.export import table
+    from dpbench.board.export import leaderboard_csv
     from dpbench.board.index import Index
     from dpbench.support.files import write_atomically
 
-    text = table(Index.read(root / INDEX))
+    text = leaderboard_csv(Index.read(root / INDEX))
     if str(csv) == "-":
         sys.stdout.write(text)
         return
@@ -259,17 +262,17 @@ def export(
     print(f"Wrote {csv}")
 
 
-def _say_what_nobody_finds(result: Result) -> None:
+def _print_submission_warnings(result: Result) -> None:
     from dpbench.board.add import find_untraceable_plugins
-    from dpbench.board.entry import SECURE
+    from dpbench.board.entry import SECURE_NOISE_REASON
 
     for said in find_untraceable_plugins(result):
         print(f"dpbench: {said}", file=sys.stderr)
     if result.privacy.rng == "secure":
-        print(f"dpbench: boards show this result without a rank: {SECURE}.", file=sys.stderr)
+        print(f"dpbench: boards show this result without a rank: {SECURE_NOISE_REASON}.", file=sys.stderr)
 
 
-def _plugins() -> Registry:
+def _load_plugins() -> Registry:
     from dpbench.registry import load
 
     plugins = load()
@@ -277,19 +280,21 @@ def _plugins() -> Registry:
     return plugins
 
 
-def _found(files: list[Path] | None, root: Path, known: Expectations) -> Review:
+def _review_files(files: list[Path] | None, root: Path, known: Expectations) -> Review:
     from dpbench.board.build import verify_leaderboard
     from dpbench.board.folder import locate_result
-    from dpbench.board.verify.review import review_of
+    from dpbench.board.verify.review import review_files
 
-    return review_of([locate_result(file, root) for file in files], known) if files else verify_leaderboard(root, known)
+    return (
+        review_files([locate_result(file, root) for file in files], known) if files else verify_leaderboard(root, known)
+    )
 
 
-def _count(number: int, word: str) -> str:
+def _count_noun(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _line(one: CheckedFile) -> str:
+def _result_line(one: CheckedFile) -> str:
     if one.ok:
         unfiled = "" if one.stored.filed else " (no board: there is no protocol to compare it with)"
         repeatable = one.result is None or one.result.privacy.repeatable
@@ -301,26 +306,26 @@ def _line(one: CheckedFile) -> str:
 
 
 @dataclass(frozen=True)
-class _Rerunner:
-    """Which seeds are run again, where, and by whom."""
+class _RerunRequest:
+    """Which seeds to re-run, where, and in whose name."""
 
     session: Session
     seed: int | None
     by: str | None
 
 
-def _rerunner(found: Review, seed: int | None, by: str | None, plugins: Registry, device: str) -> _Rerunner:
-    """Say what running again costs, before it starts."""
+def _prepare_rerun(found: Review, seed: int | None, by: str | None, plugins: Registry, device: str) -> _RerunRequest:
+    """Print the cost of the re-run before it starts, and return the request."""
     from dpbench.board.verify.cost import describe_cost
-    from dpbench.records.provenance import name_of_user
+    from dpbench.records.provenance import find_user_name
 
     print(describe_cost([one.result for one in found.results if one.ok and one.result], seed), flush=True)
     from dpbench.harness.session import open_session
 
-    return _Rerunner(open_session(device, plugins=plugins), seed, by or name_of_user())
+    return _RerunRequest(open_session(device, plugins=plugins), seed, by or find_user_name())
 
 
-def _again(one: CheckedFile, asked: _Rerunner, root: Path) -> str:
+def _rerun_and_report(one: CheckedFile, asked: _RerunRequest, root: Path) -> str:
     """Re-run seeds, keep the record, and report whether they reproduce; only a difference is a failure."""
     from dpbench.board.verify import rerun_record
     from dpbench.errors import NotReproducible
@@ -328,12 +333,12 @@ def _again(one: CheckedFile, asked: _Rerunner, root: Path) -> str:
     assert one.result is not None
     try:
         seeds = None if asked.seed is None else (asked.seed,)
-        record = rerun_record.rerun(one.result, seeds, asked.session, asked.by)
+        record = rerun_record.rerun_seeds(one.result, seeds, asked.session, asked.by)
     except NotReproducible as error:
         return f"ok {one.stored.file}; not run: {error}"
     except DpbenchError as error:
         return f"FAILED {one.stored.file}: seeds: {error}"
     if one.stored.filed:
-        rerun_record.keep_unless_known(record, one.stored, one.result, root)
-    said = rerun_record.report(record, one.result)
+        rerun_record.write_unless_known(record, one.stored, one.result, root)
+    said = rerun_record.summarize_rerun(record, one.result)
     return f"ok {one.stored.file}; {said}" if record.agrees else f"FAILED {one.stored.file}: seeds: {said}"

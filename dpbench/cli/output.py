@@ -1,4 +1,4 @@
-"""What commands do when they are interrupted, or cannot write what they computed."""
+"""Handling of interruptions, and of results that cannot be written."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ from dpbench.cli import interrupt
 from dpbench.errors import OutputError
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-PATIENCE = 4.0  # seconds for a pool of processes to end; most need two
+POOL_TIMEOUT = 4.0  # seconds for a pool of processes to end; most need two
 
 
 @contextmanager
 def report_interrupt(kept: str) -> Iterator[None]:
-    """Turn Ctrl-C in the block into one line that says what is `kept`, and exit code 130."""
+    """Turn Ctrl-C in the block into exit code 130 and a line that states what is `kept`."""
     try:
         yield
     except KeyboardInterrupt:
-        interrupt.say(kept)
-        raise typer.Exit(interrupt.CODE) from None
+        interrupt.print_interrupted(kept)
+        raise typer.Exit(interrupt.EXIT_CODE) from None
 
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[None]:
-    """Have Ctrl-C end the process soon even where a pool waits for workers that died as they heard of it too."""
+    """Make Ctrl-C end the process soon, even if a pool waits for workers that died from the same signal."""
     if threading.current_thread() is not threading.main_thread():  # which alone hears signals
         yield
         return
     before = signal.getsignal(signal.SIGINT)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        last = threading.Timer(PATIENCE, interrupt.leave, ["Unfinished workers were stopped; finished work is kept."])
+        last = threading.Timer(
+            POOL_TIMEOUT, interrupt.exit_interrupted, ["Unfinished workers were stopped; finished work is kept."]
+        )
         last.daemon = True
         last.start()
         if callable(before):

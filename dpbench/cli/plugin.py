@@ -1,4 +1,4 @@
-"""`dpbench plugin`: start a plugin of your own."""
+"""`dpbench plugin`: create your own plugin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ app = typer.Typer(help="Create your own plugin.", no_args_is_help=True)
 
 
 class NewKind(StrEnum):
-    """What a new plugin can provide."""
+    """Kind of component that a new plugin provides."""
 
     learner = "learner"
     extractor = "extractor"
@@ -31,7 +31,7 @@ def new(
     """Create a working plugin package, ./dpbench-NAME, which passes every law and is yours to change."""
     registry = load()
     registry.report_broken()
-    folder = scaffold.create(name, kind.value, out, registry)
+    folder = scaffold.create_package(name, kind.value, out, registry)
     print(f"Wrote {folder}. Next:\n")
     for command in scaffold.next_commands(folder, name, kind.value):
         print(f"  {command}")

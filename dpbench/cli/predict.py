@@ -1,4 +1,4 @@
-"""`dpbench predict`: what a saved model says of images."""
+"""`dpbench predict`: classify images with a saved model."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from dpbench.cli.given import Given
-from dpbench.cli.takes import takes
+from dpbench.cli.given import UserSettings
+from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DataError
 from dpbench.records.place import Place
 from dpbench.support.files import IMAGES
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpbench.models import Model
 
 
-@takes(Place, only=("device",))
+@add_setting_flags(Place, only=("device",))
 def predict(
     model: Annotated[Path, typer.Argument(help="A model that dpbench run --models wrote.")],
     images: Annotated[
@@ -30,7 +30,7 @@ def predict(
         ),
     ] = None,
     *,
-    given: Given,
+    given: UserSettings,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the score of each class.")] = False,
 ) -> None:
     """Classify images with a saved model. Without images, describe the model and its privacy guarantee."""
@@ -44,7 +44,7 @@ def predict(
     if not images:
         _show_card(chosen, as_json)
         return
-    files = [file for place in images for file in _files(place)]
+    files = [file for place in images for file in _find_images(place)]
     try:
         scores, refused = chosen.decision_function(files), {}
     except DataError:  # of one image, for which the others are not left without a label
@@ -77,7 +77,7 @@ def _show_card(chosen: Model, as_json: bool) -> None:
     Console().print(render_terminal(chosen.lines()))
 
 
-def _files(place: Path) -> list[Path]:
+def _find_images(place: Path) -> list[Path]:
     if not place.is_dir():
         return [place]
     found = sorted(file for file in place.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())

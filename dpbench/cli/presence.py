@@ -1,4 +1,4 @@
-"""Which components have their data or weights on this machine, found out without loading anything."""
+"""Presence of datasets and weights on this machine, found out without loading them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dpbench.data import sources
 from dpbench.registry import Registry
 from dpbench.support.fields import is_required
 
-HERE = {True: "yes", False: "no", None: "-"}
+PRESENCE_WORDS = {True: "yes", False: "no", None: "-"}
 
 
 def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
-    """Say where a dataset is, with default options, or how to get it; present is None if an option decides."""
+    """Return where a dataset is, with default options, or how to get it; present is None if an option decides."""
     row: dict[str, Any] = {
         "name": cls.name, "present": None, "where": "", "size": 0, "licence": cls.licence,
         "how": f"--dataset {cls.name}:{cls.shorthand.upper() or 'OPTIONS'}",
@@ -33,9 +33,9 @@ def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
 
 
 def extractor_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
-    """Say whether an extractor's weights are here, their size, how many features they give, and its layers.
+    """Return whether an extractor's weights are here, their size, its number of features, and its layers.
 
-    `error` is what it raised instead, if it did.
+    `error` is the exception that it raised instead, if any.
     """
     row: dict[str, Any] = {
         "name": cls.name, "present": None, "dimension": cls.dimension, "size": cls.weights_size,

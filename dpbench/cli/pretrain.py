@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from dpbench.cli.given import Given
+from dpbench.cli.given import UserSettings
 from dpbench.cli.output import report_interrupt
-from dpbench.cli.takes import takes
+from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.learning.trainable import Trainable
 from dpbench.records.place import Place
@@ -21,10 +21,10 @@ from dpbench.support import progress
 from dpbench.support.files import check_writable
 from dpbench.support.plugin_calls import call_plugin
 
-LINES = 20  # roughly how many progress lines to print
+PROGRESS_LINES = 20  # roughly how many progress lines to print
 
 
-@takes(Place, only=("device",))
+@add_setting_flags(Place, only=("device",))
 def pretrain(
     extractor: Annotated[
         str, typer.Argument(help="Extractor and recipe, like randp-wrn16-4:generator=stylegan-oriented,seed=0.")
@@ -34,22 +34,24 @@ def pretrain(
     batch: Annotated[int | None, typer.Option(help="Images per step. \\[default: the recipe's]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted pre-training.")] = False,
     *,
-    given: Given,
+    given: UserSettings,
 ) -> None:
     """Train an extractor on images drawn from random processes. Use --resume after an interruption."""
-    cls, recipe = _recipe(load(), Component.parse(extractor), {"steps": steps, "batch": batch})
+    cls, recipe = _find_recipe(load(), Component.parse(extractor), {"steps": steps, "batch": batch})
     from dpbench.support.device import find_device
 
     chosen = find_device(given.place.device)
     check_writable(out.parent)
     kept = "The last saved step is kept; repeat the command with --resume to continue."
     with report_interrupt(kept), progress.meter(f"Pre-training {cls.name}", recipe.steps) as advance:
-        report = _teller(recipe.steps, advance)
+        report = _make_reporter(recipe.steps, advance)
         call_plugin(f"Pre-training extractor {cls.name!r}", cls.pretrain, recipe, out, chosen, report, resume=resume)
     print(f"Wrote the weights of {cls.name}: {out}")
 
 
-def _recipe(registry: Registry, component: Component, given: Mapping[str, int | None]) -> tuple[type[Trainable], Any]:
+def _find_recipe(
+    registry: Registry, component: Component, given: Mapping[str, int | None]
+) -> tuple[type[Trainable], Any]:
     """Return the extractor and the recipe that the command names; flags override options."""
     name = component.name
     cls: type[Any] = registry.find("extractor", name).cls
@@ -65,10 +67,10 @@ def _recipe(registry: Registry, component: Component, given: Mapping[str, int | 
     return cls, cls.recipe(**fields_from(cls.recipe, options, f"the recipe of {name!r}"))
 
 
-def _teller(steps: int, advance: Callable[[int], None]) -> Callable[[str, float], None]:
+def _make_reporter(steps: int, advance: Callable[[int], None]) -> Callable[[str, float], None]:
     """Return a function that advances the bar at each step, and prints the latest figures now and then."""
     latest: dict[str, float] = {}
-    every = max(1, steps // LINES)
+    every = max(1, steps // PROGRESS_LINES)
 
     def report(name: str, value: float) -> None:
         if name != "step":

@@ -1,4 +1,4 @@
-"""The command line as a program: flags of every command, and how refusals are said."""
+"""The command line as a program: the flags of all commands, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Commands = Mapping[str, Callable[..., None]]
 STUDIES = "Studies of runs"  # the heading of their commands in the help
 
 
-def _say_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
@@ -34,9 +34,9 @@ def _say_version(asked: bool) -> None:
         raise typer.Exit
 
 
-def options(
+def common_options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_say_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")] = False,
@@ -54,9 +54,9 @@ def options(
 
 
 def build_program(commands: Commands, groups: Mapping[str, typer.Typer], studies: Commands) -> typer.Typer:
-    """Return the command line with these commands, groups of commands, and commands of studies."""
+    """Return the command line with these commands, groups of commands, and commands for studies."""
     app = typer.Typer(name="dpbench", no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
-    app.callback()(options)
+    app.callback()(common_options)
     for name, command in commands.items():
         app.command(name, cls=Command)(command)
     for name, command in studies.items():
@@ -68,21 +68,21 @@ def build_program(commands: Commands, groups: Mapping[str, typer.Typer], studies
     return app
 
 
-REFUSED: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+PARSER_ERROR: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 """What the parser raises; newer versions of typer bring a parser of their own."""
-SLIP = 70  # the exit code of an error that is nobody's input
-FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a disk without space
-ANYWHERE = ("--debug", "--quiet", "-q", "--verbose", "-v")
+INTERNAL_ERROR_CODE = 70  # the exit code of an error that is nobody's input
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a disk without space
+COMMON_FLAGS = ("--debug", "--quiet", "-q", "--verbose", "-v")
 """Flags of every command: they are moved before it."""
 
 
-def _in_front(arguments: list[str]) -> list[str]:
+def _move_common_flags(arguments: list[str]) -> list[str]:
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    return sorted(arguments[:end], key=lambda one: one not in ANYWHERE) + arguments[end:]
+    return sorted(arguments[:end], key=lambda one: one not in COMMON_FLAGS) + arguments[end:]
 
 
 def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]) -> NoReturn:
-    """Run a command and exit: a refusal is one sentence on standard error.
+    """Run a command and exit; an error prints a sentence on standard error.
 
     Args:
         program: the root command, as the parser has it.
@@ -94,7 +94,7 @@ def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that has no ε shows its number
     try:
-        code = _called(program, _in_front(arguments), extras)
+        code = _run_command(program, _move_common_flags(arguments), extras)
         _flush_output()  # here errors are sentences still, and whoever interrupts from here on has it all
         raise SystemExit(code)
     except DpbenchError as error:
@@ -105,7 +105,7 @@ def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
-        if isinstance(error, OSError) and error.errno in FULL:
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
             print(f"dpbench: {error.strerror}. Finished results are kept.", file=sys.stderr)
             raise SystemExit(1) from None
         said = printable(" ".join(str(error).split())[:300])
@@ -114,7 +114,7 @@ def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]
             "report this with the traceback that --debug shows.",
             file=sys.stderr,
         )
-        raise SystemExit(SLIP) from None
+        raise SystemExit(INTERNAL_ERROR_CODE) from None
 
 
 def _flush_output() -> None:
@@ -125,11 +125,11 @@ def _flush_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _called(program: Any, arguments: list[str], extras: Callable[[], Extras]) -> int:
-    """Return the exit code of a command; what the parser refuses is one sentence too."""
+def _run_command(program: Any, arguments: list[str], extras: Callable[[], Extras]) -> int:
+    """Run a command and return its exit code; a parser error prints a sentence, too."""
     try:
         return int(program(arguments, prog_name="dpbench", standalone_mode=False, obj=extras) or 0)
-    except REFUSED as error:
+    except PARSER_ERROR as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message())
             return int(error.exit_code)

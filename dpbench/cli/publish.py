@@ -41,18 +41,18 @@ FOLDER_IS_DEPRECATED = (
     "dpbench: dpbench leaderboard publish FOLDER is deprecated and will be removed in version 0.4. Use dpbench "
     "leaderboard build --site FOLDER, and let an action deploy that folder, as .github/workflows/pages.yml does."
 )
-UP = "../"  # from the documentation to the site
+SITE_FROM_DOCS = "../"  # from the documentation to the site
 Docs = Annotated[bool, typer.Option("--docs/--no-docs", help="Also build the documentation, if possible.")]
 
 
 def load_extras(context: typer.Context) -> Extras:
-    """Return what is added to pages: `dpbench.main` says what loads it."""
+    """Load and return the extras of pages, by the function that `dpbench.main` provides."""
     found: Extras = context.find_root().obj()
     return found
 
 
-def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], None] | None:
-    """Return what builds the documentation into a folder of the site, or None where it is not wanted or cannot be."""
+def make_docs_builder(context: typer.Context, *, wanted: bool) -> Callable[[Path], None] | None:
+    """Return a function that builds the documentation into a folder of the site; None if unwanted or impossible."""
     from dpbench.docs import build, build_cached
     from dpbench.errors import DocsMissing
     from dpbench.support.progress import status
@@ -62,11 +62,11 @@ def documentation(context: typer.Context, *, wanted: bool) -> Callable[[Path], N
     command, extras = context.find_root().command, load_extras(context)
     try:
         with status("Building the documentation (about a minute)"):
-            build_cached(command, root=UP, extras=extras)
+            build_cached(command, root=SITE_FROM_DOCS, extras=extras)
     except DocsMissing as error:
         print(f"The site was built without documentation. {error}", file=sys.stderr)
         return None
-    return functools.partial(build, command=command, root=UP, extras=extras)
+    return functools.partial(build, command=command, root=SITE_FROM_DOCS, extras=extras)
 
 
 def publish(
@@ -94,21 +94,23 @@ def publish(
     """
     from dpbench.registry import load
     from dpbench.site.github_pages import read_published_digests
-    from dpbench.site.publishing import HUB
+    from dpbench.site.publishing import HUB_PREFIX
     from dpbench.site.publishing import publish as publish_to
 
-    hub = target.startswith(HUB)
+    hub = target.startswith(HUB_PREFIX)
     plugins = load()
     plugins.report_broken()
     try:
         if not hub:
             read_published_digests(Path(target))  # a place that does not fit is said before the documentation is built
-        made = None if hub else documentation(context, wanted=docs)
+        made = None if hub else make_docs_builder(context, wanted=docs)
         changes = publish_to(target, root, plugins, made, extras=load_extras(context), dry_run=dry_run)
     except KeyboardInterrupt:
         partial = f"{target} may contain a part of the new files. Publish again to complete it."
-        interrupt.say(partial if hub else f"{target} contains either the old site or the complete new one.")
-        raise typer.Exit(interrupt.CODE) from None
+        interrupt.print_interrupted(
+            partial if hub else f"{target} contains either the old site or the complete new one."
+        )
+        raise typer.Exit(interrupt.EXIT_CODE) from None
     if not hub:
         print(FOLDER_IS_DEPRECATED, file=sys.stderr)
     for line in changes if dry_run else ():

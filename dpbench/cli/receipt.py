@@ -75,7 +75,7 @@ def _as_json(checked: Checked) -> dict[str, Any]:
         "passed": checked.passed,
         "stated": checked.receipt.epsilon,
         "accountants": [
-            {"name": one.accountant, "lower": _number(one.lower), "upper": _number(one.upper)}
+            {"name": one.accountant, "lower": _json_number(one.lower), "upper": _json_number(one.upper)}
             for one in checked.opinions
         ],
         "mismatches": [{"name": one.name, "said": one.said} for one in checked.mismatches],
@@ -83,7 +83,7 @@ def _as_json(checked: Checked) -> dict[str, Any]:
     }
 
 
-def _number(value: float) -> float | str:
+def _json_number(value: float) -> float | str:
     return value if math.isfinite(value) else "Infinity"
 
 

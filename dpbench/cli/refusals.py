@@ -1,4 +1,4 @@
-"""What the parser of flags refuses, as one sentence that says what was expected and what came."""
+"""Errors of the flag parser as sentences that name the expected and the actual value."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 # Versions of typer that read flags by pydantic say the first, those that read them by click the second.
-WORDS = {
+EXPECTED_WORDS = {
     r"Input should be a valid number.*|.* is not a valid float.*": "a number",
     r"Input should be a valid integer.*|.* is not a valid integer.*": "a whole number",
     r"(Value error, )?.* is not one of (?P<values>.*)": "one of {values}",
     r"Input should be (?P<bound>(less|greater) .*)": "a number {bound}",
     r".* is not in the range (?P<bound>.*)": "in the range {bound}",
 }
-REFUSED = re.compile(r"Invalid value for '(?P<name>[^']+)'( / '[^']+')*: (?P<why>.*)")
-EXTRA = re.compile(r"Got unexpected extra arguments?(\(s\))? \((?P<words>.*)\)")
+INVALID_VALUE = re.compile(r"Invalid value for '(?P<name>[^']+)'( / '[^']+')*: (?P<why>.*)")
+EXTRA_ARGUMENTS = re.compile(r"Got unexpected extra arguments?(\(s\))? \((?P<words>.*)\)")
 
 
 def describe_refusal(error: Any, arguments: Sequence[str]) -> str:
@@ -29,27 +29,27 @@ def describe_refusal(error: Any, arguments: Sequence[str]) -> str:
     said = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "dpbench"
-    if extra := EXTRA.fullmatch(said):
+    if extra := EXTRA_ARGUMENTS.fullmatch(said):
         takes = any("--learner" in parameter.opts for parameter in context.command.params) if context else False
         said = f"Expected flags alone after {path}, got {extra['words']!r}" if takes else said
         said += ". Name a learner like --learner pillar" if takes else ""
-    elif found := REFUSED.fullmatch(said):
-        said = f"Expected {found['name']} to be {_expected(found['why'])}"
-        said += _given(found["name"], arguments)
+    elif found := INVALID_VALUE.fullmatch(said):
+        said = f"Expected {found['name']} to be {_describe_expected(found['why'])}"
+        said += _describe_given(found["name"], arguments)
     where = f" See {path} --help." if context else ""
     return f"{said}{'' if said.endswith('?') else '.'}{where}"
 
 
-def _expected(why: str) -> str:
-    """Return what a value should have been; what no version is known to say is quoted."""
-    for pattern, words in WORDS.items():
+def _describe_expected(why: str) -> str:
+    """Return what a value should have been; quote messages that no version is known to print."""
+    for pattern, words in EXPECTED_WORDS.items():
         if found := re.fullmatch(pattern, why):
             return words.format(**found.groupdict())
     return f"something else: {why}"
 
 
-def _given(name: str, arguments: Sequence[str]) -> str:
-    """Return what a flag was given, and how to write a number with a decimal comma."""
+def _describe_given(name: str, arguments: Sequence[str]) -> str:
+    """Return the value that a flag was given, and how to write a number with a decimal comma."""
     pairs = [(*word.partition("="), after) for word, after in zip(arguments, [*arguments[1:], ""], strict=True)]
     values = [value if equals else after for flag, equals, value, after in pairs if flag == name]
     if not values:

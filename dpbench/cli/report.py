@@ -1,4 +1,4 @@
-"""`dpbench report`: one page of a folder of results."""
+"""`dpbench report`: write a page about a folder of results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli.results import ScoredBy, metric_of, read_intact
+from dpbench.cli.results import ScoredBy, read_intact, selected_metric
 
 
 def report(
@@ -31,7 +31,7 @@ def report(
     filed = read_intact(chosen)
     file = out or default_file(chosen)
     page = render_report(
-        filed, metric_of(metric), shorten_component(load()), title or f"Results in {chosen[0].resolve().name}"
+        filed, selected_metric(metric), shorten_component(load()), title or f"Results in {chosen[0].resolve().name}"
     )
     if not can_draw():
         typer.echo(f"dpbench: The report has no charts. {MISSING}", err=True)

@@ -1,4 +1,4 @@
-"""`dpbench results`: what runs and sweeps have written, as tables; and one result in words."""
+"""`dpbench results`: results of runs and sweeps as tables, or one result in words."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from dpbench.analysis.text_tables import TextTable
     from dpbench.records.metrics import Metric
 
-MOST = 12  # results that a message names
+MAX_NAMED_RESULTS = 12  # results that a message names
 ScoredBy = StrEnum("ScoredBy", list(METRICS))  # type: ignore[misc]
 
 
 class _DefaultTableGroup(TyperGroup):
-    """`dpbench results DIR` is `dpbench results table DIR`."""
+    """Command group in which `dpbench results DIR` means `dpbench results table DIR`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Put the default command before arguments that name none."""
+        """Insert the default command if the arguments name no command."""
         named = args and (args[0] in self.commands or args[0] == "--help")
         parsed: list[str] = super().parse_args(ctx, args if named else ["table", *args])
         return parsed
@@ -71,7 +71,7 @@ def table(
     from dpbench.analysis import columns as known
     from dpbench.analysis.rows import file_row
     from dpbench.analysis.spreadsheet import render_csv
-    from dpbench.analysis.tables import arrange
+    from dpbench.analysis.tables import make_grids
     from dpbench.analysis.text_tables import list_rows, render_latex, render_markdown, write_grids
     from dpbench.registry import load
     from dpbench.registry.components import shorten_component
@@ -83,13 +83,13 @@ def table(
         raise SpecError(f"Expected {flag} without --metric: every metric is a column.")
     if (csv or columns) and chart:
         raise SpecError(f"Expected {flag} without --chart: every metric is a column, and a chart shows one.")
-    picked = known.pick_columns(columns.split(","), known.OF_FILES) if columns else known.OF_FILES
+    picked = known.pick_columns(columns.split(","), known.FILE_COLUMNS) if columns else known.FILE_COLUMNS
     check_charts(chart or ())
     filed = read_intact(places or [Path("dpbench-results")])
-    chosen = [one for one in filed if _wanted(one, learner, dataset, epsilon)]
+    chosen = [one for one in filed if _matches_filters(one, learner, dataset, epsilon)]
     if not chosen:
         raise SpecError(
-            f"No result of {_asked(learner, dataset, epsilon)} among the {len(filed)} found. Drop a filter."
+            f"No result of {_describe_filters(learner, dataset, epsilon)} among the {len(filed)} found. Drop a filter."
         )
     if csv:
         print(render_csv(map(file_row, chosen), picked), end="")
@@ -99,7 +99,7 @@ def table(
         _show([list_rows(map(file_row, chosen), picked)], render)
         return
     scored_by = metric or ScoredBy.accuracy  # type: ignore[attr-defined]
-    tables = arrange(chosen, metric_of(scored_by), shorten_component(load()))
+    tables = make_grids(chosen, selected_metric(scored_by), shorten_component(load()))
     if not tables:
         raise SpecError(f"None of the {len(chosen)} chosen results has {scored_by.value}. Choose another --metric.")
     _show(write_grids(tables), render)
@@ -109,17 +109,17 @@ def table(
 
 
 def check_charts(files: Sequence[Path], flag: str = "--chart") -> None:
-    """Refuse files of charts that cannot be written, before anything is read.
+    """Check that files of charts can be written, before anything is read.
 
     Raises:
         SpecError: a file is neither PNG, SVG nor PDF; or matplotlib is missing.
         OutputError: a folder cannot be written.
     """
-    from dpbench.analysis.draw import check_file
+    from dpbench.analysis.draw import check_chart_file
     from dpbench.support.files import check_writable
 
     for file in files:
-        check_file(file, flag)
+        check_chart_file(file, flag)
         check_writable(file.parent)
 
 
@@ -150,11 +150,11 @@ def show(
     much accuracy privacy costs each group.
     """
     from dpbench.analysis.confusion import write_confusion
-    from dpbench.analysis.describe import describe, render_markdown, render_terminal
-    from dpbench.analysis.reader import read_beside, read_results
+    from dpbench.analysis.describe import describe_result, render_markdown, render_terminal
+    from dpbench.analysis.reader import read_related_results, read_results
 
-    (filed,), _ = read_results([_file(file)])
-    found = describe(filed.result, read_beside(filed) if filed.result.task.groups else ())
+    (filed,), _ = read_results([_check_result_file(file)])
+    found = describe_result(filed.result, read_related_results(filed) if filed.result.task.groups else ())
     lines = list(write_confusion(filed.result))
     if markdown:
         print(render_markdown(found, lines), end="")
@@ -178,7 +178,7 @@ def pack(
     for folder in folders:
         if not folder.is_dir():
             raise SpecError(f"Expected a folder, got {folder}, which is not one.")
-        held = packed.pack(folder)
+        held = packed.pack_records(folder)
         records = "1 record" if held == 1 else f"{held:,} records"
         print(f"{folder / packed.ARCHIVE}: {records}" if held else f"{folder} has no records.")
         if left := [file.name for file in sorted(folder.glob("*.json"))]:
@@ -216,16 +216,18 @@ def compare(
     from dpbench.analysis import comparison
     from dpbench.analysis.reader import read_results
 
-    found = [read_results([_file(file)])[0][0] for file in files]
+    found = [read_results([_check_result_file(file)])[0][0] for file in files]
     if len(found) != 2:
-        shown = "; ".join(map(comparison.name_result, found[:MOST])) + "; ..." * (len(found) > MOST)
+        shown = "; ".join(map(comparison.name_result, found[:MAX_NAMED_RESULTS])) + "; ..." * (
+            len(found) > MAX_NAMED_RESULTS
+        )
         raise SpecError(f"Expected two result files to compare, got {len(found)}: {shown}.")
-    for line in comparison.describe_difference(found[0], found[1], metric_of(metric)):
+    for line in comparison.describe_difference(found[0], found[1], selected_metric(metric)):
         print(line)
 
 
 def read_intact(places: Sequence[Path]) -> list[StoredResult]:
-    """Return the results in some places; those that cannot be read are named on standard error."""
+    """Return the results in files and folders; name those that cannot be read on standard error."""
     from dpbench.analysis.reader import read_results
 
     filed, damaged = read_results(places)
@@ -235,14 +237,14 @@ def read_intact(places: Sequence[Path]) -> list[StoredResult]:
 
 
 def show_grids(grids: Sequence[Grid[ResultRow]], console: Console) -> None:
-    """Print tables and what their numbers and marks mean."""
+    """Print tables with the meaning of their numbers and marks."""
     from dpbench.analysis.text_tables import write_grids
 
     _print(write_grids(grids), console)
 
 
 def _show(tables: Sequence[TextTable], render: Callable[[Sequence[TextTable]], str] | None) -> None:
-    """Print tables in a format, by default that of the terminal."""
+    """Print tables in a format, by default for the terminal."""
     if render is None:
         _print(tables, Console())
     else:
@@ -261,34 +263,34 @@ def _print(tables: Sequence[TextTable], console: Console) -> None:
         console.print(said, highlight=False, soft_wrap=True)
 
 
-def _file(path: Path) -> Path:
+def _check_result_file(path: Path) -> Path:
     if not path.is_file() and read_packed(path) is None:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise SpecError(f"Expected a result file, got {path}, which {what}.")
     return path
 
 
-def metric_of(chosen: ScoredBy) -> Metric:
+def selected_metric(chosen: ScoredBy) -> Metric:
     """Return the metric that a flag names."""
     return next(metric for metric in METRICS if metric == chosen.value)
 
 
-def _wanted(one: StoredResult, learner: str | None, dataset: str | None, epsilon: str | None) -> bool:
+def _matches_filters(one: StoredResult, learner: str | None, dataset: str | None, epsilon: str | None) -> bool:
     spec = one.result.spec
     return (
         spec.learner.name in (learner or spec.learner.name).split(",")
         and spec.dataset.name in (dataset or spec.dataset.name).split(",")
-        and (epsilon is None or spec.epsilon in _numbers(epsilon))
+        and (epsilon is None or spec.epsilon in _parse_numbers(epsilon))
     )
 
 
-def _numbers(text: str) -> list[float]:
+def _parse_numbers(text: str) -> list[float]:
     try:
         return [float(one) for one in text.split(",")]
     except ValueError:
         raise SpecError(f"Expected --epsilon as numbers like 0.1,1,inf, got {text!r}.") from None
 
 
-def _asked(learner: str | None, dataset: str | None, epsilon: str | None) -> str:
+def _describe_filters(learner: str | None, dataset: str | None, epsilon: str | None) -> str:
     given = {"learner": learner, "dataset": dataset, "ε": epsilon}
     return ", ".join(f"{name} {value}" for name, value in given.items() if value)

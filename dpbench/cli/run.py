@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from dpbench.cli.given import Given
+from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json, print_if_unwritable, report_interrupt
 from dpbench.cli.summary import show_summary
-from dpbench.cli.takes import takes
+from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import OutputError, SpecError
 from dpbench.records.journal import Journal
 from dpbench.records.place import Place
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from dpbench.records.result import Result
 
 
-@takes(Spec, Search, Place, several=AXES, file=True)
+@add_setting_flags(Spec, Search, Place, several=AXES, file=True)
 def run(
-    given: Given,
+    given: UserSettings,
     models: Annotated[
         bool, typer.Option("--models", help="Save each seed's model to OUT/models, for dpbench predict.")
     ] = False,
@@ -47,7 +47,7 @@ def run(
         _run_many(given, {"--settings": place.settings, "--models": models, "--json": as_json, "--risk": risk})
         return
     keeper = ModelWriter(place.out / "models") if models else None
-    result, written_to, replaced = _run(given, keeper)
+    result, written_to, replaced = _run_single(given, keeper)
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
@@ -57,13 +57,13 @@ def run(
 
 
 class ModelWriter:
-    """Writes the model of each seed as it ends; a predictor that cannot be kept costs no result."""
+    """Writes the model of each seed when its fit ends; a model that cannot be saved does not lose the result."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._written, self._refused = folder, 0, ""
 
     def __call__(self, prepared: PreparedRun, fitted: SeedFit) -> None:
-        """Write one model."""
+        """Write the model of a seed."""
         from dpbench.models import Model
 
         spec = prepared.spec
@@ -75,7 +75,7 @@ class ModelWriter:
             self._refused = str(error)
 
     def say(self) -> None:
-        """Say on standard error how many models there are.
+        """Print the number of written models on standard error.
 
         Raises:
             SpecError: one could not be kept.
@@ -85,11 +85,11 @@ class ModelWriter:
         print(f"Wrote {self._written} model{'s' * (self._written > 1)} into {self.folder}", file=sys.stderr)
 
 
-KEPT = "Extracted features and finished seeds are kept; repeat the command to continue."
+KEPT_MESSAGE = "Extracted features and finished seeds are kept; repeat the command to continue."
 
 
-def _run_many(given: Given, of_one: Mapping[str, Any]) -> None:
-    """Run every combination as a sweep, results of earlier calls left out, and print the table."""
+def _run_many(given: UserSettings, of_one: Mapping[str, Any]) -> None:
+    """Run every combination as a sweep, without those that have results already, and print the table."""
     names = " and ".join(map(option, given.lists))
     for flag, is_given in of_one.items():
         if is_given:
@@ -110,7 +110,7 @@ def _run_many(given: Given, of_one: Mapping[str, Any]) -> None:
         show_summary(summary, Console(), "the same command runs them again")
 
 
-def _run(given: Given, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
+def _run_single(given: UserSettings, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
     from dpbench.registry import load
     from dpbench.registry.components import resolve
     from dpbench.support.files import check_writable
@@ -127,7 +127,7 @@ def _run(given: Given, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
     from dpbench.harness.session import open_session
 
     journal, search = Journal(place.out), resolved.spec.search
-    kept = "Extracted features and finished models are kept." if keeper else KEPT
+    kept = "Extracted features and finished models are kept." if keeper else KEPT_MESSAGE
     if search is not None and search.rule == "private-accounted":  # when a seed ended tells how many runs it had
         kept = "Extracted features are kept; if you repeat the command, all fits start again."
     with report_interrupt(kept):
@@ -144,11 +144,11 @@ def _run(given: Given, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
 
 
 def _show(result: Result, written: Path, replaced: str, console: Console, *, risk: bool = False) -> None:
-    from dpbench.analysis.describe import describe, render_terminal
+    from dpbench.analysis.describe import describe_result, render_terminal
     from dpbench.registry import load
     from dpbench.registry.components import shorten_component
 
-    found = describe(result, named=shorten_component(load()))
+    found = describe_result(result, named=shorten_component(load()))
     console.print(found.title, soft_wrap=True, markup=False, highlight=False)
     odds = dict(found.pairs).get("membership test", "no bound: there is no guarantee, or nothing private was read")
     console.print(render_terminal([*found.brief, *([("membership test", odds)] if risk else [])]))

@@ -1,4 +1,4 @@
-"""What a sweep gave, as a terminal shows it: a table of results, and how many cells there were."""
+"""The outcome of a sweep in a terminal: a table of results, and the counts of its cells."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 def show_summary(summary: Summary, console: Console, advice: str) -> None:
-    """Print a table of a sweep's results, and how many cells there were; `advice` is for those that failed.
+    """Print a table of a sweep's results and the counts of its cells; `advice` is for failed cells.
 
     Raises:
         typer.Exit: with code 1, where a cell failed.
     """
-    from dpbench.analysis.tables import arrange
+    from dpbench.analysis.tables import make_grids
     from dpbench.cli.results import show_grids
-    from dpbench.records.result import TWO_SEEDS
+    from dpbench.records.result import TWO_SEEDS_REMARK
     from dpbench.registry import load
     from dpbench.registry.components import shorten_component
 
     for cell, error in summary.failed:
         console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
-    filed = list(_filed(summary))
+    filed = list(_stored_results(summary))
     if filed:
-        show_grids(arrange(filed, named=shorten_component(load())), console)
-        if any(TWO_SEEDS in one.result.remarks for one in filed):
-            console.print(f"Warning: {TWO_SEEDS}", soft_wrap=True)
+        show_grids(make_grids(filed, named=shorten_component(load())), console)
+        if any(TWO_SEEDS_REMARK in one.result.remarks for one in filed):
+            console.print(f"Warning: {TWO_SEEDS_REMARK}", soft_wrap=True)
     console.print(
         f"{summary.grid.name}: {summary.ran} cells run, {summary.skipped} done before, {len(summary.failed)} failed"
         + (f"; {advice}" if summary.failed else ""),
@@ -53,7 +53,7 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
         raise typer.Exit(1)
 
 
-def _filed(summary: Summary) -> Iterator[StoredResult]:
+def _stored_results(summary: Summary) -> Iterator[StoredResult]:
     from dpbench.analysis.reader import StoredResult
 
     for cell in summary.grid.cells:

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dpbench.cli.given import Given
+from dpbench.cli.given import UserSettings
 from dpbench.cli.output import report_interrupt
 from dpbench.cli.summary import show_summary
-from dpbench.cli.takes import takes
+from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.records.place import Place
 from dpbench.sweep import ready_made_sweeps
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dpbench.sweep.resources import ExecutorName
 
 
-@takes(Place, only=("device",))
+@add_setting_flags(Place, only=("device",))
 def sweep(
     file: Annotated[
         Path,
@@ -58,7 +58,7 @@ def sweep(
         ),
     ] = None,
     *,
-    given: Given,
+    given: UserSettings,
 ) -> None:
     """Run every unfinished cell of a grid and write a JSON result per cell. Run it again to resume."""
     from dpbench import sweep as sweeps
@@ -92,10 +92,10 @@ def _show_overview(overview: Overview, console: Console) -> None:
     counts = ", ".join(f"{overview.states.count(state)} {state}" for state in shown)
     duplicates = f"; {overview.grid.duplicates} duplicates" if overview.grid.duplicates else ""
     console.print(f"{len(overview.grid.cells)} cells: {counts}{duplicates}", soft_wrap=True)
-    console.print(_estimate(overview), soft_wrap=True)
+    console.print(_estimate_time(overview), soft_wrap=True)
 
 
-def _estimate(overview: Overview) -> str:
+def _estimate_time(overview: Overview) -> str:
     from dpbench.support.messages import duration
 
     if not overview.cells(*TO_RUN):

@@ -12,16 +12,16 @@ import typer
 from annotated_types import Ge, Le
 from pydantic import BaseModel
 
-from dpbench.cli.given import CommandSettings, Given, resolve_switch
+from dpbench.cli.given import CommandSettings, UserSettings, resolve_switch
 from dpbench.records.setting import Setting, list_words, option
 
 Command = Callable[..., None]
-GIVEN = "given"  # the parameter of a command for what its flags say
-FILE = "spec"
-FROM_FILE = "TOML file with the same keys as these flags; flags take precedence."
+GIVEN_PARAMETER = "given"  # the parameter of a command for what its flags say
+FILE_PARAMETER = "spec"
+FILE_HELP = "TOML file with the same keys as these flags; flags take precedence."
 
 
-def takes(
+def add_setting_flags(
     *records: type[BaseModel],
     several: tuple[str, ...] = (),
     only: tuple[str, ...] = (),
@@ -30,7 +30,7 @@ def takes(
     choices: Mapping[str, tuple[str, ...]] | None = None,
     file: bool = False,
 ) -> Callable[[Command], Command]:
-    """Give a command the settings of records as flags; its parameter `given` holds what they say.
+    """Give a command the settings of records as flags; its parameter `given` holds their values.
 
     The flags stand in the help where `given` stands among the parameters of the command.
 
@@ -48,20 +48,20 @@ def takes(
 
     def decorate(command: Command) -> Command:
         own = inspect.signature(command, eval_str=True).parameters
-        flags = [parameter for setting in found for parameter in _parameters(setting, taken)]
+        flags = [parameter for setting in found for parameter in _make_parameters(setting, taken)]
         if file:
-            flags.append(_parameter(FILE, Path, typer.Option(help=FROM_FILE)))
+            flags.append(_make_parameter(FILE_PARAMETER, Path, typer.Option(help=FILE_HELP)))
         parameters: list[inspect.Parameter] = []
         for name, parameter in own.items():
-            parameters += flags if name == GIVEN else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+            parameters += flags if name == GIVEN_PARAMETER else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
 
         @functools.wraps(command)
         def called(**words: Any) -> None:
             said = {one.name: value for one in flags if (value := words.pop(one.name)) not in (None, [])}
-            read = said.pop(FILE, None)
+            read = said.pop(FILE_PARAMETER, None)
             for setting in found:
                 said = resolve_switch(setting, said)
-            command(**words, given=Given(command.__name__, taken, said, read))
+            command(**words, given=UserSettings(command.__name__, taken, said, read))
 
         called.__dict__["__signature__"] = inspect.Signature(parameters)
         called.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -70,20 +70,20 @@ def takes(
     return decorate
 
 
-def _parameters(setting: Setting, taken: CommandSettings) -> Iterator[inspect.Parameter]:
-    """Yield the parameter of a setting, and before it that of its switch."""
+def _make_parameters(setting: Setting, taken: CommandSettings) -> Iterator[inspect.Parameter]:
+    """Yield the parameter of a setting, after that of its switch."""
     if switch := setting.flag.switch:
-        yield _parameter(switch.key, bool, typer.Option(option(switch.key), help=switch.says))
+        yield _make_parameter(switch.key, bool, typer.Option(option(switch.key), help=switch.says))
     bounds = {type(extra): extra for extra in setting.field.metadata if setting.kind is int}
     low, high = bounds.get(Ge), bounds.get(Le)
     info = typer.Option(
-        setting.option, help=_help(setting, taken), min=low.ge if low else None, max=high.le if high else None
+        setting.option, help=_write_help(setting, taken), min=low.ge if low else None, max=high.le if high else None
     )
     listed = setting.key in taken.several or setting.repeated
-    yield _parameter(setting.key, list[str] if listed else setting.kind, info)
+    yield _make_parameter(setting.key, list[str] if listed else setting.kind, info)
 
 
-def _help(setting: Setting, taken: CommandSettings) -> str:
+def _write_help(setting: Setting, taken: CommandSettings) -> str:
     choices = taken.choices.get(setting.key, setting.choices)
     says = f"{setting.field.description}{': ' * bool(choices)}{list_words(choices)}."
     says += f" Several: {setting.flag.several}." * (setting.key in taken.several)
@@ -92,8 +92,8 @@ def _help(setting: Setting, taken: CommandSettings) -> str:
     return says.replace("[", "\\[")
 
 
-def _parameter(name: str, kind: Any, info: Any) -> inspect.Parameter:
-    """Return a parameter that is None where nobody said anything."""
+def _make_parameter(name: str, kind: Any, info: Any) -> inspect.Parameter:
+    """Return a parameter that is None if the user gives no value."""
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
     )

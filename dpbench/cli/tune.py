@@ -10,31 +10,31 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli.given import Given
+from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json, print_if_unwritable
-from dpbench.cli.takes import takes
+from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.records.place import Place
 from dpbench.records.protocol import Component
-from dpbench.records.search import TUNE, Search
-from dpbench.records.spec import Spec, as_flags
+from dpbench.records.search import TUNE_SWITCH, Search
+from dpbench.records.spec import Spec, write_flags
 
 if TYPE_CHECKING:
     from dpbench.records.result import Tuning
 
 
-OTHERS = ("board", "settings", "repeats", "repeats_shape", "threads")
+RUN_ONLY_KEYS = ("board", "settings", "repeats", "repeats_shape", "threads")
 """What a run takes, and a search without a run has no use for."""
 
 
-@takes(
+@add_setting_flags(
     Spec, Search, Place,
-    without=(*OTHERS, "seeds", "secure_rng"), defaults={"selection": TUNE.value},
+    without=(*RUN_ONLY_KEYS, "seeds", "secure_rng"), defaults={"selection": TUNE_SWITCH.value},
     choices={"selection": ("public-validation", "private-unaccounted")}, file=True,
 )  # fmt: skip
-def tune(given: Given, as_json: Json = False) -> None:
+def tune(given: UserSettings, as_json: Json = False) -> None:
     """Choose a learner's settings with public labels and save every trial. The test split is never read."""
-    given.refuse(OTHERS, "dpbench tune only searches for settings")
+    given.refuse(RUN_ONLY_KEYS, "dpbench tune only searches for settings")
     if given.values.get("selection") == "default":
         raise SpecError(
             "Expected --selection public-validation or private-unaccounted: default settings need no search."
@@ -59,14 +59,14 @@ def tune(given: Given, as_json: Json = False) -> None:
     if as_json:
         print(tuning.model_dump_json(indent=2))
     else:
-        _show(tuning, use_settings(asked, written), written, Console())
+        _show(tuning, make_run_command(asked, written), written, Console())
 
 
-def use_settings(asked: Spec, file: Path) -> str:
-    """Return the run that uses what a search found, on the protocol that was asked for."""
+def make_run_command(asked: Spec, file: Path) -> str:
+    """Return the command of a run with the settings that a search found, on the protocol that the user asked for."""
     learner = Component(name=asked.learner.name)
     plain = asked.model_copy(update={"learner": learner, "search": None})
-    return join(["dpbench", "run", *as_flags(plain), "--settings", str(file)])
+    return join(["dpbench", "run", *write_flags(plain), "--settings", str(file)])
 
 
 def _show(tuning: Tuning, command: str, written: Path, console: Console) -> None:
@@ -76,7 +76,7 @@ def _show(tuning: Tuning, command: str, written: Path, console: Console) -> None
         ((trial.value, trial) for trial in chosen.trials if trial.value is not None), key=lambda one: -one[0]
     )
     for value, trial in scored[:10]:
-        table.add_row(*(_short(trial.setting[name]) for name in names), f"{100 * value:.2f}%")
+        table.add_row(*(_write_setting(trial.setting[name]) for name in names), f"{100 * value:.2f}%")
     console.print(table)
     failed = Counter(trial.error for trial in chosen.trials if trial.error)
     console.print(
@@ -99,5 +99,5 @@ def _show(tuning: Tuning, command: str, written: Path, console: Console) -> None
     console.print(f"Wrote {written}; use it with: {command}", soft_wrap=True, markup=False, highlight=False)
 
 
-def _short(value: object) -> str:
+def _write_setting(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -184,7 +184,7 @@ class Opened:
         if self._reached is None:
             return
         reach, reading = self._reached
-        if change := reach.change(reading, reach.read()):
+        if change := reach.find_change(reading, reach.read()):
             raise NotPure(f"Extractor {self.extractor.name!r} changed what its network reaches: {change}. {OWN}")
 
     def _settle(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpbench.api import Split, Splits
 from dpbench.errors import DataError
-from dpbench.records.group_counts import COLUMN, LONGEST_VALUE, MOST_COLUMNS, MOST_VALUES, UNKNOWN
+from dpbench.records.group_counts import COLUMN, MAX_COLUMNS, MAX_VALUE_LENGTH, MAX_VALUES, UNKNOWN
 
 Groups = Mapping[str, np.ndarray]
 """Column -> (n,) text, empty where unknown."""
@@ -47,9 +47,9 @@ def check_groups(split: Split, where: str) -> None:
             f"Expected groups of the {where} as a mapping from columns to arrays of text, got a "
             f"{type(split.groups).__name__}."
         )
-    if len(split.groups) > MOST_COLUMNS:
+    if len(split.groups) > MAX_COLUMNS:
         raise DataError(
-            f"Expected at most {MOST_COLUMNS} group columns in the {where}, got {len(split.groups):,}. Leave some out."
+            f"Expected at most {MAX_COLUMNS} group columns in the {where}, got {len(split.groups):,}. Leave some out."
         )
     for column, values in split.groups.items():
         if not isinstance(column, str) or not re.fullmatch(COLUMN, column):
@@ -65,15 +65,15 @@ def _check_values(values: object, size: int, where: str) -> None:
         found = f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else f"a {type(values).__name__}"
         raise DataError(f"Expected an array of {size} texts in {where}, one per image, got {found}.")
     known = np.setdiff1d(values, [UNKNOWN])
-    if len(known) > MOST_VALUES:
+    if len(known) > MAX_VALUES:
         raise DataError(
-            f"Expected at most {MOST_VALUES} values in {where}, got {len(known):,}. Combine values, such as ages into "
+            f"Expected at most {MAX_VALUES} values in {where}, got {len(known):,}. Combine values, such as ages into "
             "bands, or leave out the column."
         )
     for value in known.tolist():
-        if len(value) > LONGEST_VALUE or not value.isprintable() or value != value.strip():
+        if len(value) > MAX_VALUE_LENGTH or not value.isprintable() or value != value.strip():
             raise DataError(
-                f"Expected values of at most {LONGEST_VALUE} printable characters in {where}, without blanks at the "
+                f"Expected values of at most {MAX_VALUE_LENGTH} printable characters in {where}, without blanks at the "
                 f"ends, got {value!a:.80}."
             )
 

@@ -11,7 +11,7 @@ import torch
 
 from dpbench.api import Extractor
 from dpbench.errors import OutputError
-from dpbench.records.protocol import NETWORK
+from dpbench.records.protocol import SUGGESTED_NETWORK
 from dpbench.support import progress
 from dpbench.support.messages import bytes_in_words
 
@@ -61,8 +61,8 @@ def faster(extractor: Extractor, side: int, device: torch.device) -> str:
     if any(field.name == "size" for field in dataclasses.fields(extractor)) and side > SIDE:  # type: ignore[arg-type]
         times = round((side / SIDE) ** 2)  # a convolution's work goes with the pixels
         ways.append(f"size={SIDE} of {extractor.name} (about {times} times, if its network takes that size)")
-    if extractor.name != NETWORK.partition(":")[0]:
-        ways.append(f"the extractor {NETWORK}")
+    if extractor.name != SUGGESTED_NETWORK.partition(":")[0]:
+        ways.append(f"the extractor {SUGGESTED_NETWORK}")
     if device.type == "cpu":
         ways.append("a GPU")
     return ", or ".join(ways) or "fewer images"

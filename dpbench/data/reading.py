@@ -64,7 +64,7 @@ class PerImage(Generic[R]):
             return call_quietly(self._each, indices, self._what, reads=True)
         finally:
             for (what, reach), reading in zip(reaches, before, strict=True):
-                if change := reach.change(reading, reach.read()):
+                if change := reach.find_change(reading, reach.read()):
                     raise NotPure(f"{what} changed what it reaches while it worked: {change}. {OWN}") from None
 
     def _reached(self, *, thorough: bool) -> list[tuple[str, Reach]]:

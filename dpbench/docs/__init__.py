@@ -1,4 +1,4 @@
-"""The documentation: Markdown pages and notebooks, and what builds a site of them that needs no network.
+"""The documentation: Markdown pages and notebooks, and the code that builds an offline site from them.
 
 Sphinx builds it, with Furo's theme and MyST for Markdown and notebooks: all three are released often, under BSD and MIT
 licences, and what they write loads nothing from elsewhere; its search also works on pages that are opened from disk.

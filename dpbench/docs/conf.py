@@ -1,4 +1,4 @@
-"""How Sphinx builds the documentation; `dpbench.docs.site` calls it on a copy of this folder and generated pages."""
+"""Configuration of Sphinx; `dpbench.docs.site` runs it on a copy of this folder with the generated pages."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What Sphinx lacks: formulas as MathML, docstrings that are prose, and pages that keys can scroll and readers fold."""
+"""Additions to Sphinx: formulas as MathML, docstrings as prose, and pages that keys can scroll and readers can fold."""
 
 from __future__ import annotations
 
@@ -11,62 +11,62 @@ from docutils.utils.math.latex2mathml import tex2mathml
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-FOLDED = (
+FOLDED_PAGES = (
     "reference/names", "reference/commands", "reference/learners", "reference/datasets", "reference/extractors",
     "explanation/museum", "explanation/papers",
 )  # fmt: skip
 """Pages whose innermost sections open on a click."""
-_LEAF = re.compile(
+_LEAF_SECTION = re.compile(
     r'<section id="([^"]+)">((?:\s*<span id="[^"]*"></span>)*)\s*(<h[23]>(?:(?!</h).)*</h[23]>)'
     r"((?:(?!</?section).)*)</section>",
     re.DOTALL,
 )
-_FOLDED = r'<section>\2<details><summary>\3</summary><div id="\1">\4</div></details></section>'
+_FOLDED_SECTION = r'<section>\2<details><summary>\3</summary><div id="\1">\4</div></details></section>'
 """Its name is within what opens, so that a link to it opens it."""
-_SIGNATURE = re.compile(r'<dl>\n((?:<dd><em class="sig-param">.*?</dd>\n)+)</dl>', re.DOTALL)
-_PROSE = ("attribute", "data", "property")
+_SIGNATURE_LIST = re.compile(r'<dl>\n((?:<dd><em class="sig-param">.*?</dd>\n)+)</dl>', re.DOTALL)
+_PROSE_KINDS = ("attribute", "data", "property")
 _CODE = re.compile(r"(``.+?``|`[^`]+`)", re.DOTALL)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register with Sphinx."""
-    app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
+    """Register the extension with Sphinx."""
+    app.add_html_math_renderer("mathml", (_visit_inline_math, None), (_visit_block_math, None))
     app.config.html_math_renderer = "mathml"
-    app.connect("autodoc-process-docstring", _escaped, priority=1)
-    app.connect("html-page-context", _usable, priority=900)  # after the theme's own
+    app.connect("autodoc-process-docstring", _escape_docstring, priority=1)
+    app.connect("html-page-context", _improve_page, priority=900)  # after the theme's own
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def _inline(writer: Any, node: nodes.math) -> None:
+def _visit_inline_math(writer: Any, node: nodes.math) -> None:
     writer.body.append(tex2mathml(node.astext()))
     raise nodes.SkipNode
 
 
-def _block(writer: Any, node: nodes.math_block) -> None:
+def _visit_block_math(writer: Any, node: nodes.math_block) -> None:
     writer.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
     raise nodes.SkipNode
 
 
-def _escaped(app: Sphinx, what: str, name: str, item: object, options: object, lines: list[str]) -> None:
-    """Escape stars and bars outside of code: in a docstring they mean themselves."""
+def _escape_docstring(app: Sphinx, what: str, name: str, item: object, options: object, lines: list[str]) -> None:
+    """Escape stars and bars outside of code: in a docstring they stand for themselves."""
     parts = _CODE.split("\n".join(lines))
     text = "".join(part if number % 2 else re.sub(r"([*|])", r"\\\1", part) for number, part in enumerate(parts))
-    if what in _PROSE:  # before a colon in the first line, napoleon would read a type: that line is an empty one
+    if what in _PROSE_KINDS:  # before a colon in the first line, napoleon would read a type: that line is an empty one
         text = "\\ \n" + re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", text)
     lines[:] = text.split("\n")
 
 
-def _usable(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Let keys scroll what is wide, give captions a level, keep signatures from being lists, and fold long pages."""
+def _improve_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Let keys scroll wide parts, give captions a level, show signatures without list markup, and fold long pages."""
     if tree := context.get("furo_navigation_tree"):
         context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
     body = context.get("body") or ""
     body = body.replace("<pre>", '<pre tabindex="0">')
     body = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
-    body = _SIGNATURE.sub(_signature, body)
-    context["body"] = _LEAF.sub(_FOLDED, body) if page in FOLDED else body
+    body = _SIGNATURE_LIST.sub(_render_signature, body)
+    context["body"] = _LEAF_SECTION.sub(_FOLDED_SECTION, body) if page in FOLDED_PAGES else body
 
 
-def _signature(found: re.Match[str]) -> str:
+def _render_signature(found: re.Match[str]) -> str:
     lines = found[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>")
     return f'<span class="sig-lines">{lines}</span>'

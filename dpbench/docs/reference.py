@@ -1,4 +1,4 @@
-"""Pages that nobody writes: the reference, by Sphinx's autodoc and typer's own generator."""
+"""Generated pages: the reference, made by Sphinx's autodoc and typer's own generator."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from dpbench.registry import Kind, Registration, Registry
 
 Command = Any  # typer's, whose classes have moved between its versions
-SAID: Mapping[str, str] = {
+INTRODUCTIONS: Mapping[str, str] = {
     "learner": "Write settings after the name: ``pillar:k=20,center=false``. A setting whose default is ``auto`` "
     "follows the budget, see :doc:`/how-to/tune`.",
     "dataset": "Write options after the name: ``imagefolder:photos``. How to get the data: :doc:`/how-to/data`.",
     "extractor": "Write options after the name: ``pixels:flat=false``. :doc:`/how-to/features` compares extractors.",
 }
-RECEIPTS = ("Receipt", "receipt")
-READS = {"none": "nothing", "unlabelled": "features", "labelled": "features and labels"}
+RECEIPT_NAMES = ("Receipt", "receipt")
+READS_WORDS = {"none": "nothing", "unlabelled": "features", "labelled": "features and labels"}
 
 
 def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
@@ -32,17 +32,17 @@ def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
     listed = {f"reference/{kind}s.rst": components(kind, registry.components[kind]) for kind in KINDS}
     return {
         **listed,
-        "reference/commands.md": commands(command),
-        "reference/names.rst": list_names(),
-        "reference/privacy.rst": _titled("The privacy core: claims, modules, tests")
-        + _module("dpbench.privacy")
-        + mechanism_claims(),
-        "reference/errors.rst": _titled("Errors") + _module("dpbench.errors"),
+        "reference/commands.md": render_commands(command),
+        "reference/names.rst": render_names(),
+        "reference/privacy.rst": _render_title("The privacy core: claims, modules, tests")
+        + _module_directive("dpbench.privacy")
+        + render_mechanism_claims(),
+        "reference/errors.rst": _render_title("Errors") + _module_directive("dpbench.errors"),
     }
 
 
-def mechanism_claims() -> str:
-    """Return the claims of each mechanism beside sums, from the closed table."""
+def render_mechanism_claims() -> str:
+    """Return a table of the claims of each mechanism beside sums, from the closed table of mechanisms."""
     rows = [(claim, one.module, claim.module) for one in mechanisms() for claim in one.claims]
     lines = [
         f"   * - {claim.text}\n     - {f'{package}.{module}'.rstrip('.')}\n     - {', '.join(claim.tests)}"
@@ -52,19 +52,19 @@ def mechanism_claims() -> str:
     return "\n".join([f"{head}   * - claim\n     - where\n     - tested in", *lines, ""])
 
 
-def commands(root: Command) -> str:
-    """Return what `dpbench COMMAND --help` says, of every command, as typer writes it in Markdown."""
+def render_commands(root: Command) -> str:
+    """Return the help of every command in Markdown, as typer writes it."""
     from typer.cli import get_docs_for_click
 
     return get_docs_for_click(obj=root, ctx=typer.Context(root), name="dpbench", title="The command line")
 
 
 def components(kind: Kind, known: Mapping[str, Registration]) -> str:
-    """Return the page of one kind of component: each with its settings, their defaults, and its docstring."""
-    parts = [_titled(f"{kind.capitalize()}s"), SAID[kind], ""]
+    """Return the page of a kind of component: each with its settings, their defaults, and its docstring."""
+    parts = [_render_title(f"{kind.capitalize()}s"), INTRODUCTIONS[kind], ""]
     for name, item in sorted(known.items()):
         reads = getattr(item.cls, "public", None)
-        said = f" *Reads of the public data:* {READS[reads]}." if reads in READS else ""
+        said = f" *Reads of the public data:* {READS_WORDS[reads]}." if reads in READS_WORDS else ""
         brought = f"*From* ``{item.distribution}``, *plugin* ``{item.plugin}``.{said}"
         shown = f".. autoclass:: {item.cls.__module__}.{item.cls.__qualname__}\n   :no-index:\n"
         parts += [name, "-" * len(name), "", brought, "", shown, _settings(item.cls)]
@@ -78,34 +78,34 @@ def _settings(cls: type) -> str:
     return "\n".join([".. list-table:: Settings\n   :header-rows: 1\n", *lines, ""]) if rows[1:] else ""
 
 
-def list_names() -> str:
-    """Return the reference of every public name, each part in the order of the alphabet."""
+def render_names() -> str:
+    """Return the reference of every public name, each part in alphabetical order."""
     parts = [
-        _titled("Public names"),
-        _chapter("For a person at a notebook", notebook.__all__),
-        _chapter("For a plugin", contract.__all__),
-        _chapter("For any training loop", RECEIPTS),
-        _receipt_parts(),
+        _render_title("Public names"),
+        _render_chapter("For a person at a notebook", notebook.__all__),
+        _render_chapter("For a plugin", contract.__all__),
+        _render_chapter("For any training loop", RECEIPT_NAMES),
+        _render_receipt_parts(),
     ]
     return "\n".join(parts)
 
 
-def _chapter(title: str, names: Iterable[str]) -> str:
-    made = [f"{name}\n{'~' * len(name)}\n\n{_directive(name)}\n" for name in sorted(names, key=str.lower)]
+def _render_chapter(title: str, names: Iterable[str]) -> str:
+    made = [f"{name}\n{'~' * len(name)}\n\n{_render_directive(name)}\n" for name in sorted(names, key=str.lower)]
     return "\n".join([title, "-" * len(title), "", *made])
 
 
-def _receipt_parts() -> str:
-    """Return what `dpbench.receipts` has beside the names of the root: parts of a receipt, events and exporters."""
+def _render_receipt_parts() -> str:
+    """Return the names of `dpbench.receipts` that the root lacks: parts of a receipt, events and exporters."""
     made = []
-    for name in sorted({*receipts.__all__} - {*RECEIPTS}, key=str.lower):
+    for name in sorted({*receipts.__all__} - {*RECEIPT_NAMES}, key=str.lower):
         kind = "function" if inspect.isfunction(getattr(receipts, name)) else "class"
         made.append(f"{name}\n{'~' * len(name)}\n\n.. auto{kind}:: dpbench.receipts.{name}\n")
     return "\n".join(["Parts of a receipt", "------------------", "", *made, ""])
 
 
-def _directive(name: str) -> str:
-    home = contract if name in contract.__all__ else receipts if name in RECEIPTS else notebook
+def _render_directive(name: str) -> str:
+    home = contract if name in contract.__all__ else receipts if name in RECEIPT_NAMES else notebook
     item = getattr(home, name)
     if isinstance(item, type):
         bases = "   :show-inheritance:\n" if issubclass(item, BaseException) else ""
@@ -113,9 +113,9 @@ def _directive(name: str) -> str:
     return f".. auto{'function' if inspect.isfunction(item) else 'data'}:: dpbench.{name}\n"
 
 
-def _module(name: str) -> str:
+def _module_directive(name: str) -> str:
     return f".. automodule:: {name}\n   :no-index:\n"
 
 
-def _titled(title: str) -> str:
+def _render_title(title: str) -> str:
     return f"{title}\n{'=' * len(title)}\n\n"

@@ -1,4 +1,4 @@
-"""Pages -> site, built once for each state of the sources and kept in the cache folder."""
+"""The site of the documentation: built once for each state of its sources, and kept in the cache folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from dpbench.docs.reference import Command, generate_pages
 from dpbench.errors import DocsMissing, DocsNotBuilt
 from dpbench.registry import KINDS, Registry, load
-from dpbench.site.extras import NOTHING, Extras
+from dpbench.site.extras import NO_EXTRAS, Extras
 from dpbench.site.layout import SECTIONS, Section
 from dpbench.support.folders import replace_site
 from dpbench.support.paths import PACKAGE, cache_folder
@@ -28,18 +28,18 @@ SOURCE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a leaderboard's site, over every page."""
+    """The header of a leaderboard's site, for every page."""
 
     root: str  # leads from the first page of the documentation to the site
     sections: tuple[Section, ...]
 
 
-PAGES = (".md", ".ipynb", ".svg", ".png", ".css", ".html")
-GENERATOR = ("Sphinx", "furo", "myst-nb")
+PAGE_SUFFIXES = (".md", ".ipynb", ".svg", ".png", ".css", ".html")
+GENERATOR_PACKAGES = ("Sphinx", "furo", "myst-nb")
 
 
-def build(out: Path, command: Command, *, root: str | None = None, extras: Extras = NOTHING) -> None:
-    """Build the documentation into `out`, which is replaced as a whole.
+def build(out: Path, command: Command, *, root: str | None = None, extras: Extras = NO_EXTRAS) -> None:
+    """Build the documentation into `out`, replacing it whole.
 
     Args:
         out: a folder that is absent, empty, or a site that dpbench built.
@@ -56,25 +56,25 @@ def build(out: Path, command: Command, *, root: str | None = None, extras: Extra
         shutil.copytree(build_cached(command, root=root, extras=extras), folder, dirs_exist_ok=True)
 
 
-def build_cached(command: Command, *, root: str | None = None, extras: Extras = NOTHING) -> Path:
-    """Return the folder in the cache where the site of these sources lies, and build it there if it is stale.
+def build_cached(command: Command, *, root: str | None = None, extras: Extras = NO_EXTRAS) -> Path:
+    """Return the cache folder with the site of these sources; build the site first if it is stale.
 
     Raises:
         DocsMissing: the extra `docs` is not installed.
         DocsNotBuilt: a page, a link or a notebook is broken; says which.
     """
-    versions = [_version(name) for name in GENERATOR]
+    versions = [_require_version(name) for name in GENERATOR_PACKAGES]
     plugins = load()
     made = {**generate_pages(command, plugins), **{path: page() for path, page in extras.manual.items()}}
     header = None if root is None else Header(root, (*SECTIONS, *extras.sections))
     kind = "alone" if root is None else "beside-a-leaderboard"  # either is rebuilt without the other
-    site = cache_folder() / "docs" / kind / _digest(made, versions, header, plugins)
+    site = cache_folder() / "docs" / kind / _digest_sources(made, versions, header, plugins)
     if not site.is_dir():
-        _build(made, site, header)
+        _build_site(made, site, header)
     return site
 
 
-def _version(name: str) -> str:
+def _require_version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
@@ -83,37 +83,37 @@ def _version(name: str) -> str:
         ) from None
 
 
-def _digest(made: Mapping[str, str], versions: list[str], header: Header | None, plugins: Registry) -> str:
+def _digest_sources(made: Mapping[str, str], versions: list[str], header: Header | None, plugins: Registry) -> str:
     """Return 16 digits that change with every page, docstring and version, those of plugins included."""
     found = hashlib.sha256(repr((str(PACKAGE), versions, header, sorted(made.items()))).encode())
     classes = {one.cls for kind in KINDS for one in plugins.components[kind].values()}
     brought = {Path(where) for one in classes if (where := getattr(sys.modules[one.__module__], "__file__", None))}
-    own = {one for one in SOURCE.parent.rglob("*") if one.suffix in {*PAGES, ".py", ".jinja"}}
+    own = {one for one in SOURCE.parent.rglob("*") if one.suffix in {*PAGE_SUFFIXES, ".py", ".jinja"}}
     for file in sorted(own | brought):
         found.update(f"{file}\0".encode() + file.read_bytes() + b"\0")
     return found.hexdigest()[:16]
 
 
-def _build(made: Mapping[str, str], site: Path, header: Header | None) -> None:
-    """Build in a folder of its own, and put the site in its place when it is whole; older ones go."""
+def _build_site(made: Mapping[str, str], site: Path, header: Header | None) -> None:
+    """Build in a temporary folder, then move the whole site into its place; older sites are deleted."""
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=site.parent, prefix=".building.") as name:
         pages, out = Path(name) / "pages", Path(name) / "site"
-        _gather(made, pages)
-        _sphinx(pages, out, header)
+        _gather_pages(made, pages)
+        _run_sphinx(pages, out, header)
         for old in site.parent.glob("[0-9a-f]*"):
             shutil.rmtree(old)
         out.rename(site)
 
 
-def _json(header: Header | None) -> str:
+def _header_json(header: Header | None) -> str:
     return "" if header is None else json.dumps(asdict(header))
 
 
-def _gather(made: Mapping[str, str], pages: Path) -> None:
-    """Put written and generated pages side by side."""
+def _gather_pages(made: Mapping[str, str], pages: Path) -> None:
+    """Copy written and generated pages into one folder."""
     for file in sorted(SOURCE.rglob("*")):
-        if file.suffix in PAGES or file.name == "conf.py":
+        if file.suffix in PAGE_SUFFIXES or file.name == "conf.py":
             place = pages / file.relative_to(SOURCE)
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, place)
@@ -122,11 +122,11 @@ def _gather(made: Mapping[str, str], pages: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
     index = pages / "index.md"
-    index.write_text(_listed(index.read_text(encoding="utf-8"), pages), encoding="utf-8")
+    index.write_text(_expand_listing(index.read_text(encoding="utf-8"), pages), encoding="utf-8")
 
 
-def _listed(index: str, pages: Path) -> str:
-    """Return the first page with every `folder/*` as the pages of the folder that it does not name."""
+def _expand_listing(index: str, pages: Path) -> str:
+    """Return the first page with every `folder/*` replaced by the pages of the folder that it does not name."""
 
     def others(found: re.Match[str]) -> str:
         files = [file for file in (pages / found[1]).glob("*") if file.suffix in {".md", ".ipynb", ".rst"}]
@@ -136,12 +136,16 @@ def _listed(index: str, pages: Path) -> str:
     return re.sub(r"^([\w-]+)/\*\n", others, index, flags=re.MULTILINE)
 
 
-def _sphinx(pages: Path, out: Path, header: Header | None) -> None:
-    """Run Sphinx in a process of its own: warnings are errors."""
+def _run_sphinx(pages: Path, out: Path, header: Header | None) -> None:
+    """Run Sphinx in its own process; warnings are errors."""
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(pages / "_doctrees")]
     places = [*sys.path, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places)), "NO_COLOR": "1"}
-    environment |= {"DPBENCH_DOCS_HEADER": _json(header), "PYTHONWARNINGS": "", "DPBENCH_CACHE": str(cache_folder())}
+    environment |= {
+        "DPBENCH_DOCS_HEADER": _header_json(header),
+        "PYTHONWARNINGS": "",
+        "DPBENCH_CACHE": str(cache_folder()),
+    }
     done = subprocess.run(
         [*command, str(pages), str(out)], capture_output=True, text=True, env=environment, check=False
     )

@@ -1,1 +1,1 @@
-"""A run is `prepare` (everything public) and `fit` (one seed); `guarantee` states epsilon, `tuning` chooses."""
+"""Make runs: `prepare` (everything public) and `fit` (one seed); `guarantee` states epsilon, `tuning` chooses."""

@@ -1,4 +1,4 @@
-"""How a training split is cut into public and private examples. No torch here: sizes are needed before a run starts."""
+"""Cut a training split into public and private examples. Imports no torch: sizes are needed before a run starts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from dpbench.errors import SpecError
 from dpbench.records.protocol import SplitRule
 
 
-def kept_rows(splits: Splits, name: Literal["train", "test"], classes: int, rule: SplitRule) -> np.ndarray:
-    """Return which examples of a split are kept, ascending: all of them, unless the rule makes classes unequal.
+def select_rows(splits: Splits, name: Literal["train", "test"], classes: int, rule: SplitRule) -> np.ndarray:
+    """Return the rows of a split that are kept, ascending: all rows, unless the rule makes classes unequal.
 
     Raises:
-        SpecError: a class that has examples would be left without.
+        SpecError: a class with examples would lose all of them.
     """
     labels = (splits.train if name == "train" else splits.test).labels
     return _subsample(labels, classes, rule.imbalance, rule.seed, 1 if name == "train" else 2)
 
 
 def cut_rows(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of these training rows are public and which are private, each ascending; whole units go to one side.
+    """Cut training rows into public and private rows, each ascending; whole units go to one side.
 
     Raises:
         SpecError: nothing private is left.
@@ -35,35 +35,36 @@ def cut_rows(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tup
 
 
 def count_private_units(splits: Splits, classes: int, rule: SplitRule) -> int:
-    """Return of how many private units a run on these splits states epsilon, copies of public images included.
+    """Return the number of private units that a run on these splits has, copies of public images included.
 
     Raises:
         SpecError: nothing private is left.
     """
     units = splits.train.units
-    _, private = cut_rows(kept_rows(splits, "train", classes, rule), rule, units)
+    _, private = cut_rows(select_rows(splits, "train", classes, rule), rule, units)
     return len(private) if units is None or rule.unit is None else len(np.unique(units[private]))
 
 
 def _subsample(labels: np.ndarray, classes: int, imbalance: float | None, split_seed: int, part: int) -> np.ndarray:
-    """Return which examples (n,) of a split are kept, ascending: all of them, or of class c the share imbalance^-f.
+    """Return the rows (n,) of a split that are kept, ascending: all rows, or the share imbalance^-f of class c.
 
-    f = c / (classes - 1) rises from 0, the first class, which is kept whole, to 1, the last (Cao et al. 2019, section
-    4, "long-tailed"). The test split is cut as the training split is, so that accuracy is that of a population with
-    these very shares; balanced accuracy stands beside it. A public dataset, whose classes may be others, stays whole.
+    f = c / (classes - 1) rises from 0, for the first class, which is kept whole, to 1, for the last (Cao et al. 2019,
+    section 4, "long-tailed"). The test split is cut like the training split, so that accuracy is that of a population
+    with these shares; balanced accuracy is reported beside it. A public dataset, which may have other classes, stays
+    whole.
 
     Covered: the guarantee is about the rows that are kept, as it is about those that `train_fraction` keeps.
-    Not covered: which rows those are rests on the labels of all.
+    Not covered: which rows are kept depends on the labels of all rows.
 
     Args:
         labels: (n,) int64 in [0, classes).
-        classes: how many there are.
-        imbalance: first class to last, in shares kept; None keeps everything.
+        classes: number of classes.
+        imbalance: share kept of the first class divided by that of the last; None keeps everything.
         split_seed: decides which examples of a class are kept.
         part: tells the splits of one dataset apart.
 
     Raises:
-        SpecError: a class that has examples would be left without.
+        SpecError: a class with examples would lose all of them.
     """
     if imbalance is None:
         return np.arange(len(labels))

@@ -1,7 +1,7 @@
-"""Delta beside the number of private units: the default, and what is said of one that is large.
+"""Delta and the number of private units: the default delta, and warnings about a large one.
 
-A guarantee with delta of 1/n allows a mechanism that publishes one unit's record whole, drawn at random. So delta has
-to be well below 1/n, and n is known once the data is open.
+A guarantee with a delta of 1/n allows a mechanism that publishes the whole record of one unit, drawn at random. So
+delta must be well below 1/n, and n is known once the data is open.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dpbench.records.protocol import Protocol
 from dpbench.support import progress
 
 JUST_BELOW = 0.9  # of 1/n
-USUAL: float = Protocol.model_fields["delta"].default
+USUAL_DELTA: float = Protocol.model_fields["delta"].default
 """Delta where the data is not large."""
 
 
 def default_delta(units: int) -> float:
-    """Return 1e-5, or the largest power of ten of at most 1 / (2n) where that is smaller, of n private units.
+    """Return the default delta for n private units: 1e-5 or, if smaller, the largest power of ten up to 1 / (2n).
 
     >>> default_delta(50_000), default_delta(50_001), default_delta(235_930)
     (1e-05, 1e-06, 1e-06)
     """
-    return min(USUAL, float(f"1e-{len(str(2 * units - 1))}"))
+    return min(USUAL_DELTA, float(f"1e-{len(str(2 * units - 1))}"))
 
 
 def check_delta(budget: Budget, task: Task, *, for_board: bool) -> None:
-    """Refuse a delta that no board takes in a run for a board; otherwise say what a delta near 1/n, or above, is worth.
+    """Refuse a delta of 1/n or more in a run for a board; otherwise warn about a delta near 1/n or above.
 
     Raises:
         SpecError: delta is 1/n or more, and the run is for a board.

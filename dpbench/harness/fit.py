@@ -1,4 +1,4 @@
-"""One fit and its scores: where the private rows of a run meet its learner, and the test split its predictor."""
+"""Fit one seed and score it: a run's private rows meet its learner, and the test split meets its predictor."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from dpbench.support.threads import computing
 
 @dataclass(frozen=True)
 class SeedFit:
-    """What one fit gave: post-processing of noisy answers and public data, both."""
+    """The outcome of one fit: predictor and scores, both post-processing of noisy answers and public data."""
 
     predict: Predict
     result: SeedResult
 
 
 def fit(prepared: PreparedRun, seed: int) -> SeedResult:
-    """Return the scores of one fit; see `fit_seed`."""
+    """Fit one seed and return its scores; see `fit_seed`."""
     return fit_seed(prepared, seed).result
 
 
 def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
-    """Fit on the private split as planned, then score on the test split, which the predictor meets only here.
+    """Fit on the private split as planned, then score on the test split, which the predictor sees only here.
 
     Covered: the fit has the epsilon that `prepared.privacy` states (see `privacy.binding`, and
-    `privacy.core.accounting.private_search` where a seed stands for a search); seeds are separate runs of one
+    `privacy.core.accounting.private_search` if a seed stands for a search); seeds are separate runs of one
     mechanism, so publishing several of them composes.
 
     Raises:
-        DpbenchError: the learner fails, asks for what it did not plan, or its scores do not fit.
+        DpbenchError: the learner fails, asks for something that it did not plan, or returns malformed scores.
     """
     with prepared.loaded.phases("load"):
         prepared = prepare_seed(prepared, seed)
@@ -50,13 +50,13 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     with prepared.loaded.phases("score"), computing(prepared.loaded.threads):
         scores = predict_isolated(fitted, prepared.test.x)
         found = scoring.score(scores, prepared.test.y, prepared.learner.logits)
-        groups, spent = _correct_by_group(prepared, scores), dict(fitted.spent)
+        groups, spent = _count_correct_by_group(prepared, scores), dict(fitted.spent)
         about = SeedResult(seed=seed, group_correct=groups, spent=spent, setting=setting, **found.model_dump())
         return SeedFit(fitted.predict, about)
 
 
-def _correct_by_group(prepared: PreparedRun, scores: np.ndarray) -> dict[str, dict[str, str]] | None:
-    """Return the correct predictions by group and class; `scores` (n, classes) are of the test split."""
+def _count_correct_by_group(prepared: PreparedRun, scores: np.ndarray) -> dict[str, dict[str, str]] | None:
+    """Count correct predictions by group and class; `scores` (n, classes) are those of the test split."""
     test = prepared.test
     if not test.groups:
         return None
@@ -64,11 +64,11 @@ def _correct_by_group(prepared: PreparedRun, scores: np.ndarray) -> dict[str, di
 
 
 def _fit_best(prepared: PreparedRun, seed: int) -> tuple[Fitted, spaces.Setting]:
-    """Fit a random number of times and keep the best by public labels; return also its setting."""
+    """Fit a random number of times; return the fit that is best by public labels, and its setting."""
     loaded, search = prepared.loaded, prepared.loaded.resolved.search
     if search is None:
         raise ValueError("Expected a search in the run, because its guarantee covers one; got none.")
-    won = private.best_of(
+    won = private.run_private_search(
         prepared.learner, loaded.who, prepared.roles, loaded.budget, search, prepared.privacy, seed,
         prepared.identity,
     )  # fmt: skip

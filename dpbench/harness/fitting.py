@@ -1,7 +1,7 @@
-"""How a learner meets rows: the way of every fit and of every prediction.
+"""Isolated fits: every fit and every prediction of a learner goes through this module.
 
-Nothing that a learner leaves behind reaches another fit, and a question that was refused stays refused, whatever the
-learner makes of the refusal.
+Nothing that a learner leaves behind reaches another fit, and a refused question stays refused, whatever the learner
+does with the refusal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpbench.errors import DpbenchError
 from dpbench.harness.leftovers import refuse_leftovers
 from dpbench.harness.plans import Who
 from dpbench.harness.scoring import predict_all
-from dpbench.harness.tuning.together import stackable
+from dpbench.harness.tuning.together import is_stackable
 from dpbench.learning.linear import Transform
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.binding import bind
@@ -29,8 +29,8 @@ from dpbench.privacy.core.guarding import RowGuard
 from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.core.witness import NOBODY, Witness
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.core.witness import NO_WITNESS, Witness
+from dpbench.privacy.curator import make_handle
 from dpbench.support.plugin_calls import call_plugin
 
 MakeMap = Callable[[ProbeLearner, Task, PublicData, torch.Generator], Transform]
@@ -39,18 +39,18 @@ MakeMap = Callable[[ProbeLearner, Task, PublicData, torch.Generator], Transform]
 
 @dataclass(frozen=True)
 class FitInput:
-    """What one fit is made from.
+    """The inputs of one fit.
 
     Args:
-        learner: with its settings; the fit has a copy of its own.
+        learner: with its settings; the fit gets its own copy.
         who: names the learner and what it is asked to do, for messages about its failures.
         rows: the private split, or public stand-ins for it.
-        task: what is public about them.
-        public: what the learner may see of the public data; the fit has a copy of its own.
+        task: the public facts about the rows.
+        public: the public data that the learner may see; the fit gets its own copy.
         plan: every release of the fit.
         sigma: the base noise multiplier that was calibrated for the plan.
-        randomness: fresh, and of this fit alone.
-        memo: returns a probe's public map that an earlier fit may have made; without it the learner makes its own.
+        randomness: fresh, and used by this fit alone.
+        memo: returns a probe's public map, which an earlier fit may have made; without it the learner makes its own.
     """
 
     learner: Learner
@@ -77,54 +77,54 @@ class Fitted:
 
 
 def fit_once(
-    given: FitInput, *, wrap: Callable[[LedgerCurator], Curator] = handle_of, witness: Witness = NOBODY
+    given: FitInput, *, wrap: Callable[[LedgerCurator], Curator] = make_handle, witness: Witness = NO_WITNESS
 ) -> Fitted:
-    """Bind, isolate, fit, conclude: how a learner meets rows; `fit_several` does so for many at once.
+    """Bind, isolate, fit, conclude: the only path from a learner to rows; `fit_several` does this for several fits.
 
-    Covered: all that the learner is answered has the epsilon that an accountant states for this plan and sigma; see
-    `privacy.binding`.
+    Covered: everything that the learner is answered has the epsilon that an accountant states for this plan and sigma;
+    see `privacy.binding`.
 
     Args:
-        given: the learner, its rows, and what binds them.
-        wrap: makes what the learner holds of its curator. A search on public data, an audit and an explanation put
-            their own between the two.
-        witness: an audit's, which learns the sums before noise.
+        given: the learner, its rows, and the plan and noise that bind them.
+        wrap: makes the learner's handle of its curator. A search on public data, an audit and an explanation put
+            their own curator between the two.
+        witness: of an audit; it observes the sums before noise.
 
     Raises:
-        NotPure: a fit of this class has left something behind; no later one in this process is believed.
+        NotPure: a fit of this class has left something behind; no later fit in this process can be trusted.
         DpbenchError: the learner failed, or a question was refused or failed, which is `final`.
     """
-    (fitted,) = _fit_isolated([given], lambda own, curators: [_fit(own, given, wrap(curators[0]))], witness)
+    (fitted,) = _fit_isolated([given], lambda own, curators: [_fit_learner(own, given, wrap(curators[0]))], witness)
     return fitted
 
 
 def fit_several(given: Sequence[FitInput], fit: Callable[[Sequence[LedgerCurator]], Sequence[Predict]]) -> list[Fitted]:
-    """Have `fit` fit settings of one learner together, for searches alone; `tuning.stack` says what they share.
+    """Fit several settings of one learner together by `fit`, for searches only; `tuning.stack` says what they share.
 
     Raises:
-        DpbenchError: as `fit_once` does, for all of them.
+        DpbenchError: as for `fit_once`, for all of them.
     """
-    return _fit_isolated(given, lambda _, curators: fit(curators), NOBODY)
+    return _fit_isolated(given, lambda _, curators: fit(curators), NO_WITNESS)
 
 
 def predict_isolated(fitted: Fitted, x: Tensor) -> np.ndarray:
-    """Return (n, classes) scores; what a predictor was fitted by, it must not tell a later fit either.
+    """Return scores (n, classes); a predictor must not pass what it was fitted on to a later fit either.
 
     Raises:
-        NotPure: it leaves something behind.
-        DpbenchError: it fails, its scores do not fit, or it asked a question that was refused, which is `final`.
+        NotPure: the predictor leaves something behind.
+        DpbenchError: it fails, its scores are malformed, or it asked a question that was refused, which is `final`.
     """
-    with refuse_leftovers(fitted.learner), _concluded([fitted.guard] if fitted.guard else []):
+    with refuse_leftovers(fitted.learner), _raise_refusals([fitted.guard] if fitted.guard else []):
         return call_plugin(fitted.who("predict"), predict_all, fitted.predict, x, fitted.task)
 
 
 def _fit_isolated(
     given: Sequence[FitInput], fit: Callable[[Learner, Sequence[LedgerCurator]], Sequence[Predict]], witness: Witness
 ) -> list[Fitted]:
-    """Bind each fit to its rows and have `fit` make them all, with a copy of the first one's learner."""
+    """Bind each fit to its rows, and have `fit` make all of them with a copy of the first fit's learner."""
     curators = [bind(each.rows, each.task, each.plan, each.sigma, each.randomness, witness) for each in given]
     guards, first = [curator.guard for curator in curators], given[0]
-    with refuse_leftovers(first.learner), _concluded(guards):
+    with refuse_leftovers(first.learner), _raise_refusals(guards):
         own: Any = dataclasses.replace(first.learner)  # type: ignore[type-var]
         predictors = call_plugin(first.who("fit"), fit, own, curators)
     return [
@@ -134,8 +134,8 @@ def _fit_isolated(
 
 
 @contextmanager
-def _concluded(guards: Sequence[RowGuard]) -> Iterator[None]:
-    """Raise at the end what a guard has refused, also where a learner has caught that, or failed afterwards."""
+def _raise_refusals(guards: Sequence[RowGuard]) -> Iterator[None]:
+    """Raise, at the end, what a guard has refused, even if the learner caught the refusal or failed afterwards."""
     try:
         yield
     except DpbenchError:
@@ -146,14 +146,14 @@ def _concluded(guards: Sequence[RowGuard]) -> Iterator[None]:
         guard.conclude()
 
 
-def _fit(learner: Learner, given: FitInput, curator: Curator) -> Predict:
-    """Have the learner fit; a probe with the map that an earlier fit may have made of the same public data."""
+def _fit_learner(learner: Learner, given: FitInput, curator: Curator) -> Predict:
+    """Let the learner fit; a probe gets the map that an earlier fit may have made of the same public data."""
     public, generator = copy_public(given.public), given.randomness.initialisation
-    if given.memo is None or not stackable(learner):
+    if given.memo is None or not is_stackable(learner):
         return learner.fit(curator, public, generator)
     return learner.fit_on(given.memo(learner, curator.task, public, generator), curator, public, generator)
 
 
 def copy_public(public: PublicData) -> PublicData:
-    """Return a copy for one fit: what a learner writes into it reaches no other."""
+    """Copy public data for one fit, so that whatever a learner writes into it reaches no other fit."""
     return PublicData(public.x.clone(), None if public.y is None else public.y.clone())

@@ -1,4 +1,4 @@
-"""Where the epsilon of a result is computed: sigma for the plan, epsilon by two accountants, before any fit."""
+"""Compute the epsilon of a result: calibrate sigma to the plan, and ask two accountants, before any fit."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Rng = Literal["research", "secure"]
 def state(
     plan: tuple[Planned, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats | None = None
 ) -> Privacy:
-    """Calibrate sigma to the plan and budget, and state epsilon: of a whole private search, where `repeats` is given.
+    """Calibrate sigma to the plan and budget, and state epsilon; with `repeats`, that of a whole private search.
 
-    A plan of one choice is pure: its delta is 0, whatever the budget allows. It reads nothing but its arguments:
-    whoever has the same ones may share the statement.
+    A plan of one choice is pure: its delta is 0, whatever the budget allows. The statement depends on the arguments
+    only, so runs with equal arguments may share it.
 
     Raises:
         PrivacyError: the plan cannot fit the budget, or two accountants contradict each other.
@@ -50,7 +50,7 @@ def state(
 def account_twice(
     plan: Sequence[Planned], sigma: float, delta: float, name: AccountantName, repeats: Repeats | None = None
 ) -> tuple[float, Account]:
-    """Return epsilon as it is stated, of a whole search where `repeats` is given, and a second accountant's account.
+    """Return the stated epsilon and a second accountant's account; with `repeats`, those of a whole search.
 
     Raises:
         PrivacyError: the accountant cannot answer for this plan, or the two contradict each other.
@@ -62,38 +62,38 @@ def account_twice(
     return stated, crosscheck.cross_check(plan, sigma, delta, name, stated)
 
 
-def epsilon_of_copies(privacy: Privacy, copies: int) -> float | None:
-    """Return the epsilon of a stated guarantee for somebody whose one image is there `copies` times, two or more.
+def compute_copies_epsilon(privacy: Privacy, copies: int) -> float | None:
+    """Return the epsilon of a stated guarantee for a person whose image is in the data `copies` times, two or more.
 
-    None where it is there once, where nothing private is read, and where epsilon is infinite.
+    None if the image is there once, if nothing private is read, or if epsilon is infinite.
 
-    Of a search it is that of the search whose every run costs as much as a run does for all copies.
+    For a search, it is that of a search whose every run costs as much as a run does for all copies.
     """
     if copies < 2 or not privacy.plan:
         return None
     plan, sigma, delta = privacy.releases, privacy.sigma, privacy.delta
     if privacy.repeats is not None:
         repeats = Repeats(privacy.repeats.mean, privacy.repeats.shape)
-        found = private_search.epsilon(group.enlarged(plan, copies), sigma, delta, repeats)
+        found = private_search.epsilon(group.enlarge_plan(plan, copies), sigma, delta, repeats)
     else:
         found = group.epsilon(plan, sigma, delta, copies, privacy.accountant)
     return found if math.isfinite(found) else None
 
 
-def epsilon_of_unit(privacy: Privacy, images: int) -> float | None:
-    """Return the epsilon, of a guarantee stated for an image, for somebody who has so many; None if infinite."""
+def compute_unit_epsilon(privacy: Privacy, images: int) -> float | None:
+    """Return the epsilon of a guarantee stated per image, for a unit with this many images; None if infinite."""
     if images > 1:
-        return epsilon_of_copies(privacy, images)
+        return compute_copies_epsilon(privacy, images)
     return privacy.epsilon if privacy.plan and math.isfinite(privacy.epsilon) else None
 
 
 def unit_facts(owners: np.ndarray | None, word: str, privacy: Privacy | None) -> UnitFacts | None:
-    """Return whose the private images are, and what a guarantee of an image is for the largest and the median unit.
+    """Return the units of the private images, and the epsilon of the largest and the median unit.
 
     Args:
-        owners: (n,) int64, the unit of each private image, from 0 on; None where nobody knows.
-        word: for a unit.
-        privacy: the guarantee, where it is stated for an image; None where it is for a unit already.
+        owners: (n,) int64, the unit of each private image, from 0 on; None if units are unknown.
+        word: the word for a unit.
+        privacy: the guarantee, if it is stated per image; None if it is stated per unit.
     """
     import numpy as np
 
@@ -101,8 +101,8 @@ def unit_facts(owners: np.ndarray | None, word: str, privacy: Privacy | None) ->
         return None
     sizes = np.sort(np.bincount(owners))
     largest, median = int(sizes[-1]), int(sizes[(len(sizes) - 1) // 2])
-    most = None if privacy is None else epsilon_of_unit(privacy, largest)
-    usual = None if privacy is None else most if median == largest else epsilon_of_unit(privacy, median)
+    most = None if privacy is None else compute_unit_epsilon(privacy, largest)
+    usual = None if privacy is None else most if median == largest else compute_unit_epsilon(privacy, median)
     return UnitFacts(
         word=word, count=len(sizes), images=len(owners), largest=largest, median=median,
         largest_epsilon=most, median_epsilon=usual,

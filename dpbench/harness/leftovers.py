@@ -1,6 +1,6 @@
-"""What a fit leaves behind in this process, where a later one would find it.
+"""Detect state that a fit leaves behind in this process, where a later fit would find it.
 
-A fit that finds noisy answers of an earlier one has more budget than is stated for it: those of another seed, of
+A fit that finds noisy answers of an earlier fit has more budget than is stated for it: answers of another seed, of
 another run of a private search, or of another epsilon in the same process.
 """
 
@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from dpbench.api import Learner
 from dpbench.errors import NotPure
-from dpbench.harness.own_modules import OwnModules, import_own
+from dpbench.harness.own_modules import OwnModules, import_own_modules
 from dpbench.privacy.purity.reach import ModuleReach, Snapshot
 from dpbench.records.provenance import HARNESS
 
@@ -21,7 +21,7 @@ _LEFT = "__left_behind__"
 
 
 class Leftovers:
-    """What a learner and its code reach: whatever of it changes, a later fit would find.
+    """Everything that a learner and its code can reach: a later fit would find any change of it.
 
     Covered: all globals of the modules that are the learner's own (`own_modules`), which are imported before, whichever
     code names them, classes, functions, descriptors and caches among them. What the learner reaches, compared as what a
@@ -36,47 +36,48 @@ class Leftovers:
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner
-        self._own = import_own(type(learner))
+        self._own = import_own_modules(type(learner))
         self._snapshot = Snapshot((learner, type(learner)), left_out=self._own.left_out)
         self._globals = _walk_own(self._own)
         self._before = self._globals.read()
-        if not self._before.refers_as(self._globals.first):  # of an earlier fit, and no longer complete
+        if not self._before.has_same_referents(self._globals.first):  # of an earlier fit, and no longer complete
             _walk_own.cache_clear()
             self._globals = _walk_own(self._own)
             self._before = self._globals.first
 
     def find(self) -> str | None:
-        """Name the first thing that has changed, or what an earlier fit has left in this process.
+        """Name the first thing that has changed, or state that an earlier fit has left in this process.
 
-        That is one of this class, or of another learner of its distribution: they can read each other's modules.
+        The earlier fit is that of this class, or of another learner of its distribution: they can read each other's
+        modules.
         """
         cls, all_left = type(self._learner), vars(Learner).get(_LEFT, {})
         brought_by = self._own.brought_by - {HARNESS}
         earlier = (vars(cls).get(_LEFT), *(all_left.get(name) for name in sorted(brought_by)))
-        left = self._change() or next(filter(None, earlier), None)
+        left = self._find_change() or next(filter(None, earlier), None)
         if left is not None:
             setattr(cls, _LEFT, left)
             setattr(Learner, _LEFT, {**all_left, **dict.fromkeys(brought_by, left)})
         return left
 
-    def _change(self) -> str | None:
-        if name := self._own.imported_since():
+    def _find_change(self) -> str | None:
+        if name := self._own.find_new_import():
             return (
                 f"module `{name}` (imported for the first time, so that it was not compared; import it at the top of "
                 "the learner's module)"
             )
-        return self._snapshot.change() or self._globals.change(self._before, self._globals.read())
+        return self._snapshot.find_change() or self._globals.find_change(self._before, self._globals.read())
 
 
 @lru_cache(1)
 def _walk_own(own: OwnModules) -> ModuleReach:
-    """Walk the learner's own modules once for many fits: reading what was found takes a fifth of the time."""
+    """Walk the learner's own modules once for many fits: reading the result takes a fifth of the time."""
     return ModuleReach(own.whole, own.left_out)
 
 
 @contextmanager
 def refuse_leftovers(learner: Learner) -> Iterator[None]:
-    """Refuse a block in which a learner leaves something behind.
+    """Raise if a learner leaves something behind in this block.
 
     Raises:
         NotPure: says what has changed, and what else failed.
@@ -88,12 +89,12 @@ def refuse_leftovers(learner: Learner) -> Iterator[None]:
         left = leftovers.find()
         if left is None or not isinstance(error, Exception):
             raise
-        raise NotPure(f"{_refusal(learner, left)} It failed as well: {error}") from error
+        raise NotPure(f"{_describe_refusal(learner, left)} It failed as well: {error}") from error
     if (left := leftovers.find()) is not None:
-        raise NotPure(_refusal(learner, left))
+        raise NotPure(_describe_refusal(learner, left))
 
 
-def _refusal(learner: Learner, left: str) -> str:
+def _describe_refusal(learner: Learner, left: str) -> str:
     return (
         f"Learner {learner.name!r} leaves state behind: its fit changed {left}. The next fit in this process would "
         "find it and spend more than the stated budget. Keep what a fit learns in the fit, and draw from the generator "

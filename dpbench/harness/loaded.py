@@ -1,4 +1,4 @@
-"""A run whose components are built and whose examples have their roles; no setting is chosen."""
+"""A loaded run: its components are built and its examples have their roles, but no setting is chosen."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dpbench.errors import SpecError
 from dpbench.harness.delta import check_delta, default_delta
 from dpbench.harness.memo import Memo
 from dpbench.harness.plans import Who
-from dpbench.harness.roles import Roles, aim
+from dpbench.harness.roles import Roles, set_task
 from dpbench.harness.sharing import Sharing, check_sharing
 from dpbench.harness.source import DataSource, draw_data
 from dpbench.harness.split_images import SplitImages
 from dpbench.harness.tuning import transfer
 from dpbench.harness.tuning.trials import Bench
-from dpbench.records.identity import identity
+from dpbench.records.identity import fit_identity
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.spec import Spec
@@ -35,7 +35,7 @@ from dpbench.support.phases import Phases
 
 @dataclass(frozen=True)
 class Loaded:
-    """A run whose components are built and whose examples have their roles; no setting is chosen."""
+    """A run whose components are built and whose examples have their roles, before any setting is chosen."""
 
     memo: Memo  # what it may share with other runs of the process
     resolved: ResolvedSpec
@@ -48,23 +48,23 @@ class Loaded:
 
     @property
     def spec(self) -> Spec:
-        """What runs, with everything spelled out."""
+        """The spec of the run, with every option spelled out."""
         return self.resolved.spec
 
     @property
     def parts(self) -> Parts:
-        """The components; the learner with the settings that were asked for."""
+        """The components; the learner has the settings that the user asked for."""
         return self.resolved.parts
 
     @property
     def budget(self) -> Budget:
-        """The guarantee that is aimed for."""
+        """The target guarantee."""
         return self.spec.budget
 
     @property
     def threads(self) -> int:
-        """With how many threads learners fit."""
-        return self.memo.threads_for(self.roles.task)
+        """Number of threads that learners fit with."""
+        return self.memo.count_threads(self.roles.task)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -73,50 +73,50 @@ class Loaded:
 
     @property
     def who(self) -> Who:
-        """Names the learner and what it is asked to do, for messages about its failures."""
+        """Function that names the learner and what it is asked to do, for messages about its failures."""
         return partial(self.parts.who, "learner")
 
     def identity(self, spec: Spec, plan: Sequence[PlannedUse] = ()) -> str:
-        """Return what research noise is derived from, beside a seed: what a fit of this spec and plan is.
+        """Return the identity of a fit of this spec and plan: with a seed, research noise is derived from it.
 
-        Of a search, which has no plan of its own, noise is derived from its seed, fold and setting as well.
+        A search has no plan of its own; its noise is derived from its seed, fold and setting as well.
         """
-        origins = self.noise_origins or origins_of(self.parts)
-        return identity(spec, plan, self.images.identity, origins, networks(self.parts))
+        origins = self.noise_origins or get_origins(self.parts)
+        return fit_identity(spec, plan, self.images.identity, origins, networks(self.parts))
 
     def bench(self, search: ResolvedSearch) -> Bench:
-        """Return where the settings of a search are tried."""
+        """Return the bench that tries the settings of a search."""
         return Bench(
             self.parts.learner, self.who, self.roles, self.budget, self.spec.accountant, search,
             self.identity(self.spec),
         )  # fmt: skip
 
-    def alike(self, seed: int, other: int) -> bool:
+    def is_same_data(self, seed: int, other: int) -> bool:
         """Return whether fits with these seeds have the same data."""
         return draw_data(self.parts, seed) == draw_data(self.parts, other)
 
     def draw(self, seed: int) -> Loaded:
-        """Return the same with the examples of a seed, where a dataset draws them.
+        """Return this run with the examples of a seed, if a dataset draws them.
 
         Raises:
-            DpbenchError: the data are malformed or not here.
+            DpbenchError: the data are malformed or not on this machine.
         """
-        if self.alike(seed, self.seed):
+        if self.is_same_data(seed, self.seed):
             return self
-        roles, images = _examples(self.resolved, seed, self.memo)
+        roles, images = _load_examples(self.resolved, seed, self.memo)
         return dataclasses.replace(self, roles=roles, images=images, seed=seed)
 
 
 def load_run(
     resolved: ResolvedSpec, memo: Memo, earlier: transfer.Earlier | None = None, sharing: Sharing = "none"
 ) -> Loaded:
-    """Give every example its role and spell out delta.
+    """Give every example its role, and set delta if it is left open.
 
     Args:
-        resolved: what to run, with settings from `earlier` if there is such.
-        memo: what earlier runs of the process have left.
+        resolved: the run, with settings from `earlier` if given.
+        memo: results that earlier runs of the process have left.
         earlier: the tuning or result that settings come from.
-        sharing: which splits are taken, unless the spec allows any.
+        sharing: which splits are accepted, unless the spec allows any.
 
     Raises:
         DpbenchError: one sentence; names, options or data do not fit.
@@ -127,7 +127,7 @@ def load_run(
     if memo.threads is not None:
         torch.set_num_threads(memo.threads)  # of extraction; some libraries count by the thread that asks
     with phases("load"):
-        roles, images = _examples(resolved, resolved.spec.seeds[0], memo)
+        roles, images = _load_examples(resolved, resolved.spec.seeds[0], memo)
         if "delta" not in resolved.spec.model_fields_set:
             resolved = resolved.with_delta(default_delta(images.dealt))
         check_delta(resolved.spec.budget, roles.task, for_board=sharing == "board")
@@ -137,15 +137,15 @@ def load_run(
     return Loaded(memo, resolved, earlier, roles, images, phases, resolved.spec.seeds[0])
 
 
-def _examples(resolved: ResolvedSpec, seed: int, memo: Memo) -> tuple[Roles, SplitImages]:
+def _load_examples(resolved: ResolvedSpec, seed: int, memo: Memo) -> tuple[Roles, SplitImages]:
     spec, learner = resolved.spec, resolved.parts.learner
     source = DataSource.of(resolved.parts, seed, spec.split_rule, memo.device)
     roles, images = memo.examples(source, spec.budget)
-    return aim(roles, learner, spec.metric), images
+    return set_task(roles, learner, spec.metric), images
 
 
-def origins_of(parts: Parts) -> dict[str, ComponentOrigin]:
-    """Return who brought each component."""
+def get_origins(parts: Parts) -> dict[str, ComponentOrigin]:
+    """Return the plugin, distribution and version that each component comes from."""
     return {
         role: ComponentOrigin(plugin=item.plugin, distribution=item.distribution, version=item.version)
         for role, item in parts.brought.items()
@@ -153,20 +153,20 @@ def origins_of(parts: Parts) -> dict[str, ComponentOrigin]:
 
 
 def networks(parts: Parts) -> list[str]:
-    """Return name, version and digest of the weights of each extractor that has any, for `identity`."""
+    """Return name, version and weights' digest of each extractor that has weights, for `identity`."""
     found = parts.extractor
     of = [(one, one.weights()) for one in (found.parts if isinstance(found, Concat) else (found,))]
     return [f"{one.name} {one.version} {weights}" for one, weights in of if weights]
 
 
 def code(parts: Parts) -> dict[str, str]:
-    """Return a digest of the code of each component's plugin, where it has files, and of dpbench itself."""
+    """Return a digest of the code of each component's plugin, if it has files, and of dpbench itself."""
     made = {**{role: code_of(item.cls) for role, item in parts.brought.items()}, DPBENCH: core()}
     return {role: found for role, found in made.items() if found}
 
 
 def _check_labels(asked: ResolvedSpec, public: int) -> None:
-    """Refuse a learner or a search that needs public labels where the protocol gives none, or none of its classes."""
+    """Refuse a learner or search that needs public labels if the protocol has none, or none of its classes."""
     learner, dataset, other = asked.parts.learner, asked.parts.dataset, asked.parts.public_dataset
     if other and other.classes != dataset.classes and (asked.search or learner.public == "labelled"):
         raise SpecError(

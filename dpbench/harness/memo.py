@@ -1,6 +1,6 @@
-"""What several runs may share, so that a cell of a sweep costs little more than its learner's own time.
+"""Results that several runs share, so that a cell of a sweep costs little more than its learner's own time.
 
-All of it is a function of public values: each run gets what it would compute on its own, to the last bit.
+All of them are functions of public values: each run gets what it would compute on its own, to the last bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from dpbench.api import Budget, PublicData, Task
 from dpbench.errors import SpecError
 from dpbench.harness import guarantee
-from dpbench.harness.maps import Maps
+from dpbench.harness.maps import MapCache
 from dpbench.harness.roles import Roles, assign_roles
 from dpbench.harness.source import DataSource
 from dpbench.harness.split_images import SplitImages, deal_images
@@ -28,18 +28,18 @@ from dpbench.privacy.core.rows import Scratch
 from dpbench.records import provenance
 from dpbench.support import threads
 
-KEPT = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped
+MOST_KEPT = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped
 
 
 class Memo:
-    """The examples of the last few sets of data, every statement of privacy made so far, and the last public maps.
+    """The examples of the most recent data, all privacy statements made so far, and the most recent public maps.
 
-    A run of its own has a fresh one; a worker of a sweep keeps one for all its cells. Roles depend on the data
-    alone, a statement on plan, budget, accountant and kind of randomness alone.
+    A run of its own has a fresh memo; a worker of a sweep keeps one for all its cells. Roles depend on the data alone;
+    a statement depends only on plan, budget, accountant and kind of randomness.
     """
 
     def __init__(self, device: torch.device, threads: int | None = None) -> None:
-        """Share what runs on one device have in common; `threads` of every run, None for as many as its work is worth.
+        """Share work between runs on one device; `threads` holds for every run, None for as many as its work is worth.
 
         Raises:
             SpecError: fewer than one thread.
@@ -48,20 +48,20 @@ class Memo:
             raise SpecError(f"Expected threads={threads} to be at least 1.")
         self.device, self.threads = device, threads
         self._examples: OrderedDict[Hashable, tuple[Roles, SplitImages]] = OrderedDict()
-        self._maps = Maps()
+        self._maps = MapCache()
         self.state = functools.cache(guarantee.state)
-        self._process = functools.cache(provenance.collect)
+        self._process = functools.cache(provenance.collect_provenance)
 
-    def threads_for(self, task: Task) -> int:
-        """Return with how many threads learners fit on this task."""
+    def count_threads(self, task: Task) -> int:
+        """Return the number of threads that learners fit with on this task."""
         return self.threads or threads.worth(task.size * math.prod(task.example_shape))
 
     def provenance(self, task: Task) -> dict[str, Any]:
-        """Return versions, commit and machine of this process, which are read once, and the threads of a fit."""
-        return {**self._process(str(self.device)), "threads": self.threads_for(task)}
+        """Return versions, commit and machine of this process, read once, and the number of threads of a fit."""
+        return {**self._process(str(self.device)), "threads": self.count_threads(task)}
 
     def examples(self, source: DataSource, budget: Budget) -> tuple[Roles, SplitImages]:
-        """Return the examples of a source, with a scratch of this run's own: a fit that failed may not have freed its.
+        """Return the examples of a source, with scratch memory of this run alone: a failed fit may still hold its own.
 
         Raises:
             DpbenchError: as `deal_images` and `assign_roles` do.
@@ -74,7 +74,7 @@ class Memo:
             ]  # dealing checks the budget before copies are left out, and so does this
             check_budget(budget, dataclasses.replace(roles.task, size=images.dealt))
         else:
-            while len(self._examples) >= KEPT:
+            while len(self._examples) >= MOST_KEPT:
                 self._examples.popitem(last=False)  # before the next is loaded: both might not fit
             images = deal_images(source, budget)
             roles = assign_roles(images)
@@ -84,9 +84,9 @@ class Memo:
     def features(
         self, data_key: str, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator
     ) -> Transform:
-        """Return `learner.features`, made once for all fits with the same public data and generator that leave it be.
+        """Return `learner.features`, made once for all fits with equal public data and generator that leave it be.
 
-        Rows and samples stay each cell's own: trained stacked, as a search trains its settings, cells would share
-        samples, and a cell's result would depend on the cells beside it.
+        Rows and samples are not shared: if cells were trained stacked, as a search trains its settings, they would
+        share samples, and a cell's result would depend on the cells beside it.
         """
         return self._maps.of(learner, task, public, generator, data_key)

@@ -1,4 +1,4 @@
-"""What a learner answers before it fits: its settings as numbers, and its plan."""
+"""A learner's answers before it fits: its settings as numbers, and its plan."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Who = Callable[[str], str]
 """Names a learner, what it is asked to do, and who brought it: for messages about its failures."""
 
 
-def settle(learner: Learner, who: Who, task: Task, budget: Budget) -> Learner:
-    """Return the learner with every setting that it leaves to the budget as a number.
+def settle_learner(learner: Learner, who: Who, task: Task, budget: Budget) -> Learner:
+    """Return the learner with a number for every setting that it leaves to the budget.
 
     Raises:
         DpbenchError: the learner fails, or refuses the task.
@@ -22,14 +22,14 @@ def settle(learner: Learner, who: Who, task: Task, budget: Budget) -> Learner:
     return call_plugin(who("settle"), learner.settle, task, budget)
 
 
-def common_plan(learners: Sequence[Learner], who: Who, task: Task, budget: Budget) -> tuple[Planned, ...]:
-    """Return the plan of all of these, which differ in their settings alone.
+def find_common_plan(learners: Sequence[Learner], who: Who, task: Task, budget: Budget) -> tuple[Planned, ...]:
+    """Return the plan that is common to these learners, which differ in their settings alone.
 
     Raises:
-        PlanError: plans differ: one sigma could not keep the promise for all of them.
-        DpbenchError: as `plan_of` does.
+        PlanError: the plans differ, so that one sigma could not keep the guarantee for all of them.
+        DpbenchError: as for `ask_plan`.
     """
-    plans = {plan_of(one, who, task, budget) for one in learners}
+    plans = {ask_plan(one, who, task, budget) for one in learners}
     if len(plans) > 1:
         raise PlanError(
             f"Private selection needs one plan for all settings of learner {learners[0].name!r}, got {len(plans)} "
@@ -38,8 +38,8 @@ def common_plan(learners: Sequence[Learner], who: Who, task: Task, budget: Budge
     return plans.pop()
 
 
-def plan_of(learner: Learner, who: Who, task: Task, budget: Budget) -> tuple[Planned, ...]:
-    """Ask a learner for its plan.
+def ask_plan(learner: Learner, who: Who, task: Task, budget: Budget) -> tuple[Planned, ...]:
+    """Ask a learner for its plan, and check it.
 
     Raises:
         PrivacyError: the plan is malformed.

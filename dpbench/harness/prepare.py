@@ -1,4 +1,4 @@
-"""What comes before a fit: all of it public, all of it decided before any private row is read for learning."""
+"""Prepare a run before its fits: everything is public, and decided before any private row is read for learning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpbench.errors import DataError
 from dpbench.harness.fitting import FitInput
 from dpbench.harness.guarantee import Rng
 from dpbench.harness.loaded import Loaded, code
-from dpbench.harness.plans import common_plan, settle
+from dpbench.harness.plans import find_common_plan, settle_learner
 from dpbench.harness.roles import Roles, select_public
 from dpbench.harness.split_images import SplitImages, TestSplit
 from dpbench.harness.tuning import private, transfer
@@ -31,7 +31,7 @@ from dpbench.support.threads import computing
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """One run up to its fits: the settings are chosen, the guarantee is stated."""
+    """A run before its fits: the settings are chosen and the guarantee is stated."""
 
     loaded: Loaded
     asked: Learner  # with its settings as they were chosen, before those left to the budget were settled
@@ -41,22 +41,22 @@ class PreparedRun:
 
     @property
     def spec(self) -> Spec:
-        """What runs, with everything spelled out."""
+        """The spec of the run, with every option spelled out."""
         return self.loaded.spec
 
     @property
     def parts(self) -> Parts:
-        """The components; the learner as it fits."""
+        """The components; the learner has the settings that it fits with."""
         return dataclasses.replace(self.loaded.parts, learner=self.learner)
 
     @property
     def roles(self) -> Roles:
-        """The examples of the first seed, or of that of `prepare_seed`."""
+        """The examples of the first seed, or of the seed given to `prepare_seed`."""
         return self.loaded.roles
 
     @property
     def images(self) -> SplitImages:
-        """The images of the same."""
+        """The images of the examples in `roles`."""
         return self.loaded.images
 
     @property
@@ -66,43 +66,43 @@ class PreparedRun:
 
     @property
     def public(self) -> PublicData:
-        """What the learner may see of the public data."""
+        """The public data that the learner may see."""
         return select_public(self.roles.public, self.learner)
 
     @property
     def test_groups(self) -> dict[str, dict[str, str]] | None:
-        """The test images by group and class, as a result keeps them; None where the test split has no groups."""
+        """Number of test images by group and class, in a result's form; None if the test split has no groups."""
         test = self.test
         return count_groups(test.groups, test.y, self.roles.task.classes) if test.groups else None
 
     @property
     def rule(self) -> SelectionRule:
-        """How the settings were chosen."""
+        """The rule by which the settings were chosen."""
         if self.selection is not None:
             return self.selection.rule
         return selection(self.asked)
 
     @property
     def settled(self) -> dict[str, Any]:
-        """Settings that were left to the budget, as the learner has them."""
+        """The learner's values of the settings that were left to the budget."""
         return filled_fields(self.asked, self.learner)
 
     @property
     def identity(self) -> str:
-        """What research noise is derived from, beside a seed: the fit as it is, however its settings were chosen."""
+        """The identity of the fit, however its settings were chosen: with a seed, research noise is derived from it."""
         search = self.spec.search if self.privacy.repeats else None
         spec = self.spec.model_copy(update={"learner": write_component(self.learner), "search": search})
         return self.loaded.identity(spec, self.privacy.plan)
 
     @property
     def code_identity(self) -> str:
-        """What a seed of this run is, noise and code: of another it is not the same seed."""
+        """The identity of this run's seeds, noise and code included: if it differs, a seed is not the same seed."""
         return canonical_digest([self.identity, code(self.parts), self.privacy.rng])
 
     def fit_input(self, seed: int) -> FitInput:
-        """Return what the fit with this seed is made from: its rows, and the plan and sigma of every seed.
+        """Return the inputs of the fit with this seed: its rows, and the plan and sigma that all seeds share.
 
-        Where examples are drawn anew for each seed, the run is that of `prepare_seed`.
+        If a dataset draws examples for each seed, call this on the run that `prepare_seed` returns.
         """
         loaded, roles, privacy = self.loaded, self.roles, self.privacy
         randomness = Randomness.of(privacy.rng, seed, self.identity)
@@ -116,25 +116,25 @@ class PreparedRun:
 def prepare_run(loaded: Loaded) -> PreparedRun:
     """Choose settings, state the guarantee, and extract the test split.
 
-    Private rows are behind `roles.private`, unread, unless the spec asks for a search on them (`private-unaccounted`).
+    Private rows stay unread behind `roles.private`, unless the spec asks for a search on them (`private-unaccounted`).
 
     Raises:
         DpbenchError: one sentence; names, options, data or budget do not fit.
     """
     resolved, roles, phases = loaded.resolved, loaded.roles, loaded.phases
     with phases("tune"), computing(loaded.threads):
-        learner, chosen = _choose(loaded)
+        learner, chosen = _choose_settings(loaded)
     with phases("load"):
         loaded.images.load_test()
     with phases("calibrate"), progress.status("Calibrating sigma"):
         spec, budget, task = loaded.spec, loaded.budget, roles.task
-        repeats = private.repeats_of(resolved.search)
+        repeats = private.find_repeats(resolved.search)
         if resolved.search is not None and repeats is not None:
             tried = private.candidates(learner, spec.accountant, resolved.search)
         else:
             tried = [learner]
-        settled = [settle(one, loaded.who, task, budget) for one in tried]  # every learner that a fit may use
-        plan = common_plan(settled, loaded.who, task, budget)
+        settled = [settle_learner(one, loaded.who, task, budget) for one in tried]  # every learner that a fit may use
+        plan = find_common_plan(settled, loaded.who, task, budget)
         rng: Rng = "secure" if spec.secure_rng else "research"
         privacy = loaded.memo.state(plan, budget, spec.accountant, rng, repeats)
     own = settled[0] if repeats is None else learner  # each run of a private search settles a setting of its own
@@ -142,10 +142,10 @@ def prepare_run(loaded: Loaded) -> PreparedRun:
 
 
 def prepare_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
-    """Return what the fit with this seed needs, where examples are drawn: plan and sigma are those of every seed.
+    """Return the run with the examples of this seed, if a dataset draws them; plan and sigma stay the same.
 
     Raises:
-        DataError: another seed's data is of another size or shape: sigma would be of something else.
+        DataError: the seed's data has another size or shape, for which sigma was not calibrated.
     """
     loaded = prepared.loaded.draw(seed)
     if loaded is prepared.loaded:
@@ -164,8 +164,8 @@ def prepare_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
     return drawn
 
 
-def _choose(opened: Loaded) -> tuple[Learner, Selection | None]:
-    """Return the learner with its settings chosen, and the record of it where there is one."""
+def _choose_settings(opened: Loaded) -> tuple[Learner, Selection | None]:
+    """Return the learner with its settings chosen, and the record of the choice, if there is one."""
     asked, images = opened.resolved, opened.images
     learner = asked.parts.learner
     if opened.earlier is not None:
@@ -175,4 +175,4 @@ def _choose(opened: Loaded) -> tuple[Learner, Selection | None]:
     if asked.search.rule == "private-accounted":
         return learner, private.selection_record(learner, opened.roles, asked.search)
     found = opened.bench(asked.search).choose()
-    return spaces.candidate(learner, found.chosen or {}), found
+    return spaces.set_options(learner, found.chosen or {}), found

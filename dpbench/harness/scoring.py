@@ -1,4 +1,4 @@
-"""Scores of a predictor on the test split."""
+"""Score a predictor on the test split."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dpbench.errors import ComponentFailed
 from dpbench.records.metrics import BINS, Calibration, KeptPredictions, write_confusion
 
 BATCH = 4096
-COMPARED, TOLERANCE = 8, 1e-3  # examples that are scored again among fewer, and what rounding may change
+MOST_COMPARED, TOLERANCE = 8, 1e-3  # examples that are scored again among fewer, and what rounding may change
 
 
 def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
-    """Return (n, classes) scores of `predict` over all of `x`, in batches.
+    """Return the scores (n, classes) of `predict` for all of `x`, in batches.
 
     Raises:
-        ComponentFailed: scores of another shape, not finite, or of an example that follow from others.
+        ComponentFailed: scores have another shape, are not finite, or depend on other examples.
     """
     parts = []
     with torch.no_grad():
         for start in range(0, len(x), BATCH):
-            scores = predict(_own(x[start : start + BATCH], task))
+            scores = predict(_copy_input(x[start : start + BATCH], task))
             rows = min(BATCH, len(x) - start)
             if tuple(scores.shape) != (rows, task.classes):
                 raise ComponentFailed(
@@ -34,8 +34,8 @@ def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
                     "one row per example and one column per class."
                 )
             parts.append(scores.double().cpu())
-        few = min(COMPARED, len(x) // 2)
-        alone = predict(_own(x[:few], task)).double().cpu() if few else torch.zeros(0, task.classes).double()
+        few = min(MOST_COMPARED, len(x) // 2)
+        alone = predict(_copy_input(x[:few], task)).double().cpu() if few else torch.zeros(0, task.classes).double()
     scores = torch.cat(parts)
     if not bool(scores.isfinite().all()):
         raise ComponentFailed(
@@ -51,14 +51,19 @@ def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
     return array
 
 
-def _own(x: Tensor, task: Task) -> Tensor:
+def _copy_input(x: Tensor, task: Task) -> Tensor:
     return x.to(task.device, torch.float32, copy=True)  # a predictor may write to its input
 
 
 def score(scores: np.ndarray, labels: np.ndarray, logits: bool = False) -> KeptPredictions:
-    """Return what is kept of scores (n, classes), with labels (n,): what metrics are counted from.
+    """Return every metric, accuracy by class, and the counts from which they can be recomputed; see `records.metrics`.
 
-    Where scores are `logits`, that includes how well their softmax fits.
+    `correct` is one bit per test example, in base64, so that results can be compared example by example and accuracy
+    can be recounted. `predictions` is the SHA-256 of the predicted classes. `confusion` is the confusion matrix, and
+    `calibration`, if `scores` are logits, says how well their softmax fits.
+
+    A class without test examples has accuracy None and is left out of the balanced and the worst-class figures; in
+    macro-F1 it counts as 0, like a class that is never guessed.
     """
     guesses, matrix = scores.argmax(1), count_confusion(scores, labels)
     both = scores.shape[1] == 2 and bool(matrix.any(1).all())
@@ -95,7 +100,7 @@ def _calibration(logits: np.ndarray, labels: np.ndarray, guesses: np.ndarray) ->
 
 
 def _auroc(scores: np.ndarray, positive: np.ndarray) -> float:
-    """Return the chance that a positive example scores above a negative one, ties counted half."""
+    """Return the area under the ROC curve: the chance that a positive example scores higher; ties count half."""
     from scipy.stats import rankdata
 
     hits, misses = int(positive.sum()), int((~positive).sum())

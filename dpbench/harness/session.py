@@ -1,4 +1,4 @@
-"""What a process has for its runs, and the one way to make them."""
+"""A session: the plugins and shared results of a process, and the methods that make runs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from dpbench.support.device import find_device
 
 @dataclass(frozen=True)
 class Session:
-    """What is installed, and what runs share on one device; a command, a notebook, a worker or a test makes one.
+    """The installed plugins and the work that runs share on one device; made by a command, notebook, worker or test.
 
-    `open_session` makes it.
+    Call `open_session` to make a session.
     """
 
     plugins: Registry
@@ -39,16 +39,16 @@ class Session:
 
     @property
     def device(self) -> torch.device:
-        """Where features are extracted and learners fit."""
+        """The device that extracts features and fits learners."""
         return self.memo.device
 
     @property
     def threads(self) -> int | None:
-        """With how many threads learners fit; None for as many as the work of each is worth."""
+        """Number of threads that learners fit with; None for as many as the work of each is worth."""
         return self.memo.threads
 
     def resolve(self, spec: Spec | ResolvedSpec) -> ResolvedSpec:
-        """Build what a spec names and spell everything out; one that is resolved already stays as it is.
+        """Build the components that a spec names and spell every option out; a resolved spec stays as it is.
 
         Raises:
             SpecError: an unknown name or option, or a value that does not fit.
@@ -56,7 +56,7 @@ class Session:
         return spec if isinstance(spec, ResolvedSpec) else resolve(spec, self.plugins)
 
     def load(self, spec: Spec | ResolvedSpec, *, settings: Path | None = None, sharing: Sharing = "none") -> Loaded:
-        """Build what the spec names, spell everything out, and give every example its role; see `prepare`.
+        """Build a spec's components, spell every option out, and give every example its role; see `prepare`.
 
         Raises:
             DpbenchError: one sentence; names, options or data do not fit.
@@ -69,15 +69,16 @@ class Session:
     def prepare(
         self, spec: Spec | ResolvedSpec, *, settings: Path | None = None, sharing: Sharing = "none"
     ) -> PreparedRun:
-        """Return what all fits of a spec need: components, roles, settings, plan, sigma and the stated guarantee.
+        """Prepare a spec for its fits: components, roles, settings, plan, sigma and the stated guarantee.
 
-        Private rows are behind `roles.private`, unread, unless the spec asks for a search on them.
+        Private rows stay unread behind `roles.private`, unless the spec asks for a search on them.
 
         Args:
-            spec: what to run; one that is resolved already is not resolved again.
+            spec: the spec to run; a resolved spec is not resolved again.
             settings: an earlier tuning or result to take the learner's settings from, instead of a search.
-            sharing: which splits are taken, unless the spec allows any; by default those whose public images are not
-                private ones.
+            sharing: which splits are accepted, unless the spec allows any; by default, those whose public images are
+                not
+                also private images.
 
         Raises:
             DpbenchError: one sentence; names, options, data or budget do not fit.
@@ -93,37 +94,37 @@ class Session:
         keep: Callable[[PreparedRun, SeedFit], None] | None = None,
         journal: Journal | None = None,
     ) -> Result:
-        """Run one spec: choose settings if it asks for a search, fit once a seed, score each fit on the test split.
+        """Run one spec: choose settings if it asks for a search, fit every seed, score each fit on the test split.
 
         Covered: each seed's fit has the epsilon that the result states; see `harness.fit`.
 
         Args:
             spec: as in `prepare`, and so are `settings` and `sharing`.
             settings: a file with the learner's settings.
-            sharing: which splits are taken.
-            keep: meets each fit as it ends, with its predictor.
-            journal: keeps seeds as they end, and has those of an earlier call that was interrupted.
+            sharing: which splits are accepted.
+            keep: called with each fit as it ends, and so with its predictor.
+            journal: stores seeds as they end, and returns those of an earlier, interrupted call.
 
         Raises:
-            DpbenchError: one sentence; nothing is run when names, options, data or budget do not fit.
+            DpbenchError: one sentence; nothing runs if names, options, data or budget do not fit.
         """
         return run_prepared(self.prepare(spec, settings=settings, sharing=sharing), keep, journal)
 
     def tune(self, spec: Spec | ResolvedSpec) -> Tuning:
-        """Search for settings and stop there: the test split is not read.
+        """Search for settings without running them; the test split is not read.
 
         Raises:
-            DpbenchError: as `run` does; or the search is a private one, which is part of a run.
+            DpbenchError: as for `run`; or the search is a private search, which is part of a run.
         """
         resolved = self.resolve(spec)
         check_search(resolved.search)
         return tune_loaded(self.load(resolved))
 
     def extract(self, spec: Spec, sharing: Sharing = "any") -> None:
-        """Extract features and compare images, which the cache folder keeps for every process that comes after.
+        """Extract features and compare images; the cache folder keeps both for later processes.
 
         Raises:
-            DpbenchError: as `run` does; also, what the splits may not share, see `check_sharing`.
+            DpbenchError: as for `run`; also if the splits share images that they may not, see `check_sharing`.
         """
         resolved = self.resolve(spec)
         source = DataSource(resolved.parts, resolved.spec.split_rule, self.device)
@@ -133,7 +134,7 @@ class Session:
         check_sharing(images, sharing)
 
     def rerun(self, result: Result, seed: int | None = None) -> PreparedRun:
-        """Return all that the fit of one seed needs, or of all seeds, with the plan and sigma of the result.
+        """Prepare the fit of one seed of a result, or of all seeds, with the result's plan and sigma.
 
         Raises:
             NotReproducible: the code, the data, a plugin or its version is not on this machine.
@@ -141,22 +142,22 @@ class Session:
         """
         return reruns.prepare_rerun(result, seed, self.plugins, self.memo)
 
-    def search_again(self, result: Result) -> Selection:
-        """Search for the settings of a result once more, on public data as it did.
+    def repeat_search(self, result: Result) -> Selection:
+        """Repeat the search for a result's settings, on public data as before.
 
         Raises:
             DpbenchError: the search fails here, or the result had none.
         """
-        return reruns.search_again(result, self.plugins, self.memo)
+        return reruns.repeat_search(result, self.plugins, self.memo)
 
 
 def open_session(device: str = "auto", *, plugins: Registry | None = None, threads: int | None = None) -> Session:
-    """Return a session on this machine.
+    """Open a session on this machine.
 
     Args:
         device: see `find_device`.
-        plugins: what is installed, if it is loaded already.
-        threads: with how many threads learners fit; by default as many as the work of each is worth.
+        plugins: the installed plugins, if they are already loaded.
+        threads: number of threads that learners fit with; by default as many as the work of each is worth.
 
     Raises:
         SpecError: there is no such device, or fewer than one thread.

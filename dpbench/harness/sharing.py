@@ -1,4 +1,4 @@
-"""Which splits a run takes: what their images may have in common."""
+"""Which splits a run accepts: the images that they may have in common."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Sharing = Literal["board", "none", "any"]
 
 
 def check_sharing(images: SplitImages, sharing: Sharing) -> None:
-    """Refuse public images that are private ones; for a board, all splits that it would not take.
+    """Refuse public images that are also private images; for a board, all splits that it would not accept.
 
-    What is learned from public data is outside epsilon. Images of the test split are read for a board alone.
+    Epsilon does not cover what is learned from public data. Images of the test split are read only for a board.
 
     Raises:
-        SpecError: says which splits, and how many of their images are copies, or near copies.
+        SpecError: says which splits, and how many of their images are copies or near-copies.
     """
     if sharing == "board":
         _check_for_board(images)

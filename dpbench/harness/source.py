@@ -1,4 +1,4 @@
-"""Where the examples of a fit come from: the same for every seed, or drawn anew by a dataset that draws them."""
+"""The source of a fit's examples: the same for every seed, or drawn anew by a dataset that draws them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpbench.support.files import canonical_digest
 
 @dataclass(frozen=True)
 class DataSource:
-    """Datasets and an extractor, and how the examples are split."""
+    """The datasets and the extractor of a fit, and how the examples are split."""
 
     parts: Parts  # the datasets as they are drawn for a seed; the learner plays no part
     rule: SplitRule
@@ -25,7 +25,7 @@ class DataSource:
 
     @classmethod
     def of(cls, parts: Parts, seed: int, rule: SplitRule, device: torch.device) -> Self:
-        """Return the source of a fit with this seed."""
+        """Return the data source of a fit with this seed."""
         drawn = draw_data(parts, seed)
         if drawn == parts:
             return cls(parts, rule, device)
@@ -35,7 +35,7 @@ class DataSource:
 
     @property
     def key(self) -> Hashable:
-        """What sources of the same examples have in common."""
+        """Key that is equal for sources of the same examples."""
         datasets = self.parts.dataset, self.parts.public_dataset
         named = [part and write_component(part).model_dump_json() for part in datasets]
         extractor = write_component(self.parts.extractor).model_dump_json()
@@ -43,6 +43,6 @@ class DataSource:
 
 
 def draw_data(parts: Parts, seed: int) -> Parts:
-    """Return the parts with the data that a fit with this seed sees: of a dataset whose examples are drawn, its own."""
+    """Return the parts with the data that a fit with this seed sees: a dataset that draws examples draws them."""
     other = parts.public_dataset
     return dataclasses.replace(parts, dataset=parts.dataset.drawn(seed), public_dataset=other and other.drawn(seed))

@@ -1,4 +1,4 @@
-"""Which image is in which split, decided by the spec alone, and what the images themselves tell for the record."""
+"""Assign images to splits by the spec alone, and compare the images for the result's record."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from dpbench.data.duplicates import Hashes
 from dpbench.data.groups import take_groups
 from dpbench.data.units import join_units, number_units, shared_units
 from dpbench.errors import SpecError
-from dpbench.harness.cutting import cut_rows, kept_rows
-from dpbench.harness.private_files import FilesRead, PrivateFiles, private_files
+from dpbench.harness.cutting import cut_rows, select_rows
+from dpbench.harness.private_files import FileAccessLog, PrivateFiles, find_private_files
 from dpbench.harness.raw_pixels import refuse_raw_pixels, report_fallback
 from dpbench.harness.source import DataSource
 from dpbench.harness.splits import load_features, load_public_splits, load_splits, read_labels
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import Units
 from dpbench.privacy.purity.audit_events import judged_by
-from dpbench.records.overlap import MOST_LEFT_OUT, Copies, Overlap
+from dpbench.records.overlap import MAX_LEFT_OUT, Copies, Overlap
 
 SplitName = Literal["private", "public", "test"]
 PUBLIC_IN_PRIVATE = "public in private"
@@ -42,7 +42,7 @@ PAIRS: Mapping[str, tuple[SplitName, SplitName]] = {
 
 @dataclass(frozen=True)
 class TestSplit:
-    """The test split: met by a predictor only, after fitting."""
+    """The test split, which only a predictor sees, after fitting."""
 
     x: Tensor  # (n, *example_shape) float32, or float16 as cached
     y: np.ndarray  # (n,) int64
@@ -51,7 +51,7 @@ class TestSplit:
 
 @dataclass(frozen=True)
 class SplitComparison:
-    """What the images themselves tell, for the record."""
+    """Facts about the splits that come from the images themselves, for the result's record."""
 
     overlap: dict[str, Overlap]  # "test in private" ...
     sketch: str  # of the public images
@@ -61,7 +61,7 @@ class SplitComparison:
 
 @dataclass(frozen=True)
 class SplitImages:
-    """Which image of which source is in which split; what is asked of images is computed when it is asked."""
+    """The images of each split, by source; facts about the images are computed on request."""
 
     source: DataSource
     splits: Splits
@@ -74,23 +74,23 @@ class SplitImages:
 
     @property
     def given(self) -> Split | None:
-        """What the dataset itself gives as public, beside the share of its training split."""
+        """The examples that the dataset itself provides as public, beside the public share of its training split."""
         return self.splits.public if self.other is self.splits else None
 
     @property
     def has_public(self) -> bool:
-        """Whether any image is public."""
+        """Whether there is any public image."""
         return bool(len(self.public) or self.given or self.other is not self.splits)
 
     @property
     def digests(self) -> dict[str, str]:
-        """Digests of the data behind private and test, and behind public; of a distribution, whichever the draw."""
+        """Digests of the data behind private and test, and behind public; all draws of a distribution share one."""
         named = self.source.distribution
         return {"private": named or self.splits.digest, "public": named or self.other.digest}
 
     @property
     def identity(self) -> dict[str, str]:
-        """What research noise is derived from of the data: rows without some are other rows, and get other noise."""
+        """The data's part in the identity that research noise is derived from; leaving rows out changes it."""
         return {**self.digests, **({"left out": str(self.left_out)} if self.left_out else {})}
 
     @property
@@ -101,39 +101,39 @@ class SplitImages:
 
     @property
     def processing(self) -> dict[str, str]:
-        """How the images of each split were made (see `Split.processing`): "" where a part is not declared."""
+        """How the images of each split were made (see `Split.processing`); "" if a part is not declared."""
         public = "" if self.given and not self.given.processing else self.other.train.processing
         return {"private": self.splits.train.processing, "public": public, "test": self.splits.test.processing}
 
     @property
     def mode(self) -> str:
-        """The mode of the images, as PIL names it: what an image to be predicted is converted to."""
+        """The mode of the images, as PIL names it; images to predict are converted to it."""
         mode: str = self.splits.test.images[0].mode
         return mode
 
     @property
     def unit(self) -> str:
-        """The word for whose each example is; empty where the dataset does not know."""
+        """The word for the unit of the examples; empty if the dataset has no units."""
         return self.splits.unit
 
     @property
     def private_units(self) -> np.ndarray | None:
-        """Whose each private row is, (n,) int64, numbered from 0 without a gap."""
+        """The unit of each private row, (n,) int64, numbered from 0 without a gap; None if units are unknown."""
         return number_units(self.units["private"])
 
     @property
     def units(self) -> dict[SplitName, np.ndarray | None]:
-        """Whose each image is, as the datasets number them."""
+        """The unit of each image by split, as the datasets number them."""
         train, test = self.splits.train, self.splits.test
-        public = _units(self.other.train, self.public if self.other is self.splits else slice(None))
+        public = _take_units(self.other.train, self.public if self.other is self.splits else slice(None))
         if self.given:
             public = join_units(public, self.given.units, len(self.given.labels), train.units)
-        kept = None if test.units is None else _units(test, self._kept_test)
-        return {"private": _units(train, self.private), "public": public, "test": kept}
+        kept = None if test.units is None else _take_units(test, self._kept_test)
+        return {"private": _take_units(train, self.private), "public": public, "test": kept}
 
     @property
     def shared_units(self) -> dict[str, int]:
-        """For pairs of splits that are numbered alike, the images of the first whose unit is in the second."""
+        """For pairs of splits with the same numbering of units: the images of the first whose unit is in the second."""
         units = self.units
         numbered = set(units) if self.other is self.splits else {"private", "test"}
         pairs = {pair: names for pair, names in PAIRS.items() if numbered >= set(names)}
@@ -142,24 +142,24 @@ class SplitImages:
 
     @property
     def guaranteed_units(self) -> Units | None:
-        """Whose each private row is, where epsilon is stated for more than an image."""
+        """The unit of each private row, if epsilon is stated for more than an image."""
         return guaranteed_units(self.private_units, self.unit, self.source.rule.unit, self.source.parts.dataset)
 
     def load_test(self) -> TestSplit:
-        """Return the test split, which nothing touches before; it is extracted once."""
+        """Return the test split, which nothing reads before; it is extracted only once."""
         return self._test
 
     def compare(self) -> SplitComparison:
-        """Return what all images tell of the splits; they are compared once."""
+        """Compare the images of all splits; the comparison is made only once."""
         return self._comparison
 
     def overlap(self, pair: str) -> Overlap:
-        """Return how many images of one split are copies, or near copies, of images of the other."""
+        """Count the images of one split that are copies or near-copies of images of the other."""
         of, among = PAIRS[pair]
-        return _overlap(self.hashes(of), self.hashes(among), self.shared_units.get(pair))
+        return _measure_overlap(self.hashes(of), self.hashes(among), self.shared_units.get(pair))
 
     def hashes(self, name: SplitName) -> Hashes:
-        """Return the hashes of a split, for which every image of it is read."""
+        """Return the hashes of a split; every image of it is read."""
         if name == "test":
             return duplicates.compute_hashes(self.splits.test, self.splits.digest, "test").take(self._kept_test)
         of = self.splits if name == "private" else self.other
@@ -171,18 +171,18 @@ class SplitImages:
         public = hashed.take(self.public)
         return public.join(duplicates.compute_hashes(self.given, of.digest, "public")) if self.given else public
 
-    def without_copies(self) -> SplitImages:
-        """Return the same without private images that equal a public one.
+    def leave_out_copies(self) -> SplitImages:
+        """Return the splits without private images that equal a public image.
 
         Raises:
-            SpecError: they are more than a tenth.
+            SpecError: more than a tenth of the private images would be left out.
         """
         if not self.has_public:
             return self
         copied = np.isin(self.hashes("private").exact, self.hashes("public").exact)
-        if copied.mean() > MOST_LEFT_OUT:
+        if copied.mean() > MAX_LEFT_OUT:
             raise SpecError(
-                f"{PUBLIC_IN_PRIVATE.capitalize()}: expected at most {MOST_LEFT_OUT:.0%} of the {len(copied):,} "
+                f"{PUBLIC_IN_PRIVATE.capitalize()}: expected at most {MAX_LEFT_OUT:.0%} of the {len(copied):,} "
                 f"private images to equal a public image, got {int(copied.sum()):,}. {USE_OTHER_PUBLIC_DATA}"
             )
         kept = self.private[torch.from_numpy(~copied)]
@@ -190,7 +190,7 @@ class SplitImages:
 
     @property
     def _kept_test(self) -> np.ndarray:
-        return kept_rows(self.splits, "test", len(self.source.parts.dataset.classes), self.source.rule)
+        return select_rows(self.splits, "test", len(self.source.parts.dataset.classes), self.source.rule)
 
     @cached_property
     def _test(self) -> TestSplit:
@@ -205,27 +205,29 @@ class SplitImages:
     @cached_property
     def _comparison(self) -> SplitComparison:
         hashes, shared = {name: self.hashes(name) for name in get_args(SplitName)}, self.shared_units
-        overlap = {pair: _overlap(hashes[of], hashes[among], shared.get(pair)) for pair, (of, among) in PAIRS.items()}
+        overlap = {
+            pair: _measure_overlap(hashes[of], hashes[among], shared.get(pair)) for pair, (of, among) in PAIRS.items()
+        }
         owners = self.private_units if self.source.rule.unit else None
         public = hashes["public"]
         copies = duplicates.copies_within(hashes["private"], owners)
         return SplitComparison(overlap, public.sketch, public.looks, copies)
 
 
-def _overlap(of: Hashes, among: Hashes, shared: int | None) -> Overlap:
+def _measure_overlap(of: Hashes, among: Hashes, shared: int | None) -> Overlap:
     return duplicates.overlap_of(of, among).model_copy(update={"units": shared})
 
 
-def _units(split: Split, rows: Tensor | np.ndarray | slice) -> np.ndarray | None:
+def _take_units(split: Split, rows: Tensor | np.ndarray | slice) -> np.ndarray | None:
     return None if split.units is None else split.units[rows if isinstance(rows, slice) else np.asarray(rows)]
 
 
 def guaranteed_units(owners: np.ndarray | None, known: str, wanted: str | None, dataset: Dataset) -> Units | None:
-    """Return whose each private row is, where epsilon is stated for more than an image.
+    """Return the unit of each private row, if epsilon is stated for more than an image.
 
     Args:
-        owners: (n,) int64, whose each row is, from 0 without a gap; None where nobody knows.
-        known: the word for such a unit.
+        owners: (n,) int64, the unit of each row, from 0 without a gap; None if units are unknown.
+        known: the dataset's word for a unit.
         wanted: the unit that epsilon is stated for; None is an image.
         dataset: named in the refusal.
 
@@ -244,29 +246,29 @@ def guaranteed_units(owners: np.ndarray | None, known: str, wanted: str | None, 
 
 
 def deal_images(source: DataSource, budget: Budget) -> SplitImages:
-    """Load datasets and deal their images to the splits.
+    """Load the datasets and deal their images to the splits.
 
-    The published training split, or what `imbalance` keeps of it, is cut by the rule's seed into public
-    (`public_fraction`) and private, of which `train_fraction` is kept; what the dataset itself gives as public comes
-    beside that share. With a public dataset, all of its training split is public instead. The test split is whole, or
-    what `imbalance` keeps of it. Where the dataset knows whose each example is, both cuts take whole units, and
-    fractions are those of units.
+    The published training split, or the part that `imbalance` keeps, is cut by the rule's seed into public examples
+    (`public_fraction`) and private ones, of which `train_fraction` is kept; examples that the dataset itself provides
+    as public are added to that share. With a public dataset, all of its training split is public instead. The test
+    split is whole, or the part that `imbalance` keeps. If the dataset knows the unit of each example, both cuts take
+    whole units, and fractions are those of units.
 
-    Private images that equal a public one, pixel by pixel, are left out unless the rule keeps them: each because of its
-    own pixels and public ones, so that removing another image moves none. If they are more than a tenth, the run is
-    refused.
+    Private images that equal a public image, pixel by pixel, are left out unless the rule keeps them: each because of
+    its own pixels and public pixels, so that removing another image changes none of this. If they are more than a
+    tenth, the run is refused.
 
     Raises:
-        DataError, DataMissing: the data is malformed or not here.
+        DataError, DataMissing: the data is malformed or not on this machine.
         SpecError: nothing private or public is left, delta is too large for the private split, or too many private
-            images equal public ones.
+            images equal public images.
     """
-    parts, rule, read = source.parts, source.rule, FilesRead()
+    parts, rule, read = source.parts, source.rule, FileAccessLog()
     dataset = parts.dataset
     with judged_by(read):
         splits = load_splits(parts, "dataset")
     read_labels(splits.train, "train", dataset)
-    kept, owners = kept_rows(splits, "train", len(dataset.classes), rule), splits.train.units
+    kept, owners = select_rows(splits, "train", len(dataset.classes), rule), splits.train.units
     public, private = map(torch.from_numpy, cut_rows(kept, rule, owners))
     numbered = None if owners is None else number_units(owners[private.numpy()])
     units = guaranteed_units(numbered, splits.unit, rule.unit, dataset)
@@ -276,5 +278,5 @@ def deal_images(source: DataSource, budget: Budget) -> SplitImages:
         refuse_raw_pixels(splits.train.images, parts.extractor, int((public if len(public) else private)[0]))
         report_fallback(dataset, parts.extractor)
     other = load_public_splits(parts, splits)
-    images = SplitImages(source, splits, other, private, public, private_files(dataset, read), size)
-    return images if rule.keep_copies else images.without_copies()
+    images = SplitImages(source, splits, other, private, public, find_private_files(dataset, read), size)
+    return images if rule.keep_copies else images.leave_out_copies()

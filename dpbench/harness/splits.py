@@ -1,4 +1,4 @@
-"""What a dataset gives, loaded and held to what a run needs: its splits, their labels and their features."""
+"""Load and check a dataset's splits, their labels and their features."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dpbench.support.plugin_calls import call_plugin
 
 
 def load_splits(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
-    """Load a dataset of a run.
+    """Load and check a dataset of a run.
 
     Raises:
         DataError, DataMissing: the data is malformed or not here.
@@ -38,7 +38,7 @@ def load_splits(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Spl
 
 
 def load_public_splits(parts: Parts, splits: Splits) -> Splits:
-    """Return the splits whose training split is public: those of the public dataset, or the private dataset's own.
+    """Return the splits whose training split is public: the public dataset's, or the private dataset's own.
 
     Raises:
         SpecError: the public dataset is the private one, or one beside a dataset that has public examples of its own.
@@ -60,7 +60,7 @@ def load_public_splits(parts: Parts, splits: Splits) -> Splits:
 
 
 def read_labels(split: Split, name: str, dataset: Dataset) -> Tensor:
-    """Return the labels (n,) int64 of a split.
+    """Return the labels (n,) int64 of a split, after checking them.
 
     Raises:
         DataError: there are no images, or the labels do not fit them or the classes.
@@ -85,19 +85,19 @@ def read_labels(split: Split, name: str, dataset: Dataset) -> Tensor:
 def load_features(
     splits: Splits, name: Literal["train", "test", "public"], extractor: Extractor | Concat, device: torch.device
 ) -> Tensor:
-    """Return the features (n, ...) of a split, extracted or from the cache.
+    """Return the features (n, ...) of a split, extracted or read from the cache.
 
     Raises:
-        DpbenchError: an image or the extractor fails, or features that the dataset itself gives do not fit.
+        DpbenchError: an image or the extractor fails, or features that the dataset provides are malformed.
     """
     split = {"train": splits.train, "test": splits.test, "public": splits.public}[name]
     assert split is not None
     if isinstance(split.images, Features):
-        return _as_they_are(split.images, extractor)
+        return _check_features(split.images, extractor)
     return cache.load_features(split, identify_images(split, splits.digest, name), extractor, device)
 
 
-def _as_they_are(features: Features, extractor: Extractor | Concat) -> Tensor:
+def _check_features(features: Features, extractor: Extractor | Concat) -> Tensor:
     if isinstance(extractor, Concat) or not extractor.identity or changed_fields(extractor):
         raise SpecError("This dataset holds features, not images: expected the extractor pixels, without options.")
     if features.x.dtype != np.float32 or features.x.ndim != 2 or not np.isfinite(features.x).all():

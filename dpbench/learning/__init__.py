@@ -1,1 +1,1 @@
-"""For authors of learners: a private linear head, the learners built around one, and several fitted at once."""
+"""Building blocks for authors of learners: a private linear head, learners around it, and joint fits of several."""

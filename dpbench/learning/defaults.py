@@ -1,12 +1,12 @@
-"""Settings that follow the budget: in how many dimensions a head is learned, and how far it travels.
+"""Settings computed from the budget: the number of dimensions of a head, and how far training moves it.
 
-All follow n / sigma, where sigma is the noise multiplier of one release over all examples (`gaussian_sigma`): how many
-times the noise of one sum the examples are. T noisy gradients, each with sqrt(T) times that noise, are worth that one
-sum while gradients stay alike, so the number of steps hardly matters. How far they carry the head does: noise grows
-with the way, and the signal saturates (the linear scaling rule of Panda et al. 2024).
+All follow from n / sigma, where sigma is the noise multiplier of one release over all examples (`gaussian_sigma`): the
+number of examples relative to the noise of one sum. T noisy gradients, each with sqrt(T) times that noise, are worth
+that one sum while gradients stay alike, so the number of steps hardly matters. The distance that the head travels
+does: noise grows with the distance, and the signal saturates (the linear scaling rule of Panda et al. 2024).
 
 Chosen on training images of CIFAR-10 alone (efficientnet-lite0; 5,000 public without labels, 1,000 to 40,000 private,
-4,000 held out, at epsilon 0.03 to 8; all classes, five, and all in the ratio 1 to 20). No test split had a part.
+4,000 held out, at epsilon 0.03 to 8; all classes, five, and all in the ratio 1 to 20). No test split was used.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dpbench.api import Budget, Task
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting.accountant import gaussian_sigma
 
-MOST = 500.0  # units of travel: further gained nothing, whatever the budget
-STEPS = (30, 100)  # at least, at most
-FURTHEST = 1e9  # in one step: beyond that, no score means anything
-UNITS = 3.0  # of travel in a step, between them
+MOST_TRAVEL = 500.0  # units of travel: further gained nothing, whatever the budget
+STEP_LIMITS = (30, 100)  # at least, at most
+MOST_TRAVEL_PER_STEP = 1e9  # in one step: beyond that, no score means anything
+TRAVEL_PER_STEP = 3.0  # of travel in a step, between them
 
 
 def effective_size(task: Task, budget: Budget) -> float:
@@ -46,37 +46,39 @@ def travel(task: Task, budget: Budget) -> float:
     This holds for features whose norm is well above 1, so that nearly all gradients are clipped. When rows have norm 1,
     the scores need a larger head, which moves 16 times as far.
     """
-    return min(effective_size(task, budget) / 16, MOST)
+    return min(effective_size(task, budget) / 16, MOST_TRAVEL)
 
 
 def check_training(momentum: float, clip: float, rate: float | None = None, who: str = "a linear head") -> None:
-    """Refuse settings that no head is trained with: what somebody set first, and then the rate that follows from it.
+    """Check that a head can be trained with these settings: the user's first, then the learning rate that follows.
 
     Raises:
-        SpecError: names the setting, and whose it is.
+        SpecError: a setting is out of range; the message names it and `who` has it.
     """
     if not 0 < clip < math.inf:
         raise SpecError(f"Expected clip={clip} of {who} to be positive and finite: the L2 bound on one gradient.")
     if not 0 <= momentum < 1:
         raise SpecError(f"Expected momentum={momentum} of {who} in [0, 1).")
-    if rate is not None and not 0 < rate * clip <= FURTHEST:
-        raise SpecError(f"Expected learning_rate={rate} of {who} to be positive and at most {FURTHEST / clip:g}.")
+    if rate is not None and not 0 < rate * clip <= MOST_TRAVEL_PER_STEP:
+        raise SpecError(
+            f"Expected learning_rate={rate} of {who} to be positive and at most {MOST_TRAVEL_PER_STEP / clip:g}."
+        )
 
 
 def pace(
     way: float, *, steps: int | None, sample_rate: float = 1.0, momentum: float = 0.0, clip: float = 1.0,
     who: str = "a linear head",
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the learning rate that moves a head by `way` units of the clip, and the steps unless they are given.
+    """Return the learning rate that moves a head by `way` units of the clip, and the number of steps unless given.
 
-    Training makes as many passes over the data as `STEPS` has full batches; a sampled step counts as the share
+    Training makes as many passes over the data as `STEP_LIMITS` has full batches; a sampled step counts as the share
     `sample_rate` of a pass.
 
     Raises:
         SpecError: no learning rate follows from the clip or momentum of `who`.
     """
     check_training(momentum, clip, who=who)
-    least, most = STEPS
+    least, most = STEP_LIMITS
     share = sample_rate if 0 < sample_rate <= 1 else 1.0  # any other rate is refused where the plan is read
-    steps = steps or round(min(max(way / UNITS, least), most) / share)
+    steps = steps or round(min(max(way / TRAVEL_PER_STEP, least), most) / share)
     return {"steps": steps, "learning_rate": float(f"{way * (1 - momentum) / (steps * clip):.3g}")}

@@ -66,7 +66,7 @@ class LinearProbe:
         check_training(self.momentum, self.clip, self.learning_rate)
 
     def release(self, name: str = "gradient") -> Release:
-        """Return the one release that `train` spends."""
+        """Return the release that `train` uses."""
         return Release(name, steps=self.steps, sample_rate=self.sample_rate)
 
     def train(
@@ -93,7 +93,7 @@ class LinearProbe:
         scale: Callable[[Tensor, int], Tensor] | None = None,
         prior: GaussianPrior | None = None,
     ) -> Tensor:
-        """Return the head (k, d + 1), or (k, d) without bias, learned on rows (c, d) that are mapped already.
+        """Train a head (k, d + 1), or (k, d) without bias, on rows (c, d) that are already mapped, and return it.
 
         With a `prior` it starts at the prior's mean and is pulled back to it after every step: post-processing.
         """
@@ -111,7 +111,7 @@ class LinearProbe:
                 return (curator.answer(question),)
             return (curator.answer(Sum(HeadGradient(head, self.bias, scale(head, step)), release, self.clip)),)
 
-        return descended([self], [head], task.size, noisy_gradients, prior, [curator.sigma[release]])[0]
+        return train_heads([self], [head], task.size, noisy_gradients, prior, [curator.sigma[release]])[0]
 
     def head_noise(self, sigma: float, size: int) -> float:
         """Return an upper bound on the variance that training with momentum adds to each number of a head.
@@ -134,7 +134,7 @@ class LinearProbe:
         return torch.addmm(head[:, -1], features, head[:, :-1].T) if self.bias else features @ head.T
 
     def head(self, classes: int, features: int, generator: torch.Generator) -> Tensor:
-        """Return the head before the first step."""
+        """Return the initial head, before the first step."""
         import torch
 
         if self.init == "zero":
@@ -143,7 +143,7 @@ class LinearProbe:
         return torch.empty(classes, features + self.bias).uniform_(-bound, bound, generator=generator)
 
 
-def descended(
+def train_heads(
     probes: Sequence[LinearProbe],
     heads: Sequence[Tensor],
     size: int,
@@ -151,15 +151,15 @@ def descended(
     prior: GaussianPrior | None = None,
     sigmas: Sequence[float] | None = None,
 ) -> list[Tensor]:
-    """Take all steps of each probe from its head, which is overwritten, and return the heads.
+    """Train each probe's head for all its steps, overwriting it, and return the heads.
 
     Args:
-        probes: of one sample rate; those of fewer steps stop while the others go on.
-        heads: one for each, (k, d + 1), or (k, d) without bias.
-        size: private examples.
-        gradients: maps heads, the places of the probes that go on and the step's number to their noisy gradients.
-        prior: what pulls every head after every step, if given.
-        sigmas: each probe's noise multiplier, for those whose optimiser takes the noise's variance out.
+        probes: share one sample rate; probes with fewer steps stop while the others go on.
+        heads: the initial head of each probe, (k, d + 1), or (k, d) without bias.
+        size: number of private examples.
+        gradients: maps heads, the indices of the probes still training and the step's number to their noisy gradients.
+        prior: pulls every head after every step, if given.
+        sigmas: each probe's noise multiplier, for optimisers that subtract the variance of the noise.
     """
     import torch
 
@@ -198,7 +198,7 @@ class Standardise:
     scale: Tensor  # (d,)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Return the mapped rows; not fused, which could round a row otherwise where it stands elsewhere."""
+        """Return the mapped rows; not fused, because fusing could make a row's rounding depend on its position."""
         return (rows.flatten(1) * self.scale).add_(self.shift)
 
 

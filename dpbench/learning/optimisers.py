@@ -1,4 +1,4 @@
-"""Steps that are made of noisy gradients and of what is known about their noise: post-processing costs no privacy."""
+"""Optimisers that use noisy gradients and the known size of their noise: post-processing, which costs no privacy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BETAS = 0.9, 0.999
-LEAST = 1e-3  # of the mean debiased second moment: what is divided by, where noise hides the gradient
+RELATIVE_FLOOR = 1e-3  # of the mean debiased second moment: what is divided by, where noise hides the gradient
 
 
 class AdamBC:
@@ -41,5 +41,5 @@ class AdamBC:
             moment / (1 - beta**self._steps) for moment, beta in zip((self._first, self._second), BETAS, strict=True)
         )
         signal = second - self._noise**2
-        floor = max(self._noise**2 * (2 / self._steps) ** 0.5, LEAST * float(signal.mean().clamp(min=1e-20)))
+        floor = max(self._noise**2 * (2 / self._steps) ** 0.5, RELATIVE_FLOOR * float(signal.mean().clamp(min=1e-20)))
         return first / signal.clamp(min=floor).sqrt()

@@ -1,4 +1,4 @@
-"""Logits into honest probabilities: a temperature from public labels or from known noise, and a prior for every class.
+"""Calibrate logits: a temperature from public labels or from the known noise, and a prior for every class.
 
 All of it is post-processing of a private head with public data: it costs no privacy, and a temperature changes no
 predicted class.
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 COLDEST, HOTTEST = 0.02, 50.0
 TEMPERATURES: tuple[float, ...] = tuple(2.0 ** (power / 2) for power in range(-5, 6))  # that private rows choose from
-SHARE = 0.03  # of the budget that the choice takes
-BALANCED = "balanced_accuracy"
-ROWS = 5_000  # public examples that a temperature or a prior is estimated from
-RAREST = 0.1  # of an even share: a class that public predictions never name may still exist
+BUDGET_SHARE = 0.03  # of the budget that the choice takes
+BALANCED_ACCURACY = "balanced_accuracy"
+MOST_ROWS = 5_000  # public examples that a temperature or a prior is estimated from
+LEAST_PRIOR = 0.1  # of an even share: a class that public predictions never name may still exist
 
 
 def calibrated(predict: Predict, public: PublicData, noise: Callable[[Tensor], float] | None = None) -> Predict:
-    """Return the predictor of logits, divided by a temperature.
+    """Return the predictor with its logits divided by a temperature.
 
     With public labels, it is the temperature with the lowest log loss on them (Guo et al. 2017). Without labels, it
     follows from the noise in the logits (`noise_temperature`); if that is unknown too, the logits stay as they are.
@@ -35,11 +35,11 @@ def calibrated(predict: Predict, public: PublicData, noise: Callable[[Tensor], f
     Args:
         predict: logits (c, classes), of a head that learned nothing from these labels.
         public: may be empty.
-        noise: maps public examples to the variance that noise adds to one logit, on average over them.
+        noise: maps public examples to the variance that noise adds to one logit, averaged over the examples.
     """
     import torch
 
-    some = public.x[:ROWS]
+    some = public.x[:MOST_ROWS]
     if not len(some):
         return predict
     with torch.no_grad():
@@ -47,7 +47,7 @@ def calibrated(predict: Predict, public: PublicData, noise: Callable[[Tensor], f
     if not bool(logits.isfinite().all()):
         return predict  # training diverged: the harness says so
     if public.y is not None:
-        temperature = label_temperature(logits, public.y[:ROWS].cpu())
+        temperature = label_temperature(logits, public.y[:MOST_ROWS].cpu())
     else:
         temperature = noise_temperature(logits, noise(some)) if noise else 1.0
     return lambda x: predict(x) / temperature
@@ -71,7 +71,7 @@ def label_temperature(logits: Tensor, y: Tensor) -> float:
 
 def plan_temperature(steps: float, name: str = "temperature") -> Choice:
     """Return the planned choice of a temperature. It costs 3% of `steps` full batches, measured in 1 / sigma^2."""
-    return Choice(name, len(TEMPERATURES), relative_noise=float(f"{(SHARE * steps) ** -0.5:.3g}"))
+    return Choice(name, len(TEMPERATURES), relative_noise=float(f"{(BUDGET_SHARE * steps) ** -0.5:.3g}"))
 
 
 def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature") -> float:
@@ -100,11 +100,12 @@ def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature"
 
 
 def noise_temperature(logits: Tensor, noise: float) -> float:
-    """Return the temperature under which the softmax of (m, k) logits is what they say of the logits without noise.
+    """Return the temperature at which the softmax of noisy (m, k) logits estimates that of the noiseless logits.
 
-    Over classes, logits have variance v, of which u = `noise` is noise. With a normal prior the logits without noise
-    are r times these, r = 1 - u / v, give or take a variance of r u each. The mean softmax of a normal vector is near
-    the softmax of its mean over sqrt(1 + pi/8 w), w the variance of a difference of two, 2 r u (MacKay 1992).
+    Over classes, logits have variance v, of which u = `noise` is noise. With a normal prior, the noiseless logits are r
+    times these logits, r = 1 - u / v, each with a remaining variance of r u. The mean softmax of a normal vector is
+    near the softmax of its mean over sqrt(1 + pi/8 w), where w = 2 r u is the variance of a difference of two (MacKay
+    1992).
     """
     centred = logits - logits.mean(1, keepdim=True)
     variance = float(centred.square().sum() / (len(logits) * max(1, logits.shape[1] - 1)))
@@ -113,7 +114,7 @@ def noise_temperature(logits: Tensor, noise: float) -> float:
 
 
 def aimed(predict: Predict, task: Task, public: PublicData, prior: Tensor | None = None) -> Predict:
-    """Return the predictor adjusted to the task's metric, where that metric weights all classes equally.
+    """Return the predictor adjusted to the task's metric, if that metric weights all classes equally.
 
     For balanced accuracy, the logarithm of the class prior is subtracted from the logits (Menon et al. 2021, equation
     9, tau = 1). For any other metric, the predictor does not change.
@@ -126,11 +127,11 @@ def aimed(predict: Predict, task: Task, public: PublicData, prior: Tensor | None
     """
     import torch
 
-    if task.metric != BALANCED or (prior is None and not len(public.x)):
+    if task.metric != BALANCED_ACCURACY or (prior is None and not len(public.x)):
         return predict
     if prior is None:
         with torch.no_grad():
-            prior = predict(public.x[:ROWS]).double().softmax(1).mean(0)
+            prior = predict(public.x[:MOST_ROWS]).double().softmax(1).mean(0)
     shares = prior / prior.sum()
-    shift = shares.clamp(min=RAREST / task.classes).log()
+    shift = shares.clamp(min=LEAST_PRIOR / task.classes).log()
     return lambda x: predict(x) - shift.to(x.device, torch.float32)

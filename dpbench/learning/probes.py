@@ -1,4 +1,4 @@
-"""Learners that train a linear head on a public map of the features: define the map, get fitting and stacking."""
+"""Base class of learners that train a linear head on mapped features: define the map, get fitting and stacking."""
 
 from __future__ import annotations
 
@@ -20,8 +20,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ADAM_TRAVEL = 8.0  # of a number of the head, times the root of the number of features
-_OWN = ("learning_rate", "momentum", "clip", "steps", "optimiser")  # what settings that train together may differ in
-_TRAINING = (*_OWN, "sample_rate", "init")  # what the map of the features does not depend on
+_SETTINGS_THAT_MAY_DIFFER = (
+    "learning_rate",
+    "momentum",
+    "clip",
+    "steps",
+    "optimiser",
+)  # what settings that train together may differ in
+_TRAINING_SETTINGS = (
+    *_SETTINGS_THAT_MAY_DIFFER,
+    "sample_rate",
+    "init",
+)  # what the map of the features does not depend on
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class ProbeLearner(Learner):
         """
 
     def refine(self, predict: Predict, features: Transform, public: PublicData) -> Predict:
-        """Return what to predict with, given the trained head's predictor: post-processing with public data only."""
+        """Return the final predictor, given that of the trained head: post-processing with public data only."""
         return predict
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
@@ -62,9 +72,9 @@ class ProbeLearner(Learner):
         return self.paced(travel(task, budget), math.prod(task.example_shape))
 
     def paced(self, way: float, features: int = 1) -> dict[str, Any]:
-        """Return steps and learning rate with which the head travels `way` units of the clip.
+        """Return the number of steps and the learning rate with which the head travels `way` units of the clip.
 
-        What adam divides by its own size has no units: its way follows from the number of `features` alone.
+        Adam divides each number by its own size, so its learning rate follows from the number of `features` alone.
         """
         who = f"learner {self.name!r}"
         check_training(self.momentum, self.clip, self.learning_rate, who)
@@ -84,14 +94,14 @@ class ProbeLearner(Learner):
         return self.fit_on(self.features(curator.task, public, generator), curator, public, generator)
 
     def fit_on(self, features: Transform, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Train the head on the features of this map, which is `features` of the same public data and generator."""
+        """Train the head on the output of the map `features`, made from the same public data and generator."""
         predict = self.probe.train(curator, features, generator)
         return self.finish(predict, features, curator.task, public, curator.sigma["gradient"])
 
     def finish(self, predict: Predict, features: Transform, task: Task, public: PublicData, sigma: float) -> Predict:
-        """Return what a trained head's predictor becomes: refined, its probabilities calibrated, aimed at the metric.
+        """Refine a trained head's predictor, calibrate its probabilities and adjust it to the metric.
 
-        All of it is post-processing with public data; `sigma` is the noise multiplier that the head was trained with.
+        All of this is post-processing with public data; `sigma` is the noise multiplier that the head was trained with.
         """
         refined = self.refine(predict, features, public)
         per_number = self.probe.head_noise(sigma, task.size)
@@ -104,20 +114,20 @@ class ProbeLearner(Learner):
 
     @property
     def probe(self) -> LinearProbe:
-        """The linear head's training."""
+        """The training procedure of the linear head."""
         steps, rate = require_setting(self.steps), require_setting(self.learning_rate)
         return LinearProbe(steps, self.sample_rate, rate, self.momentum, self.clip, self.init, optimiser=self.optimiser)
 
     @property
     def shared(self) -> Hashable:
-        """What settings must have in common to train together."""
-        return type(self), self._but(_OWN)
+        """Key that is equal for learners whose settings can train together."""
+        return type(self), self._settings_without(_SETTINGS_THAT_MAY_DIFFER)
 
     @property
     def map_key(self) -> Hashable:
-        """What learners must have in common to share a map, given the same public data and generator."""
-        return type(self), self._but(_TRAINING)
+        """Key that is equal for learners that share a map, given the same public data and generator."""
+        return type(self), self._settings_without(_TRAINING_SETTINGS)
 
-    def _but(self, left_out: Sequence[str]) -> Hashable:
+    def _settings_without(self, left_out: Sequence[str]) -> Hashable:
         names = (field.name for field in dataclasses.fields(self))
         return tuple((name, getattr(self, name)) for name in names if name not in left_out)

@@ -1,4 +1,4 @@
-"""Leading directions of public rows, by a decomposition of the smaller of two matrices, or by iteration."""
+"""Leading directions of public rows: by decomposing the smaller of two matrices, or by subspace iteration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NEGLIGIBLE = 1e-12  # of the largest eigenvalue: rounding of the Gram matrix decides what lies below
-KEPT, WIDEST = 6, 2048  # decompositions that are kept, and their side at most: 32 MiB each
+MOST_CACHED, WIDEST = 6, 2048  # decompositions that are kept, and their side at most: 32 MiB each
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,16 @@ class PrincipalComponents:
 
     @classmethod
     def of(cls, rows: Tensor, count: int = 1) -> PrincipalComponents:
-        """Return those of public rows (m, d) in float64. Centre the rows first if you want them centred.
+        """Return the components of public rows (m, d) in float64. Centre the rows first if you want them centred.
 
         The time is proportional to m d min(m, d); the memory is that of the rows and of a square matrix of side min(m,
-        d). Those of a few matrices are kept, since seeds and settings ask for the same ones. Each caller gets a copy.
+        d). A few decompositions are cached, because seeds and settings ask for the same rows. Each caller gets a copy.
         """
         # Nothing that a row function sees may be kept.
-        if JUDGE.get() is None and _keepable(rows):
-            values, vectors = (part.clone() for part in _kept(_digest(rows, count)))
+        if JUDGE.get() is None and _is_cacheable(rows):
+            values, vectors = (part.clone() for part in _decompose_cached(_decomposition_key(rows, count)))
         else:
-            values, vectors = _decomposed(rows, count)
+            values, vectors = _decompose(rows, count)
         return cls(values, vectors, rows, count)
 
     def leading(self, k: int) -> Tensor:
@@ -60,8 +60,8 @@ class PrincipalComponents:
 
 
 @dataclass(frozen=True)
-class _Digest:
-    """What a decomposition is a function of, to the last bit; the rows themselves are not kept."""
+class _DecompositionKey:
+    """Everything that determines a decomposition to the last bit; it keeps no rows alive."""
 
     content: str
     layout: tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides: a library's product may round by them
@@ -70,8 +70,8 @@ class _Digest:
     rows: weakref.ref[Tensor] = field(compare=False)
 
 
-def _keepable(rows: Tensor) -> bool:
-    """Say whether the content of rows can be read, is small, and determines the decomposition."""
+def _is_cacheable(rows: Tensor) -> bool:
+    """Return whether the content of rows can be read, is small, and determines the decomposition."""
     import torch
 
     own = type(rows) is torch.Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(rows)
@@ -79,24 +79,26 @@ def _keepable(rows: Tensor) -> bool:
     return own and exact and min(rows.shape) <= WIDEST
 
 
-def _digest(rows: Tensor, count: int) -> _Digest:
+def _decomposition_key(rows: Tensor, count: int) -> _DecompositionKey:
     import torch
 
     content = hashlib.sha256(rows.contiguous().numpy().reshape(-1).data).hexdigest()
-    return _Digest(content, (tuple(rows.shape), rows.stride()), torch.get_num_threads(), count, weakref.ref(rows))
+    return _DecompositionKey(
+        content, (tuple(rows.shape), rows.stride()), torch.get_num_threads(), count, weakref.ref(rows)
+    )
 
 
-@lru_cache(KEPT)
-def _kept(digest: _Digest) -> tuple[Tensor, Tensor]:
+@lru_cache(MOST_CACHED)
+def _decompose_cached(digest: _DecompositionKey) -> tuple[Tensor, Tensor]:
     import torch
 
     rows = digest.rows()
     assert rows is not None  # the caller holds them
     with torch.inference_mode(False):  # whoever asks first decides nothing for those who ask later
-        return _decomposed(rows, digest.count)
+        return _decompose(rows, digest.count)
 
 
-def _decomposed(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _decompose(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return eigenvalues, ascending, and eigenvectors of the smaller of rows.T @ rows and rows @ rows.T, over count."""
     import torch
 

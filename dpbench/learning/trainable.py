@@ -1,4 +1,4 @@
-"""Extractors whose weights need nothing that was collected: they can be made by whoever wants them."""
+"""Extractors whose weights need no collected data, so that anyone can train them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Trainable(Extractor):
     def pretrain(
         cls, recipe: Any, out: Path, device: torch.device, report: Callable[[str, float], None], *, resume: bool
     ) -> None:
-        """Make the weights that an instance of `recipe` describes, and write them to the file `out`.
+        """Train the weights that an instance of `recipe` describes, and write them to the file `out`.
 
         After an interruption, `resume` continues from the files next to `out` and reaches the same weights. `report`
         receives `step` (how many are done) after each step, and any other values worth watching.

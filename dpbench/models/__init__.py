@@ -1,4 +1,4 @@
-"""A seed's predictor as a model: asked for predictions, saved without pickle, and saying what privacy it has.
+"""A seed's predictor as a model: it predicts, is saved without pickle, and states its privacy.
 
 `program` turns a predictor into plain data, `card` says what a model is, `model_file` writes and reads both, `model` is
 the classifier.

@@ -1,4 +1,4 @@
-"""What a model says of itself: what it was made of, how, and which privacy it has. Plain data; no torch here."""
+"""A model's card: what the model was made of, how, and with which privacy. Plain data; imports no torch."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin, Result, UnitFacts
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy, not_covered
+from dpbench.records.stated_plan import Privacy, list_not_covered
 from dpbench.support.untrusted import Shown
 from dpbench.support.validation import Record
 
 
 class ExtractorFacts(Record):
-    """Which features the model reads: another version or other weights give others."""
+    """The extractor whose features the model reads; another version or other weights give other features."""
 
     name: str
     version: str
@@ -29,7 +29,7 @@ class ExtractorFacts(Record):
 
 
 class TestScore(Record):
-    """How the predictor did on the test split, and that the model gives the same labels there."""
+    """The predictor's score on the test split, where the model gives the same labels."""
 
     examples: int
     accuracy: float
@@ -48,12 +48,12 @@ class TestScore(Record):
 
     @property
     def columns(self) -> tuple[GroupColumn, ...]:
-        """Accuracy by group."""
+        """The accuracy by group, for each group column."""
         return group_accuracies(self.groups, [self.group_correct]) if self.groups and self.group_correct else ()
 
 
 class Card(Record):
-    """A model's card: the fit it comes from, its guarantee, and what it takes and gives."""
+    """A model's card: the fit it comes from, its guarantee, its inputs and its outputs."""
 
     schema_version: Literal[2] = 2
     spec: Spec  # of the run, every option spelled out
@@ -83,12 +83,12 @@ class Card(Record):
     @property
     def private(self) -> bool:
         """Whether the model may be published as differentially private, with epsilon and delta as stated."""
-        return self._not_private() is None
+        return self._why_not_private() is None
 
     @property
     def statement(self) -> str:
-        """What may be said of its privacy, in a sentence or two."""
-        why = self._not_private()
+        """The model's privacy guarantee in a sentence or two, or why it must not be published as private."""
+        why = self._why_not_private()
         if why is not None:
             return f"Not to be published as private: {why}."
         if not self.privacy.plan:
@@ -104,14 +104,14 @@ class Card(Record):
     def _unit(self) -> str:
         return self.spec.unit or "image"
 
-    def _private_data(self) -> str:
-        """Return how many images or units are private, and what a guarantee of an image means for a unit."""
+    def _describe_private_data(self) -> str:
+        """Describe the number of private images or units, and what a guarantee per image means for a unit."""
         if self.units is None or not self.spec.unit:
             whole = f"{self.private_size:,} images"
             return f"{whole}. {self.units.remark}" if self.units is not None and self.units.remark else whole
         return f"{self.units.count:,} {self.units.word}s ({self.units.images:,} images)"
 
-    def _not_private(self) -> str | None:
+    def _why_not_private(self) -> str | None:
         if self.privacy.plan and math.isinf(self.spec.epsilon):
             return "it was fitted without noise"
         if self.selection in {"private-unaccounted", "oracle"}:
@@ -124,16 +124,16 @@ class Card(Record):
         return None
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the card as headings and texts."""
+        """Return the card as pairs of heading and text."""
         return [(fact.name, fact.text) for fact in self._facts()]
 
     def _facts(self) -> Iterator[Fact]:
         spec, privacy = self.spec, self.privacy
         yield Fact("privacy", (self.statement,))
         if privacy.sigma:
-            yield from describe_guarantee(spec, privacy, not_covered(privacy, self.left_out), self.private_size)
+            yield from describe_guarantee(spec, privacy, list_not_covered(privacy, self.left_out), self.private_size)
         if self.private_size is not None and privacy.plan:
-            yield Fact("private data", (self._private_data(),))
+            yield Fact("private data", (self._describe_private_data(),))
         yield Fact("learner", (f"{spec.learner.name}, seed {self.seed}",))
         yield Fact("settings", (f"{write_settings(self.settings)} ({self.selection})",))
         yield Fact("data", (str(spec.dataset), f"licence: {self.licence}"))
@@ -146,6 +146,6 @@ class Card(Record):
         yield from describe_components(self.components)
         yield Fact("result", (spec.digest,))
 
-    def comes_from(self, result: Result) -> Self:
-        """Return the card with spec and settings' origin as a result has them: one seed of it was fitted again."""
+    def copy_origin(self, result: Result) -> Self:
+        """Return the card of a refitted seed, with spec and selection rule copied from the stored result."""
         return self.model_copy(update={"spec": result.spec, "selection": result.selection})

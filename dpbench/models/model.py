@@ -1,4 +1,4 @@
-"""The classifier that a fit gave: images in, classes out, as scikit-learn's classifiers do."""
+"""A fitted classifier with the interface of scikit-learn: images in, classes out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpbench.data.decoding import DICOM, decode_image
 from dpbench.errors import DataError, DpbenchError, SpecError
 from dpbench.harness.fit import SeedFit
 from dpbench.harness.guarantee import unit_facts
-from dpbench.harness.loaded import origins_of
+from dpbench.harness.loaded import get_origins
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.scoring import predict_all
 from dpbench.models import model_file as files
@@ -34,20 +34,20 @@ from dpbench.support.device import find_device
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    Asked = Sequence[Image | Path | str] | np.ndarray
+    ImageInput = Sequence[Image | Path | str] | np.ndarray
 
-VECTORS = "F"  # the mode of a row of `Features`
-CLOSE = 1e-3  # of the scores' spread: what other kernels may round by
-ARRAY = "Expected images as arrays of whole numbers 0 to 255, (n, height, width) or (n, height, width, 3)"
+VECTOR_MODE = "F"  # the mode of a row of `Features`
+SCORE_TOLERANCE = 1e-3  # of the scores' spread: what other kernels may round by
+EXPECTED_ARRAYS = "Expected images as arrays of whole numbers 0 to 255, (n, height, width) or (n, height, width, 3)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """One seed's predictor on its features: `predict`, `decision_function`, `save`; `card` says what it is.
+    """A seed's predictor on its features: `predict`, `decision_function`, `save`; `card` describes it.
 
-    Images are paths, PIL images or arrays of 0 to 255; of a run on feature vectors (`dpbench.dataset`), vectors. A
-    model is post-processing of the fit's output: it costs no privacy beyond what the card states. Using
-    it many times costs nothing either.
+    Images are paths, PIL images or arrays of 0 to 255; a model of a run on feature vectors (`dpbench.dataset`) takes
+    vectors. A model is post-processing of the fit's output: it costs no privacy beyond the card's guarantee, however
+    often you use it.
     """
 
     card: Card
@@ -57,9 +57,9 @@ class Model:
 
     @property
     def classes_(self) -> np.ndarray:
-        """The classes in the order of the scores' columns: names, or whole numbers where all names are such."""
+        """The classes in the order of the scores' columns: names, or whole numbers if all names are whole numbers."""
         names = np.array(self.card.classes)
-        return names.astype(np.int64) if all(map(_whole, self.card.classes)) else names
+        return names.astype(np.int64) if all(map(_is_whole_number, self.card.classes)) else names
 
     @property
     def digest(self) -> str:
@@ -67,29 +67,33 @@ class Model:
         return files.digest(self.card, self.program)
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the card as headings and texts, and the model's digest."""
+        """Return the card and the model's digest as pairs of heading and text."""
         return [*self.card.lines(), ("model", self.digest)]
 
-    def predict(self, images: Asked) -> np.ndarray:
-        """Return the class with the highest score for each image, (n,) of `classes_`; the first one of a tie.
+    def predict(self, images: ImageInput) -> np.ndarray:
+        """Return the class with the highest score for each image, (n,) of `classes_`; the first class of a tie.
 
         Raises:
-            DataError: an image cannot be read, or is of another shape than those it learned from.
-            SpecError: the extractor is not installed, or is not the one that it learned with.
+            DataError: an image cannot be read, or has another shape than the training images.
+            SpecError: the extractor is not installed, or differs from the extractor used in training.
         """
         found: np.ndarray = self.classes_[self.decision_function(images).argmax(1)]
         return found
 
-    def decision_function(self, images: Asked) -> np.ndarray:
+    def decision_function(self, images: ImageInput) -> np.ndarray:
         """Return the scores (n, classes) float64, higher is more likely; errors as `predict`."""
-        x = self._vectors(images) if self.card.mode == VECTORS else self._features(_Images.of(images, self.card.mode))
+        x = (
+            self._vectors(images)
+            if self.card.mode == VECTOR_MODE
+            else self._features(_Images.of(images, self.card.mode))
+        )
         if tuple(x.shape[1:]) != self.card.example_shape:
             raise DataError(
                 f"Expected images that give examples of shape {self.card.example_shape}, got {tuple(x.shape[1:])}: "
                 f"the model learned from images of another size. Resize them to those of {self.card.spec.dataset}."
             )
         try:
-            scores = self._here(x.to(self._device)).double().cpu()
+            scores = self._program_on_device(x.to(self._device)).double().cpu()
         except Exception as error:  # whatever torch says of a stranger's numbers
             said = (str(error).splitlines() or [""])[0]
             raise DataError(f"The model's operations do not fit together: {type(error).__name__}: {said}") from error
@@ -98,8 +102,8 @@ class Model:
         found: np.ndarray = scores.numpy()
         return found
 
-    def predict_proba(self, images: Asked) -> np.ndarray:
-        """Return the softmax of the scores, if they are logits. See the result's calibration error before you use it.
+    def predict_proba(self, images: ImageInput) -> np.ndarray:
+        """Return the softmax of the scores, if they are logits. Check the result's calibration error before you use it.
 
         Raises:
             SpecError: the learner's scores are no logits; others as `predict`.
@@ -111,11 +115,11 @@ class Model:
             )
         return torch.from_numpy(self.decision_function(images)).softmax(1).numpy()
 
-    def score(self, images: Asked, y: Sequence[Any] | np.ndarray) -> float:
-        """Return the share of images that are classified as in `y`.
+    def score(self, images: ImageInput, y: Sequence[Any] | np.ndarray) -> float:
+        """Return the share of images whose predicted class is that in `y`.
 
         Raises:
-            DataError: there is not one label of `classes_` an image; others as `predict`.
+            DataError: the number of labels differs, or a label is not among `classes_`; others as `predict`.
         """
         found, wanted = self.predict(images), np.asarray(y)
         if wanted.shape != found.shape:
@@ -127,11 +131,11 @@ class Model:
         return float((found == wanted).mean())
 
     def save(self, file: Path | str) -> Path:
-        """Write the model into a .safetensors file, card included, and return it; `dpbench.load_model` reads it.
+        """Write the model and its card to a .safetensors file and return the file; `dpbench.load_model` reads it.
 
         Raises:
-            OutputError: it cannot be written.
-            SpecError: the file's name ends otherwise.
+            OutputError: the file cannot be written.
+            SpecError: the file's name has another ending.
         """
         place = Path(file)
         if place.suffix != files.ENDING:
@@ -140,32 +144,32 @@ class Model:
 
     @classmethod
     def load(cls, file: Path | str, *, device: str = "auto", plugins: Registry | None = None) -> Model:
-        """Read a model; `model_file.read` tells what is refused."""
+        """Read a model from a file; see `model_file.read` for the errors."""
         card, program = files.read(Path(file))
         return cls(card, program, plugins, device)
 
     @classmethod
     def of(cls, prepared: PreparedRun, fitted: SeedFit, plugins: Registry | None = None) -> Model:
-        """Return the model of a fit, held against its predictor on the test split.
+        """Record the model of a fit and check it against the fit's predictor on the test split.
 
         Raises:
-            SpecError: the predictor cannot be recorded; says why.
+            SpecError: the predictor cannot be recorded; the message says why.
         """
         prepared = prepare_seed(prepared, fitted.result.seed)
         name, task = prepared.learner.name, prepared.roles.task
         try:
             program = record(fitted.predict, task.example_shape, task.device)
-            _check_same(program, fitted, prepared)
+            _check_recording(program, fitted, prepared)
         except DpbenchError as error:
             raise SpecError(f"The model of learner {name!r} cannot be kept: {error}.") from error
-        return cls(_card(prepared, fitted), program.to(torch.device("cpu")), plugins, str(task.device))
+        return cls(_make_card(prepared, fitted), program.to(torch.device("cpu")), plugins, str(task.device))
 
     @cached_property
     def _device(self) -> torch.device:
         return find_device(self.device)
 
     @cached_property
-    def _here(self) -> Program:
+    def _program_on_device(self) -> Program:
         return self.program.to(self._device)
 
     @cached_property
@@ -178,14 +182,14 @@ class Model:
             if _facts(part) != learned_with:
                 raise SpecError(
                     f"Extractor {part.name!r} has other weights or another version here than the model learned with "
-                    f"(version {learned_with.version}). Install what it names: {_brought(self.card)}."
+                    f"(version {learned_with.version}). Install what it names: {_list_extractor_packages(self.card)}."
                 )
         return parts
 
     def _vectors(self, x: Any) -> Tensor:
         if not isinstance(x, np.ndarray):
             raise DataError("Expected an array (n, d): the model learned from vectors, not from images.")
-        _check_array(x, VECTORS)
+        _check_array(x, VECTOR_MODE)
         return torch.from_numpy(np.ascontiguousarray(x, np.float32))
 
     def _features(self, images: _Images) -> Tensor:
@@ -201,7 +205,7 @@ class Model:
 
 @dataclass(frozen=True)
 class _Images:
-    """Images of any source, opened one at a time and converted to the mode of those the model learned from."""
+    """Images from any source, opened one at a time and converted to the mode of the training images."""
 
     held: Any
     mode: str
@@ -223,7 +227,7 @@ class _Images:
 
         one = self.held[index]
         if isinstance(one, np.ndarray):
-            return image_of(one)
+            return array_to_image(one)
         if isinstance(one, str | Path):
             try:
                 if str(one).lower().endswith(DICOM):
@@ -234,12 +238,12 @@ class _Images:
                 said = getattr(error, "strerror", None) or str(error).rstrip(".")
                 raise DataError(f"Cannot read image {one}: {said}.") from error
         if not isinstance(one, Image.Image):
-            raise DataError(f"{ARRAY}, paths or PIL images, got a {type(one).__name__} at index {index}.")
+            raise DataError(f"{EXPECTED_ARRAYS}, paths or PIL images, got a {type(one).__name__} at index {index}.")
         return one if one.mode == self.mode else one.convert(self.mode)
 
 
 def find_unreadable(files: Sequence[Path], mode: str) -> dict[Path, str]:
-    """Return the image files that cannot be read in a mode, each with why."""
+    """Return the image files that cannot be read in a mode, each with the reason."""
     images, found = _Images.of(files, mode), {}
     for place, file in enumerate(files):
         try:
@@ -249,15 +253,15 @@ def find_unreadable(files: Sequence[Path], mode: str) -> dict[Path, str]:
     return found
 
 
-def image_of(values: np.ndarray) -> Image:
-    """Return an array (h, w) or (h, w, 3) of 0 to 255 as an image."""
+def array_to_image(values: np.ndarray) -> Image:
+    """Convert an array (h, w) or (h, w, 3) of 0 to 255 to an image."""
     from PIL import Image
 
     return Image.fromarray(values.astype(np.uint8))
 
 
 def check_images(x: np.ndarray) -> None:
-    """Refuse an array that is neither images of 0 to 255 nor finite vectors.
+    """Check that an array holds images of 0 to 255 or finite vectors.
 
     Raises:
         DataError: says what was expected and what came.
@@ -268,14 +272,14 @@ def check_images(x: np.ndarray) -> None:
         return
     colour = x.ndim == 4 and x.shape[3] == 3
     if not (x.ndim == 3 or colour):
-        raise DataError(f"{ARRAY}, or vectors (n, d), got {x.dtype} of shape {x.shape}.")
+        raise DataError(f"{EXPECTED_ARRAYS}, or vectors (n, d), got {x.dtype} of shape {x.shape}.")
     if not np.issubdtype(x.dtype, np.integer) or (x.size and (x.min() < 0 or x.max() > 255)):
-        raise DataError(f"{ARRAY}, got {x.dtype} from {x.min():g} to {x.max():g}. Scale and round them.")
+        raise DataError(f"{EXPECTED_ARRAYS}, got {x.dtype} from {x.min():g} to {x.max():g}. Scale and round them.")
 
 
 def _check_array(x: np.ndarray, mode: str) -> None:
     check_images(x)
-    vectors, wanted = x.ndim == 2, mode == VECTORS
+    vectors, wanted = x.ndim == 2, mode == VECTOR_MODE
     if vectors != wanted:
         raise DataError(
             f"Expected {'vectors (n, d)' if wanted else 'images'}, as the model learned from, not {x.shape}."
@@ -285,14 +289,14 @@ def _check_array(x: np.ndarray, mode: str) -> None:
         raise DataError(f"Expected {mode} images, as the model learned from, got arrays of shape {x.shape[1:]}.")
 
 
-def _check_same(program: Program, fitted: SeedFit, prepared: PreparedRun) -> None:
-    """Hold the recording against the predictor: on rows that it was not recorded on."""
+def _check_recording(program: Program, fitted: SeedFit, prepared: PreparedRun) -> None:
+    """Check that a recording predicts as the predictor does, on rows that it was not recorded on."""
     task, x = prepared.roles.task, prepared.test.x
     mine = predict_all(program, x, task)
     theirs = predict_all(fitted.predict, x, task)
     spread = max(float(theirs.std()), 1e-12)
     same = hashlib.sha256(mine.argmax(1).astype("<i8").tobytes()).hexdigest() == fitted.result.predictions
-    if not same or float(np.abs(mine - theirs).max()) > CLOSE * spread:
+    if not same or float(np.abs(mine - theirs).max()) > SCORE_TOLERANCE * spread:
         differ = int((mine.argmax(1) != theirs.argmax(1)).sum())
         raise SpecError(
             "its predictor uses more than the recorded tensor operations, which give "
@@ -300,7 +304,7 @@ def _check_same(program: Program, fitted: SeedFit, prepared: PreparedRun) -> Non
         )
 
 
-def _card(prepared: PreparedRun, fitted: SeedFit) -> Card:
+def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
     spec, parts = prepared.spec, prepared.parts
     chosen = fitted.result.setting or {}
     settings = {**write_component(parts.learner).options, **chosen}
@@ -319,7 +323,7 @@ def _card(prepared: PreparedRun, fitted: SeedFit) -> Card:
             examples=len(prepared.test.y), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions,
             groups=prepared.test_groups, group_correct=fitted.result.group_correct,
         ),
-        licence=parts.dataset.licence, components=origins_of(parts),
+        licence=parts.dataset.licence, components=get_origins(parts),
         provenance={"dpbench": made["dpbench"], "commit": made["commit"], "torch": torch.__version__,
                     "date": datetime.now(UTC).date().isoformat()},
     )  # fmt: skip
@@ -329,11 +333,11 @@ def _facts(extractor: Any) -> ExtractorFacts:
     return ExtractorFacts(name=extractor.name, version=extractor.version, weights=extractor.weights())
 
 
-def _brought(card: Card) -> str:
+def _list_extractor_packages(card: Card) -> str:
     return ", ".join(
         sorted({f"{one.distribution} {one.version}" for role, one in card.components.items() if "extractor" in role})
     )
 
 
-def _whole(name: str) -> bool:
+def _is_whole_number(name: str) -> bool:
     return name.isascii() and name.isdigit() and str(int(name)) == name

@@ -1,4 +1,4 @@
-"""One file a model: numbers as safetensors, card and operations as JSON in its header. Nothing in it is code."""
+"""The file of a model: numbers as safetensors, card and operations as JSON in the header. It contains no code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(file: Path, card: Card, program: Program) -> Path:
     """
     from safetensors.torch import save
 
-    texts, tensors = _content(card, program)
+    texts, tensors = _serialise(card, program)
     content = save(tensors, {"format": FORMAT, **texts, "digest": _digest(texts, tensors)})
     write_atomically(file, lambda out: out.write(content))
     return file
@@ -37,19 +37,19 @@ def write(file: Path, card: Card, program: Program) -> Path:
 
 def digest(card: Card, program: Program) -> str:
     """Return the SHA-256 of a model: of its card, its operations and its numbers."""
-    return _digest(*_content(card, program))
+    return _digest(*_serialise(card, program))
 
 
-def _content(card: Card, program: Program) -> tuple[dict[str, str], dict[str, Tensor]]:
+def _serialise(card: Card, program: Program) -> tuple[dict[str, str], dict[str, Tensor]]:
     tensors = {name: one.detach().cpu().contiguous() for name, one in program.tensors.items()}
     return {"card": card.model_dump_json(), "program": json.dumps(program.to_json(), sort_keys=True)}, tensors
 
 
 def read(file: Path) -> tuple[Card, Program]:
-    """Return card and program of a model.
+    """Read a model's card and program from a file.
 
     Raises:
-        DataError: the file is not there, is no model, or was damaged or changed.
+        DataError: the file does not exist, is not a model, or was damaged or changed.
     """
     from safetensors import safe_open
 
@@ -68,7 +68,7 @@ def read(file: Path) -> tuple[Card, Program]:
     if header.get("digest") != _digest(texts, tensors):
         raise DataError(f"Model {file} is damaged or was changed: its digest does not fit.")
     try:
-        card = storage.validate(Card, parse_json(texts["card"].encode(), "its card"), "in its header")
+        card = storage.validate_record(Card, parse_json(texts["card"].encode(), "its card"), "in its header")
         program = Program.of(json.loads(texts["program"]), tensors)
     except (DataError, ValueError, RecursionError) as error:  # pydantic's is a ValueError
         said = str(error).splitlines()[0].rstrip(".:")

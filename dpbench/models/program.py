@@ -1,16 +1,17 @@
-"""A predictor as plain data: the tensor operations that it makes of a batch, and the numbers they use.
+"""A predictor as plain data: the tensor operations that it applies to a batch, and the numbers they use.
 
-A predictor is a Python function of somebody's plugin, which no file can hold without pickle. What it does to rows can
-be held: it is run once on a batch, every operation is recorded (torch's own, by `make_fx`), and what does not depend on
-the rows is worked out once. The recording needs neither the plugin nor the learner's code, and can be read.
+A predictor is a Python function of a plugin, which no file can hold without pickle. The operations on rows can be
+held: the predictor runs once on a batch, every operation is recorded (torch's own, by `make_fx`), and everything that
+does not depend on the rows is computed once. The recording needs neither the plugin nor the learner's code, and people
+can read it.
 
-Covered: operations of torch's core set, which check their arguments, that draw nothing and write to nothing that
-outlives a batch. All others are refused: there are some that trust the places they are given, print, or open files. A
-predictor that decides by values, or leaves torch on the way, is refused; whoever records one compares it on other rows
-(`models.model`).
+Covered: operations of torch's core set, which check their arguments, draw nothing at random and write to nothing that
+outlives a batch. All others are refused, because some trust the indices they are given, print, or open files. A
+predictor that branches on values, or leaves torch on the way, is refused; whoever records a predictor compares the
+recording with it on other rows (`models.model`).
 
-A program is a stranger's. Before its first batch, its shapes alone go through it (torch's device `meta`), which tells
-whether its operations fit together and how many numbers they hold at once.
+A program may come from a stranger. Before its first batch, only its shapes go through it (torch's device `meta`), which
+shows whether its operations fit together and how many numbers they hold at once.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from dpbench.errors import DataError, SpecError
 from dpbench.privacy.core.exact.quantised import exact_linear
 
 BATCH = 64  # rows at once, whoever asks for how many: a recording has one shape
-WORDS = {"none", "tanh", "floor", "trunc", "reflect", "constant"}  # texts that operations take
+STRING_ARGUMENTS = {"none", "tanh", "floor", "trunc", "reflect", "constant"}  # texts that operations take
 BEYOND_CORE = {"aten.copy_.default"}  # into the batch alone (`_check_writes`)
-UNSET = {"empty", "empty_strided"}  # core, but what they give is whatever memory holds
+UNINITIALISED = {"empty", "empty_strided"}  # core, but what they give is whatever memory holds
 MOST_STEPS = 10_000
 MOST_NUMBERS = 2**29  # that are held at once for a batch: 2 GiB of float32
-CONSTANTS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
+CONSTANT_TYPES = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 GETITEM = "getitem"
-TENSORS = {"Tensor", "List[Tensor]"}  # what operations give: no text, no numbers
+TENSOR_TYPES = {"Tensor", "List[Tensor]"}  # what operations give: no text, no numbers
 
 library.define("dpbench::exact_linear", "(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
 library.impl("dpbench::exact_linear", "CompositeExplicitAutograd")(exact_linear)
@@ -53,7 +54,7 @@ def _shape_of_exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None
 
 @dataclass(frozen=True)
 class Step:
-    """One operation: its name, and arguments as JSON has them (`_written`)."""
+    """One operation: its name, and its arguments in JSON form (see `_encode_argument`)."""
 
     operation: str
     arguments: Sequence[Any]
@@ -62,7 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """Operations in order: value 0 is the batch, value i + 1 the outcome of step i, the last one the scores."""
+    """Operations in order: value 0 is the batch, value i + 1 the result of step i, and the last value the scores."""
 
     shape: tuple[int, ...]  # of one row
     steps: tuple[Step, ...]
@@ -87,32 +88,34 @@ class Program:
         return scores
 
     def values(self, batch: Tensor) -> Iterator[Mapping[int, Any]]:
-        """Yield, after each step, the values that it made or that a later one reads, by number."""
+        """Run the steps on a batch; after each, yield its value and those that later steps read, by number."""
         values: dict[int, Any] = {0: batch}
-        read = partial(_read, values=values, tensors=self.tensors, device=batch.device)
+        read = partial(_decode_argument, values=values, tensors=self.tensors, device=batch.device)
         last = {
-            used: number for number, step in enumerate(self.steps, 1) for used in _used([step.arguments, step.named])
+            used: number
+            for number, step in enumerate(self.steps, 1)
+            for used in _list_value_numbers([step.arguments, step.named])
         }
         for number, step in enumerate(self.steps, 1):
             named = {name: read(one) for name, one in step.named.items()}
             with torch.no_grad():
-                made = _operation(step.operation)(*map(read, step.arguments), **named)
+                made = _look_up_operation(step.operation)(*map(read, step.arguments), **named)
             for one in [one for one in values if last.get(one, 0) <= number]:
                 del values[one]
             values[number] = made
             yield values
 
     def to_json(self) -> dict[str, Any]:
-        """Return all but the tensors, for JSON."""
+        """Return everything but the tensors, in JSON form."""
         steps = [[step.operation, step.arguments, step.named] for step in self.steps]
         return {"batch": BATCH, "shape": self.shape, "steps": steps}
 
     @classmethod
     def of(cls, written: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Program:
-        """Return the program that `to_json` wrote.
+        """Read a program from the JSON form that `to_json` returns.
 
         Raises:
-            DataError: it is none, or has an operation that a model may not have.
+            DataError: it is not a program, or has an operation that a model may not have.
         """
         try:
             if written["batch"] != BATCH:
@@ -130,10 +133,10 @@ class Program:
 
 
 def record(predict: Predict, shape: tuple[int, ...], device: torch.device) -> Program:
-    """Return what a predictor does to a batch of rows (c, *shape) float32.
+    """Record the operations that a predictor applies to a batch of rows (c, *shape) float32.
 
     Raises:
-        SpecError: it does what cannot be recorded; says what.
+        SpecError: the predictor does something that cannot be recorded; the message says what.
     """
     from torch._decomp import core_aten_decompositions
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -147,13 +150,13 @@ def record(predict: Predict, shape: tuple[int, ...], device: torch.device) -> Pr
     except Exception as error:  # whatever a stranger's code meets that is asked for values it cannot have
         said = (str(error).splitlines() or [""])[0].rstrip(".")
         raise SpecError(f"its predictor is more than tensor operations ({type(error).__name__}: {said})") from error
-    program = _program(graph, shape)
+    program = _build_program(graph, shape)
     _check_shapes(program)  # what is kept can be read again
     return program
 
 
 class _ExactProducts(TorchFunctionMode):
-    """Records dpbench's exact product as one operation: processors take it in ways of their own."""
+    """Records dpbench's exact product as one operation, because each kind of processor computes it differently."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is exact_linear:
@@ -161,8 +164,8 @@ class _ExactProducts(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _program(graph: GraphModule, shape: tuple[int, ...]) -> Program:
-    """Work out what does not depend on the rows, and write the rest down."""
+def _build_program(graph: GraphModule, shape: tuple[int, ...]) -> Program:
+    """Build a program from a graph: compute what does not depend on the rows, and record the rest as steps."""
     fixed: dict[Node, Any] = {}
     places: dict[Node, int] = {}
     steps: list[Step] = []
@@ -173,20 +176,20 @@ def _program(graph: GraphModule, shape: tuple[int, ...]) -> Program:
         elif node.op == "get_attr":
             fixed[node] = getattr(graph, str(node.target)).detach().clone()  # a step may write to it
         elif node.op == "output":
-            return _ending(node.args[0], places, steps, shape, tensors)
+            return _finish_program(node.args[0], places, steps, shape, tensors)
         elif node.all_input_nodes and all(one in fixed for one in node.all_input_nodes):
-            fixed[node] = _worked_out(node, fixed)
+            fixed[node] = _evaluate(node, fixed)
         else:
             name = GETITEM if node.target is operator.getitem else str(node.target)
-            _operation(name)
-            write = partial(_written, places=places, fixed=fixed, tensors=tensors)
+            _look_up_operation(name)
+            write = partial(_encode_argument, places=places, fixed=fixed, tensors=tensors)
             steps.append(Step(name, write(node.args), {key: write(one) for key, one in node.kwargs.items()}))
             _check_writes(steps[-1])
             places[node] = len(steps)
     raise SpecError("its predictor returns nothing")
 
 
-def _ending(
+def _finish_program(
     scores: Any, places: Mapping[Node, int], steps: list[Step], shape: tuple[int, ...], tensors: Mapping[str, Tensor]
 ) -> Program:
     if scores not in places or places[scores] == 0:
@@ -194,19 +197,19 @@ def _ending(
     return Program(shape, tuple(steps[: places[scores]]), tensors)
 
 
-def _worked_out(node: Node, fixed: Mapping[Node, Any]) -> Any:
+def _evaluate(node: Node, fixed: Mapping[Node, Any]) -> Any:
     with torch.no_grad():
         arguments = torch.fx.map_arg((node.args, node.kwargs), lambda one: fixed[one])
         return node.target(*arguments[0], **arguments[1])  # type: ignore[operator]
 
 
 def _check_writes(step: Step) -> None:
-    """Refuse a step that writes to anything but the batch: it may share its memory with a model's own numbers.
+    """Check that a step writes only to the batch; other values may share memory with the model's own numbers.
 
     Raises:
-        DataError: it does.
+        DataError: it writes to another value.
     """
-    operation = _operation(step.operation)
+    operation = _look_up_operation(step.operation)
     for place, one in enumerate(operation._schema.arguments if isinstance(operation, torch._ops.OpOverload) else ()):
         by_name = one.kwarg_only or place >= len(step.arguments)
         given = step.named.get(one.name) if by_name else step.arguments[place]
@@ -214,11 +217,11 @@ def _check_writes(step: Step) -> None:
             raise DataError("its predictor remembers: it writes to what the fit made")
 
 
-def _operation(name: str) -> Callable[..., Any]:
-    """Return an operation that a model may have: of torch's core set, which draws nothing and gives tensors.
+def _look_up_operation(name: str) -> Callable[..., Any]:
+    """Look up an operation that a model may have: of torch's core set, without random draws, returning tensors.
 
     Raises:
-        DataError: it is another one, or there is none of that name.
+        DataError: torch has no operation of that name, or a model may not have it.
     """
     if name == GETITEM:
         return operator.getitem
@@ -232,14 +235,14 @@ def _operation(name: str) -> Callable[..., Any]:
         raise DataError(f"it has an operation that torch does not have: {str(name)[:60]!r}")
     if torch.Tag.nondeterministic_seeded in operation.tags:
         raise DataError(f"it has an operation that draws: {name!r}")
-    core = (torch.Tag.core in operation.tags and packet not in UNSET) or name in BEYOND_CORE
-    if not core or not all(str(one.type) in TENSORS for one in operation._schema.returns):
+    core = (torch.Tag.core in operation.tags and packet not in UNINITIALISED) or name in BEYOND_CORE
+    if not core or not all(str(one.type) in TENSOR_TYPES for one in operation._schema.returns):
         raise DataError(f"it has an operation that a model may not have: {name!r}")
     return operation
 
 
 def _check_shapes(program: Program) -> None:
-    """Send the shape of a batch through a program.
+    """Check a program by sending only the shape of a batch through it.
 
     Raises:
         DataError: its operations do not fit together, or make more numbers than a model may.
@@ -257,63 +260,65 @@ def _check_shapes(program: Program) -> None:
         raise DataError(f"its operations do not fit together: {type(error).__name__}: {said}") from error
 
 
-def _used(one: Any) -> Iterator[int]:
-    """Yield the numbers of the values in arguments, however deep."""
+def _list_value_numbers(one: Any) -> Iterator[int]:
+    """Yield the number of each value that arguments refer to, at any depth."""
     if isinstance(one, Mapping) and one.keys() == {"value"}:
         yield one["value"]
     elif isinstance(one, Mapping | list | tuple):
         for part in one.values() if isinstance(one, Mapping) else one:
-            yield from _used(part)
+            yield from _list_value_numbers(part)
 
 
-def _written(one: Any, places: Mapping[Node, int], fixed: Mapping[Node, Any], tensors: dict[str, Tensor]) -> Any:
-    """Return an argument for JSON; a value that is worked out is kept among `tensors`."""
+def _encode_argument(
+    one: Any, places: Mapping[Node, int], fixed: Mapping[Node, Any], tensors: dict[str, Tensor]
+) -> Any:
+    """Return an argument in JSON form; a precomputed tensor is added to `tensors`."""
     if isinstance(one, list | tuple):
-        return [_written(part, places, fixed, tensors) for part in one]
+        return [_encode_argument(part, places, fixed, tensors) for part in one]
     if isinstance(one, Node):
-        return {"value": places[one]} if one in places else _written(fixed[one], places, fixed, tensors)
+        return {"value": places[one]} if one in places else _encode_argument(fixed[one], places, fixed, tensors)
     if isinstance(one, Tensor):
         name = next((name for name, kept in tensors.items() if kept is one), f"t{len(tensors)}")
         tensors[name] = one
         return {"tensor": name}
-    return _plain(one)
+    return _encode_constant(one)
 
 
-def _plain(one: Any) -> Any:
+def _encode_constant(one: Any) -> Any:
     if isinstance(one, torch.device):
         return {"device": "here"}
-    for kind, of in CONSTANTS.items():
+    for kind, of in CONSTANT_TYPES.items():
         if isinstance(one, of):
             return {kind: str(one).removeprefix("torch.")}
     if isinstance(one, float) and not math.isfinite(one):
         return {"float": str(one)}
-    if one is None or isinstance(one, bool | int | float) or one in WORDS:
+    if one is None or isinstance(one, bool | int | float) or one in STRING_ARGUMENTS:
         return one
     raise SpecError(f"its predictor has an operation with {one!r}, which cannot be written down")
 
 
-def _read(one: Any, values: Mapping[int, Any], tensors: Mapping[str, Tensor], device: torch.device) -> Any:
-    """Return the argument that `_written` wrote.
+def _decode_argument(one: Any, values: Mapping[int, Any], tensors: Mapping[str, Tensor], device: torch.device) -> Any:
+    """Return the argument that `_encode_argument` encoded.
 
     Raises:
-        DataError: it wrote no such thing.
+        DataError: the JSON form is not that of an argument.
     """
     if isinstance(one, list):
-        return [_read(part, values, tensors, device) for part in one]
+        return [_decode_argument(part, values, tensors, device) for part in one]
     if isinstance(one, Mapping) and len(one) == 1:
         ((kind, what),) = one.items()
         sources: dict[str, Callable[[], Any]] = {
             "value": lambda: values[what], "tensor": lambda: tensors[what], "device": lambda: device,
             "float": lambda: float(what),
         }  # fmt: skip
-        return sources[kind]() if kind in sources else _constant(str(kind), str(what))
-    if one is None or isinstance(one, bool | int | float) or one in WORDS:
+        return sources[kind]() if kind in sources else _decode_constant(str(kind), str(what))
+    if one is None or isinstance(one, bool | int | float) or one in STRING_ARGUMENTS:
         return one
     raise DataError(f"it has an argument that cannot be read: {str(one)[:60]!r}")
 
 
-def _constant(kind: str, name: str) -> Any:
+def _decode_constant(kind: str, name: str) -> Any:
     found = getattr(torch, name, None)
-    if kind in CONSTANTS and isinstance(found, CONSTANTS[kind]):
+    if kind in CONSTANT_TYPES and isinstance(found, CONSTANT_TYPES[kind]):
         return found
     raise DataError(f"it has an argument that cannot be read: {name[:60]!r}")

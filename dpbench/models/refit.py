@@ -1,4 +1,4 @@
-"""The model of a stored result: refit one seed, and check that it predicts the same labels."""
+"""Rebuild the model of a stored result: refit one seed, and check that it predicts the same labels."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from dpbench.models.model import Model
 from dpbench.records.result import Result
 
 
-def model_of(result: Result, seed: int, session: Session) -> Model:
-    """Fit a seed of a result once more and return its model.
+def refit_model(result: Result, seed: int, session: Session) -> Model:
+    """Refit one seed of a stored result and return its model.
 
-    Covered: the fit answers with the noise of the first one, so that nothing new is learned about the private data.
+    The result's guarantee covers this: the refit draws the noise of the first fit again, so that nothing new is learned
+    about the private data.
 
     Raises:
-        SpecError: no such seed, or the predictor cannot be kept.
+        SpecError: the result has no such seed, or the predictor cannot be kept.
         NotReproducible: the noise cannot be drawn again, or data, plugin or code are not on this machine.
-        DataError: the fit gives other labels than the result states.
+        DataError: the refit gives other labels than the result states.
     """
     stated = next((one for one in result.seeds if one.seed == seed), None)
     if stated is None:
@@ -35,4 +36,4 @@ def model_of(result: Result, seed: int, session: Session) -> Model:
             "the package versions differ. Run its spec again to get a model made on this machine."
         )
     model = Model.of(prepared, refit, session.plugins)
-    return Model(model.card.comes_from(result), model.program, session.plugins, model.device)
+    return Model(model.card.copy_origin(result), model.program, session.plugins, model.device)

@@ -1,4 +1,4 @@
-"""Arrays of your own as a dataset, without a plugin."""
+"""Your own arrays as a dataset, without a plugin."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ import numpy as np
 from dpbench.api import Dataset, DeclaredImages, Features, Split, Splits
 from dpbench.data.groups import check_groups
 from dpbench.errors import DataError
-from dpbench.models.model import check_images, image_of
-from dpbench.records.protocol import NETWORK, PIXELS
+from dpbench.models.model import array_to_image, check_images
+from dpbench.records.protocol import PIXELS, SUGGESTED_NETWORK
 from dpbench.support.paths import cache_folder
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 KEY_BYTES = 32
-LARGEST_SIDE = 32  # pixels, up to which private learners do well on raw pixels
+MAX_PIXEL_SIDE = 32  # pixels, up to which private learners do well on raw pixels
 
 
 @dataclass(frozen=True)
 class ArrayImages:
-    """Images held in one array."""
+    """Images in a single array."""
 
     held: np.ndarray  # (n, h, w) or (n, h, w, 3)
 
@@ -38,12 +38,12 @@ class ArrayImages:
         return len(self.held)
 
     def __getitem__(self, index: int, /) -> Image:
-        return image_of(self.held[index])
+        return array_to_image(self.held[index])
 
 
 @dataclass(frozen=True)
 class Arrays(Dataset):
-    """What `dataset` makes; the data is named by a keyed digest."""
+    """The class of datasets that `dataset` returns; a keyed digest names their data."""
 
     digest: str = ""
 
@@ -83,9 +83,9 @@ def dataset(
     Raises:
         DataError: arrays of other shapes or values, or labels or groups that do not fit them.
     """
-    pairs = [(_array(x, "x"), _array(y, "y")), (_array(x_test, "x_test"), _array(y_test, "y_test"))]
+    pairs = [(_copy_array(x, "x"), _copy_array(y, "y")), (_copy_array(x_test, "x_test"), _copy_array(y_test, "y_test"))]
     for (images, labels), what in zip(pairs, ("x and y", "x_test and y_test"), strict=True):
-        _check(images, labels, what)
+        _check_split(images, labels, what)
     (train, labels), (test, test_labels) = pairs
     if train.shape[1:] != test.shape[1:]:
         raise DataError(f"Expected rows of one shape in x and x_test, got shapes {train.shape} and {test.shape}.")
@@ -96,11 +96,11 @@ def dataset(
             "in `classes`."
         )
     named, data_licence = name, licence
-    suggested = NETWORK if train.ndim > 2 and max(train.shape[1:3]) > LARGEST_SIDE else PIXELS
+    suggested = SUGGESTED_NETWORK if train.ndim > 2 and max(train.shape[1:3]) > MAX_PIXEL_SIDE else PIXELS
     splits = Splits(
-        Split(_images(train, processing), _places(labels, known)),
-        _grouped(Split(_images(test, processing), _places(test_labels, known)), groups),
-        _digest(train, labels, test, test_labels, known),
+        Split(_wrap_images(train, processing), _class_indices(labels, known)),
+        _add_groups(Split(_wrap_images(test, processing), _class_indices(test_labels, known)), groups),
+        _keyed_digest(train, labels, test, test_labels, known),
     )  # fmt: skip
 
     @dataclass(frozen=True)
@@ -125,8 +125,8 @@ def dataset(
     return Own()
 
 
-def _key() -> bytes:
-    """Return the key of this machine, made at its first use; one of this process alone where none can be kept.
+def _load_key() -> bytes:
+    """Return this machine's key, made at its first use; if it cannot be stored, a key of this process alone.
 
     Raises:
         DataError: the key is damaged: another would give arrays other names, and their runs other noise.
@@ -134,7 +134,7 @@ def _key() -> bytes:
     file = cache_folder() / "arrays.key"
     try:
         if not file.exists():
-            _make_key(file)
+            _create_key(file)
         kept = file.read_bytes()
     except OSError:
         return _process_key()
@@ -146,8 +146,8 @@ def _key() -> bytes:
     return kept
 
 
-def _make_key(file: Path) -> None:
-    """Write a new key, whole and once, whoever else makes one."""
+def _create_key(file: Path) -> None:
+    """Write a new key atomically and only once, even if another process does the same."""
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor, made = tempfile.mkstemp(dir=file.parent)  # 0600
     try:
@@ -168,7 +168,7 @@ def _process_key() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 
-def _array(values: Any, name: str) -> np.ndarray:
+def _copy_array(values: Any, name: str) -> np.ndarray:
     try:
         found = np.array(values)  # a copy: data that changed under its digest would be answered with the same noise
     except ValueError as error:
@@ -178,7 +178,7 @@ def _array(values: Any, name: str) -> np.ndarray:
     return found
 
 
-def _grouped(test: Split, groups: Mapping[str, Sequence[str] | np.ndarray] | None) -> Split:
+def _add_groups(test: Split, groups: Mapping[str, Sequence[str] | np.ndarray] | None) -> Split:
     if not groups:
         return test
     split = replace(test, groups={column: np.array(values) for column, values in groups.items()})
@@ -186,7 +186,7 @@ def _grouped(test: Split, groups: Mapping[str, Sequence[str] | np.ndarray] | Non
     return split
 
 
-def _images(x: np.ndarray, processing: str) -> DeclaredImages | Features:
+def _wrap_images(x: np.ndarray, processing: str) -> DeclaredImages | Features:
     return (
         Features(np.ascontiguousarray(x, np.float32), processing)
         if x.ndim == 2
@@ -194,7 +194,7 @@ def _images(x: np.ndarray, processing: str) -> DeclaredImages | Features:
     )
 
 
-def _check(images: np.ndarray, labels: np.ndarray, what: str) -> None:
+def _check_split(images: np.ndarray, labels: np.ndarray, what: str) -> None:
     try:
         check_images(images)
     except DataError as error:
@@ -210,8 +210,8 @@ def _check(images: np.ndarray, labels: np.ndarray, what: str) -> None:
         )
 
 
-def _places(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return (n,) int64: the place of each label among the classes."""
+def _class_indices(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return the index of each label among the classes, (n,) int64."""
     place = {value: index for index, value in enumerate(known.tolist())}
     if len(place) < max(2, len(known)):
         raise DataError(f"Expected two classes or more, each once, got {known.tolist()}.")
@@ -221,8 +221,8 @@ def _places(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
     return np.array([place[value] for value in labels.tolist()], dtype=np.int64)
 
 
-def _digest(*arrays: np.ndarray) -> str:
-    found = hashlib.blake2b(key=_key(), digest_size=32)
+def _keyed_digest(*arrays: np.ndarray) -> str:
+    found = hashlib.blake2b(key=_load_key(), digest_size=32)
     for one in arrays:
         found.update(f"{one.dtype} {one.shape}".encode() + np.ascontiguousarray(one).tobytes())
     return found.hexdigest()

@@ -1,4 +1,4 @@
-"""`dpbench.run`: what the shell's `dpbench run` does, with values, classes and arrays instead of words."""
+"""`dpbench.run`: the shell's `dpbench run`, with values, classes and arrays instead of words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.models import Model
 from dpbench.notebook.arrays import Arrays
-from dpbench.notebook.outcome import PLACE, Results
+from dpbench.notebook.outcome import DEFAULT_FOLDER, Results
 from dpbench.records.journal import Journal
 from dpbench.records.metrics import RankMetric
 from dpbench.records.protocol import CONCAT
@@ -56,7 +56,7 @@ def run(
     seeds: int | Sequence[int] = 5,
     secure_rng: bool = False,
     search: str | Mapping[str, Any] | None = None,
-    out: str | Path = PLACE,
+    out: str | Path = DEFAULT_FOLDER,
     device: str = "auto",
     keep_models: bool | None = None,
 ) -> Results:
@@ -96,23 +96,23 @@ def run(
         DpbenchError: one sentence that says why. Of several runs, finished ones are kept and the table lists failures.
     """
     said = {name: value for name, value in locals().items() if name in Spec.model_fields and value is not None}
-    axes = {name: _listed(said.pop(name)) for name in AXES if name in said}
+    axes = {name: _as_list(said.pop(name)) for name in AXES if name in said}
     for name, values in axes.items():
         if not values:
             raise SpecError(f"Expected at least one value for {name!r}, got {values!r}.")
     if isinstance(seeds, str) or not isinstance(seeds, Iterable | int):
         raise SpecError(f"Expected seeds as a whole number, or a list of them, got {seeds!r}.")
-    plugins = _with_own(load(), {name: axes.get(name) or _listed(said.get(name)) for name in COMPONENTS})
-    axes = {name: [_named(one) if name in COMPONENTS else one for one in values] for name, values in axes.items()}
+    plugins = _register_own_classes(load(), {name: axes.get(name) or _as_list(said.get(name)) for name in COMPONENTS})
+    axes = {name: [_spec_value(one) if name in COMPONENTS else one for one in values] for name, values in axes.items()}
     several = {name: values for name, values in axes.items() if len(values) > 1 or name == "learner"}
     said |= {name: values[0] for name, values in axes.items() if name not in several}
     said |= {"seeds": seeds if isinstance(seeds, int) else list(seeds)}
     if public_dataset is not None:
-        said["public_dataset"] = _named(public_dataset)
+        said["public_dataset"] = _spec_value(public_dataset)
     if isinstance(search, str):
         said["search"] = {"rule": search}
     asked = definition(said, several, plugins)
-    return _run(asked, Path(out), device, plugins, secure_rng if keep_models is None else keep_models)
+    return _run_cells(asked, Path(out), device, plugins, secure_rng if keep_models is None else keep_models)
 
 
 def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str | None]:
@@ -134,7 +134,7 @@ def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str
     if kind is None:
         bases = ", ".join(f"dpbench.{base.__name__}" for base in KINDS.values())
         raise SpecError(f"Expected a component by name, or a class or an instance of {bases}; got {component!r:.80}.")
-    plugins = _with_own(load(), {kind: [component]})
+    plugins = _register_own_classes(load(), {kind: [component]})
     if cls is component:
         return dict(check_laws(plugins, cls.name))
     return dict(check_instance(kind, component, cls.name))
@@ -153,19 +153,21 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
             "Expected the package dpbench_lab, which draws sweeps beside papers, but it is missing from this "
             "installation. Install dpbench-vision again."
         )
-    from dpbench.analysis.figure import draw
+    from dpbench.analysis.figure import draw_figure
     from dpbench_lab.figures.collect import collect
 
-    return draw(collect(Path(sweep), None if results is None else Path(results), load()))
+    return draw_figure(collect(Path(sweep), None if results is None else Path(results), load()))
 
 
-def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, keep: bool) -> Results:
+def _run_cells(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, keep: bool) -> Results:
     from dpbench.harness.session import open_session
 
     before = overview(asked, out, plugins, data=True)
     check_writable(out)
     cells, session = before.grid.cells, open_session(device, plugins=plugins)
-    done = {cell.digest for cell in before.cells("done") if len(cells) > 1 and not keep and _published(cell, plugins)}
+    done = {
+        cell.digest for cell in before.cells("done") if len(cells) > 1 and not keep and _is_identifiable(cell, plugins)
+    }
     filed: list[StoredResult] = []
     failed: dict[str, str] = {}
     models: dict[tuple[str, int], Model] = {}
@@ -182,7 +184,7 @@ def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, ke
             result = before.folder.result(cell) if cell.digest in done else None
             if result is None:
                 # What is interrupted goes on, unless a class of this session may have changed since.
-                journal = Journal(out) if _published(cell, plugins) and not keep else None
+                journal = Journal(out) if _is_identifiable(cell, plugins) and not keep else None
                 result = session.run(cell.spec, keep=partial(keep_one, cell) if keep else None, journal=journal)
                 result.write(out)
                 Journal(out).end(result.file_name)
@@ -196,14 +198,14 @@ def _run(asked: Mapping[str, Any], out: Path, device: str, plugins: Registry, ke
     return Results(tuple(filed), failed, models, plugins)
 
 
-def _published(cell: Cell, plugins: Registry) -> bool:
-    """Say whether all of a cell's components come from packages, or from data that is named by its digest."""
+def _is_identifiable(cell: Cell, plugins: Registry) -> bool:
+    """Return whether all components of a cell come from packages, or are data named by their digest."""
     found = [plugins.find(kind_of(role), part.name) for role, part in cell.spec.roles.items()]
     return all(one.distribution != OWN[1] or issubclass(one.cls, Arrays) for one in found)
 
 
-def _with_own(plugins: Registry, parts: Mapping[str, Iterable[Any]]) -> Registry:
-    """Return the registry with every class that was given as such."""
+def _register_own_classes(plugins: Registry, parts: Mapping[str, Iterable[Any]]) -> Registry:
+    """Return the registry with every class that the user passed."""
     for role, values in parts.items():
         kind = kind_of(role)
         for value in values:
@@ -214,8 +216,8 @@ def _with_own(plugins: Registry, parts: Mapping[str, Iterable[Any]]) -> Registry
     return plugins
 
 
-def _named(value: Any) -> Any:
-    """Return a component as a spec has it: text as it is, an instance with the options that somebody set."""
+def _spec_value(value: Any) -> Any:
+    """Return a component in the form of a spec: text as it is, an instance with the options that somebody set."""
     if isinstance(value, str):
         return value
     if isinstance(value, type):
@@ -225,5 +227,5 @@ def _named(value: Any) -> Any:
     return {"name": whole.name, "options": {name: one for name, one in whole.options.items() if name in named}}
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]

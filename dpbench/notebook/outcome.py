@@ -1,4 +1,4 @@
-"""Results to look at: a table in a notebook, a pandas frame, a figure, and the model of a seed."""
+"""Results in a notebook: a table, a pandas frame, a figure, and the model of a seed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from dpbench.analysis import comparison
-from dpbench.analysis.columns import OF_FILES
-from dpbench.analysis.draw import check_drawing
+from dpbench.analysis.columns import FILE_COLUMNS
+from dpbench.analysis.draw import check_matplotlib
 from dpbench.analysis.grid import Grid
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.rows import ResultRow, file_row
-from dpbench.analysis.tables import arrange
+from dpbench.analysis.tables import make_grids
 from dpbench.analysis.text_tables import render_html, render_markdown, write_grids
 from dpbench.errors import SpecError
 from dpbench.models import Model
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-PLACE = "dpbench-results"
+DEFAULT_FOLDER = "dpbench-results"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +75,7 @@ class Results(Sequence["Results"]):
         import pandas
 
         rows = [file_row(filed) for filed in self.filed]
-        return pandas.DataFrame({column.name: [column.value(row) for row in rows] for column in OF_FILES})
+        return pandas.DataFrame({column.name: [column.value(row) for row in rows] for column in FILE_COLUMNS})
 
     def plot(self, metric: Metric = "accuracy", ax: Axes | None = None) -> Axes:
         """Plot a metric against ε with a line per learner and 95% intervals; return the axes.
@@ -91,7 +91,7 @@ class Results(Sequence["Results"]):
             said = "; ".join(table.title for table in tables) or f"none with {metric}"
             raise SpecError(f"Expected results of one protocol to draw, got {said}. Select some, like results[:3].")
         if ax is None:
-            check_drawing()
+            check_matplotlib()
             import matplotlib.pyplot as plt
 
             _, ax = plt.subplots()
@@ -111,14 +111,14 @@ class Results(Sequence["Results"]):
             DpbenchError: the fit cannot be repeated. A secure_rng fit never can: run it with keep_models=True.
         """
         from dpbench.harness.session import open_session
-        from dpbench.models.refit import model_of
+        from dpbench.models.refit import refit_model
 
         result = self.record
         wanted = result.spec.seeds[0] if seed is None else seed
         kept = self.models.get((result.digest, wanted))
         if kept:
             return dataclasses.replace(kept, device=device)
-        return model_of(result, wanted, open_session(device, plugins=self.plugins))
+        return refit_model(result, wanted, open_session(device, plugins=self.plugins))
 
     def __len__(self) -> int:
         return len(self.filed)
@@ -146,7 +146,7 @@ class Results(Sequence["Results"]):
         return render_html(write_grids(self._grids())) + remarks + failures
 
     def _grids(self, metric: Metric = "accuracy") -> list[Grid[ResultRow]]:
-        return arrange(self.filed, metric, shorten_component(self.plugins or load_plugins()))
+        return make_grids(self.filed, metric, shorten_component(self.plugins or load_plugins()))
 
     def _failures(self) -> list[str]:
         return [f"{cell}: {why}" for cell, why in self.failed.items()]
@@ -183,7 +183,7 @@ def results(*places: str | Path) -> Results:
     Raises:
         DataError: a place does not exist, or there is no result in any of them.
     """
-    filed, damaged = read_results([Path(place) for place in places or (PLACE,)])
+    filed, damaged = read_results([Path(place) for place in places or (DEFAULT_FOLDER,)])
     for said in damaged:
         warnings.warn(f"{said} Skipped.", stacklevel=2)
     return Results(tuple(filed))
@@ -223,7 +223,7 @@ def load_model(file: str | Path, device: str = "auto") -> Model:
 
 
 def check_metric(metric: Metric) -> Metric:
-    """Refuse a metric that there is none of.
+    """Check that a metric exists, and return it.
 
     Raises:
         SpecError: says which there are.

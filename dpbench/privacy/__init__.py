@@ -1,4 +1,4 @@
-"""The closed middle: whoever trusts an epsilon of dpbench trusts this folder. A change here is a reviewed change.
+"""The closed middle: every epsilon that dpbench states rests on this folder. Each change here is a reviewed change.
 
 Three rings. `core` is everything that stands between a plan and one noisy sum, which is all that most learners ask:
 read it in one evening, and you know why a sum is private. `mechanisms` has each other question in a module of its own,

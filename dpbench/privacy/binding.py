@@ -1,4 +1,4 @@
-"""What binds a plan, its noise, its ledger and its randomness to private rows: the one way to make a curator."""
+"""Bind a plan, its noise, its ledger and its randomness to private rows: the only way to make a curator."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from dpbench.errors import PrivacyError
 from dpbench.privacy.core.ledger_curator import LedgerCurator
-from dpbench.privacy.core.plan import Ledger, Planned, Task, check_plan, sigmas
+from dpbench.privacy.core.plan import Ledger, Planned, Task, check_plan, release_sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.core.witness import NOBODY, Witness
+from dpbench.privacy.core.witness import NO_WITNESS, Witness
 from dpbench.privacy.purity.guard import Guard
 
 
@@ -21,9 +21,9 @@ def bind(
     plan: Sequence[Planned],
     sigma: float,
     randomness: Randomness,
-    witness: Witness = NOBODY,
+    witness: Witness = NO_WITNESS,
 ) -> LedgerCurator:
-    """Return the curator of one fit over `rows`: runs, searches, re-runs, audits and laws all make theirs here.
+    """Make the curator of one fit over `rows`; runs, searches, re-runs, audits and laws all make theirs here.
 
     Noise, sample rates and the ledger follow from this plan and this base sigma, and from nothing else: a release has
     sigma * relative_noise as its noise multiplier, its own sample rate, and as many answers as it has steps.
@@ -50,10 +50,12 @@ def bind(
     """
     if not 0 <= sigma < math.inf:
         raise PrivacyError(f"Expected sigma={sigma} to be finite and at least 0: the plan's base noise multiplier.")
-    if witness is not NOBODY and randomness.key is None:
+    if witness is not NO_WITNESS and randomness.key is None:
         raise PrivacyError(
             "An audit sees sums before noise is added. Use it with research randomness only, which is published anyway."
         )
     plan = check_plan(plan, "a curator")
     task = dataclasses.replace(task)  # of this fit alone: what a learner forces into it reaches no other
-    return LedgerCurator(rows, task, sigmas(plan, sigma), Ledger(plan), randomness, Guard(randomness.checks), witness)
+    return LedgerCurator(
+        rows, task, release_sigmas(plan, sigma), Ledger(plan), randomness, Guard(randomness.checks), witness
+    )

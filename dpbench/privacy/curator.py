@@ -1,4 +1,4 @@
-"""The learner's side of a curator: the only access to private rows that a learner has. No torch here."""
+"""The learner's side of a curator: a learner's only access to private rows. Imports no torch."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Curator(Answerer):
     __slots__ = ("_answer", "_sigma", "_task")
 
     def __init__(self, task: Task, sigma: Mapping[str, float], answer: Callable[[Question], Any]) -> None:
-        """State a task and the noise multipliers, and have `answer` answer; of a `Map` it gives a curator."""
+        """Hold a task, the noise multipliers, and the function `answer`, which returns a curator for a `Map`."""
         self._task, self._sigma, self._answer = task, dict(sigma), answer
 
     @property
     def task(self) -> Task:
-        """What is public about the private data."""
+        """The public facts about the private data."""
         return self._task
 
     @property
@@ -177,11 +177,11 @@ class Curator(Answerer):
         return mapped
 
 
-def handle_of(curator: LedgerCurator) -> Curator:
-    """Return what a learner may hold of a curator: no attribute of it leads to a private row."""
+def make_handle(curator: LedgerCurator) -> Curator:
+    """Return the learner's handle of a curator, none of whose attributes leads to a private row."""
 
     def answer(question: Question) -> Any:  # a bound method would carry __self__
         found = curator.answer(question)
-        return handle_of(found) if isinstance(found, LedgerCurator) else found
+        return make_handle(found) if isinstance(found, LedgerCurator) else found
 
     return Curator(curator.task, curator.sigma, answer)

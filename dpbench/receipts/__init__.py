@@ -1,4 +1,4 @@
-"""Receipts: what the epsilon of any training loop follows from, in a file that `dpbench receipt check` computes again.
+"""Receipts: files that hold all that a training loop's epsilon follows from; `dpbench receipt check` recomputes it.
 
 ============= ====================================================================================
 `events`      what was done to the private data, as a tree

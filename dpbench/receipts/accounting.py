@@ -1,8 +1,8 @@
-"""Epsilon for what a receipt's events say, by two accountants. Pure arithmetic: no torch, no data.
+"""Compute the epsilon of a receipt's events by two accountants. Pure arithmetic: no torch, no data.
 
-Gaussian sums over Poisson samples, and choices, are a plan of dpbench: `privacy.core.accounting` has both opinions on
-those, by dp-accounting and by Microsoft's prv-accountant. For everything else dp-accounting composes privacy loss
-distributions and Renyi curves, and where delta may be 0, or all there is is zCDP, a law is the second opinion.
+Gaussian sums over Poisson samples, and choices, are a plan of dpbench: `privacy.core.accounting` has two opinions on
+plans, by dp-accounting and by Microsoft's prv-accountant. For everything else dp-accounting composes privacy loss
+distributions and Renyi curves. If delta may be 0, or all events are zCDP, a closed formula is the second opinion.
 
 Noise is in clips. Replacing a row moves a sum by two clips: Renyi accountants, whose noise is relative to the
 sensitivity, get half the noise; dp-accounting's loss distributions of `REPLACE_ONE` take it in clips.
@@ -20,7 +20,7 @@ from dpbench.privacy.core.accounting import accountant, crosscheck
 from dpbench.privacy.core.accounting.accountant import ORDERS
 from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.privacy.core.plan import Planned, Release
-from dpbench.privacy.mechanisms.choice.choice_plan import Choice, eps0_of, loss_distribution
+from dpbench.privacy.mechanisms.choice.choice_plan import Choice, compute_eps0, loss_distribution
 from dpbench.receipts.events import (
     WITH_REPLACEMENT,
     Approximate,
@@ -35,70 +35,76 @@ from dpbench.receipts.events import (
     Term,
     flatten,
 )
-from dpbench.receipts.grouping import DISTINCT, are_gaussian, as_release, costliest, group
+from dpbench.receipts.grouping import MOST_UNGROUPED, are_gaussian, find_costliest, group_sums, to_release
 from dpbench.receipts.receipt import Adjacency
 
-WIDE = 16.0
+LARGEST_GRID_DISTANCE = 16.0
 """Standard deviations between neighbours, by the central limit, above which no grid is tried: epsilon is beyond 150, a
 grid would need gigabytes, and nobody is protected."""
 FEW_ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # which is enough there; others take a minute
-APART = 0.8
+FLOOR_SHARE = 0.8
 """A floor under groups counts where it is this share of their epsilon. Below, it would hide the costly in the cheap."""
-SLOW = 50  # different mechanisms, of those that are not grouped, that an accountant takes seconds for
+MOST_TERMS = 50  # different mechanisms, of those that are not grouped, that an accountant takes seconds for
 
 
-def opinions(event: Event, delta: float, adjacency: Adjacency) -> tuple[Account, ...]:
-    """Return what accountants say about events, the tightest first, two where two can answer.
+def compute_opinions(event: Event, delta: float, adjacency: Adjacency) -> tuple[Account, ...]:
+    """Compute the epsilon of events by up to two accountants, the tightest first.
 
     Raises:
         SpecError: the events are malformed, or no accountant answers for them under this adjacency.
     """
     if isinstance(event, BestOf):
-        return _selection(event, delta, adjacency)
+        return _compute_for_selection(event, delta, adjacency)
     terms = flatten(event)
     if any(isinstance(one.leaf, NonPrivate) for one in terms):
         return (Account.exact("no noise", math.inf),)
     if not terms:
         return (Account.exact("nothing was asked", 0.0),)
-    answers = _answers(terms, delta, adjacency)
+    answers = _compute_all_opinions(terms, delta, adjacency)
     if not answers:
         kinds = ", ".join(sorted({_describe(one) for one in terms}))
         raise SpecError(f"No accountant answers for {kinds} at delta={delta:g} under {adjacency}.")
     return tuple(sorted(answers, key=lambda one: one.upper)[:2])
 
 
-def _answers(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
-    with accountant.quiet():
-        if len(terms) > DISTINCT and are_gaussian(terms) and delta > 0:
-            return _of_groups(terms, delta, adjacency)
-        if delta > 0 and len(terms) <= SLOW and (plan := _plan(terms, adjacency)) is not None:
-            wide = _unsampled(terms, delta, adjacency) if _is_wide(*plan) else None
-            return [*_of_plan(*plan, delta), *([] if wide is None else [wide])]
-        found = [_basic(terms, delta, adjacency)]
+def _compute_all_opinions(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
+    with accountant.silence_libraries():
+        if len(terms) > MOST_UNGROUPED and are_gaussian(terms) and delta > 0:
+            return _compute_for_groups(terms, delta, adjacency)
+        if delta > 0 and len(terms) <= MOST_TERMS and (plan := _to_plan(terms, adjacency)) is not None:
+            wide = _unsampled_opinion(terms, delta, adjacency) if _is_wide(*plan) else None
+            return [*_compute_for_plan(*plan, delta), *([] if wide is None else [wide])]
+        found = [_basic_composition(terms, delta, adjacency)]
         if delta > 0:
-            found += [ask(terms, delta, adjacency) for ask in (_renyi, _concentrated, _losses, _unsampled)]
+            found += [
+                ask(terms, delta, adjacency)
+                for ask in (_renyi_opinion, _zcdp_opinion, _pld_opinion, _unsampled_opinion)
+            ]
     return [one for one in found if one is not None and math.isfinite(one.upper)]
 
 
-def _of_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
-    """Return opinions on many Gaussian sums in groups of similar ones, worse than they are, and a floor under them."""
-    whole, grouped = _unsampled(terms, delta, adjacency), _answers(group(terms, True), delta, adjacency)
+def _compute_for_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
+    """Return opinions on many Gaussian sums, merged into groups that cost more, and a floor under them."""
+    whole, grouped = (
+        _unsampled_opinion(terms, delta, adjacency),
+        _compute_all_opinions(group_sums(terms, True), delta, adjacency),
+    )
     found = [Account.bound(f"{one.accountant}, {len(terms):,} events in groups", one.upper) for one in grouped]
     found += [] if whole is None else [whole]
     least = min(one.upper for one in found)
-    floor = max(_floor(some, delta, adjacency) for some in (group(terms, False), costliest(terms)))
-    floor = floor if APART * least <= floor < math.inf else 0.0
+    floor = max(_floor(some, delta, adjacency) for some in (group_sums(terms, False), find_costliest(terms)))
+    floor = floor if FLOOR_SHARE * least <= floor < math.inf else 0.0
     return [Account(one.accountant, max(floor, one.lower), one.upper) for one in found]
 
 
 def _floor(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> float:
-    """Return what nobody would honestly state less than for these sums; 0 if that is not known."""
-    plan = _plan(terms, adjacency)
+    """Return the least epsilon that anybody could honestly state for these sums; 0 if it is not known."""
+    plan = _to_plan(terms, adjacency)
     return 0.0 if plan is None or _is_wide(*plan) else 0.99 * accountant.epsilon(*plan, delta)
 
 
-def _plan(terms: Sequence[Term], adjacency: Adjacency) -> tuple[list[Planned], float] | None:
-    """Return events as a plan of dpbench and its base noise; None if they are something else."""
+def _to_plan(terms: Sequence[Term], adjacency: Adjacency) -> tuple[list[Planned], float] | None:
+    """Return the events as a plan of dpbench with its base noise; None if they cannot be expressed as a plan."""
     if adjacency == "replace-one":
         return None
     plan: list[Planned] = []
@@ -117,13 +123,13 @@ def _plan(terms: Sequence[Term], adjacency: Adjacency) -> tuple[list[Planned], f
 def _sigma(term: Term) -> float | None:
     if isinstance(term.leaf, Gaussian):
         return term.leaf.sigma
-    return eps0_of(term.leaf.epsilon) if isinstance(term.leaf, Chosen) and term.sampler is None else None
+    return compute_eps0(term.leaf.epsilon) if isinstance(term.leaf, Chosen) and term.sampler is None else None
 
 
-def _of_plan(plan: list[Planned], sigma: float, delta: float) -> list[Account]:
-    """Return dp-accounting's opinion and that of another library."""
+def _compute_for_plan(plan: list[Planned], sigma: float, delta: float) -> list[Account]:
+    """Return the opinions of dp-accounting and of another library on a plan."""
     if _is_wide(plan, sigma):
-        first, other = _coarse(plan, sigma, delta)
+        first, other = _coarse_epsilons(plan, sigma, delta)
         return [Account.bound("rdp (dp-accounting)", first), Account.bound("rdp (Opacus)", other)]
     tight = accountant.epsilon(plan, sigma, delta)
     if math.isinf(tight):  # delta is below what a grid truncates
@@ -142,11 +148,11 @@ def _of_plan(plan: list[Planned], sigma: float, delta: float) -> list[Account]:
 
 
 def _is_wide(plan: Sequence[Planned], sigma: float) -> bool:
-    """Say whether a grid for a plan would need gigabytes: none does whose every rate is 1."""
-    return any(one.sample_rate < 1 for one in plan) and accountant.distance(plan, sigma) > WIDE
+    """Return whether a grid for a plan would need gigabytes; never so if every rate is 1."""
+    return any(one.sample_rate < 1 for one in plan) and accountant.distance(plan, sigma) > LARGEST_GRID_DISTANCE
 
 
-def _coarse(plan: Sequence[Planned], sigma: float, delta: float) -> tuple[float, float]:
+def _coarse_epsilons(plan: Sequence[Planned], sigma: float, delta: float) -> tuple[float, float]:
     """Return epsilon at a few Renyi orders, by dp-accounting and by Opacus."""
     import dp_accounting as dp
     import numpy as np
@@ -161,27 +167,29 @@ def _coarse(plan: Sequence[Planned], sigma: float, delta: float) -> tuple[float,
     return float(counted.get_epsilon(delta)), max(0.0, float(np.nanmin(bounds)))
 
 
-def _selection(event: BestOf, delta: float, adjacency: Adjacency) -> tuple[Account, ...]:
+def _compute_for_selection(event: BestOf, delta: float, adjacency: Adjacency) -> tuple[Account, ...]:
     from dpbench.privacy.core.accounting import private_search as selection
 
     terms = flatten(event.event)
     if not terms:
         return (Account.exact("nothing was asked", 0.0),)
-    few = len(terms) <= DISTINCT or not are_gaussian(terms)
-    plan = _plan(terms if few else group(terms, True), adjacency) if len(terms) <= SLOW or not few else None
+    few = len(terms) <= MOST_UNGROUPED or not are_gaussian(terms)
+    plan = (
+        _to_plan(terms if few else group_sums(terms, True), adjacency) if len(terms) <= MOST_TERMS or not few else None
+    )
     if plan is None or delta == 0:
         raise SpecError(
             "Expected Gaussian sums or choices within 'best-of', under add-or-remove-one: no accountant supports "
             "anything else."
         )
     repeats = selection.Repeats(event.mean, event.shape)
-    with accountant.quiet():
-        one, other = (ask(*plan, delta, repeats) for ask in (selection.epsilon, selection.independent))
+    with accountant.silence_libraries():
+        one, other = (ask(*plan, delta, repeats) for ask in (selection.epsilon, selection.independent_epsilon))
     return Account("rdp (dp-accounting)", 0.98 * min(one, other), one), Account.bound("rdp (Opacus)", other)
 
 
-def _basic(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
-    """Return the sum of all epsilons, where every event has one and their deltas add up to no more than delta."""
+def _basic_composition(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+    """Return the sum of all epsilons; None unless every event has an epsilon and the deltas add up to at most delta."""
     total, deltas = 0.0, 0.0
     for term in terms:
         known = isinstance(term.leaf, Approximate) and term.sampler is None
@@ -190,7 +198,7 @@ def _basic(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account
             return None
         total += term.times * one
         deltas += term.times * term.leaf.delta if isinstance(term.leaf, Approximate) else 0.0
-    known = delta == 0 or len(terms) <= DISTINCT  # of more, no losses are composed, and they may cost less
+    known = delta == 0 or len(terms) <= MOST_UNGROUPED  # of more, no losses are composed, and they may cost less
     account = Account.tight if known else Account.bound
     return account("sum of epsilons", total) if deltas <= delta * (1 + 1e-9) else None
 
@@ -199,7 +207,7 @@ def _pure_epsilon(term: Term, adjacency: Adjacency) -> float | None:
     if term.sampler not in (None, "poisson") or (term.sampler and adjacency == "replace-one"):
         return None
     if isinstance(term.leaf, Laplace):
-        whole = _moved(adjacency) / term.leaf.scale
+        whole = _clips_between_neighbours(adjacency) / term.leaf.scale
     elif isinstance(term.leaf, Pure | Chosen):
         whole = term.leaf.epsilon
     else:
@@ -207,8 +215,8 @@ def _pure_epsilon(term: Term, adjacency: Adjacency) -> float | None:
     return math.log1p(term.rate * math.expm1(whole)) if whole < 700 else whole
 
 
-def _concentrated(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
-    """Return rho + 2 sqrt(rho log(1 / delta)) (Bun and Steinke 2016), where every event is zCDP."""
+def _zcdp_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+    """Return rho + 2 sqrt(rho log(1 / delta)) (Bun and Steinke 2016); None unless every event is zCDP."""
     total = 0.0
     for term in terms:
         rho = _rho(term, adjacency)
@@ -220,26 +228,26 @@ def _concentrated(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> 
 
 
 def _rho(term: Term, adjacency: Adjacency) -> float | None:
-    if not _whole(term):
+    if not _takes_every_row(term):
         return None
     leaf = term.leaf
     if isinstance(leaf, Gaussian):
-        return 0.5 * (_moved(adjacency) / leaf.sigma) ** 2
+        return 0.5 * (_clips_between_neighbours(adjacency) / leaf.sigma) ** 2
     if isinstance(leaf, Concentrated):
         return leaf.rho
     pure = _pure_epsilon(term, adjacency)
     return None if pure is None else pure**2 / 2
 
 
-def _renyi(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+def _renyi_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
     import dp_accounting as dp
     from dp_accounting.rdp import RdpAccountant
 
-    if sum(one.sampler is not None and one.rate < 1 for one in terms) > SLOW:
+    if sum(one.sampler is not None and one.rate < 1 for one in terms) > MOST_TERMS:
         return None
-    counted = RdpAccountant(ORDERS, _relation(adjacency))
+    counted = RdpAccountant(ORDERS, _neighbouring_relation(adjacency))
     for term in terms:
-        event = _event(term, adjacency)
+        event = _to_dp_event(term, adjacency)
         if event is None or not counted.supports(event):
             return None
         counted.compose(dp.SelfComposedDpEvent(event, term.times))
@@ -247,11 +255,11 @@ def _renyi(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account
     return Account.tight("rdp (dp-accounting)", found)
 
 
-def _event(term: Term, adjacency: Adjacency) -> Any:
-    """Return the `DpEvent` of one step, its noise relative to the sensitivity; None if it has no such event."""
+def _to_dp_event(term: Term, adjacency: Adjacency) -> Any:
+    """Return the `DpEvent` of one step, with noise relative to the sensitivity; None if there is no such event."""
     import dp_accounting as dp
 
-    leaf, moved = term.leaf, _moved(adjacency)
+    leaf, moved = term.leaf, _clips_between_neighbours(adjacency)
     if isinstance(leaf, Gaussian):
         event: Any = dp.GaussianDpEvent(leaf.sigma / moved)
     elif isinstance(leaf, Laplace) and not leaf.discrete:
@@ -260,7 +268,7 @@ def _event(term: Term, adjacency: Adjacency) -> Any:
         event = dp.dp_event.ZCDpEvent(rho)
     else:
         return None
-    if _whole(term):
+    if _takes_every_row(term):
         return event
     if term.sampler == "poisson":
         return dp.PoissonSampledDpEvent(term.rate, event)
@@ -269,18 +277,18 @@ def _event(term: Term, adjacency: Adjacency) -> Any:
     return None
 
 
-def _losses(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
-    """Return epsilon by privacy loss distributions, where every event has one."""
-    if len(terms) > DISTINCT or _distance(terms, adjacency) > WIDE:  # minutes
+def _pld_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+    """Return epsilon by privacy loss distributions; None unless every event has one and a grid can hold them."""
+    if len(terms) > MOST_UNGROUPED or _distance(terms, adjacency) > LARGEST_GRID_DISTANCE:  # minutes
         return None
 
     def composed(interval: float) -> float:
-        parts = [_loss(one, adjacency, interval) for one in terms]
+        parts = [_compute_loss_distribution(one, adjacency, interval) for one in terms]
         return float(functools.reduce(lambda one, other: one.compose(other), parts).get_epsilon_for_delta(delta))
 
     try:
-        tight = accountant.finest(composed)
-    except _NoLoss:
+        tight = accountant.epsilon_on_fine_grid(composed)
+    except _NoLossDistribution:
         return None
     except (ValueError, MemoryError, OverflowError):  # a grid that cannot hold such losses
         return None
@@ -288,49 +296,51 @@ def _losses(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Accoun
 
 
 def _distance(terms: Sequence[Term], adjacency: Adjacency) -> float:
-    """Return how far neighbours are apart in standard deviations, or more: epsilons of pure events add as squares."""
+    """Return an upper bound on the distance of neighbours in standard deviations; pure epsilons add as squares."""
     plan = []
     for term in terms:
         if isinstance(term.leaf, Gaussian):
-            plan.append(as_release(term))
+            plan.append(to_release(term))
         elif pure := _pure_epsilon(term, adjacency):
-            plan.append(Release(term.leaf.kind, term.times, relative_noise=_moved(adjacency) / pure))
-    return accountant.distance(plan, 1 / _moved(adjacency))
+            plan.append(Release(term.leaf.kind, term.times, relative_noise=_clips_between_neighbours(adjacency) / pure))
+    return accountant.distance(plan, 1 / _clips_between_neighbours(adjacency))
 
 
-class _NoLoss(Exception):
+class _NoLossDistribution(Exception):
     """An event without a loss distribution."""
 
 
-def _loss(term: Term, adjacency: Adjacency, interval: float) -> Any:
+def _compute_loss_distribution(term: Term, adjacency: Adjacency, interval: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
-    leaf, rate, moved = term.leaf, term.rate, _moved(adjacency)
+    leaf, rate, moved = term.leaf, term.rate, _clips_between_neighbours(adjacency)
     grid: Any = {"value_discretization_interval": interval}
     if term.sampler not in (None, "poisson") or (term.sampler and moved > 1 and not isinstance(leaf, Gaussian)):
-        raise _NoLoss
+        raise _NoLossDistribution
     if isinstance(leaf, Gaussian):
         std, times = (leaf.sigma / math.sqrt(term.times), 1) if rate == 1 else (leaf.sigma, term.times)
-        one = pld.from_gaussian_mechanism(std, sampling_prob=rate, neighboring_relation=_relation(adjacency), **grid)
+        one = pld.from_gaussian_mechanism(
+            std, sampling_prob=rate, neighboring_relation=_neighbouring_relation(adjacency), **grid
+        )
         return one.self_compose(times)
     if isinstance(leaf, Laplace) and not leaf.discrete:
         return pld.from_laplace_mechanism(leaf.scale / moved, sampling_prob=rate, **grid).self_compose(term.times)
     if rate < 1:
-        raise _NoLoss
+        raise _NoLossDistribution
     if isinstance(leaf, Chosen) and moved == 1:
         return loss_distribution(leaf.epsilon, interval).self_compose(term.times)
     pure = _pure_epsilon(term, adjacency)
     if pure is None and not isinstance(leaf, Approximate):
-        raise _NoLoss
+        raise _NoLossDistribution
     own = (leaf.epsilon, leaf.delta) if isinstance(leaf, Approximate) else (pure, 0.0)
     return pld.from_privacy_parameters(DifferentialPrivacyParameters(*own), **grid).self_compose(term.times)
 
 
-def _unsampled(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
-    """Return what Gaussian sums cost if every row were in every sample: an upper bound, whatever drew the samples.
+def _unsampled_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+    """Return the cost of Gaussian sums if every row were in every sample: an upper bound, however samples were drawn.
 
-    None where a row may be in a sample several times: it then moves the sum by several clips.
+    None if a row can be in a sample several times, because it then moves the sum by several clips.
     """
     import dp_accounting as dp
 
@@ -339,23 +349,23 @@ def _unsampled(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Acc
         return None
     precision = sum(one.times / one.leaf.sigma**2 for one in terms if isinstance(one.leaf, Gaussian))
     displaced = any(one.sampler == "fixed-size" for one in terms)  # by one row more
-    moved = 2 if displaced and adjacency == "add-or-remove-one" else _moved(adjacency)
+    moved = 2 if displaced and adjacency == "add-or-remove-one" else _clips_between_neighbours(adjacency)
     found = dp.get_epsilon_gaussian(1 / (moved * math.sqrt(precision)), delta)
     exact = all(one.sampler is None or one.rate == 1 for one in terms)
     return (Account.tight if exact else Account.bound)("exact Gaussian, no sampling", float(found))
 
 
-def _whole(term: Term) -> bool:
-    """Say whether every row is in, once: of samples with replacement a row may be in one several times."""
+def _takes_every_row(term: Term) -> bool:
+    """Return whether every row is in the sample exactly once; with replacement, a row may be in it several times."""
     return term.sampler is None or (term.rate == 1 and term.sampler != WITH_REPLACEMENT)
 
 
-def _moved(adjacency: Adjacency) -> int:
-    """Return by how many clips one neighbour's sum differs."""
+def _clips_between_neighbours(adjacency: Adjacency) -> int:
+    """Return by how many clips the sums of two neighbours differ at most."""
     return 2 if adjacency == "replace-one" else 1
 
 
-def _relation(adjacency: Adjacency) -> Any:
+def _neighbouring_relation(adjacency: Adjacency) -> Any:
     import dp_accounting as dp
 
     relation = dp.NeighboringRelation

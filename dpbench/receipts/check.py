@@ -1,4 +1,4 @@
-"""Check a receipt: epsilon again for what its events say, and every mismatch by name.
+"""Check a receipt: recompute epsilon from its events, and name every mismatch.
 
 ========== ==================================================================================================
 name       what is wrong
@@ -28,7 +28,7 @@ from pathlib import Path
 
 from dpbench.errors import DataError, SpecError
 from dpbench.privacy.core.accounting.crosscheck import Account
-from dpbench.receipts.accounting import opinions
+from dpbench.receipts.accounting import compute_opinions
 from dpbench.receipts.events import (
     WITH_REPLACEMENT,
     BestOf,
@@ -38,22 +38,22 @@ from dpbench.receipts.events import (
     Repeated,
     Term,
     flatten,
-    noisy_sums,
-    sigmas_of,
+    list_noisy_sums,
+    list_sigmas,
 )
-from dpbench.receipts.receipt import AuditFigures, Batches, Drawn, Noise, Receipt
+from dpbench.receipts.receipt import AuditFigures, Batches, BatchSampling, Noise, Receipt
 from dpbench.records.packed import hash_record
 
 TOLERANCE = 0.01
 """By how much rates and noise may differ: loaders round, and the noise of some is measured."""
-RANDOM: frozenset[Drawn] = frozenset({"poisson", "truncated-poisson", "cyclic-poisson", "balls-in-bins"})
-ONCE_AN_EPOCH: frozenset[Drawn] = frozenset({"shuffled", "balls-in-bins"})
-LIMITED_SIZE: frozenset[Drawn] = frozenset({"shuffled", "fixed-size", "truncated-poisson"})
+RANDOM_SIZE: frozenset[BatchSampling] = frozenset({"poisson", "truncated-poisson", "cyclic-poisson", "balls-in-bins"})
+ONCE_AN_EPOCH: frozenset[BatchSampling] = frozenset({"shuffled", "balls-in-bins"})
+LIMITED_SIZE: frozenset[BatchSampling] = frozenset({"shuffled", "fixed-size", "truncated-poisson"})
 """Batches of a fixed size at most: one row more can displace another, which moves a sum by two clips."""
-LIKELY = 30  # times the mean: of so many runs or more, private selection makes one in 10^12
-ROWS = ("row", "example", "image", "record", "sample")
+LARGEST_RUN_RATIO = 30  # times the mean: of so many runs or more, private selection makes one in 10^12
+ROW_UNITS = ("row", "example", "image", "record", "sample")
 """Units that are one row each: which of them was clipped need not be said."""
-ACCOUNTED: dict[Drawn, str | None] = {
+EXPECTED_SAMPLER: dict[BatchSampling, str | None] = {
     "everything": None, "shuffled": None, "balls-in-bins": None, "poisson": "poisson", "cyclic-poisson": "poisson",
     "truncated-poisson": "truncated-poisson", "fixed-size": "fixed-size",
     "fixed-size-with-replacement": "fixed-size-with-replacement",
@@ -63,7 +63,7 @@ ACCOUNTED: dict[Drawn, str | None] = {
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One thing that does not fit, by name, and what to do."""
+    """A contradiction in a receipt: its name, and what to do about it."""
 
     name: str
     said: str
@@ -71,7 +71,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check found."""
+    """The outcome of a check: the accountants' opinions, the mismatches and the remarks."""
 
     receipt: Receipt
     opinions: tuple[Account, ...]
@@ -80,40 +80,40 @@ class Checked:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the check found no mismatch."""
         return not self.mismatches
 
 
 def check(receipt: Receipt, folder: Path | None = None) -> Checked:
-    """Return what accountants say about a receipt and what in it does not fit.
+    """Recompute a receipt's epsilon by two accountants, and find every mismatch in it.
 
     Args:
-        receipt: what to check.
-        folder: what the paths of its files are relative to; without it no file is looked at.
+        receipt: the receipt to check.
+        folder: the folder that the paths of its files are relative to; without it, no file is read.
 
     Raises:
-        SpecError: the events are more, or nested more deeply, than a receipt may have.
+        SpecError: the receipt has more events, or more deeply nested events, than is allowed.
     """
-    terms = _terms(receipt)
+    terms = _flatten_events(receipt)
     found: list[Mismatch] = []
     answered: tuple[Account, ...] = ()
     try:
-        answered = opinions(receipt.training.events, receipt.delta, receipt.adjacency or "add-or-remove-one")
-        found += _epsilon(receipt, answered)
+        answered = compute_opinions(receipt.training.events, receipt.delta, receipt.adjacency or "add-or-remove-one")
+        found += _judge_epsilon(receipt, answered)
     except SpecError as error:
         found.append(Mismatch("epsilon", f"cannot be recomputed: {error}"))
     for one in CHECKS:
         found += one(receipt, terms)
-    found += _files(receipt, folder) if folder else []
+    found += _judge_files(receipt, folder) if folder else []
     return Checked(receipt, answered, tuple(found), tuple(_remarks(receipt, terms, answered)))
 
 
-def _terms(receipt: Receipt) -> list[Term]:
+def _flatten_events(receipt: Receipt) -> list[Term]:
     event = receipt.training.events
     return flatten(event.event if isinstance(event, BestOf) else event)
 
 
-def _epsilon(receipt: Receipt, answered: tuple[Account, ...]) -> Iterator[Mismatch]:
+def _judge_epsilon(receipt: Receipt, answered: tuple[Account, ...]) -> Iterator[Mismatch]:
     best = answered[0]
     if receipt.epsilon >= min(best.least, best.upper - 1e-6):
         return
@@ -125,7 +125,7 @@ def _epsilon(receipt: Receipt, answered: tuple[Account, ...]) -> Iterator[Mismat
     yield Mismatch("epsilon", f"{receipt.epsilon:.4g} is stated, but {said}")
 
 
-def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _judge_sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches = receipt.training.batches
     if batches is None:
         return
@@ -146,28 +146,28 @@ def _sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
                 "'add-or-remove-one' does not count that. State 'replace-one' or 'zero-out'.",
             )
         accounted -= {None}  # no gain of sampling is counted: that holds whoever is in a batch
-    if accounted and accounted != {ACCOUNTED[drawn]}:
+    if accounted and accounted != {EXPECTED_SAMPLER[drawn]}:
         said = " and ".join(sorted(one or "no" for one in accounted))
         yield Mismatch(
             "sampler",
-            f"batches were drawn as {drawn!r}, but epsilon assumes {said} sampling.{_as_drawn(receipt, terms)}",
+            f"batches were drawn as {drawn!r}, but epsilon assumes {said} sampling.{_unsampled_cost(receipt, terms)}",
         )
 
 
-def _as_drawn(receipt: Receipt, terms: list[Term]) -> str:
-    """Say what batches cost where each row is in one of them an epoch, and nothing is gained by the order."""
+def _unsampled_cost(receipt: Receipt, terms: list[Term]) -> str:
+    """Return a sentence on the cost without amplification, for batches that hold each row once an epoch."""
     batches, stated = receipt.training.batches, receipt.adjacency or "add-or-remove-one"
     gaussian = all(isinstance(one.leaf, Gaussian) for one in terms)
     if batches is None or batches.drawn not in ONCE_AN_EPOCH or not gaussian:
         return ""
     epochs = [Repeated(event=one.leaf, times=max(1, math.ceil(one.times * one.rate - 1e-9))) for one in terms]
     replaced = batches.drawn == "shuffled" and stated == "add-or-remove-one"
-    cost = opinions(Composed(events=tuple(epochs)), receipt.delta, "replace-one" if replaced else stated)[0]
+    cost = compute_opinions(Composed(events=tuple(epochs)), receipt.delta, "replace-one" if replaced else stated)[0]
     neighbours = " under 'replace-one', because an extra row displaces another" if replaced else ""
     return f" Without amplification by sampling, epsilon is {cost.upper:.4g}{neighbours}."
 
 
-def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _judge_rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches, size = receipt.training.batches, receipt.training.size
     sampled = [one for one in terms if one.sampler]
     if batches is None or batches.size is None or size is None:
@@ -175,7 +175,7 @@ def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     actual = batches.size / size * batches.groups  # of the rows whose turn it is
     if batches.drawn == WITH_REPLACEMENT:
         actual = -math.expm1(batches.size * math.log1p(-1 / size)) if size > 1 else 1.0  # some are drawn twice
-    weights = [one.times / min(sigmas_of([one]), default=1.0) ** 2 for one in sampled]  # cheap ones hide nothing
+    weights = [one.times / min(list_sigmas([one]), default=1.0) ** 2 for one in sampled]  # cheap ones hide nothing
     rate = sum(weight * one.rate for weight, one in zip(weights, sampled, strict=True)) / sum(weights) if sampled else 1
     if actual > rate * (1 + TOLERANCE):
         mean = " on average" if len({one.rate for one in sampled}) > 1 else ""
@@ -186,7 +186,7 @@ def _rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         )
 
 
-def _steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _judge_steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches = receipt.training.batches
     if batches is None or batches.steps is None:
         return
@@ -196,13 +196,13 @@ def _steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     elif batches.size and receipt.training.size and batches.drawn in ONCE_AN_EPOCH:
         rate = terms[0].rate if terms and terms[0].sampler else 1.0
         steps = math.ceil(steps * batches.size / (receipt.training.size * rate) - 1e-9)  # the same
-    accounted = sum(one.times for one in noisy_sums(terms))
+    accounted = sum(one.times for one in list_noisy_sums(terms))
     if steps > accounted:
         yield Mismatch("steps", f"the loop took {steps:,} steps, but the events have {accounted:,}.")
 
 
-def _noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
-    noise, sigmas = receipt.training.noise, sigmas_of(terms)
+def _judge_noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+    noise, sigmas = receipt.training.noise, list_sigmas(terms)
     if noise is None:
         return
     if not sigmas:
@@ -211,13 +211,13 @@ def _noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         unknown = "without noise.divisor its size cannot be checked. State noise.divisor."
         yield Mismatch("noise", f"noise was added to a mean, but {unknown}")
     else:
-        yield from _divisor(noise, receipt.training.batches)
+        yield from _judge_divisor(noise, receipt.training.batches)
         if noise.sigma < (stated := min(sigmas)) * (1 - TOLERANCE):
             added = f"noise of std {noise.std:g} on a {noise.added_to} of rows clipped to {noise.clip:g}"
             yield Mismatch("noise", f"{added} is {noise.sigma:.4g} clips, but the events have sigma {stated:.4g}.")
 
 
-def _divisor(noise: Noise, batches: Batches | None) -> Iterator[Mismatch]:
+def _judge_divisor(noise: Noise, batches: Batches | None) -> Iterator[Mismatch]:
     if noise.added_to == "sum" or noise.divisor is None or batches is None:
         return
     if batches.normalised_by == "nothing":
@@ -230,19 +230,19 @@ def _divisor(noise: Noise, batches: Batches | None) -> Iterator[Mismatch]:
         )
 
 
-def _normaliser(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _judge_normaliser(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches = receipt.training.batches
     if batches is None or batches.normalised_by != "drawn-size":
         return
     fixed = batches.drawn in {"everything", "shuffled"} and receipt.adjacency == "add-or-remove-one"
-    if batches.drawn in RANDOM or fixed:
+    if batches.drawn in RANDOM_SIZE or fixed:
         yield Mismatch(
             "normaliser",
             "sums were divided by the number of rows drawn, which one row changes: divide by the expected number.",
         )
 
 
-def _adjacency(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _judge_adjacency(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     stated, accountant = receipt.adjacency, receipt.training.accountant
     assumed = accountant and accountant.adjacency
     if stated is None:
@@ -255,7 +255,7 @@ def _adjacency(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         )
 
 
-def _delta(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _judge_delta(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     size = receipt.training.size
     if size is None:
         if receipt.delta:
@@ -268,21 +268,21 @@ def _delta(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         )
 
 
-def _unit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _judge_unit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     noise = receipt.training.noise
     clipped = noise and noise.clipped_per
     if not receipt.unit:
         yield Mismatch("unit", "missing: say whose data epsilon protects, such as image, example or patient.")
     elif clipped and clipped != receipt.unit:
         yield Mismatch("unit", f"epsilon is stated per {receipt.unit}, but each {clipped} was clipped on its own.")
-    elif noise and not clipped and receipt.unit not in ROWS:
+    elif noise and not clipped and receipt.unit not in ROW_UNITS:
         yield Mismatch(
             "unit", f"epsilon is stated per {receipt.unit}, but the receipt does not say that all rows of one "
             f"{receipt.unit} were clipped together. State noise.clipped_per.",
         )  # fmt: skip
 
 
-def _search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _judge_search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     search, events = receipt.search, receipt.training.events
     if search is None:
         yield Mismatch("search", "missing: say how settings were chosen; runs = 1 if nothing was tried.")
@@ -294,13 +294,16 @@ def _search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         )
     elif search.accounted == "best-of" and not isinstance(events, BestOf):
         yield Mismatch("search", "accounted as 'best-of', but the events have no 'best-of'.")
-    elif search.accounted == "best-of" and isinstance(events, BestOf) and search.runs > LIKELY * events.mean:
+    elif search.accounted == "best-of" and isinstance(events, BestOf) and search.runs > LARGEST_RUN_RATIO * events.mean:
         yield Mismatch(
             "search", f"accounted as 'best-of' {events.mean:g} runs on average, but {search.runs:,} runs were made."
         )
     elif search.accounted == "composed" and search.data == "private":
         batches = receipt.training.batches
-        least, accounted = search.runs * ((batches and batches.steps) or 1), sum(one.times for one in noisy_sums(terms))
+        least, accounted = (
+            search.runs * ((batches and batches.steps) or 1),
+            sum(one.times for one in list_noisy_sums(terms)),
+        )
         if accounted < least:
             yield Mismatch(
                 "search", f"accounted as 'composed', but {search.runs:,} runs have at least {least:,} steps, and the "
@@ -308,25 +311,27 @@ def _search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
             )  # fmt: skip
 
 
-def _comparable(audit: AuditFigures, receipt: Receipt) -> bool:
+def _is_comparable(audit: AuditFigures, receipt: Receipt) -> bool:
     return audit.delta is None or audit.delta >= receipt.delta  # a smaller delta has a larger epsilon
 
 
 def _epsilon_at(receipt: Receipt, delta: float) -> float | None:
-    """Return what the events cost at another delta; None if no accountant says."""
+    """Return the epsilon of the events at another delta; None if no accountant can compute it."""
     try:
-        return opinions(receipt.training.events, delta, receipt.adjacency or "add-or-remove-one")[0].upper
+        return compute_opinions(receipt.training.events, delta, receipt.adjacency or "add-or-remove-one")[0].upper
     except SpecError:
         return None
 
 
-def _audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
+def _judge_audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     audit = receipt.audit
     if audit is None:
         return
-    most = receipt.epsilon if _comparable(audit, receipt) else _epsilon_at(receipt, audit.delta or 0.0)
+    most = receipt.epsilon if _is_comparable(audit, receipt) else _epsilon_at(receipt, audit.delta or 0.0)
     if most is not None and audit.epsilon_lower is not None and audit.epsilon_lower > most:
-        less = "" if _comparable(audit, receipt) else f" at delta {audit.delta:g}, and the events cost {most:.4g} there"
+        less = (
+            "" if _is_comparable(audit, receipt) else f" at delta {audit.delta:g}, and the events cost {most:.4g} there"
+        )
         sure = "" if audit.confidence is None else f" at a confidence of {audit.confidence:.4g}"
         yield Mismatch(
             "audit",
@@ -338,18 +343,19 @@ def _audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
 
 
 CHECKS: tuple[Callable[[Receipt, list[Term]], Iterator[Mismatch]], ...] = (
-    _sampler, _rate, _steps, _noise, _normaliser, _adjacency, _delta, _unit, _search, _audit,
+    _judge_sampler, _judge_rate, _judge_steps, _judge_noise, _judge_normaliser, _judge_adjacency, _judge_delta,
+    _judge_unit, _judge_search, _judge_audit,
 )  # fmt: skip
 
 
-def _files(receipt: Receipt, folder: Path) -> Iterator[Mismatch]:
+def _judge_files(receipt: Receipt, folder: Path) -> Iterator[Mismatch]:
     for role, one in receipt.files.items():
-        if (trouble := _compare(folder / one.path, one.sha256)) is not None:
+        if (trouble := _describe_file_error(folder / one.path, one.sha256)) is not None:
             yield Mismatch("hash", f"{role} {one.path[:200]} {trouble}.")
 
 
-def _compare(file: Path, digest: str) -> str | None:
-    """Say what is wrong with a file that should have this hash; only regular files are read, for others may not end."""
+def _describe_file_error(file: Path, digest: str) -> str | None:
+    """Return what is wrong with a file that should have this hash. Reads regular files only: others may never end."""
     try:
         if file.exists() and not file.is_file():
             return "cannot be read: it is not a regular file"
@@ -360,8 +366,8 @@ def _compare(file: Path, digest: str) -> str | None:
         return f"cannot be read: {error}".rstrip(".")
 
 
-def _unstated(receipt: Receipt) -> list[str]:
-    """Return what of the loop a receipt leaves out."""
+def _list_unstated(receipt: Receipt) -> list[str]:
+    """List the facts about the loop that a receipt leaves out."""
     batches, noise = receipt.training.batches, receipt.training.noise
     parts = {
         "noise": noise, "batches": batches, "batches.size": not batches or batches.size,
@@ -380,15 +386,15 @@ def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Account, ...])
         yield f"{receipt.epsilon:.4g} is stated with a margin: {cost}."
     if batches and batches.normalised_by == "expected-size" and receipt.adjacency == "add-or-remove-one":
         yield "Sums are divided by the expected batch size: if it follows from n, then n is public."
-    if receipt.unit and receipt.unit not in ROWS and receipt.training.noise is None:
+    if receipt.unit and receipt.unit not in ROW_UNITS and receipt.training.noise is None:
         yield f"The receipt does not say that all rows of one {receipt.unit} were bounded together."
-    if missing := _unstated(receipt):
+    if missing := _list_unstated(receipt):
         yield f"Not stated, and so not checked: {', '.join(missing)}."
-    if len(sigmas_of(terms)) > 1 and receipt.training.noise:
+    if len(list_sigmas(terms)) > 1 and receipt.training.noise:
         yield "The events have noise of several sizes. The receipt states one, which was compared with the smallest."
     if receipt.audit is None or (receipt.audit.epsilon_lower is None and not receipt.audit.failed):
         yield "No audit: nothing but the author's word shows that the loop does what its events say."
-    elif not _comparable(receipt.audit, receipt) and _epsilon_at(receipt, receipt.audit.delta or 0.0) is None:
+    elif not _is_comparable(receipt.audit, receipt) and _epsilon_at(receipt, receipt.audit.delta or 0.0) is None:
         yield (
             f"The audit's bound holds at delta {receipt.audit.delta:g}, below the stated {receipt.delta:g}, and no "
             "accountant has an epsilon there, so they were not compared. State the bound at the same delta."

@@ -77,14 +77,14 @@ class Concentrated(FiniteRecord):
 
 
 class NonPrivate(FiniteRecord):
-    """A look at private data without noise."""
+    """A release of private data without noise."""
 
     kind: Literal["non-private"] = "non-private"
     name: Text = Field(description="what was looked at")
 
 
 class Sampled(FiniteRecord):
-    """What is done to a random sample of the rows, drawn afresh each time."""
+    """An event on a random sample of the rows, drawn afresh each time."""
 
     kind: Literal["sampled"] = "sampled"
     sampler: Sampler = Field(description="how the accountant believes the sample was drawn")
@@ -137,7 +137,7 @@ for _model in (Sampled, Repeated, Composed, BestOf):
 
 @dataclass(frozen=True)
 class Term:
-    """One mechanism, how its sample is drawn (None: all rows are in), and how often it is asked."""
+    """One mechanism, the sampler of its rows (None: all rows), and the number of times it is used."""
 
     leaf: Leaf
     sampler: Sampler | None = None
@@ -146,12 +146,13 @@ class Term:
 
 
 def flatten(event: Event) -> list[Term]:
-    """Return a tree without `best-of` as terms that compose; equal ones are one.
+    """Flatten a tree without `best-of` into terms that compose; equal terms are merged.
 
-    Several Gaussian sums over one sample are one Gaussian of smaller noise over it.
+    Several Gaussian sums over one sample become one Gaussian sum over it, with smaller noise.
 
     Raises:
-        SpecError: it nests too deeply, has too many events or steps, or samples what no accountant knows.
+        SpecError: the tree nests too deeply, has too many events or steps, or samples events that no accountant
+            supports.
     """
     found: dict[tuple[Leaf, Sampler | None, float], int] = {}
     for number, term in enumerate(_walk(event, None, 1.0, 0)):
@@ -175,15 +176,15 @@ def _walk(event: Event, sampler: Sampler | None, rate: float, depth: int) -> Ite
         for one in event.events:
             yield from _walk(one, sampler, rate, depth + 1)
     elif isinstance(event, Sampled):
-        yield from _sampled(event, depth)
+        yield from _flatten_sample(event, depth)
     elif isinstance(event, BestOf):
         raise SpecError("Expected 'best-of' at the top of the events: no accountant supports it inside other events.")
     else:
         yield Term(event, sampler, rate)
 
 
-def _sampled(event: Sampled, depth: int) -> Iterator[Term]:
-    """Yield what is done to one sample as one term; nothing where nothing is done."""
+def _flatten_sample(event: Sampled, depth: int) -> Iterator[Term]:
+    """Yield the events on one sample as a single term; nothing if there are none."""
     inner = [*_walk(event.event, None, 1.0, depth + 1)]
     if len(inner) == 1 and inner[0].sampler is None and inner[0].times == 1:
         yield Term(inner[0].leaf, event.sampler, event.rate)
@@ -199,13 +200,13 @@ def _sampled(event: Sampled, depth: int) -> Iterator[Term]:
         yield Term(Gaussian(sigma=max(LEAST_NOISE, precision**-0.5)), event.sampler, event.rate)
 
 
-def noisy_sums(terms: Sequence[Term]) -> list[Term]:
-    """Return the noisy sums among terms, which the steps of a loop are; all terms where there are none."""
+def list_noisy_sums(terms: Sequence[Term]) -> list[Term]:
+    """Return the terms that are noisy sums, the steps of a loop; all terms if none is a noisy sum."""
     return [one for one in terms if one.sampler or isinstance(one.leaf, Gaussian | Laplace)] or [*terms]
 
 
-def sigmas_of(terms: Sequence[Term]) -> set[float]:
-    """Return the standard deviations of noisy sums, in clips; of zCDP alone, those of sums that cost as much."""
+def list_sigmas(terms: Sequence[Term]) -> set[float]:
+    """Return the standard deviations of noisy sums, in clips; for zCDP alone, those of sums with equal cost."""
     found = {one.leaf.sigma for one in terms if isinstance(one.leaf, Gaussian)}
     found |= {math.sqrt(2) * one.leaf.scale for one in terms if isinstance(one.leaf, Laplace)}
     return found or {(2 * one.leaf.rho) ** -0.5 for one in terms if isinstance(one.leaf, Concentrated)}

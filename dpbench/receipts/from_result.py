@@ -1,4 +1,4 @@
-"""Results of dpbench as receipts."""
+"""Turn results of dpbench into receipts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from dpbench.api import Choice, Planned
 from dpbench.errors import DataError, SpecError
-from dpbench.privacy.mechanisms.choice.choice_plan import eps0_of
+from dpbench.privacy.mechanisms.choice.choice_plan import compute_eps0
 from dpbench.receipts.events import BestOf, Chosen, Composed, Event, Repeated
 from dpbench.receipts.receipt import Accountant, Batches, Noise, Receipt, Search, Training, hash_file
 from dpbench.receipts.steps import gaussian_steps
@@ -35,17 +35,17 @@ def from_result(file: Path) -> Receipt:
             raise SpecError(f"Expected a result, got {file}, which is a receipt already.") from None
         raise
     try:
-        return _receipt(file, result)
+        return _build_receipt(file, result)
     except ValidationError as error:
         raise DataError(f"Result {file} holds something that a receipt cannot state: {misfit(error)}.") from error
 
 
-def _receipt(file: Path, result: Result) -> Receipt:
+def _build_receipt(file: Path, result: Result) -> Receipt:
     privacy = result.privacy
     if not math.isfinite(privacy.epsilon):
         raise SpecError(f"Expected a private run in {file}, got one at epsilon=inf, which has nothing to state.")
     event: Event = Composed(
-        events=tuple(_event(one, used.sigma) for one, used in zip(privacy.releases, privacy.plan, strict=True))
+        events=tuple(_to_event(one, used.sigma) for one, used in zip(privacy.releases, privacy.plan, strict=True))
     )
     if privacy.repeats is not None:
         event = BestOf(mean=privacy.repeats.mean, shape=privacy.repeats.shape, event=event)
@@ -58,7 +58,7 @@ def _receipt(file: Path, result: Result) -> Receipt:
             events=event, size=result.task.private,
             batches=Batches(
                 drawn="poisson" if any(one.sample_rate < 1 for one in privacy.releases) else "everything",
-                steps=_steps(result), normalised_by="expected-size",
+                steps=_count_steps(result), normalised_by="expected-size",
             ),
             noise=None if (sigma := _least_sigma(result)) is None else Noise(
                 clip=1.0, std=sigma, added_to="sum", clipped_per=unit
@@ -68,32 +68,32 @@ def _receipt(file: Path, result: Result) -> Receipt:
             ),
             libraries={"dpbench": str(result.provenance.get("dpbench"))},
         ),
-        search=_search(result), files={"result": hash_file(file)},
+        search=_describe_search(result), files={"result": hash_file(file)},
     )  # fmt: skip
 
 
-def _event(planned: Planned, sigma: float) -> Event:
+def _to_event(planned: Planned, sigma: float) -> Event:
     if isinstance(planned, Choice):
-        one = Chosen(epsilon=eps0_of(sigma), candidates=planned.candidates)
+        one = Chosen(epsilon=compute_eps0(sigma), candidates=planned.candidates)
         return Repeated(event=one, times=planned.steps)
     return gaussian_steps(sigma=sigma, steps=planned.steps, rate=planned.sample_rate)
 
 
-def _steps(result: Result) -> int:
-    """Return how many noisy sums the run asked for; all its questions where it made choices alone."""
+def _count_steps(result: Result) -> int:
+    """Return the number of noisy sums that the run asked for; of all questions if it made only choices."""
     plan = result.privacy.releases
     return sum(one.steps for one in plan if one.gaussian) or sum(one.steps for one in plan)
 
 
 def _least_sigma(result: Result) -> float | None:
-    """Return the smallest noise of the run's sums, in clips; None where it made choices alone."""
+    """Return the smallest noise of the run's sums, in clips; None if it made only choices."""
     privacy = result.privacy
     sigmas = [used.sigma for one, used in zip(privacy.releases, privacy.plan, strict=True) if one.gaussian]
     return min(sigmas, default=None)
 
 
-def _search(result: Result) -> Search | None:
-    """Return how settings were chosen; None where nobody knows."""
+def _describe_search(result: Result) -> Search | None:
+    """Return how settings were chosen; None if that is not known."""
     rule, tried = result.selection, max(1, (result.search and result.search.tried) or 1)
     if rule == "default":
         return Search(runs=1)

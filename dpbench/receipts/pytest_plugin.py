@@ -1,4 +1,4 @@
-"""The pytest plugin `dpbench-audit`: fail a test whose training loop is looser than its receipt.
+"""The pytest plugin `dpbench-audit`: fail a test if its training loop is less private than its receipt states.
 
 >>> def test_my_loop(dpbench_audit):
 ...     dpbench_audit(answers, "model.receipt.json", steps=20)
@@ -24,7 +24,7 @@ Answers = Callable[[Any, Any, int], Sequence[Any]]
 
 
 class LoopAudit:
-    """Audits training loops against their receipts; what the fixture `dpbench_audit` gives."""
+    """Audits training loops against their receipts; the fixture `dpbench_audit` returns it."""
 
     def __call__(
         self,
@@ -36,14 +36,15 @@ class LoopAudit:
         canaries: int = 2_000,
         seed: int = 0,
     ) -> Audit:
-        """Check a receipt, audit the loop that it is of, and return the audit; fail the test where either is wrong.
+        """Check a receipt, audit its loop, and return the audit; fail the test if either is wrong.
 
         Args:
-            answers: (x, y, seed) -> what each step released; see `dpbench.audit.foreign.Answers`.
-            receipt: the receipt, or its file; only with its file are the files that it hashes looked at.
-            steps: how many steps the loop does here, if fewer than it trained: the audit then holds these to sigma.
-            size: examples beside the canaries.
-            canaries: examples that are planted or left out.
+            answers: (x, y, seed) -> the numbers that each step released; see `dpbench.audit.foreign.Answers`.
+            receipt: the receipt, or its file; the files that it hashes are checked only if you give its file.
+            steps: the number of steps that the loop takes here, if fewer than in training; only these are held to
+                sigma.
+            size: number of examples beside the canaries.
+            canaries: number of examples that are planted or left out.
             seed: of the loop.
         """
         from dpbench.audit.foreign import audit_loop
@@ -60,7 +61,7 @@ class LoopAudit:
         if wrong:
             pytest.fail("The receipt contradicts itself.\n" + "\n".join(wrong), pytrace=False)
         try:
-            audit = audit_loop(answers, claim_of(stated, steps), size=size, canaries=canaries, seed=seed)
+            audit = audit_loop(answers, make_claim(stated, steps), size=size, canaries=canaries, seed=seed)
         except SpecError as error:
             pytest.fail(f"The loop cannot be audited. {error}", pytrace=False)
         if not audit.passed:
@@ -69,15 +70,15 @@ class LoopAudit:
         return audit
 
 
-def claim_of(receipt: Receipt, steps: int | None = None) -> Claim:
-    """Return what a receipt states of its loop, as the audit of foreign loops takes it.
+def make_claim(receipt: Receipt, steps: int | None = None) -> Claim:
+    """Turn a receipt's statement about its loop into a claim for the audit of foreign loops.
 
     Args:
         receipt: the receipt of a loop with one Gaussian mechanism, over Poisson samples or all rows.
-        steps: how many steps are audited; epsilon is then that of these steps.
+        steps: the number of audited steps; epsilon is then that of these steps.
 
     Raises:
-        SpecError: the receipt is of something else.
+        SpecError: the receipt is that of another kind of loop.
     """
     from dpbench.audit.foreign import Claim
     from dpbench.errors import SpecError

@@ -1,4 +1,4 @@
-"""A receipt: one JSON file beside a model, which holds all that its epsilon follows from. No torch here."""
+"""A receipt: one JSON file beside a model that holds all that its epsilon follows from. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpbench.records.audit import Audit
 
 Adjacency: TypeAlias = Literal["add-or-remove-one", "replace-one", "zero-out"]
-Drawn: TypeAlias = Literal[
+BatchSampling: TypeAlias = Literal[
     "everything",
     "poisson",
     "truncated-poisson",
@@ -38,7 +38,7 @@ LARGEST_FILE = 20_000_000  # bytes: five times the most events that a receipt ma
 
 
 class Noise(FiniteRecord):
-    """What the noise was relative to, in the units of the numbers that were released."""
+    """The noise and the clip that it is relative to, in the units of the released numbers."""
 
     clip: float = Field(gt=0, description="bound on the norm of what one row adds")
     std: float = Field(gt=0, description="standard deviation of the noise, as it was added")
@@ -48,16 +48,16 @@ class Noise(FiniteRecord):
 
     @property
     def sigma(self) -> float | None:
-        """The noise in units of the clip; None where the divisor is not known."""
+        """The noise in units of the clip; None if the divisor is unknown."""
         if self.added_to == "sum":
             return self.std / self.clip
         return None if self.divisor is None else self.std * self.divisor / self.clip
 
 
 class Batches(FiniteRecord):
-    """How rows came into batches, as the loop drew them, and what their sums were divided by."""
+    """How the loop drew its batches, and the divisor of their sums."""
 
-    drawn: Drawn = Field(description="how the loop drew its batches")
+    drawn: BatchSampling = Field(description="how the loop drew its batches")
     size: float | None = Field(default=None, gt=0, le=LARGEST, description="rows in a batch, on average")
     steps: int | None = Field(default=None, ge=0, le=LARGEST, description="steps that the loop took")
     cycle: int | None = Field(
@@ -70,12 +70,12 @@ class Batches(FiniteRecord):
 
     @property
     def groups(self) -> int:
-        """Into how many groups rows are divided that take turns."""
+        """Number of groups that cyclic Poisson sampling cycles through; 1 for other samplers."""
         return (self.cycle or 1) if self.drawn == "cyclic-poisson" else 1
 
 
 class Accountant(FiniteRecord):
-    """Who computed the stated epsilon."""
+    """The accountant that computed the stated epsilon."""
 
     name: Text = Field(description="rdp, pld, prv ...")
     library: Text = Field(description="the package that has it")
@@ -84,7 +84,7 @@ class Accountant(FiniteRecord):
 
 
 class Training(FiniteRecord):
-    """What a loop did to the private data: what an exporter reads, or you write down."""
+    """What a loop did to the private data, as read by an exporter or written down by you."""
 
     events: Event = Field(description="the mechanisms, as a tree")
     size: int | None = Field(default=None, ge=1, le=LARGEST, description="rows of the private data")
@@ -107,14 +107,14 @@ class Search(FiniteRecord):
 
 
 class HashedFile(FiniteRecord):
-    """A file that belongs to the receipt, as it was."""
+    """A file that belongs to the receipt, with the hash of its content."""
 
     path: Text = Field(description="relative to the receipt's folder, or absolute")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of its content")
 
 
 class AuditFigures(FiniteRecord):
-    """What an audit found."""
+    """The result of an audit."""
 
     epsilon_lower: float | None = Field(default=None, ge=0, description="a lower bound on epsilon, by attack")
     delta: float | None = Field(default=None, ge=0, lt=1, description="of the lower bound; the receipt's if left out")
@@ -124,7 +124,7 @@ class AuditFigures(FiniteRecord):
 
     @classmethod
     def of(cls, audit: Audit) -> Self:
-        """Return what an audit by dpbench found, as a receipt states it.
+        """Return the figures of an audit by dpbench, in the form that a receipt states.
 
         The lower bound is the one that holds for every mechanism (Steinke et al. 2023, theorem 5.2).
 
@@ -156,14 +156,16 @@ class Receipt(FiniteRecord):
     audit: AuditFigures | None = Field(default=None, description="what an audit found, if there was one")
 
     def write(self, file: Path | str) -> Path:
-        """Write the receipt, atomically, and return the file. Files are named relative to its folder where they can be.
+        """Write the receipt atomically and return its file. Paths are made relative to its folder where possible.
 
         Raises:
-            OutputError: it cannot be written.
+            OutputError: the file cannot be written.
         """
         place = Path(file)
-        named = {role: one.model_copy(update={"path": _beside(place, one.path)}) for role, one in self.files.items()}
-        return storage.write(self.model_copy(update={"files": named}), place)
+        named = {
+            role: one.model_copy(update={"path": _make_relative(place, one.path)}) for role, one in self.files.items()
+        }
+        return storage.write_record(self.model_copy(update={"files": named}), place)
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -175,7 +177,7 @@ class Receipt(FiniteRecord):
         try:
             text = read_regular(file, LARGEST_FILE)
             found = cls.model_validate_json(text, strict=True)
-            json.loads(text, object_pairs_hook=_refuse_repeated)
+            json.loads(text, object_pairs_hook=_check_keys_differ)
         except OSError as error:
             raise DataError(f"Cannot read receipt {file}: {error.strerror}.") from error
         except ValidationError as error:
@@ -185,8 +187,8 @@ class Receipt(FiniteRecord):
         return found
 
 
-def _refuse_repeated(pairs: list[tuple[str, object]]) -> None:
-    """Refuse an object with a key twice: readers differ on which one counts."""
+def _check_keys_differ(pairs: list[tuple[str, object]]) -> None:
+    """Raise ValueError if an object has a key twice, because readers differ on which value counts."""
     keys = set()
     for key, _ in pairs:
         if key in keys:
@@ -237,10 +239,10 @@ def receipt(
 
 
 def hash_file(path: Path) -> HashedFile:
-    """Return a file with its hash.
+    """Return a file's path with its hash.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: the file cannot be read.
     """
     try:
         return HashedFile(path=str(path.absolute()), sha256=hash_record(path))
@@ -258,6 +260,6 @@ def find_version(distribution: str) -> str | None:
         return None
 
 
-def _beside(receipt_file: Path, path: str) -> str:
-    """Return a path as the receipt's folder sees it: one that is published names no folder of a machine above both."""
+def _make_relative(receipt_file: Path, path: str) -> str:
+    """Return a path relative to the receipt's folder, so that a published receipt names no folder above both."""
     return Path(os.path.relpath(path, receipt_file.absolute().parent)).as_posix()

@@ -10,16 +10,16 @@ from dpbench.support.validation import misfit
 
 
 def gaussian_steps(*, sigma: float, steps: int, rate: float = 1.0, sampler: Sampler = "poisson") -> Event:
-    """Return `steps` sums with Gaussian noise, each over a fresh sample; without noise, a look at private data.
+    """Return `steps` sums with Gaussian noise, each over a fresh sample; without noise, non-private releases.
 
     >>> gaussian_steps(sigma=1.0, steps=10).kind, gaussian_steps(sigma=1.0, steps=10, rate=0.1).event.kind
     ('repeated', 'sampled')
 
     Args:
         sigma: standard deviation of the noise, in clips.
-        steps: how often.
+        steps: number of sums.
         rate: chance of a row to be in a sample.
-        sampler: how samples are drawn, where the rate is below 1.
+        sampler: how samples are drawn, if the rate is below 1.
 
     Raises:
         SpecError: a number makes no sense.

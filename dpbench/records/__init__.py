@@ -1,1 +1,1 @@
-"""Plain data that is written and read: specs, results, searches, boards' protocols. No torch, no plugin is called."""
+"""Plain data that is written and read: specs, results, searches and boards. No torch; no plugin is called."""

@@ -1,4 +1,4 @@
-"""An audit: one JSON file, which holds the statistics and the figures that follow from them. No torch here."""
+"""An audit: a JSON file with statistics and the figures that follow from them. No torch here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS: tuple[Part, ...] = ("sensitivity", "noise", "attack")
 
 
 class Check(Record):
-    """One test of the claim: `p` is the chance of something as odd, if the claim holds."""
+    """A test of the stated guarantee; `p` is the probability of a statistic at least this odd if it holds."""
 
     name: str
     p: float = Field(ge=0, le=1)
@@ -28,7 +28,7 @@ class Check(Record):
 
 
 class Sensitivity(Record):
-    """What rows of every kind moved sums by."""
+    """How far rows of every kind moved sums."""
 
     questions: int = Field(ge=0)  # that were asked again over other rows
     rows: int = Field(ge=0)  # that were tried, over all questions
@@ -38,7 +38,7 @@ class Sensitivity(Record):
 
 
 class SampleSizes(FiniteRecord):
-    """The sizes of a release's samples, and how often each canary was in one."""
+    """The sizes of a release's samples, and how often each canary was sampled."""
 
     release: str
     steps: int = Field(ge=1)
@@ -51,7 +51,7 @@ class SampleSizes(FiniteRecord):
 
 
 class Noise(FiniteRecord):
-    """What was added to sums, in units of the stated standard deviation."""
+    """The noise that was added to sums, in units of the stated standard deviation."""
 
     numbers: int = Field(ge=0)  # coordinates of all answers
     squares: float = Field(ge=0)  # the sum of their squares
@@ -62,7 +62,7 @@ class Noise(FiniteRecord):
 
 
 class Attack(FiniteRecord):
-    """Guesses about canaries, made once, by the highest scores."""
+    """Membership guesses about canaries, made once, by the highest scores."""
 
     canaries: int = Field(ge=1)
     members: int = Field(ge=1)  # of them in the data
@@ -73,14 +73,14 @@ class Attack(FiniteRecord):
 
 
 class Bound(Record):
-    """A lower bound on epsilon, beside the largest that this design could have given."""
+    """A lower bound on epsilon, and the largest bound that this design could have given."""
 
     epsilon: float = Field(ge=0)
     most: float = Field(ge=0)
 
 
 class Figures(Record):
-    """What follows from the statistics; see `dpbench.audit.figures`."""
+    """The figures that follow from the statistics; see `dpbench.audit.figures`."""
 
     low: float  # sigma as found / sigma as stated: its 95% interval
     high: float
@@ -93,7 +93,7 @@ class Figures(Record):
 
 
 class Audit(Record):
-    """One audit, whole: what was stated, what was found."""
+    """A whole audit: what the run stated, and what was found."""
 
     schema_version: Literal[1] = 1
     digest: str  # of the spec
@@ -119,11 +119,11 @@ class Audit(Record):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing contradicts what is stated."""
+        """Whether nothing contradicts the stated guarantee."""
         return not self.figures.failed
 
     def part(self, name: Part) -> bool | None:
-        """Return whether a part passed; None where it does not apply."""
+        """Return whether a part passed; None if it does not apply."""
         applies = getattr(self, name) is not None
         return not any(one.startswith(name) for one in self.figures.failed) if applies else None
 
@@ -153,4 +153,4 @@ class Audit(Record):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        return storage.read(cls, file)
+        return storage.read_validated(cls, file)

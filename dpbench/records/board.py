@@ -1,4 +1,4 @@
-"""A board: one frozen protocol, as a TOML file. Only results of one board are ranked together.
+"""A board: a frozen protocol, as a TOML file. Only results of the same board are ranked together.
 
 A board that has results is never edited: a change is a new board. Every key of a protocol is spelled out in its file,
 so that no default of dpbench can change it later.
@@ -24,11 +24,11 @@ from dpbench.support.paths import PACKAGE
 from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import WrittenRecord, sentence
 
-NAME = r"^[a-z0-9][a-z0-9._-]{0,79}$"
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,79}$"
 
 
 class ReportedFigure(WrittenRecord):
-    """A figure that a paper reports for this board's question: shown apart from what was measured."""
+    """A figure that a paper reports for this board's question, shown apart from measured results."""
 
     learner: str
     value: float = Field(ge=0, le=1)
@@ -36,24 +36,24 @@ class ReportedFigure(WrittenRecord):
     differs: str = ""  # from this board's protocol
 
 
-def _spelled_out() -> list[str]:
-    """Return the keys that have a default in a protocol and none in a board; the metric is a key of the board's own."""
+def _keys_without_default() -> list[str]:
+    """Return the keys that have a default in a protocol but not in a board; the metric is a board's own key."""
     return [key for key, field in Protocol.model_fields.items() if field.default is not None and key != "metric"]
 
 
-def _required(schema: dict[str, Any]) -> None:
-    """Say in the JSON Schema that a board has no defaults."""
-    for key in _spelled_out():
+def _require_keys(schema: dict[str, Any]) -> None:
+    """Mark every key of a board as required in the JSON Schema."""
+    for key in _keys_without_default():
         schema["properties"][key].pop("default")
-    schema["required"] += _spelled_out()
+    schema["required"] += _keys_without_default()
 
 
 class Board(Protocol):
-    """One frozen protocol, every key of it spelled out, what it is called, and how its entries are ranked."""
+    """A frozen protocol with every key spelled out, its name, and the ranking of its entries."""
 
-    model_config = ConfigDict(json_schema_extra=_required)
+    model_config = ConfigDict(json_schema_extra=_require_keys)
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(pattern=NAME_PATTERN)
     title: str
     about: str = ""
     metric: RankMetric
@@ -62,7 +62,7 @@ class Board(Protocol):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        missing = [key for key in _spelled_out() if key not in self.model_fields_set]
+        missing = [key for key in _keys_without_default() if key not in self.model_fields_set]
         if missing:
             raise ValueError(f"every key of a protocol is spelled out, and {missing[0]!r} is not")
         return self
@@ -92,12 +92,12 @@ class Board(Protocol):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that decides entries and their order: what is said about the board may be reworded."""
+        """SHA-256 of everything that decides entries and their order; texts about the board may be reworded."""
         return canonical_digest(self.model_dump(mode="json", exclude={"title", "about", "published"}))
 
     @property
     def family(self) -> str:
-        """All that decides results and ranks but epsilon: boards of one family differ in that alone."""
+        """Everything that decides results and ranks except epsilon: boards of a family differ in nothing else."""
         return self.model_dump_json(exclude={"name", "title", "about", "published", "epsilon"})
 
     @property
@@ -110,7 +110,7 @@ TABLES: Mapping[str, type[BaseModel]] = {"": Board, "published": ReportedFigure,
 
 
 def find_board(name: str) -> Board:
-    """Return the board called `name`, or that of the file `name`.
+    """Return the board with the name `name`, or the board in the file `name`.
 
     Boards lie in `leaderboard/boards/` of the current folder, and with dpbench itself.
 
@@ -126,7 +126,7 @@ def find_board(name: str) -> Board:
 
 
 def board_files() -> dict[str, Path]:
-    """Return the files of all boards that can be named; those of the current folder go before those of dpbench."""
+    """Return the files of all boards by name; those of the current folder take precedence over those of dpbench."""
     package = PACKAGE
     folders = [package / "boards", package.parent / "leaderboard" / "boards", Path("leaderboard") / "boards"]
     return {file.stem: file for folder in folders for file in sorted(folder.glob("*.toml"))}

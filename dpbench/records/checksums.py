@@ -1,4 +1,4 @@
-"""Digests over what a file says, so that a slip of the hand in it is found.
+"""Digests over the content of files, which reveal accidental changes.
 
 A result has one over its evidence. The record of an audit or a re-run has one over everything, and names the evidence
 that it saw, so that it cannot be passed on to another result by editing that one line.
@@ -16,12 +16,12 @@ from dpbench.support.files import canonical_digest
 
 
 def evidence_digest(content: Mapping[str, Any]) -> str:
-    """Return the digest of a result's JSON, all but its status, which is the board's to change."""
+    """Return the digest of a result's JSON without its status, which belongs to the board."""
     return _digest_without(content, "evidence_digest", "status")
 
 
 def record_seal(content: Mapping[str, Any]) -> str:
-    """Return the digest of all that the record of an audit or a re-run says, that of the result it saw included."""
+    """Return the digest of an audit's or re-run's record, including the digest of the result that it saw."""
     return _digest_without(content, "seal")
 
 

@@ -21,7 +21,7 @@ from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.records.packed import ARCHIVE, read_archive, write_archive
 from dpbench.records.result import Result
 from dpbench.records.schema1 import find_loss, upgrade
-from dpbench.records.storage import validate
+from dpbench.records.storage import validate_record
 from dpbench.support.files import write_json
 from dpbench.support.untrusted import parse_json, read_regular
 
@@ -69,7 +69,7 @@ def _survey(folder: Path) -> tuple[int, int]:
     versions = Counter[int]()
     for file in _files(folder):
         for name, content in _results_in(folder / file):
-            validate(Result, content, name)
+            validate_record(Result, content, name)
             versions[content.get("schema_version", 1)] += 1
     if not versions:
         raise SpecError(f"Expected results in {folder}, found none.")
@@ -143,7 +143,7 @@ def compare_folders(old: Path, new: Path) -> None:
 
 def _compare(before: Mapping[str, Any], raw: bytes, name: Path) -> None:
     content = parse_json(raw, name)
-    loss = find_loss(before, validate(Result, content, name))
+    loss = find_loss(before, validate_record(Result, content, name))
     if loss is None and content != upgrade(before, Result):
         loss = "something"
     if loss is not None:

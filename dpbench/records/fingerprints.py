@@ -1,4 +1,4 @@
-"""What components do, as numbers: by them code is told that computes the same, where its source differs. No torch here.
+"""Fingerprints: outputs of components, which tell whether changed code computes the same. No torch here.
 
 A folder has one record for each learner and extractor, packed or not. A fingerprint stands there once, with every code
 that has it: a code is two digests, that of dpbench's core and that of the component's plugin, as results state them
@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from dpbench.records import storage
-from dpbench.records.packed import is_record
+from dpbench.records.packed import record_exists
 from dpbench.support.paths import PACKAGE
 from dpbench.support.validation import Record
 
@@ -30,13 +30,13 @@ Without a processor's vector instructions, scores moved by up to 2.2e-4 (`whiten
 """
 FEATURES_TOLERANCE = 1e-2
 """The same for the features of an extractor, which may compute in half precision."""
-LABELS = 0.02
+LABELS_TOLERANCE = 0.02
 """Share of the labels that may differ: of examples between two classes, which rounding decides."""
-FULL = 32767
+INT16_MAX = 32767
 
 
 class FitPrint(Record):
-    """What came of one fit: the scores of some test examples, and the labels of more."""
+    """The outcome of a fit: the scores of some test examples, and the labels of more."""
 
     scores: str  # base64 of int16, little-endian, in units of `unit`: (examples, classes)
     unit: float
@@ -44,21 +44,21 @@ class FitPrint(Record):
 
     @classmethod
     def of(cls, scores: np.ndarray, examples: int) -> FitPrint:
-        """Return the print of scores (n, classes), which keeps those of the first `examples`."""
+        """Return the print of scores (n, classes), with the scores of the first `examples` only."""
         kept = scores[:examples].astype(np.float64)
-        unit = float(f"{(np.abs(kept).max() or 1.0) / (FULL - 1):.6g}")
+        unit = float(f"{(np.abs(kept).max() or 1.0) / (INT16_MAX - 1):.6g}")
         whole = np.rint(kept / unit).astype("<i2").tobytes()
         labels = "".join(np.base_repr(label, 36).lower() for label in scores.argmax(1))
         return cls(scores=base64.b64encode(whole).decode(), unit=unit, labels=labels)
 
     def values(self) -> np.ndarray:
-        """Return the scores as one row of float64."""
+        """Return the scores as a single row of float64."""
         return np.frombuffer(base64.b64decode(self.scores), "<i2") * self.unit
 
     def distance(self, other: FitPrint) -> float:
-        """Return how far the scores of another print are from these, as `TOLERANCE` counts; infinite if of other shape.
+        """Return the distance of another print's scores, in the units of `TOLERANCE`; infinite if the shapes differ.
 
-        Whatever this print is of, its own deviation is the unit: of labels without scores, a constant.
+        The unit is the deviation of this print's own scores, or for constant scores their size.
         """
         mine, theirs = self.values(), other.values()
         if mine.shape != theirs.shape:
@@ -67,48 +67,48 @@ class FitPrint(Record):
         return apart / spread if spread else apart / (float(np.abs(mine).max()) or 1.0)
 
     def agrees(self, other: FitPrint, tolerance: float = TOLERANCE) -> bool:
-        """Return whether another fit came out as this one, up to rounding."""
+        """Return whether another fit gave the same outcome, up to rounding."""
         if len(self.labels) != len(other.labels):
             return False
         moved = sum(mine != theirs for mine, theirs in zip(self.labels, other.labels, strict=True))
-        return moved <= max(1, LABELS * len(self.labels)) and self.distance(other) <= tolerance
+        return moved <= max(1, LABELS_TOLERANCE * len(self.labels)) and self.distance(other) <= tolerance
 
 
 class Behaviour(Record):
-    """What a component does on fixed inputs; where it refuses one, its own words."""
+    """The outputs of a component on fixed inputs; where it refuses an input, its error message."""
 
     task: str  # of a learner, the fixed task that it was fitted on; of an extractor, its version and its weights
     fits: dict[str, FitPrint | str]  # of a learner by epsilon, of an extractor by the kind of images
     not_covered: str = Field(default="", exclude_if=lambda value: not value)  # why there are none
 
     def agrees(self, other: Behaviour, tolerance: float = TOLERANCE) -> bool:
-        """Return whether another code does the same, up to rounding; of what is not covered nobody knows."""
+        """Return whether another code behaves the same, up to rounding; False if either is not covered."""
         if self.not_covered or other.not_covered or (self.task, self.fits.keys()) != (other.task, other.fits.keys()):
             return False
-        return all(_alike(fit, other.fits[name], tolerance) for name, fit in self.fits.items())
+        return all(_fits_agree(fit, other.fits[name], tolerance) for name, fit in self.fits.items())
 
 
-def _alike(first: FitPrint | str, second: FitPrint | str, tolerance: float) -> bool:
+def _fits_agree(first: FitPrint | str, second: FitPrint | str, tolerance: float) -> bool:
     if isinstance(first, str) or isinstance(second, str):
         return isinstance(first, str) and isinstance(second, str)
     return first.agrees(second, tolerance)
 
 
 class Code(Record):
-    """What a result states of the code of a component: the digests of dpbench's core and of its plugin."""
+    """The code of a component as a result states it: the digests of dpbench's core and of the component's plugin."""
 
     dpbench: str
     plugin: str
 
     @classmethod
     def stated(cls, made: Mapping[str, Any], role: str) -> Code | None:
-        """Return the code that a result names in `provenance.code`; None where it does not."""
+        """Return the code that a result names in `provenance.code`; None if it names none."""
         core, plugin = made.get("dpbench"), made.get(role)
         return cls(dpbench=core, plugin=plugin) if isinstance(core, str) and isinstance(plugin, str) else None
 
 
 class Fingerprint(Record):
-    """What a component does with one choice of settings, and every code that does it."""
+    """The behaviour of a component with given settings, and every code that behaves this way."""
 
     settings: dict[str, Any]
     codes: tuple[int, ...]  # places in `ComponentFingerprints.codes`
@@ -116,7 +116,7 @@ class Fingerprint(Record):
 
 
 class Choices(Record):
-    """What a learner chooses where settings are left to the budget, and every code that chooses it."""
+    """The settings that a learner chooses where they are left to the budget, and every code that chooses them."""
 
     asked: dict[str, Any]  # None where it is left
     codes: tuple[int, ...]
@@ -124,7 +124,7 @@ class Choices(Record):
 
 
 class ComponentFingerprints(Record):
-    """All that is known of one learner or extractor, or of the core, whose `Code.plugin` and settings are empty."""
+    """All fingerprints of a learner or extractor, or of the core, whose `Code.plugin` and settings are empty."""
 
     schema_version: Literal[1] = 1
     kind: FingerprintKind
@@ -135,13 +135,13 @@ class ComponentFingerprints(Record):
 
     @property
     def tolerance(self) -> float:
-        """How far two behaviours may be apart."""
+        """The largest distance at which two behaviours agree."""
         return FEATURES_TOLERANCE if self.kind == "extractor" else TOLERANCE
 
     def same(self, settings: Mapping[str, Any], first: Code, second: Code) -> bool | None:
-        """Return whether two codes do the same with these settings.
+        """Return whether two codes behave the same with these settings.
 
-        None where no fingerprint of one of them is kept, or none covers the settings.
+        None if a fingerprint of either code is missing, or does not cover the settings.
         """
         found = [self.behaviour(settings, code) for code in (first, second)]
         if found[0] is None or found[1] is None or found[0].not_covered or found[1].not_covered:
@@ -149,30 +149,32 @@ class ComponentFingerprints(Record):
         return found[0] is found[1] or found[0].agrees(found[1], self.tolerance)
 
     def same_choices(self, asked: Mapping[str, Any], first: Code, second: Code) -> bool | None:
-        """Return whether two codes choose alike for settings that are left open; None where that is not kept."""
+        """Return whether two codes choose the same for open settings; None if a choice is not recorded."""
         if None not in asked.values():
             return True
         found = [self.chosen(asked, code) for code in (first, second)]
         return None if None in found else found[0] == found[1]
 
     def behaviour(self, settings: Mapping[str, Any], code: Code) -> Behaviour | None:
-        """Return what a code does with these settings, where that is kept."""
-        place, key = self._place(code), key_of(settings)
-        found = (kept.behaviour for kept in self.prints if place in kept.codes and key_of(kept.settings) == key)
+        """Return the behaviour of a code with these settings, if it is recorded."""
+        place, key = self._place(code), settings_key(settings)
+        found = (kept.behaviour for kept in self.prints if place in kept.codes and settings_key(kept.settings) == key)
         return next(found, None)
 
     def chosen(self, asked: Mapping[str, Any], code: Code) -> dict[str, Any] | None:
-        """Return what a code chooses for these settings, where that is kept."""
-        place, key = self._place(code), key_of(asked)
-        return next((kept.chosen for kept in self.choices if place in kept.codes and key_of(kept.asked) == key), None)
+        """Return what a code chooses for these settings, if it is recorded."""
+        place, key = self._place(code), settings_key(asked)
+        return next(
+            (kept.chosen for kept in self.choices if place in kept.codes and settings_key(kept.asked) == key), None
+        )
 
     def with_behaviour(self, settings: Mapping[str, Any], behaviour: Behaviour, code: Code) -> ComponentFingerprints:
-        """Return the fingerprints with one more: beside the code that does the same, or on its own."""
+        """Return the fingerprints with a behaviour added: to a fingerprint that agrees, or on its own."""
         kept, place = self._with_code(code)
         prints = list(kept.prints)
         for number, known in enumerate(prints):
             alike = known.behaviour == behaviour or known.behaviour.agrees(behaviour, self.tolerance)
-            if alike and key_of(known.settings) == key_of(settings):
+            if alike and settings_key(known.settings) == settings_key(settings):
                 prints[number] = known.model_copy(update={"codes": tuple(sorted({*known.codes, place}))})
                 break
         else:
@@ -180,11 +182,11 @@ class ComponentFingerprints(Record):
         return kept.model_copy(update={"prints": tuple(prints)})
 
     def with_choices(self, asked: Mapping[str, Any], chosen: Mapping[str, Any], code: Code) -> ComponentFingerprints:
-        """Return the fingerprints with what a code chooses for these settings."""
+        """Return the fingerprints with a code's choice for these settings added."""
         kept, place = self._with_code(code)
         choices = list(kept.choices)
         for number, known in enumerate(choices):
-            if key_of(known.asked) == key_of(asked) and known.chosen == chosen:
+            if settings_key(known.asked) == settings_key(asked) and known.chosen == chosen:
                 choices[number] = known.model_copy(update={"codes": tuple(sorted({*known.codes, place}))})
                 break
         else:
@@ -205,21 +207,25 @@ class ComponentFingerprints(Record):
         Raises:
             OutputError: the folder cannot be written.
         """
-        return storage.write(self, _file(folder, self.kind, self.name))
+        return storage.write_record(self, _file(folder, self.kind, self.name))
 
 
 def read_fingerprints(folder: Path, kind: FingerprintKind, name: str) -> ComponentFingerprints:
-    """Return what a folder has of a component; of one that it lacks, nothing.
+    """Return a component's fingerprints in a folder; empty if the folder has none.
 
     Raises:
         DataError: the file does not fit.
     """
     file = _file(folder, kind, name)
-    return storage.read(ComponentFingerprints, file) if is_record(file) else ComponentFingerprints(kind=kind, name=name)
+    return (
+        storage.read_validated(ComponentFingerprints, file)
+        if record_exists(file)
+        else ComponentFingerprints(kind=kind, name=name)
+    )
 
 
 def fingerprint_folder() -> Path:
-    """Return the folder of fingerprints that comes with dpbench, or the leaderboard's: beside the package, or here."""
+    """Return the folder of fingerprints: that of the installed package, or else that of the leaderboard."""
     folders = [PACKAGE / "fingerprints", PACKAGE.parent / "leaderboard" / "fingerprints"]
     return next((folder for folder in folders if folder.is_dir()), Path("leaderboard") / "fingerprints")
 
@@ -228,6 +234,6 @@ def _file(folder: Path, kind: FingerprintKind, name: str) -> Path:
     return folder / "core.json" if kind == "core" else folder / f"{kind}s" / f"{name}.json"
 
 
-def key_of(settings: Mapping[str, Any]) -> str:
-    """Return settings as one text, by which they are found again; records spell infinity as text."""
+def settings_key(settings: Mapping[str, Any]) -> str:
+    """Return settings as a text to look them up by; records spell infinity as text."""
     return json.dumps(settings, sort_keys=True).replace('"Infinity"', "Infinity")

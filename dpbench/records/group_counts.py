@@ -12,25 +12,25 @@ from pydantic import Field
 from dpbench.support.untrusted import Shown
 
 COLUMN = r"^[a-z][a-z0-9_ -]{0,39}$"
-MOST_COLUMNS = 20
-MOST_VALUES = 50  # of a column
-LONGEST_VALUE = 60  # characters
+MAX_COLUMNS = 20
+MAX_VALUES = 50  # of a column
+MAX_VALUE_LENGTH = 60  # characters
 UNKNOWN = ""  # the value of test images of which a column says nothing
 
 # A count for each class: text, as a confusion matrix is, so that a file holds one line a group.
 ClassCounts = Annotated[str, Field(pattern=r"^\d{1,9}( \d{1,9})*$")]
 _Values = Annotated[
-    dict[Annotated[Shown, Field(max_length=LONGEST_VALUE)], ClassCounts],
-    Field(min_length=1, max_length=MOST_VALUES + 1),
+    dict[Annotated[Shown, Field(max_length=MAX_VALUE_LENGTH)], ClassCounts],
+    Field(min_length=1, max_length=MAX_VALUES + 1),
 ]
 GroupCounts = Annotated[
-    dict[Annotated[str, Field(pattern=COLUMN)], _Values], Field(min_length=1, max_length=MOST_COLUMNS)
+    dict[Annotated[str, Field(pattern=COLUMN)], _Values], Field(min_length=1, max_length=MAX_COLUMNS)
 ]
 """Column -> value -> counts by class; the value "" counts images of unknown group, so that values add up to all."""
 
 
 def read_counts(line: str) -> tuple[int, ...]:
-    """Return the counts by class in a line.
+    """Return the counts by class that a line holds.
 
     >>> read_counts("12 0 3")
     (12, 0, 3)
@@ -48,7 +48,7 @@ def total(line: str) -> int:
 
 
 def sum_by_class(values: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the counts by class of all values of a column together.
+    """Return the counts by class, summed over all values of a column.
 
     >>> sum_by_class({"female": "1 2", "male": "3 4"})
     (4, 6)
@@ -56,8 +56,8 @@ def sum_by_class(values: Mapping[str, str]) -> tuple[int, ...]:
     return tuple(map(sum, zip(*map(read_counts, values.values()), strict=True)))
 
 
-def find_misfit(images: Mapping[str, Mapping[str, str]], classes: int) -> str | None:
-    """Return what is wrong with counts of test images in themselves; None where nothing is."""
+def find_count_error(images: Mapping[str, Mapping[str, str]], classes: int) -> str | None:
+    """Return what is wrong with counts of test images; None if they are consistent."""
     if any(len(read_counts(line)) != classes for values in images.values() for line in values.values()):
         return f"expected a count for each of {classes} classes in each group"
     if len({sum_by_class(values) for values in images.values()}) > 1:
@@ -68,8 +68,8 @@ def find_misfit(images: Mapping[str, Mapping[str, str]], classes: int) -> str | 
 def find_excess_correct(
     images: Mapping[str, Mapping[str, str]], correct: Mapping[str, Mapping[str, str]]
 ) -> str | None:
-    """Return what is wrong with the correct predictions of a seed beside the test images; None where nothing is."""
-    for column, value, there, right in _paired(images, correct):
+    """Return how a seed's correct predictions contradict the test images; None if they do not."""
+    for column, value, there, right in _pair_groups(images, correct):
         if len(right) != len(there) or any(hits > count for hits, count in zip(right, there, strict=True)):
             return f"expected at most as many correct predictions as test images in {column} {value!r}"
     named = [{column: values.keys() for column, values in counts.items()} for counts in (images, correct)]
@@ -77,24 +77,24 @@ def find_excess_correct(
 
 
 def count_differences(first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]]) -> float:
-    """Return by how many predictions two seeds differ at least, in the column where they differ most.
+    """Return a lower bound on the number of predictions in which two seeds differ, from the column with the most.
 
-    Infinite where they have different groups.
+    Infinite if they have different groups.
     """
     if {column: values.keys() for column, values in first.items()} != {
         column: values.keys() for column, values in second.items()
     }:
         return math.inf
     by_column = dict.fromkeys(first, 0)
-    for column, _, a, b in _paired(first, second):
+    for column, _, a, b in _pair_groups(first, second):
         by_column[column] += sum(abs(x - y) for x, y in zip_longest(a, b, fillvalue=0))
     return max(by_column.values(), default=0)
 
 
-def _paired(
+def _pair_groups(
     first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]]
 ) -> Iterator[tuple[str, str, tuple[int, ...], tuple[int, ...]]]:
-    """Yield column, value and the counts of each, for the groups that both have."""
+    """Yield column, value and both counts, for each group that both have."""
     for column in first.keys() & second.keys():
         for value in first[column].keys() & second[column].keys():
             yield column, value, read_counts(first[column][value]), read_counts(second[column][value])

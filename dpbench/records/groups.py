@@ -1,4 +1,4 @@
-"""Accuracy by group of the test split, the worst group, and what privacy costs each group.
+"""Accuracy by group of the test split, the worst group, and the price of privacy for each group.
 
 Computed from the counts that a result keeps, for the terminal, pages and cards alike. An interval is over seeds, as for
 other metrics: it does not say how much another sample of test images would change a small group.
@@ -14,8 +14,8 @@ from typing import Any
 from dpbench.records.group_counts import UNKNOWN, total
 from dpbench.records.result import Interval, Result, interval
 
-ENOUGH = 20  # test images: in a smaller group one image is more than five points
-MOST_SHOWN = 6  # groups that a line of a summary names
+MIN_IMAGES = 20  # test images: in a smaller group one image is more than five points
+MAX_SHOWN = 6  # groups that a line of a summary names
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Group:
 
     @property
     def name(self) -> str:
-        """Its value; a word where it is unknown."""
+        """Its value, or a word if the value is unknown."""
         return self.value or "not known"
 
     @property
     def comparable(self) -> bool:
         """Whether it is a known group with enough test images to be called best or worst."""
-        return self.images >= ENOUGH and self.value != UNKNOWN
+        return self.images >= MIN_IMAGES and self.value != UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,24 @@ class GroupColumn:
 
     @property
     def ranked(self) -> tuple[Group, ...]:
-        """The groups that are compared, the worst first; none where fewer than two have enough test images."""
+        """The comparable groups, the worst first; empty if fewer than two have enough test images."""
         found = sorted((one for one in self.groups if one.comparable), key=lambda one: one.accuracy.mean)
         return tuple(found) if len(found) > 1 else ()
 
     @property
     def worst(self) -> Group | None:
-        """The group with the lowest accuracy; None where fewer than two have enough test images, or all are equal."""
+        """The group with the lowest accuracy; None if no two groups are comparable, or all are equal."""
         return self.ranked[0] if self.gap else None
 
     @property
     def gap(self) -> float | None:
-        """Accuracy of the best group less that of the worst, a share of 1; None where no two are compared."""
+        """Accuracy of the best group minus that of the worst, a share of 1; None if no two groups are comparable."""
         return self.ranked[-1].accuracy.mean - self.ranked[0].accuracy.mean if self.ranked else None
 
 
 @dataclass(frozen=True)
 class GroupPrice:
-    """What privacy costs the groups of one column: accuracy of the same learner without noise less that with it."""
+    """The price of privacy for the groups of a column: accuracy without noise minus accuracy with it."""
 
     column: str
     overall: float  # share of 1, over all test images
@@ -72,7 +72,7 @@ class GroupPrice:
 
     @property
     def added(self) -> float | None:
-        """By how much the loss of the group that loses most is above that of all test images, a share of 1."""
+        """The largest loss of any group minus the loss over all test images, a share of 1."""
         return None if self.most is None else self.losses[self.most.value] - self.overall
 
 
@@ -99,21 +99,21 @@ def group_accuracies(
 
 
 def accuracy_by_group(result: Result) -> tuple[GroupColumn, ...]:
-    """Return accuracy by group of a result; nothing where its test split has no groups."""
+    """Return a result's accuracy by group; empty if its test split has no groups."""
     correct = [seed.group_correct for seed in result.seeds if seed.group_correct is not None]
     return group_accuracies(result.task.groups, correct) if result.task.groups and correct else ()
 
 
 def price_by_group(result: Result, ceiling: Result) -> tuple[GroupPrice, ...]:
-    """Return what privacy costs each group; `ceiling` is the result without privacy, of `find_ceiling`."""
+    """Return the price of privacy for each group; `ceiling` is the result without privacy, from `find_ceiling`."""
     overall = ceiling.metrics["accuracy"].mean - result.metrics["accuracy"].mean
     return tuple(
-        _price(private, free, overall)
+        _compute_price(private, free, overall)
         for private, free in zip(accuracy_by_group(result), accuracy_by_group(ceiling), strict=True)
     )
 
 
-def _price(private: GroupColumn, free: GroupColumn, overall: float) -> GroupPrice:
+def _compute_price(private: GroupColumn, free: GroupColumn, overall: float) -> GroupPrice:
     pairs = zip(private.groups, free.groups, strict=True)
     losses = {one.value: best.accuracy.mean - one.accuracy.mean for one, best in pairs}
     most = max(private.ranked, key=lambda one: losses[one.value], default=None)
@@ -121,28 +121,28 @@ def _price(private: GroupColumn, free: GroupColumn, overall: float) -> GroupPric
 
 
 def find_ceiling(result: Result, others: Iterable[Result]) -> Result | None:
-    """Return the result of the same learner without privacy on the same data and groups; None if none of them is.
+    """Return the result without privacy of the same learner on the same data and groups; None if there is none.
 
-    Of several, the one with the same settings, how they were chosen and seeds comes first, in this order. None also for
-    a result that has no groups, or that is itself without privacy.
+    Of several, results with the same settings, selection rule and seeds come first, in this order. None also for a
+    result that has no groups, or that is itself without privacy.
     """
     if not result.task.groups or not result.privacy.plan or math.isinf(result.spec.epsilon):
         return None
     found = [one for one in others if _is_ceiling(one, result)]
-    return min(found, key=lambda one: _distance(one, result), default=None)
+    return min(found, key=lambda one: _preference_key(one, result), default=None)
 
 
 def _is_ceiling(free: Result, result: Result) -> bool:
     without = math.isinf(free.spec.epsilon) and bool(free.privacy.plan)
-    return without and _learner_and_data(free) == _learner_and_data(result)
+    return without and _ceiling_key(free) == _ceiling_key(result)
 
 
-def _learner_and_data(result: Result) -> tuple[Any, ...]:
+def _ceiling_key(result: Result) -> tuple[Any, ...]:
     spec, task = result.spec, result.task
     return spec.learner.name, spec.data_key, spec.public_labels, task.digests, task.groups
 
 
-def _distance(free: Result, result: Result) -> tuple[bool, bool, bool, str]:
+def _preference_key(free: Result, result: Result) -> tuple[bool, bool, bool, str]:
     return (
         free.spec.learner != result.spec.learner,
         free.selection != result.selection,
@@ -151,12 +151,14 @@ def _distance(free: Result, result: Result) -> tuple[bool, bool, bool, str]:
     )
 
 
-def _plain(score: Interval) -> str:
+def _write_accuracy(score: Interval) -> str:
     return f"{100 * score.mean:.2f}%"
 
 
-def write_groups(column: GroupColumn, score: Callable[[Interval], str] = _plain, most: int | None = None) -> str:
-    """Return a column in a line, with the number of test images of each group; of many groups the worst and the best.
+def write_groups(
+    column: GroupColumn, score: Callable[[Interval], str] = _write_accuracy, most: int | None = None
+) -> str:
+    """Return a column in a line, with each group's number of test images; of many groups only the worst and the best.
 
     Args:
         column: what to write.
@@ -164,24 +166,24 @@ def write_groups(column: GroupColumn, score: Callable[[Interval], str] = _plain,
         most: groups that are named; of more, the two ends are. None: all are named.
     """
     if most is None or len(column.groups) <= most or not column.ranked:
-        named = [_write(one, column, score, first=not place) for place, one in enumerate(column.groups[:most])]
+        named = [_write_group(one, column, score, first=not place) for place, one in enumerate(column.groups[:most])]
         more = len(column.groups) - len(named)
         return ", ".join(named) + (f"; {more} more groups" if more else "")
     worst, best = column.ranked[0], column.ranked[-1]
     return (
-        f"{_write(worst, column, score, first=True)} to {_write(best, column, score, first=False)}, of "
+        f"{_write_group(worst, column, score, first=True)} to {_write_group(best, column, score, first=False)}, of "
         f"{len(column.groups)} groups"
     )
 
 
-def _write(one: Group, column: GroupColumn, score: Callable[[Interval], str], *, first: bool) -> str:
+def _write_group(one: Group, column: GroupColumn, score: Callable[[Interval], str], *, first: bool) -> str:
     of = f"{one.images:,} test images" if first else f"{one.images:,}"
-    mark = " (worst)" if one == column.worst else " (too few to compare)" if one.images < ENOUGH else ""
+    mark = " (worst)" if one == column.worst else " (too few to compare)" if one.images < MIN_IMAGES else ""
     return f"{one.name} {score(one.accuracy)} of {of}{mark}"
 
 
 def write_price(price: GroupPrice) -> str:
-    """Return in a line what privacy costs all test images, and the group that loses most."""
+    """Return in a line the price of privacy for all test images, and for the group that loses most."""
     said = f"{100 * price.overall:.2f} points overall"
     if price.most is None or price.added is None:
         return said

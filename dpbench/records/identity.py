@@ -1,4 +1,4 @@
-"""What a fit is: all that decides what it asks and what it is answered, in one digest. No torch here."""
+"""The identity of a fit: a digest of everything that decides its questions and answers. No torch here."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dpbench.records.stated_plan import PlannedUse
 from dpbench.support.files import canonical_digest
 
 
-def identity(
+def fit_identity(
     spec: Spec, plan: Sequence[PlannedUse], digests: Mapping[str, str],
     components: Mapping[str, ComponentOrigin], networks: Sequence[str],
 ) -> str:  # fmt: skip
-    """Return the SHA-256 that research noise is derived from, next to a seed: only equal questions share noise.
+    """Return the SHA-256 that, with a seed, gives the research noise: only equal questions share noise.
 
     Whatever changes a sum, or the noise's scale, changes the identity: the learner and its settings, the budget, sigma
     of each release, the data, the weights of extractors, plugins and their versions, dpbench's own mechanism. Two

@@ -1,4 +1,4 @@
-"""The seeds of a run that was interrupted: kept as they end, and taken up by the same run."""
+"""The journal of a run: it keeps finished seeds, and an interrupted run continues from them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dpbench.records.schema1 import upgrade
 from dpbench.support.files import open_to_append
 from dpbench.support.untrusted import read_regular
 
-MOST = 1_000_000_000  # bytes: it is this machine's own, and what ended is not to be lost
+MAX_BYTES = 1_000_000_000  # bytes: it is this machine's own, and what ended is not to be lost
 
 
 @dataclass(frozen=True)
 class RunJournal:
-    """The file of one run under way, a line a seed.
+    """The file of a run under way, with a line per seed.
 
     Args:
         file: where it is.
@@ -29,10 +29,10 @@ class RunJournal:
     identity: str
 
     def seeds(self) -> dict[int, SeedResult]:
-        """Return the seeds that ended in an earlier call, by seed."""
+        """Return the seeds that an earlier call finished, by seed."""
         found = {}
         with suppress(OSError, DataError):
-            for line in read_regular(self.file, MOST).decode(errors="replace").splitlines():
+            for line in read_regular(self.file, MAX_BYTES).decode(errors="replace").splitlines():
                 with suppress(ValueError, KeyError, TypeError, RecursionError, DataError):  # a line that was cut off
                     content = json.loads(line)
                     if content["identity"] == self.identity:
@@ -41,7 +41,7 @@ class RunJournal:
         return found
 
     def keep(self, one: SeedResult) -> None:
-        """Add a seed. A run does not end because it cannot be kept."""
+        """Append a seed. The run goes on even if the seed cannot be kept."""
         line = json.dumps({"identity": self.identity, "seed": json.loads(one.model_dump_json())})
         with suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ class RunJournal:
 
 @dataclass(frozen=True)
 class Journal:
-    """A folder of results, where each run under way has a file: `unfinished/<name>l`."""
+    """A folder of results, with a file for each run under way: `unfinished/<name>l`."""
 
     folder: Path
 
@@ -60,7 +60,7 @@ class Journal:
         return RunJournal(self._file(name), identity)
 
     def end(self, name: str) -> None:
-        """Forget a run: its result has all seeds."""
+        """Delete the journal of a run whose result has all seeds."""
         with suppress(OSError):
             self._file(name).unlink(missing_ok=True)
             self._file(name).parent.rmdir()

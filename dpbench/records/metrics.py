@@ -1,4 +1,4 @@
-"""What a seed keeps of its test predictions, and the metrics that are counted from it.
+"""The evidence that a seed keeps of its test predictions, and the metrics that are counted from it.
 
 A new metric is a name in `Metric` and one function below, under `@metric`: results, checks, tables, flags and pages
 follow. No file holds metrics: they are counted when a result is read.
@@ -30,7 +30,7 @@ Bins = Annotated[tuple[Count, ...], Field(min_length=BINS, max_length=BINS)]
 
 
 class Calibration(Record):
-    """How well probabilities fit: test examples binned by confidence, the probability of the class that was guessed.
+    """How well probabilities fit: test examples binned by confidence, the probability of the guessed class.
 
     Bin b holds confidences above b / 15, up to (b + 1) / 15.
     """
@@ -44,24 +44,24 @@ class Calibration(Record):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a seed keeps of its predictions of n test examples."""
+    """The evidence that a seed keeps of its predictions of n test examples."""
 
     confusion: tuple[tuple[int, ...], ...]  # row: true class, column: guessed class
     calibration: Calibration | None = None  # None where the learner gives no probabilities
 
     @cached_property
     def there(self) -> tuple[int, ...]:
-        """Test examples of each class."""
+        """Number of test examples of each class."""
         return tuple(map(sum, self.confusion))
 
     @cached_property
     def right(self) -> tuple[int, ...]:
-        """Correct answers by class."""
+        """Number of correct answers by class."""
         return tuple(row[label] for label, row in enumerate(self.confusion))
 
     @property
     def size(self) -> int:
-        """The number of test examples."""
+        """Number of test examples."""
         return sum(self.there)
 
     @cached_property
@@ -80,7 +80,7 @@ Compute = Callable[[Evidence], float | None]
 
 @dataclass(frozen=True)
 class MetricFacts:
-    """What is said of a metric, and how it is counted."""
+    """Title, direction and unit of a metric, and the function that counts it."""
 
     title: str
     higher: bool = True  # is better
@@ -114,54 +114,56 @@ class MetricFacts:
         return f"{self.word} ({self.unit})" if self.unit else self.word
 
 
-FACTS: dict[str, MetricFacts] = {"auroc": MetricFacts("AUROC")}  # which rests on the order of scores
+METRIC_FACTS: dict[str, MetricFacts] = {"auroc": MetricFacts("AUROC")}  # which rests on the order of scores
 
 
-def metric(title: str, *, higher: bool = True, share: bool = True, most: float = 1.0) -> Callable[[Compute], Compute]:
-    """Register the function below as the metric of its name."""
+def register_metric(
+    title: str, *, higher: bool = True, share: bool = True, most: float = 1.0
+) -> Callable[[Compute], Compute]:
+    """Register the decorated function as the metric of its name."""
 
     def register(compute: Compute) -> Compute:
-        FACTS[compute.__name__] = MetricFacts(title, higher, share, most, compute)
+        METRIC_FACTS[compute.__name__] = MetricFacts(title, higher, share, most, compute)
         return compute
 
     return register
 
 
-@metric("Accuracy")
+@register_metric("Accuracy")
 def accuracy(kept: Evidence) -> float:
     """Return the share of test examples that are classified correctly."""
     return sum(kept.right) / kept.size
 
 
-@metric("Balanced accuracy")
+@register_metric("Balanced accuracy")
 def balanced_accuracy(kept: Evidence) -> float:
     """Return the mean accuracy over the classes that have test examples."""
     return math.fsum(kept.present) / len(kept.present)
 
 
-@metric("Worst class")
+@register_metric("Worst class")
 def worst_class_accuracy(kept: Evidence) -> float:
-    """Return the accuracy of the class that has the least."""
+    """Return the lowest accuracy of any class."""
     return min(kept.present)
 
 
-@metric("Macro F1")
+@register_metric("Macro F1")
 def macro_f1(kept: Evidence) -> float:
-    """Return the mean F1 over all classes; one without test examples, or that is never guessed, counts as 0."""
+    """Return the mean F1 over all classes; a class without test examples, or that is never guessed, counts as 0."""
     guessed = map(sum, zip(*kept.confusion, strict=True))
     parts = [2 * hit / max(a + b, 1) for hit, a, b in zip(kept.right, kept.there, guessed, strict=True)]
     return math.fsum(parts) / len(parts)
 
 
-@metric("Class gap", higher=False)
+@register_metric("Class gap", higher=False)
 def class_gap(kept: Evidence) -> float:
-    """Return the accuracy of the best class less that of the worst."""
+    """Return the accuracy of the best class minus that of the worst."""
     return max(kept.present) - min(kept.present)
 
 
-@metric("Calibration error", higher=False)
+@register_metric("Calibration error", higher=False)
 def ece(kept: Evidence) -> float | None:
-    """Return the expected calibration error: by how much confidence and accuracy differ, on average over 15 bins.
+    """Return the expected calibration error: the mean difference of confidence and accuracy over 15 bins.
 
     Source: Guo et al. 2017, equation 3.
     """
@@ -171,36 +173,36 @@ def ece(kept: Evidence) -> float | None:
     return math.fsum(abs(right - confidence) for right, confidence in bins) / kept.size
 
 
-@metric("Log loss", higher=False, share=False, most=math.inf)
+@register_metric("Log loss", higher=False, share=False, most=math.inf)
 def nll(kept: Evidence) -> float | None:
     """Return the mean negative log-likelihood of the true class, in nats."""
     return None if kept.calibration is None else kept.calibration.log_loss / kept.size
 
 
-@metric("Brier score", higher=False, share=False, most=2.0)
+@register_metric("Brier score", higher=False, share=False, most=2.0)
 def brier(kept: Evidence) -> float | None:
     """Return the mean squared distance between probabilities and the one-hot label, 0 to 2 (Brier 1950)."""
     return None if kept.calibration is None else kept.calibration.brier / kept.size
 
 
-TITLES: Mapping[Metric, str] = {name: FACTS[name].title for name in METRICS}
+TITLES: Mapping[Metric, str] = {name: METRIC_FACTS[name].title for name in METRICS}
 
 
 def count_metrics(kept: Evidence) -> dict[str, float | None]:
-    """Return every metric that is counted from what a seed keeps."""
-    return {name: facts.compute(kept) for name, facts in FACTS.items() if facts.compute is not None}
+    """Return every metric that can be counted from a seed's evidence."""
+    return {name: facts.compute(kept) for name, facts in METRIC_FACTS.items() if facts.compute is not None}
 
 
-def count_metric(name: str, confusion: Sequence[Sequence[int]]) -> float:
-    """Return one metric of a confusion matrix; accuracy for one that rests on scores, as AUROC does."""
-    compute = FACTS[name].compute or accuracy
+def count_confusion_metric(name: str, confusion: Sequence[Sequence[int]]) -> float:
+    """Return a metric of a confusion matrix; accuracy in place of a metric that needs scores, such as AUROC."""
+    compute = METRIC_FACTS[name].compute or accuracy
     value = compute(Evidence(tuple(map(tuple, confusion))))
     assert value is not None  # what a board may rank by needs no probabilities
     return value
 
 
 class StatedScores(Record):
-    """The scores of a seed that has no confusion matrix to count them from."""
+    """The scores of a seed without a confusion matrix to count them from."""
 
     accuracy: Share
     balanced_accuracy: Share
@@ -219,7 +221,7 @@ def write_confusion(matrix: Sequence[Sequence[int]]) -> tuple[str, ...]:
 
 
 class KeptPredictions(Record):
-    """What a seed keeps of its test predictions; its metrics are counted from that."""
+    """The evidence that a seed keeps of its test predictions; its metrics are counted from it."""
 
     correct: str  # base64 of one bit a test example, in order
     predictions: str  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
@@ -247,19 +249,19 @@ class KeptPredictions(Record):
 
     @property
     def matrix(self) -> tuple[tuple[int, ...], ...] | None:
-        """The confusion matrix: counts, a row for each true class and a column for each guessed one."""
+        """The confusion matrix: counts, with true classes as rows and guessed classes as columns."""
         return self.evidence.confusion if self.evidence else None
 
     @cached_property
     def evidence(self) -> Evidence | None:
-        """What metrics are counted from; None where a seed states its scores."""
+        """The counts that metrics follow from; None if the seed states its scores."""
         if not self.confusion:
             return None
         return Evidence(tuple(tuple(map(int, row.split())) for row in self.confusion), self.calibration)
 
     @cached_property
     def metrics(self) -> Mapping[str, float | None]:
-        """Every metric by name; None where one does not apply, as AUROC of more than two classes."""
+        """Every metric by name; None for a metric that does not apply, such as AUROC of more than two classes."""
         counted = count_metrics(self.evidence) if self.evidence else self.stated.model_dump() if self.stated else {}
         return {name: self.auroc if name == "auroc" else counted.get(name) for name in METRICS}
 

@@ -1,4 +1,4 @@
-"""How many images of one split are in another one too, and how many are too many. No torch here."""
+"""The number of images that two splits share, and how many are too many. No torch here."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pydantic import Field
 
 from dpbench.support.validation import Record
 
-COPIES = 0.01
+MAX_COPIES = 0.01
 """The largest share of exact copies, of the smaller split, that two splits may have in common."""
-LOOKALIKES = 0.5
+MAX_LOOKALIKES = 0.5
 """The same for near copies, which are mere look-alikes where all images are alike.
 
 Half lies between what honest splits share and what is found of copies. Of a random public tenth, so many images have a
@@ -22,18 +22,19 @@ quality 50), halved or turned grey, 85 to 100% are found; of those cropped by up
 Near copies do not count where both splits number their units (patients) and share none: then they are of other people,
 as 74% of a public tenth of ODIR's fundus photographs, which all show a bright disc on black.
 
-What it misses: public data of which less than half are altered copies of private images; above `SUSPECT` the result
-says so, and a person has to look. Copies that were mirrored, rotated, or cropped by more than 3/32 are not found."""
+What it misses: public data of which less than half are altered copies of private images; above `SUSPICIOUS_SHARE` the
+result says so, and a person has to look. Copies that were mirrored, rotated, or cropped by more than 3/32 are not
+found."""
 
-MOST_LEFT_OUT = 0.1
+MAX_LEFT_OUT = 0.1
 """The largest share of the private split that is left out because public images equal it."""
 
-SUSPECT = 0.05
+SUSPICIOUS_SHARE = 0.05
 """Above this share of near copies a result asks a person to look; the chest X-rays, CIFAR-10 and HAM10000 have less."""
 
 
 class Overlap(Record):
-    """Of `among` images, how many are the same as one of the others, and how many the same or near (`duplicates`).
+    """Of `among` images, how many equal an image of the other split, and how many equal or resemble it (`duplicates`).
 
     `units` counts those whose patient, lesion or other unit has images in the other split too; None without units.
     """
@@ -49,7 +50,7 @@ class Overlap(Record):
 
 
 class Copies(Record):
-    """Of `among` private images, how many are the same as another one, and how often the commonest is there."""
+    """Of `among` private images, how many equal another private image, and how often the commonest occurs."""
 
     images: int = Field(ge=0)
     most: int = Field(ge=0)
@@ -57,18 +58,18 @@ class Copies(Record):
 
     @property
     def too_many(self) -> str | None:
-        """What is wrong, where a board takes no such private split."""
-        if self.images <= COPIES * self.among:
+        """The complaint of a board about such a private split, if any."""
+        if self.images <= MAX_COPIES * self.among:
             return None
         return (
-            f"expected at most {COPIES:.0%} of the {self.among:,} private images to be copies of another, got "
+            f"expected at most {MAX_COPIES:.0%} of the {self.among:,} private images to be copies of another, got "
             f"{self.images:,}, of one image {self.most:,}. Remove repeats at the source; do not oversample: a learner "
             "that reweights classes costs no privacy"
         )
 
 
 def find_excess(overlap: Mapping[str, Overlap], private: int) -> Iterator[tuple[str, str]]:
-    """Yield each pair of splits that shares too many images, with what is wrong; `private` is a size.
+    """Yield each pair of splits that shares too many images, with a complaint; `private` is a size.
 
     No image may be both trained on and tested on, and no public image may be a private one: what is learned from
     public data is outside epsilon. The same holds of units, where they are known: none may be both public and private.
@@ -76,13 +77,13 @@ def find_excess(overlap: Mapping[str, Overlap], private: int) -> Iterator[tuple[
     sizes = {"private": private, "public": overlap["public in private"].among if "public in private" in overlap else 0}
     for pair, counted in overlap.items():
         smaller = min(counted.among, sizes.get(pair.rpartition(" ")[2], 0))
-        if counted.exact > COPIES * smaller:
-            yield pair, _said(counted.exact, COPIES, smaller, "exact copies")
-        elif counted.units != 0 and counted.near > LOOKALIKES * smaller:
-            yield pair, _said(counted.near, LOOKALIKES, smaller, "near copies")
-        elif (counted.units or 0) > (allowed := 0.0 if pair == "public in private" else COPIES) * smaller:
-            yield pair, _said(counted.units or 0, allowed, smaller, "of a unit that is in both splits")
+        if counted.exact > MAX_COPIES * smaller:
+            yield pair, _write_complaint(counted.exact, MAX_COPIES, smaller, "exact copies")
+        elif counted.units != 0 and counted.near > MAX_LOOKALIKES * smaller:
+            yield pair, _write_complaint(counted.near, MAX_LOOKALIKES, smaller, "near copies")
+        elif (counted.units or 0) > (allowed := 0.0 if pair == "public in private" else MAX_COPIES) * smaller:
+            yield pair, _write_complaint(counted.units or 0, allowed, smaller, "of a unit that is in both splits")
 
 
-def _said(many: int, share: float, smaller: int, kind: str) -> str:
+def _write_complaint(many: int, share: float, smaller: int, kind: str) -> str:
     return f"expected at most {share:.0%} of the {smaller:,} images of the smaller split to be {kind}, got {many:,}"

@@ -1,4 +1,4 @@
-"""Many records in one compressed file, for folders that nobody edits by hand. No torch here.
+"""Many records in a compressed file, for folders that nobody edits by hand. No torch here.
 
 A packed record is addressed by the path that it had as a file, `FOLDER/NAME.json`, and is read through `read_record`. A
 loose file of that name takes precedence: what is run again supersedes what is packed, until the folder is packed anew.
@@ -26,10 +26,10 @@ from dpbench.support.untrusted import MOST as LARGEST
 from dpbench.support.untrusted import open_regular, read_regular
 
 ARCHIVE = "records.tar.xz"
-MOST_PACKED = 50_000_000  # bytes of an archive
-MOST = 50_000_000  # bytes of what is in it
-MANY = 10_000  # records in it
-MEMORY = 150_000_000  # bytes that unpacking may take; the strongest preset takes 65 MB
+MAX_PACKED_BYTES = 50_000_000  # bytes of an archive
+MAX_BYTES = 50_000_000  # bytes of what is in it
+MAX_RECORDS = 10_000  # records in it
+MAX_MEMORY = 150_000_000  # bytes that unpacking may take; the strongest preset takes 65 MB
 _NAME = re.compile(r"[A-Za-z0-9][\w.,=@+-]*\.json", re.ASCII)
 PRESET = 9 | lzma.PRESET_EXTREME
 
@@ -42,18 +42,18 @@ def find_records(folder: Path) -> list[Path]:
     """
     found = set(folder.rglob("*.json"))
     for archive in folder.rglob(ARCHIVE):
-        found.update(archive.parent / name for name in _members(archive))
+        found.update(archive.parent / name for name in _read_members(archive))
     return sorted(found)
 
 
-def names_in(folder: Path) -> list[str]:
-    """Return the names of the records that are packed in this folder, by name.
+def list_packed_names(folder: Path) -> list[str]:
+    """Return the names of the records that are packed in this folder, sorted.
 
     Raises:
         DataError: the archive is malformed.
     """
     archive = folder / ARCHIVE
-    return sorted(_members(archive)) if os.path.lexists(archive) else []
+    return sorted(_read_members(archive)) if os.path.lexists(archive) else []
 
 
 def read_record(file: Path) -> bytes:
@@ -73,17 +73,17 @@ def read_record(file: Path) -> bytes:
 
 
 def read_packed(file: Path) -> bytes | None:
-    """Return the content of a record that is packed; None if no archive has it.
+    """Return the content of a packed record; None if no archive has it.
 
     Raises:
         DataError: the archive is malformed.
     """
     archive = file.parent / ARCHIVE
-    return _members(archive).get(file.name) if os.path.lexists(archive) else None
+    return _read_members(archive).get(file.name) if os.path.lexists(archive) else None
 
 
-def is_record(file: Path) -> bool:
-    """Return whether there is a record of this name, packed or not; a link is one, whatever it leads to.
+def record_exists(file: Path) -> bool:
+    """Return whether a record of this name exists, packed or not; a link counts, wherever it leads.
 
     Raises:
         DataError: the archive is malformed.
@@ -102,8 +102,8 @@ def hash_record(file: Path) -> str:
     return sha256(file) if content is None else hashlib.sha256(content).hexdigest()
 
 
-def time_of(file: Path) -> int:
-    """Return when a record, or the archive that it is in, was last changed, in nanoseconds."""
+def modification_time(file: Path) -> int:
+    """Return when a record, or the archive that holds it, was last changed, in nanoseconds."""
     return (file if file.exists() else file.parent / ARCHIVE).stat().st_mtime_ns
 
 
@@ -113,11 +113,11 @@ def read_archive(folder: Path) -> Mapping[str, bytes]:
     Raises:
         DataError: the archive is malformed.
     """
-    return _members(folder / ARCHIVE)
+    return _read_members(folder / ARCHIVE)
 
 
 def write_archive(folder: Path, records: Mapping[str, bytes]) -> None:
-    """Write the archive of a folder, atomically; without records there is none.
+    """Write the archive of a folder atomically; without records, delete it.
 
     Raises:
         OutputError: it cannot be written, or would be too large.
@@ -126,18 +126,18 @@ def write_archive(folder: Path, records: Mapping[str, bytes]) -> None:
     if not records:
         archive.unlink()
         return
-    whole = _tar(records)
+    whole = _make_tar(records)
     content = lzma.compress(whole, preset=PRESET)
-    if len(whole) > MOST or len(content) > MOST_PACKED:
+    if len(whole) > MAX_BYTES or len(content) > MAX_PACKED_BYTES:
         raise OutputError(
-            f"Expected the records in {folder} to take at most {MOST:,} bytes and {MOST_PACKED:,} packed, got "
-            f"{len(whole):,} and {len(content):,}. Pack fewer of them in a folder."
+            f"Expected the records in {folder} to take at most {MAX_BYTES:,} bytes and {MAX_PACKED_BYTES:,} packed, "
+            f"got {len(whole):,} and {len(content):,}. Pack fewer of them in a folder."
         )
     write_atomically(archive, lambda file: file.write(content))
 
 
-def pack(folder: Path) -> int:
-    """Put the records of a folder, but not of those below it, into its archive, and return how many it holds now.
+def pack_records(folder: Path) -> int:
+    """Move the records of a folder, without its subfolders, into its archive; return the number in the archive.
 
     Other JSON files stay where they are.
 
@@ -146,12 +146,12 @@ def pack(folder: Path) -> int:
         OutputError: the archive cannot be written; no file is removed then.
     """
     archive = folder / ARCHIVE
-    held = dict(_members(archive)) if os.path.lexists(archive) else {}
+    held = dict(_read_members(archive)) if os.path.lexists(archive) else {}
     try:
         found = {file: read_regular(file) for file in sorted(folder.glob("*.json"))}
     except OSError as error:
         raise DataError(f"Cannot read {error.filename}: {error.strerror}.") from error
-    files = [file for file, content in found.items() if _is_record(content)]
+    files = [file for file, content in found.items() if _is_record_content(content)]
     whole = held | {file.name: found[file] for file in files}
     for name in whole:
         if not _NAME.fullmatch(name):
@@ -165,8 +165,8 @@ def pack(folder: Path) -> int:
     return len(whole)
 
 
-def _is_record(content: bytes) -> bool:
-    """Say whether this is a record of dpbench, which all have a version of their schema."""
+def _is_record_content(content: bytes) -> bool:
+    """Return whether this is a record of dpbench: every record has a version of its schema."""
     try:
         value = json.loads(content)
     except ValueError:
@@ -174,22 +174,22 @@ def _is_record(content: bytes) -> bool:
     return isinstance(value, dict) and "schema_version" in value
 
 
-def remove(file: Path) -> None:
-    """Remove a record, packed or not; an archive goes with the last one in it.
+def remove_record(file: Path) -> None:
+    """Remove a record, packed or not; an archive is removed with its last record.
 
     Raises:
         DataError: the archive is malformed.
         OutputError: the archive cannot be written.
     """
     archive = file.parent / ARCHIVE
-    held = dict(_members(archive)) if os.path.lexists(archive) else {}
+    held = dict(_read_members(archive)) if os.path.lexists(archive) else {}
     if held.pop(file.name, None) is not None:
         write_archive(file.parent, held)
     file.unlink(missing_ok=True)
 
 
-def _tar(records: Mapping[str, bytes]) -> bytes:
-    """Return an archive that says nothing but names and contents: the same records give the same bytes."""
+def _make_tar(records: Mapping[str, bytes]) -> bytes:
+    """Return an archive of names and contents alone, so that the same records give the same bytes."""
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, content in sorted(records.items()):
@@ -199,15 +199,15 @@ def _tar(records: Mapping[str, bytes]) -> bytes:
     return whole.getvalue()
 
 
-def _members(archive: Path) -> Mapping[str, bytes]:
+def _read_members(archive: Path) -> Mapping[str, bytes]:
     """Return the records in an archive by name."""
-    with _opened(archive) as file:
+    with _open_archive(archive) as file:
         facts = os.fstat(file.fileno())
-    return _unpacked(archive, facts.st_size, (facts.st_mtime_ns, facts.st_ino))
+    return _unpack(archive, facts.st_size, (facts.st_mtime_ns, facts.st_ino))
 
 
 @contextmanager
-def _opened(archive: Path) -> Iterator[BinaryIO]:
+def _open_archive(archive: Path) -> Iterator[BinaryIO]:
     try:
         with open_regular(archive, follow=False) as file:  # a link could lead out of the folder
             yield file
@@ -217,31 +217,33 @@ def _opened(archive: Path) -> Iterator[BinaryIO]:
 
 
 @functools.lru_cache(maxsize=8)
-def _unpacked(archive: Path, size: int, version: tuple[int, ...]) -> Mapping[str, bytes]:
-    if size > MOST_PACKED:
-        raise DataError(f"Expected {archive} to have at most {MOST_PACKED:,} bytes, got {size:,}.")
-    unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MEMORY)
-    with _opened(archive) as file:
-        packed = file.read(MOST_PACKED + 1)
+def _unpack(archive: Path, size: int, version: tuple[int, ...]) -> Mapping[str, bytes]:
+    if size > MAX_PACKED_BYTES:
+        raise DataError(f"Expected {archive} to have at most {MAX_PACKED_BYTES:,} bytes, got {size:,}.")
+    unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_MEMORY)
+    with _open_archive(archive) as file:
+        packed = file.read(MAX_PACKED_BYTES + 1)
     try:
-        content = unpack.decompress(packed, MOST + 1)
-        if len(content) > MOST:
-            raise DataError(f"Expected {archive} to unpack to at most {MOST:,} bytes.")
+        content = unpack.decompress(packed, MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise DataError(f"Expected {archive} to unpack to at most {MAX_BYTES:,} bytes.")
         if not unpack.eof or unpack.unused_data:
             raise DataError(f"Expected {archive} to be one xz stream, got a part of one, or more behind it.")
-        return dict(_records(archive, content))
+        return dict(_list_members(archive, content))
     except (lzma.LZMAError, tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:
         raise DataError(f"Expected {archive} to be a tar archive, compressed by xz: {error}.") from error
 
 
-def _records(archive: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
+def _list_members(archive: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
     seen: set[str] = set()
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
         for one in tar:
             file = tar.extractfile(one) if one.isreg() and not one.issparse() else None
             if file is None or not _NAME.fullmatch(one.name) or one.name in seen:
                 raise DataError(f"Expected {archive} to hold JSON files, each once, got {one.name[:80]!r}.")
-            if one.size > LARGEST or len(seen) == MANY:
-                raise DataError(f"Expected {archive} to hold at most {MANY:,} records of {LARGEST:,} bytes each.")
+            if one.size > LARGEST or len(seen) == MAX_RECORDS:
+                raise DataError(
+                    f"Expected {archive} to hold at most {MAX_RECORDS:,} records of {LARGEST:,} bytes each."
+                )
             seen.add(one.name)
             yield one.name, file.read()

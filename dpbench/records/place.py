@@ -1,4 +1,4 @@
-"""Where a run finds its protocol and its settings, where it computes, and where its result goes."""
+"""The board, settings, device and results folder of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpbench.support.validation import WrittenRecord
 
 
 class Place(WrittenRecord):
-    """What a user says of a run beside its spec; no number depends on it but through what it names."""
+    """A user's choices for a run besides its spec; they change no number, except through what they name."""
 
     board: str | None = Field(
         None,

@@ -1,4 +1,4 @@
-"""The protocol of a run, written once: all that decides its numbers but the learner, its search and the randomness.
+"""The protocol of a run: everything that decides its numbers except the learner, its search and the randomness.
 
 A spec adds these (`records.spec`); a board freezes a protocol for all of its entries (`records.board`).
 """
@@ -27,16 +27,16 @@ from dpbench.records.metrics import RankMetric
 from dpbench.records.setting import Flag
 from dpbench.support.validation import Record, WrittenRecord
 
-ACCOUNTABLE = (1e-4, 1e4)
+EPSILON_RANGE = (1e-4, 1e4)
 SMALLEST_DELTA = 1e-12  # below it accountants round, and no longer agree
 """Target epsilons, beside infinity, that a run may ask for."""
-MOST_IMBALANCE = 1e4
-MOST_SEEDS = 100_000
+MAX_IMBALANCE = 1e4
+MAX_SEEDS = 100_000
 OWN_UNIT = "own"
 """The unit of a spec that names none, until its dataset is known."""
 AUTO = "auto"
 """What a user writes for the default of `delta` or `extractor`, both of which follow from the dataset."""
-NETWORK = "efficientnet-lite0:size=128"
+SUGGESTED_NETWORK = "efficientnet-lite0:size=128"
 """The extractor that dpbench suggests for images that are too large for raw pixels."""
 PIXELS = "pixels"
 """The extractor of a dataset that suggests no other, and of one whose suggestion is not installed."""
@@ -61,7 +61,7 @@ class Component(Record):
             return options
         of = options.get("of")
         try:
-            parts = [cls.model_validate(_component(one)) for one in of] if isinstance(of, list | tuple) else []
+            parts = [cls.model_validate(_parse_component(one)) for one in of] if isinstance(of, list | tuple) else []
         except ValidationError:
             parts = []
         if options.keys() != {"of"} or len(parts) < 2 or any(part.name == CONCAT for part in parts):
@@ -96,7 +96,7 @@ class Component(Record):
 
     @classmethod
     def parse_extractor(cls, text: str) -> Component:
-        """Read one extractor as `parse` does, or several joined by `+`, each with its own options.
+        """Read an extractor as `parse` does, or several joined by `+`, each with its own options.
 
         A `+` separates where a name follows it, and then `:`, `+` or the end.
 
@@ -110,11 +110,11 @@ class Component(Record):
 
     @property
     def parts(self) -> tuple[Component, ...]:
-        """The components that a concat joins; of any other, itself."""
+        """The components that a concat joins; for any other component, itself alone."""
         return tuple(Component(**part) for part in self.options["of"]) if self.name == CONCAT else (self,)
 
     def with_parts(self, parts: Sequence[Component]) -> Component:
-        """Return the component that joins other parts, as this one joins its own; `parts` is its inverse."""
+        """Return this component with other parts, joined as its own parts are; the inverse of `parts`."""
         return Component(name=CONCAT, options={"of": parts}) if self.name == CONCAT else parts[0]
 
     @property
@@ -129,40 +129,40 @@ class Component(Record):
         return f"{self.name}:{options}" if options else self.name
 
 
-def _component(value: object) -> object:
-    return Component.parse(value) if isinstance(value, str) else _table(value)
+def _parse_component(value: object) -> object:
+    return Component.parse(value) if isinstance(value, str) else _check_table(value)
 
 
-def _extractor(value: object) -> object:
-    return Component.parse_extractor(value) if isinstance(value, str) else _table(value)
+def _parse_extractor(value: object) -> object:
+    return Component.parse_extractor(value) if isinstance(value, str) else _check_table(value)
 
 
-def _table(value: object) -> object:
+def _check_table(value: object) -> object:
     if not isinstance(value, Mapping | Component):
         raise ValueError("expected text, like name:key=value, or a table, like {name = 'pillar', options = {k = 40}}")
     return value
 
 
-ComponentField = Annotated[Component, BeforeValidator(_component)]
-ExtractorField = Annotated[Component, BeforeValidator(_extractor)]
+ComponentField = Annotated[Component, BeforeValidator(_parse_component)]
+ExtractorField = Annotated[Component, BeforeValidator(_parse_extractor)]
 
 
-def _not_an_image(unit: object) -> object:
+def _normalise_unit(unit: object) -> object:
     if isinstance(unit, str) and not _UNIT.fullmatch(unit):
         raise ValueError("expected a word in lower case, like patient")
     return None if unit == "image" else unit
 
 
-def first_seeds(seeds: object) -> object:
-    """Return seeds 0 to 4 for 5, or for the text 5; seeds that are spelled out stay, the text 3,7 included."""
+def expand_seeds(seeds: object) -> object:
+    """Return seeds 0 to 4 for 5, or for the text 5; keep a list of seeds as it is, such as the text 3,7."""
     if isinstance(seeds, str) and re.fullmatch(r"-?\d+", seeds.strip()):
         seeds = int(seeds)
     elif isinstance(seeds, str) and re.fullmatch(r"\d+(,\d+)*,?", seeds):
         seeds = [int(seed) for seed in seeds.split(",") if seed]
     if not isinstance(seeds, int | list | tuple):
         raise ValueError("expected how many seeds there are, or a list of them")
-    if isinstance(seeds, int) and seeds > MOST_SEEDS:
-        raise ValueError(f"at most {MOST_SEEDS:,} seeds")
+    if isinstance(seeds, int) and seeds > MAX_SEEDS:
+        raise ValueError(f"at most {MAX_SEEDS:,} seeds")
     if isinstance(seeds, int) and seeds < 1:
         raise ValueError("expected at least one seed")
     return tuple(range(seeds)) if isinstance(seeds, int) else seeds
@@ -170,7 +170,7 @@ def first_seeds(seeds: object) -> object:
 
 @dataclass(frozen=True)
 class SplitRule:
-    """How the published training split is cut into public and private examples."""
+    """The rule that cuts the published training split into public and private examples."""
 
     public_fraction: float
     train_fraction: float  # of what is not public
@@ -219,7 +219,7 @@ class Protocol(WrittenRecord):
     split_seed: int = Field(0, ge=0, title="Split seed", description="Seed of the public/private split")
     # None is an image, and then it is not written.
     unit: Annotated[
-        str | None, BeforeValidator(_not_an_image), Flag(default="the dataset's own", auto=OWN_UNIT, none="image")
+        str | None, BeforeValidator(_normalise_unit), Flag(default="the dataset's own", auto=OWN_UNIT, none="image")
     ] = Field(
         None, pattern=f"^{_UNIT.pattern}$", exclude_if=lambda value: value is None, title="Unit of the guarantee",
         description="Unit of the guarantee: image, or a unit that the dataset identifies, such as patient",
@@ -229,13 +229,13 @@ class Protocol(WrittenRecord):
         default="accuracy", exclude_if=lambda value: value == "accuracy", title="Ranked by",
         description="Metric that learners aim for and results are ranked by",
     )  # fmt: skip
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(first_seeds)] = Field(
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(expand_seeds)] = Field(
         (0, 1, 2, 3, 4), title="Seeds", description="Number of seeds: 5 means 0 to 4; or the seeds, like 3,7"
     )
 
     @property
     def implied(self) -> frozenset[str]:
-        """Keys whose value follows from that of another: a public dataset leaves no public share."""
+        """Keys whose values follow from other keys: a public dataset leaves no public share."""
         return frozenset({"public_fraction"} if self.public_dataset is not None else ())
 
     @property
@@ -245,12 +245,12 @@ class Protocol(WrittenRecord):
 
     @property
     def split_rule(self) -> SplitRule:
-        """How the training split is cut."""
+        """The rule that cuts the training split."""
         return SplitRule(self.public_fraction, self.train_fraction, self.imbalance, self.split_seed, self.unit)
 
     @property
     def data_key(self) -> str:
-        """What decides the roles of examples: equal for protocols that can share them."""
+        """Everything that decides the roles of examples: protocols with equal keys can share them."""
         fields: set[Any] = {
             "dataset", "extractor", "public_dataset", "public_fraction", "train_fraction", "imbalance", "split_seed",
             "unit",
@@ -260,7 +260,7 @@ class Protocol(WrittenRecord):
     @field_validator("epsilon")
     @classmethod
     def _accountable(cls, epsilon: float) -> float:
-        low, high = ACCOUNTABLE
+        low, high = EPSILON_RANGE
         if not (low <= epsilon <= high or epsilon == math.inf):
             raise ValueError(f"accountants answer, and agree, for epsilon from {low:g} to {high:g}; inf is no privacy")
         return epsilon
@@ -275,9 +275,9 @@ class Protocol(WrittenRecord):
     @field_validator("imbalance")
     @classmethod
     def _plausible(cls, imbalance: float | None) -> float | None:
-        if imbalance is not None and imbalance > MOST_IMBALANCE:
+        if imbalance is not None and imbalance > MAX_IMBALANCE:
             raise ValueError(
-                f"at most {MOST_IMBALANCE:g} of the first class to 1 of the last, or few have an example left"
+                f"at most {MAX_IMBALANCE:g} of the first class to 1 of the last, or few have an example left"
             )
         return imbalance
 

@@ -1,4 +1,4 @@
-"""What a result was made with."""
+"""The provenance of a result: versions, commit and machine."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from urllib.parse import unquote, urlparse
 from dpbench.support.paths import PACKAGE
 
 HARNESS = "dpbench-vision"  # the distribution of dpbench
-RELEASED = ("0.2.0",)  # its versions whose results can be run again: research noise is derived from the version
+RELEASED_VERSIONS = (
+    "0.2.0",
+)  # its versions whose results can be run again: research noise is derived from the version
 PACKAGES = (
     "datasets", "dp-accounting", "numpy", "onnxruntime", "opacus", "opendp", "prv-accountant",
     "scikit-learn", "scipy", "timm", "torch", "torchvision",
 )  # fmt: skip
 
 
-def collect(device: str) -> dict[str, Any]:
+def collect_provenance(device: str) -> dict[str, Any]:
     """Return versions, commit and machine of this process."""
     commit, dirty = read_tree()
     return {
@@ -35,15 +37,15 @@ def collect(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
         "platform": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": _find_processor(),
         "cores": os.cpu_count(),
-        "threads": _threads(),
+        "threads": _count_threads(),
         "device": device,
     }
 
 
 def current_day() -> str:
-    """Return the day that a record is of, YYYY-MM-DD in UTC."""
+    """Return today's date for records, YYYY-MM-DD in UTC."""
     return datetime.now(UTC).date().isoformat()
 
 
@@ -55,19 +57,19 @@ def _version(name: str) -> str | None:
 
 
 def read_tree(root: Path | None = None) -> tuple[str | None, bool | None]:
-    """Return the commit of a source tree and whether it has changes, by default that of dpbench; None for a wheel."""
+    """Return the commit of a source tree (default: dpbench's) and whether it has changes; (None, None) for a wheel."""
     root = root or PACKAGE.parent
     if not (root / ".git").exists():
         return None, None
     try:
-        commit = _git(root, "rev-parse", "HEAD")
-        return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+        commit = _run_git(root, "rev-parse", "HEAD")
+        return commit, bool(_run_git(root, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, None
 
 
-def source_of(distribution: str) -> dict[str, Any] | None:
-    """Return repository, commit and whether there are changes of a distribution that was installed from git.
+def find_source(distribution: str) -> dict[str, Any] | None:
+    """Return repository, commit and whether there are changes, for a distribution that was installed from git.
 
     From a repository, as `pip install git+URL` notes it, or from a working copy (`pip install -e`), whose remote it is.
     None where pip noted neither.
@@ -86,14 +88,14 @@ def source_of(distribution: str) -> dict[str, Any] | None:
         return None
     commit, dirty = read_tree(root)
     try:
-        origin = without_credentials(_git(root, "remote", "get-url", "origin"))
+        origin = without_credentials(_run_git(root, "remote", "get-url", "origin"))
         return {"repository": origin, "commit": commit, "dirty": dirty}
     except (OSError, subprocess.SubprocessError):
         return {"repository": None, "commit": commit, "dirty": dirty}
 
 
 def without_credentials(address: str) -> str:
-    """Return the address of a repository without the name and password that somebody may have put into it.
+    """Return the address of a repository without the credentials that somebody may have put into it.
 
     >>> without_credentials("https://me:secret@example.org/me/plugin.git")
     'https://example.org/me/plugin.git'
@@ -104,20 +106,20 @@ def without_credentials(address: str) -> str:
     return re.sub(r"^(\w+://[^/@:]*):[^/]*@", r"\1@", address)  # ssh needs the name
 
 
-def name_of_user() -> str | None:
-    """Return the name that commits are made under here; None where git knows none."""
+def find_user_name() -> str | None:
+    """Return the name under which commits are made here; None if git knows none."""
     try:
-        return _git(Path.cwd(), "config", "user.name") or None
+        return _run_git(Path.cwd(), "config", "user.name") or None
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-def _git(root: Path, *arguments: str) -> str:
+def _run_git(root: Path, *arguments: str) -> str:
     command = ["git", "-C", str(root), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
 
-def _processor() -> str:
+def _find_processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8").splitlines():
@@ -126,5 +128,5 @@ def _processor() -> str:
     return platform.processor()
 
 
-def _threads() -> int | None:
+def _count_threads() -> int | None:
     return sys.modules["torch"].get_num_threads() if "torch" in sys.modules else None

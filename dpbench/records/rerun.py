@@ -1,4 +1,4 @@
-"""The record of a re-run: what came out when seeds of a result were run again, by whom, and where. No torch here."""
+"""The record of a re-run: the outcome of re-running seeds of a result, by whom, and where. No torch here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Verdict = Literal["same", "differs", "not checked"]
 
 
 class SeedRerun(Record):
-    """One seed that was run again."""
+    """The outcome of a re-run seed."""
 
     seed: int
     outcome: Outcome
@@ -29,7 +29,7 @@ class SeedRerun(Record):
 
 
 class ClaimCheck(Record):
-    """One thing that a result says of itself, beside what the re-run found."""
+    """A claim of a result, and what the re-run found."""
 
     claim: str  # the field of the result
     verdict: Verdict
@@ -37,7 +37,7 @@ class ClaimCheck(Record):
 
 
 class Rerun(Record):
-    """What came out when seeds were run again: of all seeds, unless somebody took a quick look at one."""
+    """The outcome of a re-run: of all seeds, unless somebody took a quick look at a single seed."""
 
     schema_version: Literal[2] = 2
     digest: str  # of the result's spec
@@ -51,7 +51,7 @@ class Rerun(Record):
 
     @property
     def outcome(self) -> Outcome:
-        """The worst outcome of its seeds; `differs` also where the result says something false of itself."""
+        """The worst outcome of its seeds; `differs` also if a claim of the result is false."""
         found = {one.outcome for one in self.seeds}
         if "differs" in found or self.false_claims:
             return "differs"
@@ -64,16 +64,16 @@ class Rerun(Record):
 
     @property
     def false_claims(self) -> tuple[ClaimCheck, ...]:
-        """What the result says of itself and is not so."""
+        """The claims of the result that are false."""
         return tuple(one for one in self.claims if one.verdict == "differs")
 
     @property
     def accuracy(self) -> float:
-        """The mean over the seeds that were run again."""
+        """Mean accuracy over the re-run seeds."""
         return sum(one.accuracy for one in self.seeds) / len(self.seeds)
 
     def write_to(self, file: Path) -> Path:
-        """Write the record into this file, sealed, atomically, and return it.
+        """Write the sealed record into this file, atomically, and return the file.
 
         Raises:
             OutputError: it cannot be written.

@@ -1,4 +1,4 @@
-"""A result: one JSON file a run, written by the harness alone. No torch here: a board reads results without it."""
+"""A result: a JSON file per run, written by the harness alone. No torch here: a board reads results without it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pydantic import Field, model_validator
 from dpbench.errors import MalformedFile
 from dpbench.records import storage
 from dpbench.records.checksums import evidence_digest
-from dpbench.records.group_counts import GroupCounts, find_excess_correct, find_misfit
+from dpbench.records.group_counts import GroupCounts, find_count_error, find_excess_correct
 from dpbench.records.metrics import METRICS, KeptPredictions, Share
-from dpbench.records.overlap import SUSPECT, Copies, Overlap, find_excess
+from dpbench.records.overlap import SUSPICIOUS_SHARE, Copies, Overlap, find_excess
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
-from dpbench.records.stated_plan import Privacy, not_covered
+from dpbench.records.stated_plan import Privacy, list_not_covered
 from dpbench.support.untrusted import Shown
 from dpbench.support.validation import Record
 
 Seconds = Annotated[float, Field(ge=0, lt=1e12)]
-TWO_SEEDS = "Two seeds are too few for a reliable interval. Use five or more."
+TWO_SEEDS_REMARK = "Two seeds are too few for a reliable interval. Use five or more."
 
 
 class SeedResult(KeptPredictions):
-    """One fit on the test split: which examples it has right, and what its scores are counted from."""
+    """A fit on the test split: which examples it classifies correctly, and the evidence of its scores."""
 
     seed: int
     spent: dict[str, int]
@@ -46,7 +46,7 @@ class Interval(Record):
 
 
 class UnitFacts(Record):
-    """Whose the private images are, and what the plan costs whoever has several, where epsilon is an image's."""
+    """The units that own the private images, and epsilon for a unit with several, where epsilon is an image's."""
 
     word: str  # patient, lesion, track ...
     count: int = Field(ge=1)
@@ -59,7 +59,7 @@ class UnitFacts(Record):
 
     @property
     def remark(self) -> str:
-        """What an epsilon of one image means for whoever has several; empty where epsilon is a unit's or infinite."""
+        """What an image's epsilon means for a unit with several images; empty if epsilon is a unit's or infinite."""
         if self.largest_epsilon is None:
             return ""
         return (
@@ -70,7 +70,7 @@ class UnitFacts(Record):
 
 
 class TaskFacts(Record):
-    """What the run was about."""
+    """The task of a run: its data, sizes and classes."""
 
     example_shape: tuple[int, ...]
     classes: tuple[Shown, ...] = Field(min_length=1)
@@ -97,23 +97,23 @@ class TaskFacts(Record):
 
     @model_validator(mode="after")
     def _grouped(self) -> TaskFacts:
-        if self.groups is not None and (said := find_misfit(self.groups, len(self.classes))):
+        if self.groups is not None and (said := find_count_error(self.groups, len(self.classes))):
             raise ValueError(said)
         return self
 
     @property
     def images(self) -> int:
-        """How many private images there are: more than `private`, where that counts units."""
+        """Number of private images: larger than `private` if that counts units."""
         return self.private if self.units is None else self.units.images
 
     @property
     def named_editions(self) -> tuple[str, ...]:
-        """The copies of data that are not the whole as published, each once, as a page or a terminal states them."""
+        """The distinct copies of data that are not the whole as published, as a page or a terminal names them."""
         return tuple(dict.fromkeys((self.editions or {}).values()))
 
 
 class ComponentOrigin(Record):
-    """Which plugin brings a component, of which distribution and version."""
+    """The plugin that provides a component, with its distribution and version."""
 
     plugin: str
     distribution: str
@@ -121,9 +121,9 @@ class ComponentOrigin(Record):
 
 
 class Result(Record):
-    """The evidence of one run, whole: what was asked, what it guarantees, what it got right, what it was made with.
+    """The whole evidence of a run: request, guarantee, correct answers and provenance.
 
-    Metrics, intervals and remarks follow from that and stand in no file.
+    Metrics, intervals and remarks follow from it; no file holds them.
     """
 
     schema_version: Literal[2] = 2
@@ -148,7 +148,7 @@ class Result(Record):
     @model_validator(mode="before")
     @classmethod
     def _intact(cls, content: Any) -> Any:
-        """Refuse a file of a later version, and one that was changed after it was written."""
+        """Refuse a file of a later version, and a file that was changed after it was written."""
         if isinstance(content, Mapping):
             if (version := content.get("schema_version", 2)) != 2:
                 raise MalformedFile("schema_version", f"expected 1 or 2, got {version!r:.20}. Update dpbench")
@@ -167,7 +167,7 @@ class Result(Record):
         return self
 
     def with_evidence_digest(self) -> Result:
-        """Return the result with a digest over its evidence as it is now."""
+        """Return the result with the digest of its current evidence."""
         return self.model_copy(update={"evidence_digest": evidence_digest(json.loads(self.model_dump_json()))})
 
     @cached_property
@@ -177,7 +177,7 @@ class Result(Record):
 
     @property
     def known_by(self) -> tuple[str, ...]:
-        """Digests by which an audit or a re-run may name this result: of its evidence, and of the file it was."""
+        """Digests by which an audit or re-run may name this result: of its evidence, or of the unconverted file."""
         return tuple(filter(None, (self.evidence_digest, self.converted_from)))
 
     @cached_property
@@ -187,18 +187,18 @@ class Result(Record):
 
     @property
     def not_covered(self) -> tuple[str, ...]:
-        """What the guarantee leaves out, in words."""
-        return not_covered(self.privacy, self.task.left_out)
+        """What the guarantee does not cover, in words."""
+        return list_not_covered(self.privacy, self.task.left_out)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The learner's settings as they ran: as asked, as a search chose them, as they followed from the budget."""
+        """The learner's settings as they ran: as requested, chosen by a search, or derived from the budget."""
         chosen = (self.search and self.search.chosen) or {}
         return {**self.spec.learner.options, **chosen, **self.settled}
 
     @cached_property
     def class_accuracies(self) -> tuple[tuple[float, ...], ...]:
-        """For each class, its accuracies in the seeds that have test images of it; empty where none has."""
+        """Accuracies of each class in the seeds with test images of it; empty if no seed has any."""
         seeds = [seed.class_accuracy for seed in self.seeds]
         return tuple(
             tuple(value for seed in seeds if number < len(seed) and (value := seed[number]) is not None)
@@ -207,23 +207,23 @@ class Result(Record):
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
-        """What a reader should know before the score: shared images, budget for nothing, a score of a guess."""
+        """What a reader should know before the score: shared images, unused budget, a score no better than a guess."""
         shared = [f"{pair.capitalize()}: {said}." for pair, said in find_excess(self.task.overlap, self.task.images)]
         return (
-            *(shared or self._alike()),
-            *self._undeclared(),
-            *self._repeated(),
+            *(shared or self._lookalike_remark()),
+            *self._processing_remark(),
+            *self._copies_remark(),
             *self._left_out(),
             *self._owned(),
-            *self._risky(),
-            *self._unused(),
-            *self._no_better(),
-            *self._few(),
+            *self._delta_remark(),
+            *self._unused_steps_remark(),
+            *self._guessing_remark(),
+            *self._two_seeds_remark(),
         )
 
     @property
     def without_private(self) -> str:
-        """What is said of a plan that asks for nothing private: whether public images are private ones decides it."""
+        """Description of a plan that reads nothing private; it depends on how many public images are private images."""
         counted = self.task.overlap.get("public in private")
         if counted is None or not counted.near:
             return "ε 0: no private example was read"
@@ -232,18 +232,18 @@ class Result(Record):
             f"ones ({counted.exact:,} identical)"
         )
 
-    def _alike(self) -> list[str]:
-        """Say where public images look like private ones more often than in an honest cut of most data."""
+    def _lookalike_remark(self) -> list[str]:
+        """Return a remark if public images resemble private images more often than in an honest cut of most data."""
         counted = self.task.overlap.get("public in private")
-        if counted is None or counted.near <= SUSPECT * counted.among:
+        if counted is None or counted.near <= SUSPICIOUS_SHARE * counted.among:
             return []
         return [
             f"{counted.near:,} of {counted.among:,} public images look like a private one ({counted.exact:,} are "
             "identical). Check some of them: ε does not cover what is learned from copies."
         ]
 
-    def _undeclared(self) -> list[str]:
-        """Say where nobody knows how private images were made."""
+    def _processing_remark(self) -> list[str]:
+        """Return a remark if the processing of private images is not declared."""
         if not self.privacy.sigma or (self.task.processing or {}).get("private", "declared"):
             return []
         return [
@@ -251,8 +251,8 @@ class Result(Record):
             "own: see 'Add a dataset'."
         ]
 
-    def _repeated(self) -> list[str]:
-        """Say where one image is in the private split several times: its owner has another epsilon."""
+    def _copies_remark(self) -> list[str]:
+        """Return a remark if an image is in the private split several times: its owner has another epsilon."""
         copies, epsilon = self.task.copies, self.copies_epsilon
         if copies is None or copies.most < 2 or not self.privacy.sigma or epsilon is None:
             return []
@@ -262,7 +262,7 @@ class Result(Record):
         ]
 
     def _left_out(self) -> list[str]:
-        """Say how many private images equal public ones."""
+        """Return a remark on the number of private images that equal public images."""
         if not self.task.left_out:
             return []
         return [
@@ -271,14 +271,14 @@ class Result(Record):
         ]
 
     def _owned(self) -> list[str]:
-        """Say where epsilon is an image's and people have several: theirs is another."""
+        """Return a remark if epsilon is an image's and people have several images: their epsilon is larger."""
         units = self.task.units
         if units is None or self.spec.unit or not self.privacy.sigma or not units.remark:
             return []
         return [units.remark]
 
-    def _risky(self) -> list[str]:
-        """Say where delta is so near 1/n that it allows as much as publishing half of a random row."""
+    def _delta_remark(self) -> list[str]:
+        """Return a remark if delta is so near 1/n that it allows as much as publishing half of a random row."""
         delta, size = self.privacy.delta, self.task.private
         if not self.privacy.sigma or delta <= 0.5 / size:
             return []
@@ -292,8 +292,8 @@ class Result(Record):
             "row, so use a delta well below it."
         ]
 
-    def _unused(self) -> list[str]:
-        """Say where fewer steps of a release were asked for than were planned, and paid for in sigma."""
+    def _unused_steps_remark(self) -> list[str]:
+        """Return a remark on releases that used fewer steps than planned, and paid for in sigma."""
         if not self.privacy.sigma:
             return []
         return [
@@ -303,8 +303,8 @@ class Result(Record):
             if (least := min((seed.spent.get(release.name, 0) for seed in self.seeds), default=0)) < release.steps
         ]
 
-    def _no_better(self) -> list[str]:
-        """Say where always guessing one class does as well."""
+    def _guessing_remark(self) -> list[str]:
+        """Return a remark if always guessing the largest class does as well."""
         accuracy, balanced = self.metrics["accuracy"].mean, self.metrics.get("balanced_accuracy")
         if accuracy > self.task.largest or balanced is None:
             return []
@@ -314,13 +314,13 @@ class Result(Record):
             f"{balanced.mean:.1%} (chance: {1 / len(self.task.classes):.1%})."
         ]
 
-    def _few(self) -> list[str]:
-        """Say where an interval rests on two seeds alone."""
-        return [TWO_SEEDS] if len(self.seeds) == 2 else []
+    def _two_seeds_remark(self) -> list[str]:
+        """Return a remark if an interval rests on two seeds only."""
+        return [TWO_SEEDS_REMARK] if len(self.seeds) == 2 else []
 
     @property
     def file_name(self) -> str:
-        """The name of this result's file: learner, dataset and the spec's digest."""
+        """The name of this result's file: learner, dataset and digest of the spec."""
         return result_name(self.spec, self.digest)
 
     def write(self, folder: Path) -> Path:
@@ -329,7 +329,7 @@ class Result(Record):
         Raises:
             OutputError: the folder cannot be written.
         """
-        return storage.write(self, folder / self.file_name)
+        return storage.write_record(self, folder / self.file_name)
 
     @classmethod
     def read(cls, file: Path) -> Result:
@@ -338,11 +338,11 @@ class Result(Record):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        return storage.read(cls, file)
+        return storage.read_validated(cls, file)
 
 
 class Tuning(Record):
-    """A search for settings, whole: what was asked, what was tried, what was chosen."""
+    """A whole search for settings: request, trials and choice."""
 
     schema_version: Literal[1] = 1
     digest: str
@@ -363,7 +363,7 @@ class Tuning(Record):
             OutputError: the folder cannot be written.
         """
         name = f"tuning-{self.spec.learner.name}-{self.spec.dataset.name}-{self.digest[:16]}.json"
-        return storage.write(self, folder / name)
+        return storage.write_record(self, folder / name)
 
     @classmethod
     def read(cls, file: Path) -> Tuning:
@@ -372,11 +372,11 @@ class Tuning(Record):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        return storage.read(cls, file)
+        return storage.read_validated(cls, file)
 
 
 def result_name(spec: Spec, digest: str | None = None) -> str:
-    """Return the name of the file of a spec's result: learner, dataset and digest."""
+    """Return the name of the file for a spec's result: learner, dataset and digest."""
     return f"{spec.learner.name}-{spec.dataset.name}-{(digest or spec.digest)[:16]}.json"
 
 

@@ -1,4 +1,4 @@
-"""How a run's hyperparameters were chosen: what is asked for, and what is put on record. No torch here."""
+"""The selection of a run's hyperparameters: the request, and the record of it. No torch here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNRANKED: frozenset[SelectionRule] = frozenset({"private-unaccounted", "oracle"}
 
 
 def least_clean(*rules: SelectionRule) -> SelectionRule:
-    """Return the least clean of some rules: what a setting counts as that each of them had a part in.
+    """Return the least clean of some rules: the rule of a setting that all of them contributed to.
 
     >>> least_clean("transfer", "private-unaccounted", "default")
     'private-unaccounted'
@@ -29,10 +29,12 @@ def least_clean(*rules: SelectionRule) -> SelectionRule:
     return max(rules, key=CLEANEST_FIRST.index)
 
 
-TUNE = Switch("tune", "public-validation", "Choose settings with public labels, like --selection public-validation.")
+TUNE_SWITCH = Switch(
+    "tune", "public-validation", "Choose settings with public labels, like --selection public-validation."
+)
 
 
-NO_SEARCH = {
+NO_SEARCH_HINTS = {
     "transfer": "For settings found elsewhere, use --settings FILE.",
     "oracle": "Settings are never chosen on the test split.",
 }
@@ -40,7 +42,7 @@ NO_SEARCH = {
 
 
 def _read_space(space: object) -> object:
-    """Return the space of texts like `k=3,4`, as flags and files give it; `own` or `paper` alone stay."""
+    """Return the search space of texts like `k=3,4`, as flags and files give it; keep a single `own` or `paper`."""
     space = [space] if isinstance(space, str) else space
     if not isinstance(space, list) or not all(isinstance(text, str) for text in space):
         return space
@@ -72,7 +74,7 @@ class Search(WrittenRecord):
 
     rule: Annotated[
         Literal["public-validation", "private-accounted", "private-unaccounted"],
-        Flag(key="selection", none="default", switch=TUNE),
+        Flag(key="selection", none="default", switch=TUNE_SWITCH),
     ] = Field("public-validation", description="How to choose settings")
     space: Annotated[dict[str, tuple[Any, ...]] | Literal["own", "paper"], BeforeValidator(_read_space)] = Field(
         "own",
@@ -90,26 +92,26 @@ class Search(WrittenRecord):
     folds: int = Field(5, ge=2, le=20, description="Number of parts of the public split; one at a time is held out")
 
 
-_UNUSED = {"tries": ", since the number of runs is random. Use repeats", "repeats": ". Use tries", "shape": ""}
+_UNUSED_HINTS = {"tries": ", since the number of runs is random. Use repeats", "repeats": ". Use tries", "shape": ""}
 """What is said of keys that a rule does not use, beside that."""
 
 
-def unused_settings(search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a search, as someone wrote it, that its rule would ignore, each with what to say of it."""
+def find_unused_settings(search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a search, as the user wrote it, that its rule would ignore, each with an explanation."""
     rule = search.get("rule", Search.model_fields["rule"].default)
     for name in ("tries",) if rule == "private-accounted" else ("repeats", "shape"):
         if name in search:
-            yield name, f"{rule} does not use it{_UNUSED[name]}"
+            yield name, f"{rule} does not use it{_UNUSED_HINTS[name]}"
 
 
 class ResolvedSearch(Search):
-    """A search whose space is written out: settings of the learner, each with values of its type."""
+    """A search with its space written out: settings of the learner, each with values of its type."""
 
     space: dict[str, tuple[Any, ...]]
 
 
 class Trial(Record):
-    """One setting and its accuracy on all validation labels, or why it has none."""
+    """A setting and its accuracy on all validation labels, or the reason why it has none."""
 
     setting: dict[str, Any]
     accuracy: float | None = Field(ge=0, le=1)
@@ -119,7 +121,7 @@ class Trial(Record):
 
     @property
     def value(self) -> float | None:
-        """What settings are chosen by."""
+        """The score by which settings are chosen."""
         return self.accuracy if self.score is None else self.score
 
 
@@ -134,7 +136,7 @@ class SettingsSource(Record):
 
 
 class Selection(Record):
-    """How the setting of a result was chosen."""
+    """The record of how the settings of a result were chosen."""
 
     rule: SelectionRule
     space: dict[str, tuple[Any, ...]]

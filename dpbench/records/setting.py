@@ -1,4 +1,4 @@
-"""The settings of a run: fields of records that have a sentence, such as those of `Protocol`, `Search` and `Place`.
+"""The settings of a run: record fields that have a description, such as those of `Protocol`, `Search` and `Place`.
 
 Flags, keys of TOML files, checks, messages and printed commands follow from a field's name, type, range, default and
 description. `Flag` adds the little that only a shell needs.
@@ -15,13 +15,13 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-PLAIN = (bool, int, float, Path)
+PARSED_TYPES = (bool, int, float, Path)
 """Types that a parser of flags reads; all others are text, which the field's own validators read."""
 
 
 @dataclass(frozen=True)
 class Switch:
-    """A flag without a value that says one value of a setting."""
+    """A flag without a value that stands for a value of a setting."""
 
     key: str
     value: str
@@ -30,7 +30,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Flag:
-    """What a shell says of a field beside its name, type and description."""
+    """What the shell needs to know about a field besides its name, type and description."""
 
     key: str = ""  # the name of the flag and of the key in a file, where another field has the field's own name
     default: str = ""  # how the help tells the default, where that is no value
@@ -42,7 +42,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Setting:
-    """One field as a user meets it."""
+    """A field as a user sees it."""
 
     name: str  # of the field
     field: FieldInfo
@@ -50,7 +50,7 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """The key in a file, and the name of the parameter of a command."""
+        """The key in a file, and the name of a command's parameter."""
         return self.flag.key or self.name
 
     @property
@@ -65,39 +65,39 @@ class Setting:
 
     @property
     def types(self) -> tuple[Any, ...]:
-        """The types that the field takes, None left out."""
+        """The types that the field takes, without None."""
         hint = self.field.annotation
         members = (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
         return tuple(member for member in members if member is not NoneType)
 
     @property
     def kind(self) -> type:
-        """The type that a parser of flags reads."""
-        plain = len(self.types) == 1 and self.types[0] in PLAIN and not self.flag.auto
+        """The type that the parser of flags reads."""
+        plain = len(self.types) == 1 and self.types[0] in PARSED_TYPES and not self.flag.auto
         return self.types[0] if plain else str
 
     @property
     def repeated(self) -> bool:
-        """Whether one value takes several flags: a table, whose keys each have one."""
+        """Whether a value takes several flags: a table takes a flag for each key."""
         return any(get_origin(hint) is dict for hint in self.types)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that the field takes, if it takes only some; that for None goes first."""
+        """The words that the field takes, if it takes only some; the word for None comes first."""
         (hint, *others) = self.types
         words = tuple(map(str, get_args(hint))) if get_origin(hint) is Literal and not others else ()
         return (self.flag.none, *words) if words and self.flag.none else words
 
     @property
     def default(self) -> str:
-        """The default as the help tells it; empty where there is none to tell."""
+        """The default as the help shows it; empty if there is none to show."""
         value = self.field.default
         if self.flag.default or self.flag.none or self.field.is_required() or value is None:
             return self.flag.default or self.flag.none
         return "" if isinstance(value, bool) else write_value(value)[0]
 
     def words(self, record: BaseModel, *, defaults: bool = False) -> list[str]:
-        """Return the words by which a shell says the value of a record; none for what it need not say."""
+        """Return the words of a shell that give the value of a record; empty if it need not be given."""
         value = getattr(record, self.name)
         if self.flag.auto:
             silent = self.name not in record.model_fields_set or value == self.flag.auto
@@ -112,15 +112,17 @@ class Setting:
 
 
 def settings(record: type[BaseModel]) -> Iterator[Setting]:
-    """Yield the settings among the fields of a record: those that have a description, and first what must be said."""
+    """Yield the settings among the fields of a record: the fields with a description, required settings first."""
     for name, field in sorted(record.model_fields.items(), key=lambda item: not item[1].is_required()):
         if field.description:
             flags = [extra for extra in field.metadata if isinstance(extra, Flag)]
             yield Setting(name, field, flags[0] if flags else Flag())
 
 
-def facts(record: BaseModel, kind: type[BaseModel], implied: Container[str] = ()) -> Iterator[tuple[str, str]]:
-    """Yield the fields that a kind of record has, as a page tells them: each title with the value.
+def describe_fields(
+    record: BaseModel, kind: type[BaseModel], implied: Container[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Yield the title and value of each field of a kind of record, as a page shows them.
 
     Args:
         record: of that kind, or of one made from it.
@@ -132,10 +134,10 @@ def facts(record: BaseModel, kind: type[BaseModel], implied: Container[str] = ()
         flag = next((extra for extra in field.metadata if isinstance(extra, Flag)), Flag())
         value = flag.none if value is None and flag.none else value
         if value is not None and name not in implied:
-            yield field.title or name, _tell(value, words=get_origin(field.annotation) is Literal)
+            yield field.title or name, _write_field(value, words=get_origin(field.annotation) is Literal)
 
 
-def _tell(value: Any, *, words: bool) -> str:
+def _write_field(value: Any, *, words: bool) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
@@ -144,7 +146,7 @@ def _tell(value: Any, *, words: bool) -> str:
 
 
 def list_words(words: Sequence[str]) -> str:
-    """Return words as a sentence lists them.
+    """Return words as an enumeration in a sentence.
 
     >>> list_words(["pld", "rdp", "prv"]), list_words(["pld"])
     ('pld, rdp or prv', 'pld')
@@ -162,7 +164,7 @@ def option(key: str) -> str:
 
 
 def write_value(value: Any) -> list[str]:
-    """Return a value as flags say it: a table as one text for each of its keys.
+    """Return a value in the form of flags: a table as a text for each of its keys.
 
     >>> write_value(0.5), write_value(2.0), write_value((0, 1, 2)), write_value((7,)), write_value({"k": (3, 5)})
     (['0.5'], ['2'], ['3'], ['7,'], ['k=3,5'])
@@ -175,7 +177,7 @@ def write_value(value: Any) -> list[str]:
 
 
 def _write_seeds(seeds: Sequence[int]) -> str:
-    """Return how many first seeds there are, or all of them; a single other one ends with a comma, as in Python."""
+    """Return the number of seeds if they count from 0, else the seeds; a single seed gets a comma, as in Python."""
     if tuple(seeds) == tuple(range(len(seeds))):
         return str(len(seeds))
     return f"{','.join(map(str, seeds))}{',' * (len(seeds) == 1)}"

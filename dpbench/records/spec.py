@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from dpbench.errors import SpecError
 from dpbench.records.protocol import AUTO, OWN_UNIT, PIXELS, Component, ComponentField, Protocol, SplitRule
-from dpbench.records.search import Search, unused_settings
+from dpbench.records.search import Search, find_unused_settings
 from dpbench.records.setting import Flag, settings
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
@@ -19,7 +19,7 @@ from dpbench.support.validation import Origin, name_origin, sentence
 
 
 class Spec(Protocol):
-    """One run: everything that decides its numbers, nothing that does not."""
+    """A run: everything that decides its numbers, and nothing else."""
 
     learner: Annotated[ComponentField, Flag(several="pillar,jl")] = Field(
         description="Learner, like pillar or pillar:k=40,center=false"
@@ -44,17 +44,17 @@ class Spec(Protocol):
 
     @property
     def split_rule(self) -> SplitRule:
-        """How the training split is cut; with `allow_overlap` private images that equal a public one stay."""
+        """The rule that cuts the training split; `allow_overlap` keeps private images that equal a public image."""
         return dataclasses.replace(super().split_rule, keep_copies=self.allow_overlap)
 
     @property
     def data_key(self) -> str:
-        """What decides the roles of examples: equal for specs that can share them."""
+        """Everything that decides the roles of examples: specs with equal keys can share them."""
         return f"{super().data_key}{' with copies' * self.allow_overlap}"
 
     @property
     def roles(self) -> dict[str, Component]:
-        """Every component by its role; of several extractors, the second is `extractor.2`."""
+        """Every component by role; the second of several extractors is `extractor.2`."""
         first, *others = self.extractor.parts
         roles = {"learner": self.learner, "extractor": first}
         roles |= {f"extractor.{place}": part for place, part in enumerate(others, 2)}
@@ -63,11 +63,11 @@ class Spec(Protocol):
 
     @property
     def given(self) -> dict[str, Any]:
-        """The keys that somebody gave, with their values."""
+        """The keys that the user gave, with their values."""
         return {key: value for key, value in dict(self).items() if key in self.model_fields_set}
 
     def with_default(self, key: str, value: Any, *, given: bool) -> Self:
-        """Return the spec with a value for a key that nobody gave; `given` says whether it counts as given now."""
+        """Return the spec with a value for a key that the user left out; `given` makes it count as given."""
         changed = self.model_copy(update={key: value})
         if not given:
             changed.model_fields_set.discard(key)
@@ -82,14 +82,14 @@ class Spec(Protocol):
         return canonical_digest(values)
 
 
-FOLLOWS = tuple(setting.name for setting in settings(Protocol) if setting.flag.auto == AUTO)
+DATASET_KEYS = tuple(setting.name for setting in settings(Protocol) if setting.flag.auto == AUTO)
 """Keys that the dataset decides where nobody gave them."""
 COMPONENTS = ("dataset", "extractor", "learner", "public_dataset")
-TABLES: Mapping[str, type[BaseModel]] = {"": Spec, "search": Search, **dict.fromkeys(COMPONENTS, Component)}
+TABLE_RECORDS: Mapping[str, type[BaseModel]] = {"": Spec, "search": Search, **dict.fromkeys(COMPONENTS, Component)}
 
 
 def make_spec(values: Mapping[str, Any], origin: Origin, kind: type[Spec] = Spec) -> Spec:
-    """Return the spec that `values` describe, defaults filled in.
+    """Return the spec with these `values`, defaults filled in.
 
     Args:
         values: the keys of `Spec`; components as `name:key=value` or as {name, options}. Without `unit` it is the
@@ -102,13 +102,13 @@ def make_spec(values: Mapping[str, Any], origin: Origin, kind: type[Spec] = Spec
         SpecError: one sentence that names the key, what came and what was expected.
     """
     search = values.get("search")
-    for name, why in unused_settings(search if isinstance(search, Mapping) else {}):
+    for name, why in find_unused_settings(search if isinstance(search, Mapping) else {}):
         raise SpecError(f"Expected no {name} for search in {name_origin(origin, 'search')}: {why}.")
-    given = {key: value for key, value in values.items() if not (key in FOLLOWS and value == AUTO)}
+    given = {key: value for key, value in values.items() if not (key in DATASET_KEYS and value == AUTO)}
     try:
         spec = kind(**{"unit": OWN_UNIT, **given})
     except ValidationError as error:
-        raise SpecError(sentence(error, origin, {**TABLES, "": kind})) from None
+        raise SpecError(sentence(error, origin, {**TABLE_RECORDS, "": kind})) from None
     searched = spec.search.space if spec.search and isinstance(spec.search.space, Mapping) else ()
     for name in sorted(spec.learner.options.keys() & searched):
         raise SpecError(
@@ -118,7 +118,7 @@ def make_spec(values: Mapping[str, Any], origin: Origin, kind: type[Spec] = Spec
     return spec
 
 
-def as_flags(spec: Spec, *, defaults: bool = False, fixed: Container[str] = ()) -> list[str]:
+def write_flags(spec: Spec, *, defaults: bool = False, fixed: Container[str] = ()) -> list[str]:
     """Return the flags of `dpbench run` that ask for a spec: the inverse of reading them.
 
     Args:
@@ -137,12 +137,12 @@ def as_flags(spec: Spec, *, defaults: bool = False, fixed: Container[str] = ()) 
 
 
 def names_extractor(keys: Iterable[str]) -> bool:
-    """Say whether keys of a file name an extractor, or an option of one, like `extractor.size`."""
+    """Return whether keys of a file name an extractor, or an option of an extractor, like `extractor.size`."""
     return any(key.partition(".")[0] == "extractor" for key in keys)
 
 
 def fill_extractor(keys: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """Return the keys of a file; to those that name no extractor add the one that files have meant, and say so."""
+    """Return the keys of a file; if they name no extractor, add the former default and say so."""
     if names_extractor(keys):
         return dict(keys)
     progress.line(

@@ -1,4 +1,4 @@
-"""The guarantee as a result states it: the plan with its noise, what it costs, and what it leaves out."""
+"""The guarantee that a result states: the plan with its noise, its cost, and what it does not cover."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpbench.api import Planned
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.accounting.crosscheck import Account
-from dpbench.privacy.core.plan import sigmas
+from dpbench.privacy.core.plan import release_sigmas
 from dpbench.privacy.mechanisms.table import PLANS
 from dpbench.support.validation import Record
 
@@ -33,7 +33,7 @@ EXACT = (
 
 
 class PlannedUse(Record):
-    """One use in the plan, with the noise multiplier it was given; each kind of plan has a record with its fields."""
+    """A use in the plan, with its noise multiplier; each kind of use has a record with its own fields."""
 
     name: str
     steps: int = Field(ge=1)
@@ -42,12 +42,12 @@ class PlannedUse(Record):
 
     @property
     def planned(self) -> Planned:
-        """The use as a learner plans it."""
-        kind = next(kind for kind, record in RECORDS.items() if isinstance(self, record))
+        """The use as the learner planned it."""
+        kind = next(kind for kind, record in USE_RECORDS.items() if isinstance(self, record))
         return kind(**self.model_dump(exclude={"sigma"}))
 
 
-def _record_of(kind: type[Planned]) -> type[PlannedUse]:
+def _make_record(kind: type[Planned]) -> type[PlannedUse]:
     hints, name = get_type_hints(kind), kind.__name__
     own: dict[str, Any] = {
         field.name: (hints[field.name], Field(**field.metadata))
@@ -61,27 +61,27 @@ def _record_of(kind: type[Planned]) -> type[PlannedUse]:
     return made
 
 
-RECORDS = {kind: _record_of(kind) for kind in PLANS}
-globals().update({record.__name__: record for record in RECORDS.values()})  # where other processes look for them
+USE_RECORDS = {kind: _make_record(kind) for kind in PLANS}
+globals().update({record.__name__: record for record in USE_RECORDS.values()})  # where other processes look for them
 if TYPE_CHECKING:
     AnyUse = PlannedUse
 else:
-    AnyUse = Union[tuple(RECORDS.values())]  # noqa: UP007  # of as many as there are
+    AnyUse = Union[tuple(USE_RECORDS.values())]  # noqa: UP007  # of as many as there are
 
 
 def state_plan(plan: Sequence[Planned], sigma: float) -> tuple[PlannedUse, ...]:
-    """Return a plan as a result states it, given its base noise multiplier."""
-    noise = sigmas(plan, sigma)
-    return tuple(RECORDS[type(one)](**one.record(), sigma=noise[one.name]) for one in plan)
+    """Return the record of a plan in a result, given its base noise multiplier."""
+    noise = release_sigmas(plan, sigma)
+    return tuple(USE_RECORDS[type(one)](**one.record(), sigma=noise[one.name]) for one in plan)
 
 
 def restore_plan(plan: Sequence[PlannedUse]) -> tuple[Planned, ...]:
-    """Return a stated plan as a learner makes it."""
+    """Return the learner's plan from the record of a result."""
     return tuple(one.planned for one in plan)
 
 
 class PlannedRepeats(Record):
-    """A seed stands for the best of a random number of runs, and epsilon for all of them (`privacy.repeats`)."""
+    """Private selection: each seed is the best of a random number of runs, all covered by ε (`privacy.repeats`)."""
 
     mean: float = Field(gt=1)
     shape: float = Field(ge=0)
@@ -103,17 +103,17 @@ class Privacy(Record):
 
     @property
     def releases(self) -> tuple[Planned, ...]:
-        """The plan as a learner makes it."""
+        """The plan as the learner made it."""
         return restore_plan(self.plan)
 
     @property
     def repeatable(self) -> bool:
-        """Whether this code samples, sums and adds noise as the code did that made the result."""
+        """Whether this code samples, sums and adds noise as the code that made the result did."""
         return self.mechanism == MECHANISM
 
 
-def not_covered(privacy: Privacy, left_out: int) -> tuple[str, ...]:
-    """Return what a guarantee leaves out, in words.
+def list_not_covered(privacy: Privacy, left_out: int) -> tuple[str, ...]:
+    """Return what a guarantee does not cover, in words.
 
     Args:
         privacy: the guarantee; with repeats it covers the choice of hyperparameters.

@@ -26,8 +26,8 @@ _MARK = (
 )
 
 
-def write(record: BaseModel, file: Path) -> Path:
-    """Write a record into `file`, atomically, and return it; infinity is spelled as JSON can.
+def write_record(record: BaseModel, file: Path) -> Path:
+    """Write a record into `file` atomically and return the file; infinity is spelled as JSON allows.
 
     Raises:
         OutputError: it cannot be written.
@@ -37,7 +37,7 @@ def write(record: BaseModel, file: Path) -> Path:
 
 
 def write_sealed(record: BaseModel, file: Path) -> Path:
-    """Write a record that has a field `seal`, with a digest over all that it says, and return the file.
+    """Write a record that has a field `seal`, with a digest over its whole content, and return the file.
 
     Raises:
         OutputError: it cannot be written.
@@ -47,8 +47,8 @@ def write_sealed(record: BaseModel, file: Path) -> Path:
     return file
 
 
-def mark_not_private(folder: Path) -> Path:
-    """Return a folder below `folder` for records that have no guarantee, marked as such.
+def make_not_private_folder(folder: Path) -> Path:
+    """Create a folder below `folder` for records without a guarantee, marked as such, and return it.
 
     Raises:
         OutputError: it cannot be written.
@@ -58,20 +58,20 @@ def mark_not_private(folder: Path) -> Path:
     return apart
 
 
-def read(kind: type[Kind], file: Path) -> Kind:
+def read_validated(kind: type[Kind], file: Path) -> Kind:
     """Read a record and check it against its schema.
 
     Raises:
         DataError: names the file and the first field that does not fit.
     """
     try:
-        return validate(kind, parse_json(read_record(file), file), file)
+        return validate_record(kind, parse_json(read_record(file), file), file)
     except OSError as error:
         raise DataError(f"Cannot read {kind.__name__.lower()} {file}: {error.strerror}.") from error
 
 
-def validate(kind: type[Kind], content: Any, source: object) -> Kind:
-    """Return JSON as a record of today, whichever version wrote it; `source` names it in messages.
+def validate_record(kind: type[Kind], content: Any, source: object) -> Kind:
+    """Return JSON as a record of the current schema, whichever version wrote it; `source` names it in messages.
 
     Raises:
         DataError: names the source and the first field that does not fit.

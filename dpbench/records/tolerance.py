@@ -1,4 +1,4 @@
-"""How far two floating-point numbers may differ that say the same: one tolerance, on every machine.
+"""The tolerance within which two floating-point numbers count as equal: the same on every machine.
 
 Whole numbers, labels, text and digests are compared for equality. What a library computed from floating-point numbers
 (epsilon and its bounds, sigma, means, intervals, AUROC) is not: another processor, another version or another number
@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import math
 
-CLOSE = 1e-6  # relative
+RELATIVE_TOLERANCE = 1e-6  # relative
 
 
 def close(stated: float | None, found: float | None) -> bool:
-    """Return whether two numbers are the same but for rounding; None is close to None alone.
+    """Return whether two numbers are equal up to rounding; None equals only None.
 
     >>> close(0.3, 0.1 + 0.2), close(0.0, 5e-324), close(1.0, 1.00001), close(float("nan"), float("nan"))
     (True, True, False, False)
     """
     if stated is None or found is None:
         return stated is found
-    return math.isclose(stated, found, rel_tol=CLOSE, abs_tol=CLOSE**2)
+    return math.isclose(stated, found, rel_tol=RELATIVE_TOLERANCE, abs_tol=RELATIVE_TOLERANCE**2)

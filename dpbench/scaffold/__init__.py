@@ -1,4 +1,4 @@
-"""A new plugin package, written from templates: as written it installs, passes every law and runs."""
+"""Creation of plugin packages from templates: a new package installs, passes every law and runs."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from dpbench.support.files import write_atomically
 
 MAX_LENGTH = 40  # characters in a name: keeps every generated line within 120
 RESERVED = {*keyword.kwlist, *dir(builtins), "I", "O"}  # I and O look like digits
-RUNS: Mapping[Kind, str] = {
+RUN_COMMANDS: Mapping[Kind, str] = {
     "learner": "dpbench run --learner {name} --dataset digits",
     "extractor": "dpbench run --learner dp-sgd --dataset digits --extractor {name}",
     "dataset": "dpbench run --learner dp-sgd --dataset {name}",
 }
 
 
-def create(name: str, kind: Kind, parent: Path, registry: Registry) -> Path:
-    """Write a package with one component called `name` into the new folder `parent`/dpbench-`name`; return the folder.
+def create_package(name: str, kind: Kind, parent: Path, registry: Registry) -> Path:
+    """Write a package with a component `name` into the new folder `parent`/dpbench-`name`; return the folder.
 
     Raises:
         SpecError: the name is malformed or taken.
         OutputError: the folder exists already, or cannot be written.
     """
-    files = render(name, kind)
-    _check_free(name, registry)
+    files = render_package(name, kind)
+    _check_name_is_free(name, registry)
     folder = parent / f"dpbench-{name}"
     try:
         folder.mkdir(parents=True)
@@ -50,14 +50,14 @@ def create(name: str, kind: Kind, parent: Path, registry: Registry) -> Path:
         raise OutputError(f"Cannot write {folder}: {error.strerror}. Choose another folder with --out.") from error
     try:
         for path, text in files.items():
-            _write(folder / path, text)
+            _write_file(folder / path, text)
     except BaseException:
         shutil.rmtree(folder)  # complete or absent
         raise
     return folder
 
 
-def render(name: str, kind: Kind) -> dict[str, str]:
+def render_package(name: str, kind: Kind) -> dict[str, str]:
     """Return the text of each file of the package, by its path within.
 
     Raises:
@@ -70,8 +70,8 @@ def render(name: str, kind: Kind) -> dict[str, str]:
             f"Expected NAME={name!r} to be lower-case letters, digits and single dashes, to start with a letter and "
             f"to have at most {MAX_LENGTH} characters, like my-method."
         )
-    run = RUNS[kind].format(name=name)
-    words = {"name": name, "kind": kind, "module": _module(name), "class_name": _class(name), "run": run}
+    run = RUN_COMMANDS[kind].format(name=name)
+    words = {"name": name, "kind": kind, "module": _module_name(name), "class_name": _class_name(name), "run": run}
     loader = PackageLoader("dpbench.scaffold", "templates")
     environment = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
@@ -80,31 +80,31 @@ def render(name: str, kind: Kind) -> dict[str, str]:
         "pyproject.toml": "pyproject.toml",
         "README.md": "README.md",
         ".gitignore": "gitignore",
-        f"{_module(name)}.py": f"{kind}.py",
-        f"tests/test_{_module(name)}.py": "tests.py",
+        f"{_module_name(name)}.py": f"{kind}.py",
+        f"tests/test_{_module_name(name)}.py": "tests.py",
     }
     files = {path: environment.get_template(f"{source}.jinja").render(words) for path, source in sources.items()}
-    _check_class(name, files)
+    _check_class_name(name, files)
     return files
 
 
 def next_commands(folder: Path, name: str, kind: Kind) -> list[str]:
-    """Return the next commands to type: install the package, check the laws, run it."""
+    """Return the commands to type next: install the package, check the laws, run it."""
     path = str(folder) if len(folder.parts) > 1 else os.path.join(os.curdir, folder)  # noqa: PTH118 - pip wants the dot
-    return [f"pip install -e {shlex.quote(path)}", f"dpbench check {name}", RUNS[kind].format(name=name)]
+    return [f"pip install -e {shlex.quote(path)}", f"dpbench check {name}", RUN_COMMANDS[kind].format(name=name)]
 
 
-def _write(path: Path, text: str) -> None:
+def _write_file(path: Path, text: str) -> None:
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def _check_free(name: str, registry: Registry) -> None:
-    """Refuse a name that a component, plugin, distribution or module already has."""
-    for owner in _owners(name, registry):
+def _check_name_is_free(name: str, registry: Registry) -> None:
+    """Check that no component, plugin, distribution or module has the name already."""
+    for owner in _find_owners(name, registry):
         raise SpecError(f"Expected a new NAME, got {name!r}: {owner}. Choose another.")
 
 
-def _owners(name: str, registry: Registry) -> Iterator[str]:
+def _find_owners(name: str, registry: Registry) -> Iterator[str]:
     if name == CONCAT:
         yield "dpbench keeps it for extractors that are joined by '+'"
     for kind, known in registry.components.items():
@@ -119,23 +119,23 @@ def _owners(name: str, registry: Registry) -> Iterator[str]:
         yield f"it would replace the installed distribution {installed.name!r}"
     except PackageNotFoundError:
         pass
-    found = importlib.util.find_spec(_module(name))
+    found = importlib.util.find_spec(_module_name(name))
     if found is not None:
         where = found.origin or ", ".join(found.submodule_search_locations or ())
-        yield f"it would shadow the module {_module(name)} in {where}"
+        yield f"it would shadow the module {_module_name(name)} in {where}"
 
 
-def _check_class(name: str, files: Mapping[str, str]) -> None:
-    """Refuse a class name that would shadow an import or helper of its module, or a keyword or builtin."""
-    own = _class(name)
+def _check_class_name(name: str, files: Mapping[str, str]) -> None:
+    """Check that a class name does not shadow an import or helper of its module, a keyword or a builtin."""
+    own = _class_name(name)
     modules = [text for path, text in files.items() if path.endswith(".py")]
-    if own in RESERVED or any(Counter(_bound(text))[own] > 1 for text in modules):
+    if own in RESERVED or any(Counter(_bound_names(text))[own] > 1 for text in modules):
         raise SpecError(
             f"Expected another NAME than {name!r}: its class {own} would shadow a name that its module uses."
         )
 
 
-def _bound(source: str) -> Iterator[str]:
+def _bound_names(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             yield from (alias.name for alias in node.names)
@@ -143,9 +143,9 @@ def _bound(source: str) -> Iterator[str]:
             yield node.name
 
 
-def _module(name: str) -> str:
+def _module_name(name: str) -> str:
     return f"dpbench_{name.replace('-', '_')}"
 
 
-def _class(name: str) -> str:
+def _class_name(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("-"))

@@ -27,7 +27,7 @@ from dpbench.board.index import Index
 from dpbench.registry import Registry, load
 from dpbench.site import entry_pages, layout, pages
 from dpbench.site.context import Site
-from dpbench.site.extras import NOTHING, Extras
+from dpbench.site.extras import NO_EXTRAS, Extras
 from dpbench.support.folders import replace_site
 
 __all__ = ["build_site"]
@@ -39,9 +39,9 @@ def build_site(
     out: Path,
     plugins: Registry | None = None,
     docs: Callable[[Path], None] | None = None,
-    extras: Extras = NOTHING,
+    extras: Extras = NO_EXTRAS,
 ) -> None:
-    """Write the site of `index` into the folder `out`, which it replaces as a whole; the same index, the same bytes.
+    """Write the site of `index` into the folder `out`, replacing it whole. The same index gives the same bytes.
 
     Args:
         index: all boards with their entries.
@@ -60,6 +60,6 @@ def build_site(
     site = Site.of(index, root, plugins or load(), docs=docs is not None, further=extras.sections)
     with replace_site(out) as folder:
         with entry_pages.write_entries(site, folder):
-            pages.write(site, extras, folder)
+            pages.write_pages(site, extras, folder)
         if docs is not None:
             docs(folder / "docs")

@@ -1,4 +1,4 @@
-"""The page of re-runs and audits: what the project did beyond the checks of all results."""
+"""The page of re-runs and audits, which the project makes in addition to the checks of every result."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dpbench.site.render import Renderer
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What the project re-ran and audited on one board: entries with the addresses of their pages."""
+class BoardEvidence:
+    """The re-run and the audited entries of one board, each with the address of its page."""
 
     standing: Standing
     again: list[tuple[Entry, str]]
@@ -20,14 +20,14 @@ class Evidence:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """How many entries were re-run, audited and reproduced."""
+        """Numbers of re-run, audited and reproduced entries."""
         return len(self.again), len(self.audited), sum(entry.reproduced for entry in self.standing.entries)
 
 
 def audits_page(site: Site, renderer: Renderer) -> bytes:
     """Return the page of re-runs and audits, board by board."""
-    old, among = view.count_by_other_code(site.index)
-    boards = [_evidence(standing) for family in site.families for standing in family]
+    old, among = view.count_by_earlier_code(site.index)
+    boards = [_collect_evidence(standing) for family in site.families for standing in family]
     values = {
         "boards": [one for one in boards if one.again or one.audited],
         "counts": tuple(sum(sizes) for sizes in zip(*(one.counts for one in boards), strict=True)),
@@ -36,6 +36,6 @@ def audits_page(site: Site, renderer: Renderer) -> bytes:
     return renderer.page("audits", "audits.html", "audits", values)
 
 
-def _evidence(standing: Standing) -> Evidence:
-    rows = [(entry, layout.page(standing, entry)) for entry in standing.entries]
-    return Evidence(standing, [row for row in rows if row[0].again], [row for row in rows if row[0].audit])
+def _collect_evidence(standing: Standing) -> BoardEvidence:
+    rows = [(entry, layout.entry_page(standing, entry)) for entry in standing.entries]
+    return BoardEvidence(standing, [row for row in rows if row[0].again], [row for row in rows if row[0].audit])

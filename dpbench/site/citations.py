@@ -1,4 +1,4 @@
-"""What to cite: BibTeX for dpbench, and for every learner, dataset and extractor that is installed."""
+"""Citations: BibTeX for dpbench and for every installed learner, dataset and extractor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LINK = re.compile(r"^  (?P<field>url|doi) +=(?: \{(?P<place>[^}]*)\})", re.MULT
 
 @dataclass(frozen=True)
 class Reference:
-    """An entry of BibTeX with the components that it is about."""
+    """A BibTeX entry and the components that it describes."""
 
     bibtex: str
     components: frozenset[str]  # KIND/NAME
@@ -31,7 +31,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Citation:
-    """What to cite for a component."""
+    """The references to cite for a component."""
 
     kind: Kind
     name: str
@@ -41,46 +41,46 @@ class Citation:
 
 
 def citations_page(site: Site, renderer: Renderer) -> bytes:
-    """Return the page."""
-    every = list(citations(site.plugins))
+    """Return the page of citations."""
+    every = list(list_citations(site.plugins))
     groups = [(kind, title, [one for one in every if one.kind == kind]) for kind, title in TITLES.items()]
     own = own_entry(site.settings.version, site.settings.repository)
     return renderer.page("cite", "cite.html", "cite", {"groups": groups, "own": own})
 
 
-def citations(plugins: Registry) -> Iterator[Citation]:
-    """Yield what to cite for each installed component, by kind and name."""
+def list_citations(plugins: Registry) -> Iterator[Citation]:
+    """Yield the citation of each installed component, by kind and name."""
     for kind in KINDS:
         for name, found in sorted(plugins.components[kind].items()):
             yield Citation(
-                kind, name, references(kind, found), getattr(found.cls, "citation", ""),
+                kind, name, find_references(kind, found), getattr(found.cls, "citation", ""),
                 found.distribution == HARNESS,
             )  # fmt: skip
 
 
-def references(kind: Kind, found: Registration) -> tuple[Reference, ...]:
-    """Return the references of a component: those kept here, else the papers that its class cites."""
+def find_references(kind: Kind, found: Registration) -> tuple[Reference, ...]:
+    """Return the references of a component: those in dpbench's catalogue, or else the papers that its class cites."""
     name = f"{kind}/{found.cls.name}"
     kept = tuple(one for one in catalogue() if name in one.components)
-    cited = prose.papers(*prose.about(found.cls), getattr(found.cls, "citation", ""))
-    return kept or tuple(_by_address(kind, found, link) for link in cited)
+    cited = prose.paper_links(*prose.docstrings(found.cls), getattr(found.cls, "citation", ""))
+    return kept or tuple(_arxiv_reference(kind, found, link) for link in cited)
 
 
-def _by_address(kind: Kind, found: Registration, link: str) -> Reference:
-    """Return an entry for a paper of which only its number at arXiv is known."""
-    number = link.removeprefix(prose.ABSTRACTS)
+def _arxiv_reference(kind: Kind, found: Registration, link: str) -> Reference:
+    """Return a reference for a paper known only by its arXiv number."""
+    number = link.removeprefix(prose.ARXIV_ABSTRACTS)
     fields = {"note": f"arXiv:{number}, the paper of {kind} {found.cls.name}", "url": link}
-    return Reference(_entry("misc", f"arxiv-{number}", fields), frozenset(), link)
+    return Reference(_format_bibtex("misc", f"arxiv-{number}", fields), frozenset(), link)
 
 
 @cache
 def catalogue() -> tuple[Reference, ...]:
-    """Return the references that dpbench keeps of its own components."""
+    """Return the references in dpbench's own catalogue."""
     kept = (files("dpbench.site") / "references.bib").read_text(encoding="utf-8")
-    return tuple(_reference(one[0]) for one in _ENTRY.finditer(kept))
+    return tuple(_parse_reference(one[0]) for one in _ENTRY.finditer(kept))
 
 
-def _reference(entry: str) -> Reference:
+def _parse_reference(entry: str) -> Reference:
     named, link = _KEYWORDS.search(entry), _LINK.search(entry)
     names = named["names"].split(", ") if named else []
     place = link["place"] if link else ""
@@ -89,7 +89,7 @@ def _reference(entry: str) -> Reference:
 
 
 def own_entry(version: str, repository: str) -> str:
-    """Return the entry of dpbench itself.
+    """Return the BibTeX entry of dpbench itself.
 
     >>> print(own_entry("0.2.0", ""))
     @software{dpbench,
@@ -103,9 +103,9 @@ def own_entry(version: str, repository: str) -> str:
         "title": "dpbench: a benchmark and leaderboard for differentially private image classification",
         "version": version, "url": repository,
     }  # fmt: skip
-    return _entry("software", "dpbench", fields)
+    return _format_bibtex("software", "dpbench", fields)
 
 
-def _entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
+def _format_bibtex(kind: str, key: str, fields: Mapping[str, str]) -> str:
     lines = "".join(f"  {name:9} = {{{text.show_string(value)}}},\n" for name, value in fields.items() if value)
     return f"@{kind}{{{key},\n{lines}}}"

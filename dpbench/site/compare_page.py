@@ -1,20 +1,20 @@
-"""The page that compares two learners: the best entry of each on every board, side by side."""
+"""The page that compares two learners: their best entries on every board, side by side."""
 
 from __future__ import annotations
 
 from dpbench.site.context import Site
 from dpbench.site.home_page import filled_boards, learner_lines
-from dpbench.site.overall import overall
+from dpbench.site.overall import overall_results
 from dpbench.site.render import Renderer
 
-LEARNERS = 60  # columns: the nearest to the best
+MAX_LEARNERS = 60  # columns: the nearest to the best
 
 
 def compare_page(site: Site, renderer: Renderer) -> bytes:
-    """Return the page: boards by learner, of which the script shows two columns and their difference."""
+    """Return the page: a table of boards by learner. The script shows two columns and their difference."""
     boards = filled_boards(site)
     lines = {line.label: line for line in learner_lines(site, boards)}
-    near = [one.distance.learner for one in overall(site.index)]
-    names = [*near, *sorted(lines.keys() - set(near))][:LEARNERS]
+    near = [one.distance.learner for one in overall_results(site.index)]
+    names = [*near, *sorted(lines.keys() - set(near))][:MAX_LEARNERS]
     rows = [(board, [lines[name].rows[place] for name in names]) for place, board in enumerate(boards)]
     return renderer.page("compare", "compare.html", "compare", {"names": names, "rows": rows})

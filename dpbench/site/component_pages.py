@@ -1,4 +1,4 @@
-"""A page for each dataset and each extractor: what it is, where it comes from, its licence, and its boards."""
+"""A page for each dataset and each extractor: its description, source, licence and boards."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from dpbench.support.messages import bytes_in_words
 
 
 @dataclass(frozen=True)
-class Part:
-    """A dataset or an extractor of some boards."""
+class BoardComponent:
+    """A dataset or an extractor, with the boards that use it."""
 
     kind: Literal["dataset", "extractor"]
     name: str
@@ -29,17 +29,17 @@ class Part:
 
     @property
     def cited(self) -> bool:
-        """Whether the page of citations has it."""
+        """Whether the page of citations lists it."""
         return self.registered is not None and self.registered.cls.name == self.name
 
     @property
     def entries(self) -> int:
-        """How many ranked entries its boards have."""
+        """Number of ranked entries on its boards."""
         return sum(entry.role == "entry" for standing in self.boards for entry in standing.entries)
 
 
-def parts(site: Site) -> list[Part]:
-    """Return all datasets, then all extractors, of the boards."""
+def list_components(site: Site) -> list[BoardComponent]:
+    """Return all datasets, then all extractors, that the boards use."""
     datasets: dict[str, list[Standing]] = {}
     extractors: dict[str, list[Standing]] = {}
     for standing in (one for family in site.families for one in family):
@@ -48,34 +48,38 @@ def parts(site: Site) -> list[Part]:
             datasets.setdefault(component.name, []).append(standing)
         for component in board.extractor.parts:
             extractors.setdefault(component.name, []).append(standing)
-    return [*_of_kind(site, "dataset", datasets), *_of_kind(site, "extractor", extractors)]
+    return [*_build_components(site, "dataset", datasets), *_build_components(site, "extractor", extractors)]
 
 
 def pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
-    """Yield the pages of all, and the list of them."""
-    found = parts(site)
+    """Yield the page of each component, then the page that lists them all."""
+    found = list_components(site)
     for one in found:
         cls = one.registered.cls if one.registered else None
         values = {
             "part": one, "paragraphs": prose.paragraphs(cls) if cls else [],
-            "papers": prose.papers(*prose.about(cls), getattr(cls, "citation", "")) if cls else [],
+            "papers": prose.paper_links(*prose.docstrings(cls), getattr(cls, "citation", "")) if cls else [],
         }  # fmt: skip
         yield one.page, renderer.page("component", one.page, "data", values)
     yield "data.html", renderer.page("data", "data.html", "data", {"parts": found})
 
 
-def _of_kind(site: Site, kind: Literal["dataset", "extractor"], named: Mapping[str, list[Standing]]) -> Iterator[Part]:
+def _build_components(
+    site: Site, kind: Literal["dataset", "extractor"], named: Mapping[str, list[Standing]]
+) -> Iterator[BoardComponent]:
     for name, slug in slugs(named).items():
         found = site.plugins.components[kind].get(name)
         boards = tuple(named[name])
-        facts, source = (_dataset if kind == "dataset" else _extractor)(site, found, boards)
-        yield Part(kind, name, f"{kind}s/{slug}.html", found, boards, tuple(pair for pair in facts if pair[1]), source)
+        facts, source = (_describe_dataset if kind == "dataset" else _describe_extractor)(site, found, boards)
+        yield BoardComponent(
+            kind, name, f"{kind}s/{slug}.html", found, boards, tuple(pair for pair in facts if pair[1]), source
+        )
 
 
 Facts = tuple[list[tuple[str, str]], str]
 
 
-def _dataset(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> Facts:
+def _describe_dataset(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> Facts:
     filled = next((one for one in boards if one.private and one.board.dataset.name == (found and found.cls.name)), None)
     facts = []
     if filled:
@@ -100,7 +104,7 @@ def _dataset(site: Site, found: Registration | None, boards: tuple[Standing, ...
     return facts, page
 
 
-def _extractor(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> Facts:
+def _describe_extractor(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> Facts:
     if found is None:
         return [], ""
     size, dimension = found.cls.weights_size, found.cls.dimension

@@ -1,4 +1,4 @@
-"""What all pages share."""
+"""The data that all pages share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpbench.site.settings import Settings
 
 @dataclass(frozen=True)
 class Site:
-    """The leaderboard, its folder, and what every page says of both alike."""
+    """The leaderboard and its folder, with the values that every page needs."""
 
     index: Index
     root: Path
@@ -51,16 +51,16 @@ class Site:
         return ((standing, entry) for standing in self.index.standings for entry in standing.entries)
 
     def family(self, standing: Standing) -> list[Standing]:
-        """Return the boards that differ from this one in epsilon alone, itself among them."""
+        """Return the boards that differ from this board only in epsilon, itself included."""
         return next(found for found in self.families if standing in found)
 
 
 def slugs(names: Mapping[str, object] | set[str]) -> dict[str, str]:
-    """Return a file's name for each name: the name itself, or a digest of one that is none or is taken."""
+    """Return a file name for each name: the name itself if it is valid and free, otherwise a digest of it."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for name in sorted(names):
-        plain = layout.NAME.fullmatch(name) and name.casefold() not in taken
+        plain = layout.SAFE_NAME.fullmatch(name) and name.casefold() not in taken
         slug = name if plain else f"_{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
         taken.add(slug.casefold())
         found[name] = slug

@@ -1,4 +1,4 @@
-"""What entries cost: processor seconds and peak memory as cells of tables, and a chart of scores against both."""
+"""The cost of entries: processor seconds and peak memory as table cells, and a chart of scores against both."""
 
 from __future__ import annotations
 
@@ -7,75 +7,76 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.columns import write_percent
-from dpbench.analysis.draw import Line, exact, in_units, lines, list_names, new_figure
+from dpbench.analysis.draw import Line, draw_lines, in_units, list_names, new_figure, score_without_interval
 from dpbench.analysis.palette import LearnerStyle
 from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import name_entry
-from dpbench.records.metrics import FACTS, Metric
+from dpbench.records.metrics import METRIC_FACTS, Metric
 from dpbench.site import text, view
-from dpbench.site.picture import Chart, picture
+from dpbench.site.picture import Chart, inline_svg
 from dpbench.support.messages import bytes_in_words, seconds_in_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEARNERS = 16  # of one chart: beyond, the best
-LABEL = 24  # characters
+MAX_LEARNERS = 16  # of one chart: beyond, the best
+MAX_LABEL_LENGTH = 24  # characters
 GIGABYTE = 1e9
 UNRECORDED = "the result does not record it"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one entry cost, as its cells say it; both empty where it is not known."""
+    """Cost of an entry as text for its two cells; both are empty if the cost is unknown."""
 
     seconds: str
     memory: str
     why: str  # nothing is there to say, where nothing is
 
 
-def cost(entry: Entry) -> Cost:
-    """Return the cells of an entry, or why they are empty."""
+def cost_cells(entry: Entry) -> Cost:
+    """Return the cost cells of an entry, or the reason why they are empty."""
     if entry.unmeasured or entry.cpu_seconds is None or not entry.peak_bytes:
         return Cost("", "", entry.unmeasured or UNRECORDED)
     return Cost(seconds_in_words(entry.cpu_seconds), bytes_in_words(entry.peak_bytes), "")
 
 
 def cost_chart(standing: Standing, every: Mapping[str, LearnerStyle]) -> Chart | None:
-    """Return the scores of a board's ranked entries against what they cost; None for fewer than two with both."""
-    entries = [entry for entry in standing.entries if entry.role == "entry" and not cost(entry).why]
+    """Return a chart of ranked entries' scores against their cost; None with fewer than two measured entries."""
+    entries = [entry for entry in standing.entries if entry.role == "entry" and not cost_cells(entry).why]
     entries = [entry for entry in entries if entry.cpu_seconds]  # a logarithm has no zero
-    best = list(dict.fromkeys(entry.learner for entry in entries))[:LEARNERS]
+    best = list(dict.fromkeys(entry.learner for entry in entries))[:MAX_LEARNERS]
     shown = [entry for entry in entries if entry.learner in best]
     if len(shown) < 2:
         return None
     metric = standing.board.metric
-    word = view.metric_name(metric)
+    word = view.metric_title(metric)
     title = f"{word} against cost"
     note = (
         "Each mark is a ranked entry. Processor time is that of one fit, without feature extraction and search; peak "
         "memory is that of the whole run. Filled marks: default settings. Hollow marks: other settings."
     )
-    if len(shown) < view.count(standing):
-        note += f" Shown: {len(shown)} of {view.count(standing)} entries."
+    if len(shown) < view.count_ranked(standing):
+        note += f" Shown: {len(shown)} of {view.count_ranked(standing)} entries."
     rows = tuple(
-        (name_entry(one), write_percent(one.metrics[metric]), cost(one).seconds, cost(one).memory) for one in shown
+        (name_entry(one), write_percent(one.metrics[metric]), cost_cells(one).seconds, cost_cells(one).memory)
+        for one in shown
     )
-    drawn = picture(
-        lambda: _draw(shown, standing, every), "cost", f"{title}. The table below the chart lists the numbers."
+    drawn = inline_svg(
+        lambda: _draw_chart(shown, standing, every), "cost", f"{title}. The table below the chart lists the numbers."
     )
-    head = ("Entry", FACTS[metric].axis, "processor s", "peak memory")
+    head = ("Entry", METRIC_FACTS[metric].axis, "processor s", "peak memory")
     return Chart("cost", title, note, drawn, head, rows)
 
 
-def _draw(entries: Sequence[Entry], standing: Standing, every: Mapping[str, LearnerStyle]) -> Figure:
+def _draw_chart(entries: Sequence[Entry], standing: Standing, every: Mapping[str, LearnerStyle]) -> Figure:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     figure = new_figure(6.6, 3.6)
     left, right = figure.add_axes((0.09, 0.14, 0.32, 0.84)), figure.add_axes((0.45, 0.14, 0.32, 0.84))
     metric = standing.board.metric
-    lines(left, [_mark(entry, entry.cpu_seconds or 0.0, metric, every) for entry in entries])
-    lines(right, [_mark(entry, entry.peak_bytes / GIGABYTE, metric, every) for entry in entries])
+    draw_lines(left, [_entry_mark(entry, entry.cpu_seconds or 0.0, metric, every) for entry in entries])
+    draw_lines(right, [_entry_mark(entry, entry.peak_bytes / GIGABYTE, metric, every) for entry in entries])
     left.set_xscale("log")
     spent = [entry.cpu_seconds or 0.0 for entry in entries]
     left.set_xlim(min(spent) / 1.5, max(spent) * 1.5)
@@ -83,18 +84,18 @@ def _draw(entries: Sequence[Entry], standing: Standing, every: Mapping[str, Lear
     left.xaxis.set_major_locator(LogLocator(subs=subs))
     left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     left.xaxis.set_minor_locator(NullLocator())
-    left.set(xlabel="processor seconds of one fit", ylabel=FACTS[metric].axis)
+    left.set(xlabel="processor seconds of one fit", ylabel=METRIC_FACTS[metric].axis)
     right.set_xlim(0, 1.08 * max(entry.peak_bytes for entry in entries) / GIGABYTE)
     right.set(xlabel="peak memory (GB)")
     right.sharey(left)
     right.tick_params(labelleft=False)
     best = dict.fromkeys(entry.learner for entry in entries)
     names = [Line(name, {}, every[name]) for name in best]
-    list_names(right, names, LEARNERS, lambda name: text.shorten_string(name, LABEL))
+    list_names(right, names, MAX_LEARNERS, lambda name: text.shorten_string(name, MAX_LABEL_LENGTH))
     return figure
 
 
-def _mark(entry: Entry, x: float, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
+def _entry_mark(entry: Entry, x: float, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
     style = replace(every[entry.learner], hollow=entry.selection != "default")
-    score = exact(in_units(metric, entry.metrics[metric]).mean)
+    score = score_without_interval(in_units(metric, entry.metrics[metric]).mean)
     return Line(entry.learner, {x: score}, style, stroke="", size=6.5)

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpbench.analysis.columns import OF_ENTRIES, Column, pick_columns
+from dpbench.analysis.columns import ENTRY_COLUMNS, Column, pick_columns
 from dpbench.board.rows import EntryRow
 from dpbench.site.context import Site
 from dpbench.site.home_page import HeatMap, filled_boards
 from dpbench.site.render import Renderer
 
-SHOWN = (
+SHOWN_COLUMNS = (
     "rank", "learner", "score", "board", "target_epsilon", "dataset", "extractor", "selection", "reads", "trust",
     "cpu_seconds", "peak_bytes",
 )  # fmt: skip
-COLUMNS = pick_columns(SHOWN, OF_ENTRIES)
-CHOICES = 200  # of one filter; the search field finds the rest
-NAME = 120  # characters of a learner's name
+COLUMNS = pick_columns(SHOWN_COLUMNS, ENTRY_COLUMNS)
+MAX_CHOICES = 200  # of one filter; the search field finds the rest
+MAX_NAME_LENGTH = 120  # characters of a learner's name
 
 
 def entries_page(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> bytes:
-    """Return the page of all results: the boards of the home page's map first, then epsilon by epsilon; best first."""
+    """Return the page of all results, best first: boards of the home page's map, then the other epsilons."""
     order = {one.epsilon: place for place, one in enumerate(found)}
     boards = sorted(filled_boards(site), key=lambda one: order.get(one.board.epsilon, len(order)))
     rows = [row for standing in boards for row in site.rows[standing.board.name]]
     values = {
-        "rows": rows, "columns": COLUMNS, "longest": NAME, "boards": len(boards),
+        "rows": rows, "columns": COLUMNS, "longest": MAX_NAME_LENGTH, "boards": len(boards),
         "numeric": {column.name for column in COLUMNS if any(column.number(row) is not None for row in rows)},
-        "filters": [(column, _choices(column, rows)) for column in COLUMNS if column.filter],
+        "filters": [(column, _filter_choices(column, rows)) for column in COLUMNS if column.filter],
         "ranked": sum(row.standing.rank is not None for row in rows), "first": found[0].epsilon if found else None,
     }  # fmt: skip
     return renderer.page("entries", "entries.html", "entries", values)
 
 
-def _choices(column: Column, rows: Sequence[EntryRow]) -> list[str]:
-    """Return what a column shows, each once: numbers by their value, then texts."""
+def _filter_choices(column: Column, rows: Sequence[EntryRow]) -> list[str]:
+    """Return the distinct values of a column: numbers in order, then texts."""
     found = {column.show(row): column.number(row) for row in rows}
-    return sorted(found, key=lambda shown: (found[shown] or 0.0, shown))[:CHOICES]
+    return sorted(found, key=lambda shown: (found[shown] or 0.0, shown))[:MAX_CHOICES]

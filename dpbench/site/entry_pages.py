@@ -1,4 +1,4 @@
-"""Entries' pages, each with a copy of its raw file: thousands of them, so that several processes share the work."""
+"""Entries' pages, each with a copy of its raw file. There are thousands, so several processes share the work."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from dpbench.analysis.confusion import MOST, largest_errors, total_confusion
-from dpbench.analysis.describe import describe
+from dpbench.analysis.confusion import MAX_PRINTED_CLASSES, largest_errors, total_confusion
+from dpbench.analysis.describe import describe_result
 from dpbench.analysis.palette import LearnerStyle
 from dpbench.analysis.risk import Risk, membership_risk
 from dpbench.board.folder import MAX_BYTES
@@ -26,19 +26,19 @@ from dpbench.errors import DataError
 from dpbench.records.metrics import BINS, METRICS
 from dpbench.records.packed import read_record
 from dpbench.records.result import Result
-from dpbench.records.storage import validate
+from dpbench.records.storage import validate_record
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.group_tables import GroupTable, tabulate_groups
-from dpbench.site.render import PREVIEW, Renderer, renderer
+from dpbench.site.render import PREVIEW, Renderer, make_renderer
 from dpbench.site.settings import Settings
 from dpbench.support.processes import process_pool
 
-RAW = 20_000  # characters of a raw file that its page shows
-SEEDS = 50  # rows of scores; the raw file has all
-CLASSES = 60  # of more, the worst are shown
-ENOUGH = 400  # entries a process has to have to be worth its start
-BATCH = 250
+MAX_RAW_LENGTH = 20_000  # characters of a raw file that its page shows
+MAX_SEEDS = 50  # rows of scores; the raw file has all
+MAX_CLASS_ROWS = 60  # of more, the worst are shown
+MIN_ENTRIES_PER_PROCESS = 400  # entries a process has to have to be worth its start
+BATCH_SIZE = 250
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ def write_entries(site: Site, folder: Path) -> Iterator[None]:
     Raises:
         DataError: a result that cannot be read.
     """
-    batches = list(_batches(site, folder))
+    batches = list(_split_into_batches(site, folder))
     count = sum(len(batch.rows) for batch in batches)
-    processes = min(os.cpu_count() or 1, count // ENOUGH)
+    processes = min(os.cpu_count() or 1, count // MIN_ENTRIES_PER_PROCESS)
     if processes < 2:
-        shared = renderer(site.settings)
+        shared = make_renderer(site.settings)
         for batch in batches:
-            _write(batch, shared)
+            _write_pages(batch, shared)
         yield
         return
     with process_pool(processes) as pool:
@@ -87,18 +87,18 @@ def write_entries(site: Site, folder: Path) -> Iterator[None]:
 def write_batch(batch: Batch) -> None:
     """Write the pages of a batch, in a process of its own."""
     gc.disable()  # a page leaves next to nothing to collect, and the search for it takes a tenth of the time
-    _write(batch, renderer(batch.settings))
+    _write_pages(batch, make_renderer(batch.settings))
     gc.enable()
 
 
-def _batches(site: Site, folder: Path) -> Iterator[Batch]:
+def _split_into_batches(site: Site, folder: Path) -> Iterator[Batch]:
     for standing in site.index.standings:
         rows, bare = site.rows[standing.board.name], standing.model_copy(update={"entries": ()})
         shared = Counter(row.entry.rank for row in rows if row.entry.rank and not row.entry.reads_labels)
         tied = frozenset(rank for rank, count in shared.items() if count > 1)
         rivals = {labels: count_rivals(standing, labels=labels) for labels in (False, True)}
-        for start in range(0, len(rows), BATCH):
-            some = tuple(rows[start : start + BATCH])
+        for start in range(0, len(rows), BATCH_SIZE):
+            some = tuple(rows[start : start + BATCH_SIZE])
             names = {row.entry.learner for row in some}
             looks = {name: site.looks[name] for name in names}
             pages = {name: site.learners[name] for name in names}
@@ -106,23 +106,23 @@ def _batches(site: Site, folder: Path) -> Iterator[Batch]:
             yield Batch(bare, some, rivals, tied, free, looks, pages, site.root, folder, site.settings)
 
 
-def _write(batch: Batch, shared: Renderer) -> None:
+def _write_pages(batch: Batch, shared: Renderer) -> None:
     for kind in ("entries", "results"):
         (batch.site / kind / batch.standing.board.name).mkdir(parents=True, exist_ok=True)
     risk = functools.cache(membership_risk)  # entries of a board share plans
     for row in batch.rows:
-        raw = _read(layout.source(batch.root, row.entry))
-        path = layout.page(batch.standing, row.entry)
+        raw = _read_raw(layout.result_path(batch.root, row.entry))
+        path = layout.entry_page(batch.standing, row.entry)
         (batch.site / row.entry.file).write_bytes(raw)
-        (batch.site / path).write_bytes(_page(batch, row, raw, risk, shared))
+        (batch.site / path).write_bytes(_render_page(batch, row, raw, risk, shared))
 
 
-def _place(batch: Batch, row: EntryRow) -> str:
-    """Return an entry's place among the ranked ones in words; one without a rank is a line, or not ranked."""
+def _describe_rank(batch: Batch, row: EntryRow) -> str:
+    """Describe an entry's rank in words. Without a rank, name its reference line or say that it is not ranked."""
     entry = row.entry
     if entry.rank is None:
-        return view.LINES.get(entry.role, "not ranked")
-    other = view.uncorrected(entry)
+        return view.REFERENCE_LABELS.get(entry.role, "not ranked")
+    other = view.uncorrected_rank(entry)
     without = f" ({other} without correction for the number of comparisons)" if other else ""
     count = batch.rivals[entry.reads_labels]
     if entry.reads_labels:  # others that are tied with it have a rank among fewer
@@ -131,7 +131,7 @@ def _place(batch: Batch, row: EntryRow) -> str:
     return f"rank {entry.rank}{tied} of the {count} entries that read no public labels{without}"
 
 
-def _read(file: Path) -> bytes:
+def _read_raw(file: Path) -> bytes:
     try:
         raw = read_record(file)
     except OSError as error:
@@ -141,65 +141,66 @@ def _read(file: Path) -> bytes:
     return raw
 
 
-def _page(batch: Batch, row: EntryRow, raw: bytes, risk: Risk, shared: Renderer) -> bytes:
+def _render_page(batch: Batch, row: EntryRow, raw: bytes, risk: Risk, shared: Renderer) -> bytes:
     entry, board = row.entry, batch.standing.board
-    result = _parsed(raw, entry.file)
+    result = _parse_result(raw, entry.file)
     values = {
-        "standing": batch.standing, "board": board, "entry": entry, "row": row, "place": _place(batch, row),
+        "standing": batch.standing, "board": board, "entry": entry, "row": row, "place": _describe_rank(batch, row),
         "look": batch.looks[entry.learner], "learner_page": batch.learners[entry.learner],
-        "description": describe(result, risk=risk),
+        "description": describe_result(result, risk=risk),
         "metrics": [name for name in METRICS if name in result.metrics],
-        "seeds": result.seeds[:SEEDS], "more_seeds": max(len(result.seeds) - SEEDS, 0),
-        "task": result.task, "old": view.is_by_other_code(entry), "classes": _classes(result),
-        "groups": _groups(batch, entry, result), "confusion": _confusion(result), "errors": _errors(result),
-        "reliability": list(_reliability(result)),
-        "probabilities": "ece" in result.metrics, "more_classes": max(len(result.task.classes) - CLASSES, 0),
-        "raw": text.show_string(raw.decode("utf-8", "replace"), RAW),
+        "seeds": result.seeds[:MAX_SEEDS], "more_seeds": max(len(result.seeds) - MAX_SEEDS, 0),
+        "task": result.task, "old": view.is_by_earlier_code(entry), "classes": _class_rows(result),
+        "groups": _group_tables(batch, entry, result), "confusion": _confusion_rows(result),
+        "errors": _largest_confusions(result),
+        "reliability": list(_reliability_rows(result)),
+        "probabilities": "ece" in result.metrics, "more_classes": max(len(result.task.classes) - MAX_CLASS_ROWS, 0),
+        "raw": text.show_string(raw.decode("utf-8", "replace"), MAX_RAW_LENGTH),
         "tree": batch.settings.code("", entry.made.commit) if entry.made.commit else "",
     }  # fmt: skip
     preview = f"boards/{board.name}.png" if batch.rivals[True] else PREVIEW
-    return shared.page("entry", layout.page(batch.standing, entry), "entries", values, preview)
+    return shared.page("entry", layout.entry_page(batch.standing, entry), "entries", values, preview)
 
 
-def _classes(result: Result) -> list[tuple[str, float, float, float]]:
-    """Return for each class with test images its name, and mean, least and greatest accuracy over seeds; the worst."""
+def _class_rows(result: Result) -> list[tuple[str, float, float, float]]:
+    """Return name and mean, least and greatest accuracy over seeds of the worst classes that have test images."""
     rows = [
         (text.show_string(name, 40), fmean(values), min(values), max(values))
         for name, values in zip(result.task.classes, result.class_accuracies, strict=True)
         if values
     ]
-    worst = sorted(rows, key=lambda row: row[1])[:CLASSES]
+    worst = sorted(rows, key=lambda row: row[1])[:MAX_CLASS_ROWS]
     return [row for row in rows if row in worst]
 
 
-def _groups(batch: Batch, entry: Entry, result: Result) -> list[GroupTable]:
-    """Return accuracy by group, with what privacy costs each where the board has a result of the learner without it."""
+def _group_tables(batch: Batch, entry: Entry, result: Result) -> list[GroupTable]:
+    """Return accuracy by group, with the price of privacy if the board has a non-private result of the learner."""
     if not result.task.groups:
         return []
     free = [one for one in batch.free if one.learner == entry.learner]
-    others = [_parsed(_read(layout.source(batch.root, one)), one.file) for one in free]
+    others = [_parse_result(_read_raw(layout.result_path(batch.root, one)), one.file) for one in free]
     return tabulate_groups([("%", result)], others)
 
 
-def _confusion(result: Result) -> list[tuple[str, list[float | None]]]:
-    """Return for each true class its name and the shares of its test images by guessed class; nothing for many."""
+def _confusion_rows(result: Result) -> list[tuple[str, list[float | None]]]:
+    """Return each true class with the shares of its test images by guessed class; empty with many classes."""
     matrix = total_confusion(result)
-    if matrix is None or len(matrix) > MOST:
+    if matrix is None or len(matrix) > MAX_PRINTED_CLASSES:
         return []
     rows = [[one / row.sum() if row.sum() else None for one in row] for row in matrix]
     return [(text.shorten_string(name, 16), row) for name, row in zip(result.task.classes, rows, strict=True)]
 
 
-def _errors(result: Result) -> list[tuple[str, str, float]]:
-    """Return the largest entries of a matrix that is not shown whole."""
+def _largest_confusions(result: Result) -> list[tuple[str, str, float]]:
+    """Return the largest errors of a confusion matrix that is too large to be shown whole."""
     matrix = total_confusion(result)
-    if matrix is None or len(matrix) <= MOST:
+    if matrix is None or len(matrix) <= MAX_PRINTED_CLASSES:
         return []
     return [(text.show_string(a, 40), text.show_string(b, 40), part) for a, b, part in largest_errors(result, matrix)]
 
 
-def _reliability(result: Result) -> Iterator[tuple[str, float, float, float]]:
-    """Yield for each bin of confidence that has images its range, their share, mean confidence and accuracy."""
+def _reliability_rows(result: Result) -> Iterator[tuple[str, float, float, float]]:
+    """Yield the range, share of images, mean confidence and accuracy of each confidence bin that has images."""
     kept = [seed.calibration for seed in result.seeds if seed.calibration]
     total = sum(sum(one.count) for one in kept)
     for place in range(BINS):
@@ -210,8 +211,8 @@ def _reliability(result: Result) -> Iterator[tuple[str, float, float, float]]:
             yield span, count / total, confidence, sum(one.right[place] for one in kept) / count
 
 
-def _parsed(raw: bytes, file: str) -> Result:
+def _parse_result(raw: bytes, file: str) -> Result:
     try:
-        return validate(Result, json.loads(raw), file)
+        return validate_record(Result, json.loads(raw), file)
     except (DataError, ValueError) as error:
         raise DataError(f"{text.show_string(str(error))} Verify it first.") from None

@@ -1,4 +1,4 @@
-"""What another room adds to the program: pages of the site, parts of other pages, and pages of the manual."""
+"""Additions from another package: pages of the site, parts of other pages, and pages of the manual."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpbench.site.render import Renderer
 
 
 @dataclass(frozen=True)
-class Page:
+class ExtraPages:
     """A section of the site and its files."""
 
     section: Section
@@ -26,20 +26,20 @@ class Page:
 class Extras:
     """Additions to the site and the manual. Without any, both are complete: every link leads to a page."""
 
-    pages: tuple[Page, ...] = ()
+    pages: tuple[ExtraPages, ...] = ()
     evidence: tuple[Callable[[], Markup], ...] = ()  # a sentence each, on the first page: why to trust the numbers
     charts: tuple[Callable[[Site], Callable[[str], Iterable[Chart]]], ...] = ()  # of a learner by name, on its page
     manual: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # path within the manual -> text
 
     @property
     def sections(self) -> tuple[Section, ...]:
-        """Where the header leads, besides the site's own pages."""
+        """Sections that the header links to, besides the site's own."""
         return tuple(page.section for page in self.pages)
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Every package with templates."""
+        """Packages that hold the templates."""
         return tuple(page.package for page in self.pages)
 
 
-NOTHING = Extras()
+NO_EXTRAS = Extras()

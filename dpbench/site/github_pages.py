@@ -1,4 +1,4 @@
-"""Deprecated, removed in 0.4: the site in a folder, replaced whole or not at all, and never over files of someone else.
+"""Deprecated, removed in 0.4: publish the site to a folder, replacing it whole and never overwriting foreign files.
 
 The workflow `pages` builds the site with `dpbench leaderboard build --site` and leaves publishing to GitHub's actions.
 """
@@ -15,11 +15,11 @@ from dpbench.support.folders import replace_folder
 from dpbench.support.untrusted import parse_json, read_regular
 
 NOJEKYLL = ".nojekyll"  # GitHub serves the files as they are
-KEPT = (".git", "CNAME")
+KEPT_FILES = (".git", "CNAME")
 
 
-def put(site: Path, folder: Path, *, dry_run: bool) -> list[str]:
-    """Make a folder hold the files of `site`, `.nojekyll` and what it had of `KEPT`; return a line for each change.
+def publish_to_folder(site: Path, folder: Path, *, dry_run: bool) -> list[str]:
+    """Make a folder hold the files of `site`, `.nojekyll` and its old `KEPT_FILES`; return a line for each change.
 
     Raises:
         OutputError: the folder holds what dpbench did not publish, or cannot be written.
@@ -30,11 +30,11 @@ def put(site: Path, folder: Path, *, dry_run: bool) -> list[str]:
     for hidden in site.glob(".*"):  # the marker of the build would let a build replace a published folder
         hidden.unlink()
     (site / NOJEKYLL).touch()
-    after = _digests(site)
+    after = _digest_files(site)
     lines = changed_lines(read_published_digests(folder), after)
     if lines and not dry_run:
         try:
-            with replace_folder(folder, KEPT) as new:
+            with replace_folder(folder, KEPT_FILES) as new:
                 shutil.copytree(site, new, dirs_exist_ok=True)
                 write_json(new / MARKER, after)
         except OSError as error:
@@ -46,14 +46,14 @@ def put(site: Path, folder: Path, *, dry_run: bool) -> list[str]:
 
 
 def read_published_digests(folder: Path) -> dict[str, str]:
-    """Return the digests of what is published in a folder already.
+    """Return the digests of the files that are already published in a folder.
 
     Raises:
         OutputError: it is a file, or holds a file that dpbench did not publish or that was edited since.
     """
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"Expected a folder to publish to, got the file {folder}. Name another place.")
-    found, recorded = _digests(folder), _recorded(folder / MARKER)
+    found, recorded = _digest_files(folder), _read_recorded_digests(folder / MARKER)
     others = sorted(path for path, digest in found.items() if recorded.get(path) != digest)
     if others:
         what = "was edited since" if others[0] in recorded else "dpbench did not publish"
@@ -64,17 +64,17 @@ def read_published_digests(folder: Path) -> dict[str, str]:
     return found
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder by its path; dpbench publishes no link."""
+def _digest_files(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file below a folder, by path. Links get no digest: dpbench publishes none."""
     files = {file.relative_to(folder): file for file in folder.rglob("*") if file.is_symlink() or not file.is_dir()}
     return {
         path.as_posix(): sha256(file) if file.is_file() and not file.is_symlink() else "no plain file"
         for path, file in files.items()
-        if path.parts[0] not in (*KEPT, MARKER)
+        if path.parts[0] not in (*KEPT_FILES, MARKER)
     }
 
 
-def _recorded(marker: Path) -> dict[str, str]:
+def _read_recorded_digests(marker: Path) -> dict[str, str]:
     try:
         recorded = parse_json(read_regular(marker), marker)
     except (OSError, DataError):

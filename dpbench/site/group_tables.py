@@ -1,13 +1,13 @@
-"""Accuracy by group of the test split as tables, of one result or of several beside each other."""
+"""Tables of accuracy by group of the test split, for one result or for several side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis.columns import NONE, write_percent
+from dpbench.analysis.columns import NO_VALUE, write_percent
 from dpbench.records.groups import (
-    ENOUGH,
+    MIN_IMAGES,
     GroupColumn,
     GroupPrice,
     accuracy_by_group,
@@ -58,41 +58,41 @@ def tabulate_groups(results: Sequence[tuple[str, Result]], others: Sequence[Resu
     prices = [price_by_group(one, found) for _, one, found in free]
     columns = zip(*(accuracy_by_group(one) for _, one in alike), strict=True)
     return [
-        _table(
+        _make_table(
             tuple(head for head, _ in alike), found, tuple(head for head, *_ in free), [one[place] for one in prices]
         )
         for place, found in enumerate(columns)
     ]
 
 
-def _table(
+def _make_table(
     heads: tuple[str, ...], found: Sequence[GroupColumn], price_heads: tuple[str, ...], prices: Sequence[GroupPrice]
 ) -> GroupTable:
-    lost = [GroupRow(OVERALL, _images(found[0]), tuple(_points(one.overall) for one in prices))]
+    lost = [GroupRow(OVERALL, _count_images(found[0]), tuple(_format_points(one.overall) for one in prices))]
     lost += [
-        GroupRow(one.name, one.images, tuple(_points(price.losses[one.value]) for price in prices))
+        GroupRow(one.name, one.images, tuple(_format_points(price.losses[one.value]) for price in prices))
         for one in found[0].groups
     ]
     return GroupTable(
-        found[0].name, ENOUGH, heads, tuple(_accuracies(found)), tuple(_points(one.gap) for one in found),
-        price_heads, tuple(lost) if prices else (), tuple(_added(one) for one in prices),
+        found[0].name, MIN_IMAGES, heads, tuple(_accuracy_rows(found)), tuple(_format_points(one.gap) for one in found),
+        price_heads, tuple(lost) if prices else (), tuple(_format_added_loss(one) for one in prices),
     )  # fmt: skip
 
 
-def _images(column: GroupColumn) -> int:
+def _count_images(column: GroupColumn) -> int:
     return sum(one.images for one in column.groups)
 
 
-def _accuracies(found: Sequence[GroupColumn]) -> Iterator[GroupRow]:
+def _accuracy_rows(found: Sequence[GroupColumn]) -> Iterator[GroupRow]:
     for groups in zip(*(column.groups for column in found), strict=True):
         pairs = zip(found, groups, strict=True)
         cells = tuple(write_percent(one.accuracy) + " (worst)" * (one == column.worst) for column, one in pairs)
         yield GroupRow(groups[0].name, groups[0].images, cells)
 
 
-def _added(price: GroupPrice) -> str:
-    return NONE if price.most is None else f"{price.most.name}: {_points(price.added)}"
+def _format_added_loss(price: GroupPrice) -> str:
+    return NO_VALUE if price.most is None else f"{price.most.name}: {_format_points(price.added)}"
 
 
-def _points(share: float | None) -> str:
-    return NONE if share is None else f"{100 * share:.2f}"
+def _format_points(share: float | None) -> str:
+    return NO_VALUE if share is None else f"{100 * share:.2f}"

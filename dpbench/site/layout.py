@@ -1,4 +1,4 @@
-"""Where the files of the site go, and which names are safe as paths."""
+"""Paths of the site's files, and which names are safe as paths."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ SECTIONS = (
     Section("learners", "Learners", "learners.html"), Section("compare", "Compare", "compare.html"),
     Section("data", "Data", "data.html"), Section("audits", "Audits", "audits.html"),
 )  # fmt: skip
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 def check_names(index: Index) -> None:
-    """Refuse names that would be paths to elsewhere, or that two files would share.
+    """Check that no name leads out of the site's folder and that no two files share a name.
 
     Raises:
         DataError: names the board and the entry.
     """
     boards: set[str] = set()
     for standing in index.standings:
-        _check(standing.board.name, boards, "a board")
+        _check_name(standing.board.name, boards, "a board")
         taken: set[str] = set()
         for entry in standing.entries:
-            _check(entry.id, taken, f"an entry of board {standing.board.name!r}")
+            _check_name(entry.id, taken, f"an entry of board {standing.board.name!r}")
             if entry.file != f"results/{standing.board.name}/{entry.id}.json":
                 raise DataError(
                     f"Expected entry {entry.id!r} to be the file results/{standing.board.name}/{entry.id}.json, got "
@@ -47,8 +47,8 @@ def check_names(index: Index) -> None:
                 )
 
 
-def _check(name: str, taken: set[str], whose: str) -> None:
-    if not NAME.fullmatch(name):
+def _check_name(name: str, taken: set[str], whose: str) -> None:
+    if not SAFE_NAME.fullmatch(name):
         raise DataError(
             f"Expected the name of {whose} to be up to 200 letters, digits, dots, dashes and underscores that do not "
             f"begin with a dot, got {name[:200]!r}. Rename the file."
@@ -58,8 +58,8 @@ def _check(name: str, taken: set[str], whose: str) -> None:
     taken.add(name.casefold())
 
 
-def source(root: Path, entry: Entry) -> Path:
-    """Return the file of a result, which lies within the leaderboard's folder.
+def result_path(root: Path, entry: Entry) -> Path:
+    """Return the path of a result's file, which lies within the leaderboard's folder.
 
     Raises:
         DataError: it is a link to elsewhere.
@@ -72,7 +72,7 @@ def source(root: Path, entry: Entry) -> Path:
     return file
 
 
-def page(standing: Standing, entry: Entry) -> str:
+def entry_page(standing: Standing, entry: Entry) -> str:
     """Return the path of an entry's page within the site."""
     return f"entries/{standing.board.name}/{entry.id}.html"
 

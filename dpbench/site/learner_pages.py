@@ -1,4 +1,4 @@
-"""A page for each learner: what it does, where it is written, and every entry it has."""
+"""A page for each learner: its method, its source code and all of its entries."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dpbench.board.rows import EntryRow
 from dpbench.registry import Registration
 from dpbench.site import prose, text, view
 from dpbench.site.context import Site
-from dpbench.site.overall import count_data_sets, describe_distance, overall
+from dpbench.site.overall import count_data_sets, describe_distance, overall_results
 from dpbench.site.picture import Chart
 from dpbench.site.render import Renderer
 
-MOST = 200  # entries on a learner's page
+MAX_ENTRIES = 200  # entries on a learner's page
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class LearnerView:
 
     @property
     def firsts(self) -> int:
-        """On how many boards it shares the first rank."""
+        """Number of boards on which it shares rank 1."""
         return len({standing.board.name for standing, row in self.entries if row.entry.rank == 1})
 
     @property
     def boards(self) -> int:
-        """On how many boards it is."""
+        """Number of boards on which it has results."""
         return len({standing.board.name for standing, _ in self.entries})
 
 
@@ -45,22 +45,22 @@ Charts = Callable[[str], Iterable[Chart]]  # of a learner, by its name
 
 
 def pages(site: Site, further: Sequence[Charts], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
-    """Yield the pages of all learners, with further charts of each, and the list of them."""
+    """Yield the page of each learner, with its further charts, then the page that lists them all."""
     data_sets = count_data_sets(site.index)
-    distances = {one.distance.learner: describe_distance(one, data_sets) for one in overall(site.index)}
-    every = [_shown(site, name, rows, distances.get(name, "")) for name, rows in _rows(site).items()]
+    distances = {one.distance.learner: describe_distance(one, data_sets) for one in overall_results(site.index)}
+    every = [_make_view(site, name, rows, distances.get(name, "")) for name, rows in _rows_by_learner(site).items()]
     for one in every:
         shown = [chart for charts in further for chart in charts(one.name)]
-        yield site.learners[one.name], _page(site, one, shown, renderer)
-    found = {one.distance.learner: one for one in overall(site.index)}
+        yield site.learners[one.name], _render_page(site, one, shown, renderer)
+    found = {one.distance.learner: one for one in overall_results(site.index)}
     places = {name: place for place, name in enumerate(found)}
     every.sort(key=lambda one: (one.role != "entry", places.get(one.name, len(places)), -one.firsts, one.name))
     values = {"learners": [(one, _summary(one), found.get(one.name)) for one in every], "site": site}
     yield "learners.html", renderer.page("learners", "learners.html", "learners", values)
 
 
-def _rows(site: Site) -> dict[str, list[tuple[Standing, EntryRow]]]:
-    """Return every learner's lines, board by board in the order of families."""
+def _rows_by_learner(site: Site) -> dict[str, list[tuple[Standing, EntryRow]]]:
+    """Return every learner's rows, board by board in the order of families."""
     found: dict[str, list[tuple[Standing, EntryRow]]] = {name: [] for name in site.learners}
     for family in site.families:
         for standing in family:
@@ -69,7 +69,7 @@ def _rows(site: Site) -> dict[str, list[tuple[Standing, EntryRow]]]:
     return found
 
 
-def _shown(site: Site, name: str, rows: Sequence[tuple[Standing, EntryRow]], distance: str) -> LearnerView:
+def _make_view(site: Site, name: str, rows: Sequence[tuple[Standing, EntryRow]], distance: str) -> LearnerView:
     registered = site.plugins.components["learner"].get(name)
     roles = {row.entry.role for _, row in rows}
     role = "entry" if roles & {"entry", "unranked"} else next(iter(roles), "entry")
@@ -77,21 +77,22 @@ def _shown(site: Site, name: str, rows: Sequence[tuple[Standing, EntryRow]], dis
 
 
 def _summary(one: LearnerView) -> Markup:
-    """Return the first paragraph of what a learner says of itself."""
+    """Return the first paragraph of a learner's docstring."""
     return next(iter(prose.paragraphs(one.registered.cls)), Markup()) if one.registered else Markup()
 
 
-def _page(site: Site, one: LearnerView, charts: Sequence[Chart], renderer: Renderer) -> bytes:
+def _render_page(site: Site, one: LearnerView, charts: Sequence[Chart], renderer: Renderer) -> bytes:
     first = one.entries[0] if one.entries else None
     cls = one.registered.cls if one.registered else None
     commits = [row.entry.made.commit for _, row in one.entries if row.entry.made.commit]
-    file = prose.file_of(cls) if cls else ""
+    file = prose.source_path(cls) if cls else ""
     values = {
         "learner": one, "look": site.looks[one.name], "paragraphs": prose.paragraphs(cls)[1:] if cls else [],
-        "papers": prose.papers(*prose.about(cls)) if cls else [], "summary": _summary(one),
+        "papers": prose.paper_links(*prose.docstrings(cls)) if cls else [], "summary": _summary(one),
         "file": file, "code": site.settings.code(file, commits[0] if commits else None) if file else "",
-        "commit": commits[0] if commits else None, "rows": one.entries[:MOST],
-        "left_out": max(len(one.entries) - MOST, 0), "plan": _guarantee(first[1].entry) if first else "",
+        "commit": commits[0] if commits else None, "rows": one.entries[:MAX_ENTRIES],
+        "left_out": max(len(one.entries) - MAX_ENTRIES, 0),
+        "plan": _describe_guarantee(first[1].entry) if first else "",
         "command": f"dpbench run --board {first[0].board.name} --learner {text.show_string(one.name, 200)}"
         if first else "",
         "charts": charts,
@@ -99,7 +100,7 @@ def _page(site: Site, one: LearnerView, charts: Sequence[Chart], renderer: Rende
     return renderer.page("learner", site.learners[one.name], "learners", values)
 
 
-def _guarantee(entry: Entry) -> str:
+def _describe_guarantee(entry: Entry) -> str:
     if entry.role == "control":
         return "ε 0: its plan reads no private image."
     if entry.role == "ceiling":

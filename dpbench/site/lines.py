@@ -1,4 +1,4 @@
-"""Scores against a number, a line a learner: over the boards of one protocol by epsilon, or over k on one board."""
+"""Line charts of scores, a line per learner: against epsilon over a protocol's boards, or against k on a board."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import Line, exact, in_units, label_ends, lines, new_figure
+from dpbench.analysis.draw import Line, draw_lines, in_units, label_ends, new_figure, score_without_interval
 from dpbench.analysis.formats import write_score
 from dpbench.analysis.grid import Grid, Series, grid_by_number
 from dpbench.analysis.palette import REFERENCE, LearnerStyle
 from dpbench.analysis.rows import ResultRow, merit
 from dpbench.board.rows import EntryRow, find_reference_row
-from dpbench.records.metrics import FACTS, Metric
+from dpbench.records.metrics import METRIC_FACTS, Metric
 from dpbench.site import text, view
-from dpbench.site.picture import Chart, picture
+from dpbench.site.picture import Chart, inline_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SERIES = 16  # of one chart: beyond, the best
-LABEL = 24  # characters
+MAX_SERIES = 16  # of one chart: beyond, the best
+MAX_LABEL_LENGTH = 24  # characters
 
 
 def epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str, LearnerStyle]) -> list[Chart]:
-    """Return accuracy against epsilon over the boards of a protocol: with default settings, then tuned where possible.
+    """Return the charts of accuracy against epsilon for a protocol: default settings, then tuned settings if any.
 
     The second chart draws a learner that nobody tuned with its default settings, and is there only if it differs. A
     chart needs entries at two budgets. `family` has the rows of each board, by epsilon.
@@ -37,7 +37,7 @@ def epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str, Lea
 def _epsilon_chart(
     family: Sequence[Sequence[EntryRow]], rules: Sequence[str], every: Mapping[str, LearnerStyle]
 ) -> Chart | None:
-    """Return the chart of entries chosen by one of some rules: a later one goes before."""
+    """Return the chart of the entries whose selection rule is in `rules`; a later rule takes precedence."""
     grid = grid_by_epsilon(family, rules)
     if len({x for line in grid.series if not line.reference for x in line.points}) < 2:
         return None
@@ -49,7 +49,7 @@ def _epsilon_chart(
 
 
 def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) -> Grid[EntryRow]:
-    """Return learners by epsilon over the boards of a protocol that have entries, beside the references."""
+    """Return the grid of learners and references by epsilon, over the boards of a protocol that have entries."""
     lines: dict[str, dict[float, EntryRow]] = defaultdict(dict)
     references: dict[str, dict[float, EntryRow]] = defaultdict(dict)
     measured = [rows for rows in family if any(row.entry.role == "entry" for row in rows)]
@@ -59,7 +59,7 @@ def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) 
             for row in reversed(scored):  # the best last
                 if row.entry.role == "entry" and row.entry.selection == rule:
                     lines[row.entry.learner][row.protocol.epsilon] = row
-        for role, label in view.LINES.items():
+        for role, label in view.REFERENCE_LABELS.items():
             if found := find_reference_row(scored, role):
                 references[label][found.protocol.epsilon] = found
     metric = next((row.protocol.metric for rows in measured for row in rows), None)
@@ -67,10 +67,10 @@ def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) 
 
 
 def k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Chart | None:
-    """Return accuracy against the dimensions kept, for learners with entries that differ in k alone; else None."""
+    """Return the chart of accuracy against k (dimensions kept); None if no learner's entries differ only in k."""
     groups: dict[tuple[object, ...], dict[float, EntryRow]] = defaultdict(dict)
     for row in rows:
-        k = _positive(row.entry.settings.get("k", ""))
+        k = _parse_positive(row.entry.settings.get("k", ""))
         if row.entry.role == "entry" and k is not None and row.score:
             rest = tuple(pair for pair in row.entry.settings.items() if pair[0] != "k")
             groups[row.entry.learner, row.entry.selection, rest][k] = row
@@ -87,24 +87,24 @@ def k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Char
 def lines_chart(
     grid: Grid[ResultRow], every: Mapping[str, LearnerStyle], key: str, note: str, settings: str = ""
 ) -> Chart:
-    """Return the chart of a grid by one metric, with its numbers as a table; `settings` ends its title."""
+    """Return the line chart of a grid with its numbers as a table; `settings` ends its title."""
     metric = grid.metric
     assert metric is not None
-    title = f"{FACTS[metric].title} against {grid.axis}{settings}"
+    title = f"{METRIC_FACTS[metric].title} against {grid.axis}{settings}"
     series = [line for line in grid.series if not line.reference]
-    best = sorted(series, key=lambda line: -max(merit(metric, score) for score in line.points.values()))[:SERIES]
+    best = sorted(series, key=lambda line: -max(merit(metric, score) for score in line.points.values()))[:MAX_SERIES]
     kept = [*best, *(line for line in grid.series if line.reference)]
     rows = [(line.label, f"{x:g}", write_score(metric, line.points[x])) for line in kept for x in sorted(line.points)]
     if len(best) < len(series):
         note += f" Shown: the best {len(best)} of {len(series)} learners."
-    drawn = picture(
-        lambda: _draw(kept, f"{grid.axis} (log scale)", metric, every), key,
+    drawn = inline_svg(
+        lambda: _draw_chart(kept, f"{grid.axis} (log scale)", metric, every), key,
         f"{title}. The table below the chart lists the numbers.",
     )  # fmt: skip
-    return Chart(key, title, note, drawn, ("Learner", grid.axis, FACTS[metric].axis), tuple(rows))
+    return Chart(key, title, note, drawn, ("Learner", grid.axis, METRIC_FACTS[metric].axis), tuple(rows))
 
 
-def _draw(series: Sequence[Series], x: str, metric: Metric, every: Mapping[str, LearnerStyle]) -> Figure:
+def _draw_chart(series: Sequence[Series], x: str, metric: Metric, every: Mapping[str, LearnerStyle]) -> Figure:
     figure = new_figure(6.6, 4.3)
     axes = figure.add_axes((0.09, 0.115, 0.655, 0.865))
     axes.set_xscale("log")
@@ -112,22 +112,24 @@ def _draw(series: Sequence[Series], x: str, metric: Metric, every: Mapping[str, 
     axes.set_xticks(xs, labels=[f"{x:g}" for x in xs])
     axes.minorticks_off()
     axes.set_xlim(xs[0] / (xs[-1] / xs[0]) ** 0.04, xs[-1] * (xs[-1] / xs[0]) ** 0.04)
-    axes.set(xlabel=x, ylabel=FACTS[metric].axis)
-    drawn = [_line(line, metric, every) for line in series]
-    lines(axes, drawn)
-    label_ends(axes, drawn, lambda name: text.shorten_string(name, LABEL))
+    axes.set(xlabel=x, ylabel=METRIC_FACTS[metric].axis)
+    drawn = [_series_line(line, metric, every) for line in series]
+    draw_lines(axes, drawn)
+    label_ends(axes, drawn, lambda name: text.shorten_string(name, MAX_LABEL_LENGTH))
     return figure
 
 
-def _line(one: Series, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
+def _series_line(one: Series, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
     points = {x: in_units(metric, score) for x, score in one.points.items()}
     if not one.reference:
         return Line(one.label, points, every[one.label])
-    means = {x: exact(score.mean) for x, score in points.items()}
-    return Line(one.label, means, REFERENCE, "--" if view.LINES["ceiling"] in one.label else ":", marked=False)
+    means = {x: score_without_interval(score.mean) for x, score in points.items()}
+    return Line(
+        one.label, means, REFERENCE, "--" if view.REFERENCE_LABELS["ceiling"] in one.label else ":", marked=False
+    )
 
 
-def _positive(word: str) -> float | None:
+def _parse_positive(word: str) -> float | None:
     try:
         value = float(word)
     except ValueError:

@@ -1,4 +1,4 @@
-"""All boards together: each learner's mean distance from the best entry, and on how many boards it shares rank 1."""
+"""Overall results: each learner's mean distance from the best entry, and the number of boards where it has rank 1."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from dpbench.site import text
 
 @dataclass(frozen=True)
 class Overall:
-    """A learner over all boards."""
+    """A learner's result over all boards."""
 
     distance: Distance
     firsts: int  # boards on which an entry of it has rank 1, whatever its settings
 
     @property
     def points(self) -> str:
-        """Its distance, in points."""
+        """The distance in points, as text."""
         return f"{self.distance.points:.2f}"
 
     @property
     def interval(self) -> str:
-        """The interval of its distance; empty with a single dataset."""
+        """The interval of the distance, as text; empty with a single dataset."""
         low, high = self.distance.low, self.distance.high
         return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
 
 
-def overall(index: Index) -> list[Overall]:
-    """Return every learner that has a distance, in the index's order."""
+def overall_results(index: Index) -> list[Overall]:
+    """Return the overall result of every learner that has a distance, in the index's order."""
     return [Overall(one, count_firsts(index, one.learner)) for one in index.distances]
 
 
 def count_firsts(index: Index, learner: str) -> int:
-    """Return on how many boards an entry of a learner has rank 1."""
+    """Count the boards on which an entry of a learner has rank 1."""
     return sum(any(one.rank == 1 and one.learner == learner for one in found.entries) for found in index.standings)
 
 
 def count_data_sets(index: Index) -> int:
-    """Return how many datasets the boards with ranked entries have."""
+    """Count the datasets of the boards with ranked entries."""
     return len({str(found.board.dataset) for found in index.standings if any(one.rank for one in found.entries)})
 
 
 def describe_distance(one: Overall, data_sets: int) -> str:
-    """Return a learner's distance in words.
+    """Describe a learner's distance in words.
 
     >>> whole = Overall(Distance(learner="a", points=0.5, low=0.1, high=1.2, boards=9, data_sets=4), 3)
     >>> describe_distance(whole, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dpbench.board.export import table
+from dpbench.board.export import leaderboard_csv
 from dpbench.board.index import Standing
 from dpbench.site import component_pages, learner_pages, view
 from dpbench.site.audits_page import audits_page
@@ -15,32 +15,32 @@ from dpbench.site.compare_page import compare_page
 from dpbench.site.context import Site
 from dpbench.site.entries_page import entries_page
 from dpbench.site.extras import Extras
-from dpbench.site.home_page import further_maps, home, maps
+from dpbench.site.home_page import heat_maps, render_further_maps, render_home
 from dpbench.site.lines import epsilon_charts
 from dpbench.site.picture import Chart
 from dpbench.site.preview import board_preview, map_preview
-from dpbench.site.render import PREVIEW, STATIC, Renderer, renderer, static, stylesheet
+from dpbench.site.render import PREVIEW, STATIC_FILES, Renderer, make_renderer, read_static, site_stylesheet
 
 
-def write(site: Site, extras: Extras, folder: Path) -> None:
-    """Write them into `folder`."""
-    for path, content in _files(site, extras):
+def write_pages(site: Site, extras: Extras, folder: Path) -> None:
+    """Write all files except those of entries into `folder`."""
+    for path, content in _render_files(site, extras):
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
 
 
-def _files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
-    shared = renderer(site.settings, extras.packages)
-    found = maps(site)
-    yield "index.html", home(site, found, [sentence() for sentence in extras.evidence], shared)
-    yield from further_maps(site, found, shared)
+def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
+    shared = make_renderer(site.settings, extras.packages)
+    found = heat_maps(site)
+    yield "index.html", render_home(site, found, [sentence() for sentence in extras.evidence], shared)
+    yield from render_further_maps(site, found, shared)
     yield "entries.html", entries_page(site, found, shared)
-    yield "entries.csv", table(site.index).encode("utf-8", "replace")
+    yield "entries.csv", leaderboard_csv(site.index).encode("utf-8", "replace")
     for family in site.families:
         against = epsilon_charts([site.rows[standing.board.name] for standing in family], site.looks)
         for standing in family:
-            yield from _board(site, standing, against, shared)
+            yield from _render_board(site, standing, against, shared)
     yield from learner_pages.pages(site, [charts(site) for charts in extras.charts], shared)
     yield from component_pages.pages(site, shared)
     yield "compare.html", compare_page(site, shared)
@@ -51,14 +51,19 @@ def _files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
     yield "404.html", shared.lost()
     yield "leaderboard.json", site.index.model_dump_json(indent=1).encode() + b"\n"
     yield PREVIEW, map_preview(found[0] if found else None)
-    yield "assets/site.css", stylesheet()
-    for name in STATIC:
-        yield f"assets/{name}", static(name)
+    yield "assets/site.css", site_stylesheet()
+    for name in STATIC_FILES:
+        yield f"assets/{name}", read_static(name)
 
 
-def _board(site: Site, standing: Standing, against: Sequence[Chart], shared: Renderer) -> Iterator[tuple[str, bytes]]:
+def _render_board(
+    site: Site, standing: Standing, against: Sequence[Chart], shared: Renderer
+) -> Iterator[tuple[str, bytes]]:
     path = f"boards/{standing.board.name}"
     yield f"{path}.html", board_page(site, standing, against, shared)
-    yield f"{path}.csv", table(site.index.model_copy(update={"standings": (standing,)})).encode("utf-8", "replace")
-    if view.count(standing):
+    yield (
+        f"{path}.csv",
+        leaderboard_csv(site.index.model_copy(update={"standings": (standing,)})).encode("utf-8", "replace"),
+    )
+    if view.count_ranked(standing):
         yield f"{path}.png", board_preview(standing, site.looks)

@@ -1,4 +1,4 @@
-"""A figure of matplotlib as SVG that stands within a page: text stays text, and colours follow the page's theme.
+"""A matplotlib figure as SVG within a page: text stays text, and colours follow the page's theme.
 
 A page may load no style but its own, so every declaration becomes an attribute; colours that the style sheet names
 become its variables, and all others stay. Names within the picture begin with its key, as several stand in one page.
@@ -14,13 +14,13 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from dpbench.analysis.draw import render
+from dpbench.analysis.draw import render_figure
 from dpbench.analysis.palette import INK, LIGHT, LINE, PAPER, QUIET
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-THEMED = {
+THEME_VARIABLES = {
     INK: "var(--ink)", QUIET: "var(--quiet)", LINE: "var(--line)", PAPER: "var(--paper)",
     **{colour: f"var(--c{place})" for place, colour in enumerate(LIGHT)},
 }  # fmt: skip
@@ -30,7 +30,7 @@ _FONT = re.compile(r"(?:(?P<style>italic) )?(?:(?P<weight>bold|[0-9]{3}) )?(?P<s
 
 @dataclass(frozen=True)
 class Chart:
-    """A picture, what it is called, and its numbers as a table."""
+    """A picture with its title, its note and its numbers as a table."""
 
     key: str  # unique on its page, safe in HTML
     title: str
@@ -40,23 +40,23 @@ class Chart:
     rows: tuple[tuple[str, ...], ...] = ()
 
 
-def picture(draw: Callable[[], Figure], key: str, described: str) -> Markup:
-    """Return what `draw` draws as SVG for a page; `described` is what a reader who does not see it is told."""
+def inline_svg(draw: Callable[[], Figure], key: str, described: str) -> Markup:
+    """Return the figure that `draw` makes as SVG for a page; `described` is its text for screen readers."""
     ElementTree.register_namespace("", _SVG)
-    root = ElementTree.fromstring(render(draw, "svg", figure_facecolor="none", font_size=10))
+    root = ElementTree.fromstring(render_figure(draw, "svg", figure_facecolor="none", font_size=10))
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag.endswith(("}metadata", "}style")):
                 parent.remove(child)
-        _spelled_out(parent, key)
+        _expand_style(parent, key)
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
     root.attrib |= {"role": "img", "aria-label": described, "class": "picture", "stroke-linejoin": "round"}
     return Markup(ElementTree.tostring(root, encoding="unicode").replace("\n", " "))
 
 
-def _spelled_out(element: ElementTree.Element, key: str) -> None:
-    """Turn an element's style into attributes, and its names into this picture's own."""
+def _expand_style(element: ElementTree.Element, key: str) -> None:
+    """Turn an element's style into attributes, and prefix its ids with the picture's key."""
     for declaration in element.attrib.pop("style", "").split(";"):
         name, _, value = (part.strip() for part in declaration.partition(":"))
         if name == "font" and (found := _FONT.fullmatch(value)):
@@ -68,8 +68,8 @@ def _spelled_out(element: ElementTree.Element, key: str) -> None:
             element.set(name, f"{key}-{value}")
         elif name == f"{{{_LINK}}}href" or "url(#" in value:
             element.set(name, value.replace("#", f"#{key}-", 1))
-        elif value.lower() in THEMED:
-            element.set(name, THEMED[value.lower()])
+        elif value.lower() in THEME_VARIABLES:
+            element.set(name, THEME_VARIABLES[value.lower()])
     target = element.attrib.pop(f"{{{_LINK}}}href", None)
     if target:
         element.set("href", target)

@@ -1,4 +1,4 @@
-"""The picture that stands for a page where its address is shared: PNG, as nothing else is shown everywhere."""
+"""The preview image of a page whose address is shared: PNG, because no other format is shown everywhere."""
 
 from __future__ import annotations
 
@@ -6,91 +6,91 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import Bar, HeatCell, bars, heat_map, in_units, new_figure, render
+from dpbench.analysis.draw import Bar, HeatCell, draw_bars, draw_heat_map, in_units, new_figure, render_figure
 from dpbench.analysis.palette import INK, QUIET, LearnerStyle
 from dpbench.board.index import Standing
 from dpbench.board.rows import name_entry
-from dpbench.records.metrics import FACTS
+from dpbench.records.metrics import METRIC_FACTS
 from dpbench.records.result import Interval
 from dpbench.site import text, view
-from dpbench.site.home_page import BoardColumn, HeatMap, heat
+from dpbench.site.home_page import BoardColumn, HeatMap, heat_level
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 QUESTION = "Which private learner is best on this data, at this ε?"
-ROWS, COLUMNS = 8, 10
+MAX_ROWS, MAX_COLUMNS = 8, 10
 INCHES, DOTS = (12.0, 6.3), 100
 
 
 def board_preview(standing: Standing, looks: Mapping[str, LearnerStyle]) -> bytes:
-    """Return a board's first entries with their intervals."""
-    return _png(lambda: _board(standing, looks))
+    """Return the preview of a board: its first entries with their intervals."""
+    return _render_png(lambda: _draw_board(standing, looks))
 
 
 def map_preview(shown: HeatMap | None) -> bytes:
-    """Return the map of the home page, with what the site is; that alone without a map."""
-    return _png(lambda: _map(shown))
+    """Return the preview of the home page: its map below the site's question, or the question alone without a map."""
+    return _render_png(lambda: _draw_map(shown))
 
 
-def _png(draw: Callable[[], Figure]) -> bytes:
-    return render(draw, "png", figure_dpi=DOTS, savefig_dpi=DOTS, font_size=10)
+def _render_png(draw: Callable[[], Figure]) -> bytes:
+    return render_figure(draw, "png", figure_dpi=DOTS, savefig_dpi=DOTS, font_size=10)
 
 
-def _titled(title: str) -> Figure:
+def _titled_figure(title: str) -> Figure:
     figure = new_figure(*INCHES)
     figure.text(0.04, 0.94, "dpbench", fontsize=22, weight="bold", color=QUIET, va="center")
     figure.text(0.04, 0.85, title, fontsize=27, va="center", color=INK)
     return figure
 
 
-def _map(shown: HeatMap | None) -> Figure:
-    figure = _titled(QUESTION)
+def _draw_map(shown: HeatMap | None) -> Figure:
+    figure = _titled_figure(QUESTION)
     if shown is None:
         return figure
-    lines = shown.lines[:ROWS]
+    lines = shown.lines[:MAX_ROWS]
     figure.text(
         0.04, 0.05,
         f"Scores in percent at ε {shown.epsilon:g}. Dark: rank 1, alone or tied. Empty: no entry.",
         fontsize=15, va="center", color=QUIET,
     )  # fmt: skip
-    columns = shown.columns[:COLUMNS]
+    columns = shown.columns[:MAX_COLUMNS]
     axes = figure.add_axes((0.15, 0.12, 0.69, 0.46))
     cells = [
-        HeatCell(place, row, heat(cell), f"{100 * cell.score.mean:.1f}")
+        HeatCell(place, row, heat_level(cell), f"{100 * cell.score.mean:.1f}")
         for row, line in enumerate(lines)
-        for place, cell in enumerate(line.rows[:COLUMNS])
+        for place, cell in enumerate(line.rows[:MAX_COLUMNS])
         if cell and cell.score
     ]
-    heat_map(axes, cells, len(columns), len(lines), text_size=15)
+    draw_heat_map(axes, cells, len(columns), len(lines), text_size=15)
     axes.set_yticks([row + 0.5 for row in range(len(lines))], [text.shorten_string(line.label, 16) for line in lines])
     places = [place + 0.5 for place in range(len(columns))]
-    axes.set_xticks(places, _heads(columns), rotation=24, ha="left")
+    axes.set_xticks(places, _column_heads(columns), rotation=24, ha="left")
     axes.xaxis.tick_top()
     axes.tick_params(labelsize=15)
     return figure
 
 
-def _heads(columns: Sequence[BoardColumn]) -> list[str]:
-    """Return what stands above each column: its data, and what tells boards of the same data apart."""
+def _column_heads(columns: Sequence[BoardColumn]) -> list[str]:
+    """Return the head of each column: its data, and whatever distinguishes boards of the same data."""
     often, units = Counter(one.data for one in columns), {one.data for one in columns if one.standing.board.unit}
 
     def head(one: BoardColumn) -> str:
         if one.data in units:
-            return f"{text.shorten_string(one.data.partition(' (')[0], 13)}, {view.whose(one.standing)}"
+            return f"{text.shorten_string(one.data.partition(' (')[0], 13)}, {view.privacy_unit(one.standing)}"
         return f"{one.data}, {one.features}" if often[one.data] > 1 else one.data
 
     return [text.shorten_string(head(one), 22) for one in columns]
 
 
-def _board(standing: Standing, looks: Mapping[str, LearnerStyle]) -> Figure:
-    figure = _titled(text.shorten_string(standing.board.title, 62))
+def _draw_board(standing: Standing, looks: Mapping[str, LearnerStyle]) -> Figure:
+    figure = _titled_figure(text.shorten_string(standing.board.title, 62))
     axes = figure.add_axes((0.28, 0.14, 0.66, 0.6))
     metric = standing.board.metric
-    rows = view.some(standing, ROWS)
-    bars(axes, (_interval(place, in_units(metric, entry.metrics[metric]), looks[entry.learner])
+    rows = view.top_entries(standing, MAX_ROWS)
+    draw_bars(axes, (_interval_bar(place, in_units(metric, entry.metrics[metric]), looks[entry.learner])
                 for place, entry in enumerate(rows)))  # fmt: skip
-    for line, style in ((view.control(standing), ":"), (view.ceiling(standing), "--")):
+    for line, style in ((view.public_only_result(standing), ":"), (view.non_private_result(standing), "--")):
         if line:
             axes.axvline(100 * line.metrics[metric].mean, color=QUIET, linestyle=style, linewidth=1.5)
     axes.set_yticks(
@@ -98,10 +98,10 @@ def _board(standing: Standing, looks: Mapping[str, LearnerStyle]) -> Figure:
     )
     axes.set_ylim(max(len(rows), 2) - 0.4, -0.6)
     axes.tick_params(axis="x", labelsize=15)
-    axes.set_xlabel(f"{FACTS[metric].axis}; dotted: public labels only, dashed: no privacy", fontsize=14)
+    axes.set_xlabel(f"{METRIC_FACTS[metric].axis}; dotted: public labels only, dashed: no privacy", fontsize=14)
     return figure
 
 
-def _interval(row: int, score: Interval, style: LearnerStyle) -> Bar:
+def _interval_bar(row: int, score: Interval, style: LearnerStyle) -> Bar:
     low, high = (score.mean if end is None else end for end in (score.low, score.high))
     return Bar(row, low, high, style.hex, height=0.08, at=score.mean, style=style)

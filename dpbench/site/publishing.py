@@ -1,4 +1,4 @@
-"""Publishing: everything is verified and made anew from boards and results, then put where the world sees it."""
+"""Publishing: verify all results, rebuild everything from boards and results, then upload it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpbench.board import build
-from dpbench.board.exchange import FOLDER as CURVES
+from dpbench.board.exchange import CURVES_FOLDER as CURVES
 from dpbench.board.index import Index
 from dpbench.errors import ChecksFailed, DataError
 from dpbench.records.board import board_files
 from dpbench.records.packed import read_record
 from dpbench.registry import Registry
 from dpbench.site import build_site, github_pages, upload
-from dpbench.site.extras import NOTHING, Extras
-from dpbench.site.layout import source
-from dpbench.site.readme import card
+from dpbench.site.extras import NO_EXTRAS, Extras
+from dpbench.site.layout import result_path
+from dpbench.site.readme import dataset_card
 
-HUB = "hf:"
+HUB_PREFIX = "hf:"
 
 
 def publish(
@@ -27,7 +27,7 @@ def publish(
     plugins: Registry,
     docs: Callable[[Path], None] | None = None,
     *,
-    extras: Extras = NOTHING,
+    extras: Extras = NO_EXTRAS,
     dry_run: bool = False,
 ) -> list[str]:
     """Upload the data of the leaderboard `root` to `hf:OWNER/NAME`, or put its site into a folder (until 0.4).
@@ -40,27 +40,27 @@ def publish(
         SpecError: the target, or what the hub needs of the environment, does not fit.
         OutputError: the target cannot be written, or holds what dpbench did not publish.
     """
-    hub = target.startswith(HUB)
+    hub = target.startswith(HUB_PREFIX)
     if hub:
-        upload.client(target.removeprefix(HUB))  # what is missing is said before all is verified
+        upload.make_client(target.removeprefix(HUB_PREFIX))  # what is missing is said before all is verified
     else:
         github_pages.read_published_digests(Path(target))  # and so is a place that does not fit
-    index = _verified(root, plugins)
+    index = _verified_index(root, plugins)
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "made"
         if hub:
-            for path, content in _files(index, root).items():
+            for path, content in _repository_files(index, root).items():
                 (made / path).parent.mkdir(parents=True, exist_ok=True)
                 (made / path).write_bytes(content)
-            return upload.upload(target.removeprefix(HUB), made, dry_run=dry_run)
+            return upload.upload(target.removeprefix(HUB_PREFIX), made, dry_run=dry_run)
         build_site(index, root, made, plugins, docs, extras)
-        return github_pages.put(made, Path(target), dry_run=dry_run)
+        return github_pages.publish_to_folder(made, Path(target), dry_run=dry_run)
 
 
-def _verified(root: Path, plugins: Registry) -> Index:
-    """Return the index as it follows from the results, which is that of `leaderboard.json`."""
+def _verified_index(root: Path, plugins: Registry) -> Index:
+    """Return the index that follows from the results, after checking that `leaderboard.json` holds the same."""
     try:
-        index = build.index_of(root, plugins)
+        index = build.build_index(root, plugins)
     except ChecksFailed as error:
         first, count = error.complaints[0], len(error.complaints)
         raise DataError(
@@ -72,8 +72,8 @@ def _verified(root: Path, plugins: Registry) -> Index:
     return index
 
 
-def _files(index: Index, root: Path) -> dict[str, bytes]:
-    """Return what a repository of the hub holds: all that the index follows from, a schema and a card."""
+def _repository_files(index: Index, root: Path) -> dict[str, bytes]:
+    """Return the files of a repository of the hub: everything that the index follows from, a schema and a card."""
     entries = [entry for standing in index.standings for entry in standing.entries]
     reruns = [f"reruns/{entry.file.removeprefix('results/')}" for entry in entries if entry.again]
     audits = [f"audits/{entry.file.removeprefix('results/')}" for entry in entries if entry.audit]
@@ -81,9 +81,13 @@ def _files(index: Index, root: Path) -> dict[str, bytes]:
     curves = [f"{CURVES}/{standing.board.name}.json" for standing in index.standings]
     curves = [path for path in curves if (root / path).exists()]
     files = {path: read_record(root / path) for path in (build.INDEX, build.SCHEMA, *reruns, *audits, *curves)}
-    files |= {path: _board(root / path).read_bytes() for path in boards}
-    return {**files, **{entry.file: read_record(source(root, entry)) for entry in entries}, "README.md": card(index)}
+    files |= {path: _board_file(root / path).read_bytes() for path in boards}
+    return {
+        **files,
+        **{entry.file: read_record(result_path(root, entry)) for entry in entries},
+        "README.md": dataset_card(index),
+    }
 
 
-def _board(file: Path) -> Path:
+def _board_file(file: Path) -> Path:
     return file if file.exists() else board_files()[file.stem]

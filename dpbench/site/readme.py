@@ -1,4 +1,4 @@
-"""The README of the leaderboard on the Hugging Face hub: a dataset card that follows from the index."""
+"""The README of the leaderboard on the Hugging Face hub: a dataset card generated from the index."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dpbench.analysis.formats import percent
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.rows import name_trust
 from dpbench.site import view
-from dpbench.site.cost import cost
+from dpbench.site.cost import cost_cells
 
-SHOWN = 10  # entries of a board; the rest is in leaderboard.json
+MAX_ENTRIES = 10  # entries of a board; the rest is in leaderboard.json
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))
 
 INTRODUCTION = """\
@@ -25,7 +25,7 @@ one fit, and memory is the peak of the whole run. An empty cell means that the r
 """
 
 
-def card(index: Index) -> bytes:
+def dataset_card(index: Index) -> bytes:
     """Return the card: the header that the hub reads, then a table for every board that has entries."""
     from huggingface_hub import DatasetCardData
 
@@ -38,7 +38,7 @@ def card(index: Index) -> bytes:
         tags=["dpbench", "leaderboard", "differential-privacy"],
         viewer=False,  # nested JSON is no table
     ).to_yaml()
-    parts = [INTRODUCTION, f"{_plain(index.ranking)}\n", *map(_board, index.standings)]
+    parts = [INTRODUCTION, f"{_plain(index.ranking)}\n", *map(_board_table, index.standings)]
     empty = [f"`{standing.board.name}`" for standing in index.standings if not standing.entries]
     if empty:
         parts.append(f"Boards without results yet: {', '.join(empty)}.\n")
@@ -46,31 +46,39 @@ def card(index: Index) -> bytes:
     return f"---\n{header.strip()}\n---\n\n{body}".encode()
 
 
-def _board(standing: Standing) -> str:
+def _board_table(standing: Standing) -> str:
     board, entries = standing.board, standing.entries
     if not entries:
         return ""
-    first = view.some(standing, SHOWN)
-    rest = [] if len(first) == SHOWN else entries[len(first) : SHOWN]
-    rows = [_row(entry, board.metric) for entry in (*first, *rest)]
-    more = f"\n{len(entries) - SHOWN} more in `leaderboard.json`.\n" if len(entries) > SHOWN else ""
+    first = view.top_entries(standing, MAX_ENTRIES)
+    rest = [] if len(first) == MAX_ENTRIES else entries[len(first) : MAX_ENTRIES]
+    rows = [_table_row(entry, board.metric) for entry in (*first, *rest)]
+    more = f"\n{len(entries) - MAX_ENTRIES} more in `leaderboard.json`.\n" if len(entries) > MAX_ENTRIES else ""
     facts = f"`{board.name}`: {_plain(str(board.dataset))}, {_plain(str(board.extractor))}, ε {board.epsilon:g}"
     columns = ("rank", "learner", f"{board.metric.replace('_', ' ')}, %", "ε", "trust", "CPU, s", "memory")
     head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
     return f"## {_plain(board.title)}\n\n{facts}, δ {board.delta:g}.\n\n{head}{''.join(rows)}{more}"
 
 
-def _row(entry: Entry, metric: str) -> str:
-    other, spent = view.uncorrected(entry), cost(entry)
+def _table_row(entry: Entry, metric: str) -> str:
+    other, spent = view.uncorrected_rank(entry), cost_cells(entry)
     rank = entry.role if entry.rank is None else f"{entry.rank} ({other})" if other else str(entry.rank)
     rank += " with labels" * bool(entry.rank and entry.reads_labels)
     value = percent(entry.metrics[metric]) if metric in entry.metrics else ""
-    cells = (rank, _plain(entry.learner), value, f"{entry.epsilon:.4g}", _trust(entry), spent.seconds, spent.memory)
+    cells = (
+        rank,
+        _plain(entry.learner),
+        value,
+        f"{entry.epsilon:.4g}",
+        _describe_trust(entry),
+        spent.seconds,
+        spent.memory,
+    )
     return f"| {' | '.join(cells)} |\n"
 
 
-def _trust(entry: Entry) -> str:
-    """Return what was done to an entry beyond the checks of all; of one that is disputed or withdrawn that it is."""
+def _describe_trust(entry: Entry) -> str:
+    """Describe what confirms an entry beyond the checks of all entries; if it is disputed or withdrawn, return that."""
     return name_trust(entry) if entry.status == "submitted" else entry.status
 
 

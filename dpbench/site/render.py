@@ -1,4 +1,4 @@
-"""Templates and what all of them know. Compiled once a process; every value that is printed is escaped."""
+"""Templates with their shared functions and filters. Compiled once per process; every printed value is escaped."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from dpbench.analysis import describe, palette
-from dpbench.analysis.rows import CHOSEN
+from dpbench.analysis.rows import SELECTION_WORDS
 from dpbench.board.rows import name_trust
-from dpbench.records.metrics import FACTS
+from dpbench.records.metrics import METRIC_FACTS
 from dpbench.site import layout, text, view, words
-from dpbench.site.cost import cost
+from dpbench.site.cost import cost_cells
 from dpbench.site.settings import Settings
 
 if TYPE_CHECKING:
@@ -28,8 +28,10 @@ POLICY = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file: data:; base-uri 'none'; "
     "form-action 'none'"
 )
-ALONE = "default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
-STATIC = ("header.css", "site.js", "icon.svg")
+STANDALONE_POLICY = (
+    "default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+)
+STATIC_FILES = ("header.css", "site.js", "icon.svg")
 PREVIEW = "assets/preview.png"
 
 
@@ -41,7 +43,7 @@ class Renderer:
     settings: Settings
 
     def page(self, template: str, path: str, here: str, values: Mapping[str, Any], preview: str = PREVIEW) -> bytes:
-        """Return the page that stands at `path` of the site, in the section `here`, with a picture that previews it."""
+        """Return the page at `path` of the site, in the section `here`, with the image that previews it."""
         address = self.settings.address
         shared = {
             "root": "../" * path.count("/"), "here": here, "policy": POLICY, "settings": self.settings,
@@ -52,21 +54,21 @@ class Renderer:
         return rendered.encode("utf-8", "replace")
 
     def lost(self) -> bytes:
-        """Return the page of addresses that do not exist: it loads nothing, as it may lie at any depth."""
-        plain = static("404.css").decode()
+        """Return the page for addresses that do not exist. It loads nothing, because it may lie at any depth."""
+        plain = read_static("404.css").decode()
         digest = base64.b64encode(hashlib.sha256(plain.encode()).digest()).decode()
         home = self.settings.address or "index.html"  # relative links from an unknown depth could leave the site
-        values = {"policy": ALONE.format(digest=digest), "style": Markup(plain), "home": home}
+        values = {"policy": STANDALONE_POLICY.format(digest=digest), "style": Markup(plain), "home": home}
         return self.environment.get_template("404.html.jinja").render(values).encode()
 
 
-def renderer(settings: Settings, packages: tuple[str, ...] = ()) -> Renderer:
-    """Return a renderer with every template's words and filters; further templates lie in `packages`."""
-    return Renderer(_environment(packages), settings)
+def make_renderer(settings: Settings, packages: tuple[str, ...] = ()) -> Renderer:
+    """Return a renderer with the shared functions and filters; `packages` hold further templates."""
+    return Renderer(_build_environment(packages), settings)
 
 
 @cache
-def _environment(packages: tuple[str, ...]) -> Environment:
+def _build_environment(packages: tuple[str, ...]) -> Environment:
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     own = PackageLoader("dpbench.site", "templates")
@@ -82,28 +84,28 @@ def _environment(packages: tuple[str, ...]) -> Environment:
     )
     environment.filters.update(text.FILTERS)
     environment.globals.update(
-        chosen=CHOSEN,
+        chosen=SELECTION_WORDS,
         trust=words.TRUST,
         name_trust=name_trust,
         describe_trust=words.describe_trust,
-        rng=describe.RNG,
+        rng=describe.NOISE_SOURCES,
         describe_model=words.describe_model,
-        selection=describe.SELECTION,
-        metric_name=view.metric_name,
-        axis=lambda metric: FACTS[metric].axis,
-        uncorrected=view.uncorrected,
-        cost=cost,
-        page=layout.page,
+        selection=describe.SELECTION_SENTENCES,
+        metric_name=view.metric_title,
+        axis=lambda metric: METRIC_FACTS[metric].axis,
+        uncorrected=view.uncorrected_rank,
+        cost=cost_cells,
+        page=layout.entry_page,
         row_page=layout.row_page,
     )
     return environment
 
 
-def static(name: str) -> bytes:
-    """Return a file of our own that pages load."""
+def read_static(name: str) -> bytes:
+    """Return the content of a static file of the site."""
     return (files("dpbench.site") / "static" / name).read_bytes()
 
 
-def stylesheet() -> bytes:
-    """Return the style of all pages, with the colours of learners."""
-    return palette.stylesheet().encode() + static("site.css")
+def site_stylesheet() -> bytes:
+    """Return the stylesheet of all pages, with the colours of learners."""
+    return palette.colour_stylesheet().encode() + read_static("site.css")

@@ -1,4 +1,4 @@
-"""One self-contained page of a folder of results: no board, no server, no network; it may be sent as it is."""
+"""A self-contained report on a folder of results: no board, server or network is needed to read it."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from statistics import fmean
 
 from markupsafe import Markup
 
-from dpbench.analysis.columns import NONE
+from dpbench.analysis.columns import NO_VALUE
 from dpbench.analysis.describe import Description, count_public, describe_together
 from dpbench.analysis.draw import can_draw
 from dpbench.analysis.grid import Grid, GridLine
 from dpbench.analysis.palette import LearnerStyle, row_styles
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.rows import ResultRow, best_score, distance_behind
-from dpbench.analysis.tables import Named, arrange, label
-from dpbench.analysis.text_tables import heading
+from dpbench.analysis.tables import Named, make_grids, result_label
+from dpbench.analysis.text_tables import grid_heading
 from dpbench.errors import SpecError
-from dpbench.records.metrics import FACTS, METRICS, Metric
+from dpbench.records.metrics import METRIC_FACTS, METRICS, Metric
 from dpbench.records.result import Result
 from dpbench.site import text
 from dpbench.site.citations import own_entry
 from dpbench.site.group_tables import GroupTable, tabulate_groups
 from dpbench.site.lines import lines_chart
 from dpbench.site.picture import Chart
-from dpbench.site.render import ALONE, Renderer, renderer, stylesheet
+from dpbench.site.render import STANDALONE_POLICY, Renderer, make_renderer, site_stylesheet
 from dpbench.site.settings import Settings, installed_repository, installed_version
 from dpbench.support.messages import bytes_in_words, seconds_in_words
 
-CLASSES = 60  # of more, the ones with the lowest accuracy are shown
-REMARKS = 40
+MAX_CLASS_ROWS = 60  # of more, the ones with the lowest accuracy are shown
+MAX_REMARKS = 40
 
 
 @dataclass(frozen=True)
-class Section:
-    """What the page says of the results of one protocol."""
+class ReportSection:
+    """The section of the report on the results of one protocol."""
 
     key: str
     grid: Grid[ResultRow]
@@ -62,52 +62,52 @@ class Section:
 
 
 def render_report(filed: Sequence[StoredResult], metric: Metric, named: Named, title: str) -> bytes:
-    """Return the page of some results, with charts where matplotlib is installed.
+    """Return the report on some results, with charts if matplotlib is installed.
 
     Raises:
         SpecError: no result has the metric.
     """
-    tables = arrange(filed, metric, named)
+    tables = make_grids(filed, metric, named)
     if not tables:
         raise SpecError(f"Expected results with {metric}: none of the {len(filed)} found has it.")
     results = [one.result for one in filed]
     dates = sorted(str(date) for one in results if (date := one.provenance.get("date")))
-    style = stylesheet().decode()
+    style = site_stylesheet().decode()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     values = {
         "title": title,
-        "sections": [_section(f"part-{place}", one, named, results) for place, one in enumerate(tables, 1)],
+        "sections": [_make_section(f"part-{place}", one, named, results) for place, one in enumerate(tables, 1)],
         "count": len(filed), "first": dates[0] if dates else "", "last": dates[-1] if dates else "",
         "versions": sorted({str(one.provenance.get("dpbench")) for one in results}),
-        "policy": ALONE.format(digest=digest), "style": Markup(style),
+        "policy": STANDALONE_POLICY.format(digest=digest), "style": Markup(style),
         "own": own_entry(installed_version(), installed_repository()),
     }  # fmt: skip
-    return _renderer().page("report", "report.html", "", values)
+    return _make_renderer().page("report", "report.html", "", values)
 
 
-def _renderer() -> Renderer:
-    return renderer(Settings("", "", "", installed_version()))
+def _make_renderer() -> Renderer:
+    return make_renderer(Settings("", "", "", installed_version()))
 
 
-def _section(key: str, grid: Grid[ResultRow], named: Named, all_results: Sequence[Result]) -> Section:
+def _make_section(key: str, grid: Grid[ResultRow], named: Named, all_results: Sequence[Result]) -> ReportSection:
     results = list({row.result.digest: row.result for line in grid.lines for row in line.filled}.values())
     private = [one for one in results if one.privacy.plan and math.isfinite(one.spec.epsilon)]
     styles = row_styles([line.label for line in grid.lines], {line.label for line in grid.lines if line.reference})
-    place, epsilon = _column(grid)
+    place, epsilon = _fullest_column(grid)
     shown = list(grid.column(place))
     metrics = tuple(name for name in METRICS if any(name in row.facts.metrics for _, row in shown))
-    classes = list(_classes(shown))
-    worst = sorted(classes, key=lambda one: one[0])[:CLASSES]
+    classes = list(_class_rows(shown))
+    worst = sorted(classes, key=lambda one: one[0])[:MAX_CLASS_ROWS]
     scores = [(line.label, tuple(_write_scores(row, metrics))) for line, row in shown]
     remarks = dict.fromkeys(said for one in results for said in one.remarks)
-    return Section(
-        key, grid, styles, heading(grid), _chart(key, grid, styles), tuple(_price(grid)), epsilon,
+    return ReportSection(
+        key, grid, styles, grid_heading(grid), _make_chart(key, grid, styles), tuple(_price_rows(grid)), epsilon,
         tuple(scores), metrics, tuple(line.label for line, _ in shown),
         tuple((name, values) for low, name, values in classes if (low, name, values) in worst),
-        max(0, len(classes) - CLASSES),
+        max(0, len(classes) - MAX_CLASS_ROWS),
         tuple(tabulate_groups([(line.label, row.result) for line, row in shown], all_results)),
-        tuple(_costs(shown)), describe_together(results, named), bool(private),
-        tuple(remarks)[:REMARKS], _sentence(results, private, grid, named),
+        tuple(_cost_rows(shown)), describe_together(results, named), bool(private),
+        tuple(remarks)[:MAX_REMARKS], _methods_sentence(results, private, grid, named),
     )  # fmt: skip
 
 
@@ -115,8 +115,8 @@ def _write_scores(row: ResultRow, metrics: Sequence[Metric]) -> Iterator[str]:
     return (text.plain_score(row.facts.metrics.get(name), name) for name in metrics)
 
 
-def _column(grid: Grid[ResultRow]) -> tuple[int, float]:
-    """Return the place and the epsilon of the column with most results, of several that nearest to 1."""
+def _fullest_column(grid: Grid[ResultRow]) -> tuple[int, float]:
+    """Return the index and epsilon of the column with the most results; ties go to the epsilon nearest to 1."""
     found = {}
     for place in range(len(grid.columns)):
         own = [row for line, row in grid.column(place) if not line.reference]
@@ -126,40 +126,40 @@ def _column(grid: Grid[ResultRow]) -> tuple[int, float]:
     return place, found[place][1]
 
 
-def _chart(key: str, grid: Grid[ResultRow], styles: Mapping[str, LearnerStyle]) -> Chart | None:
+def _make_chart(key: str, grid: Grid[ResultRow], styles: Mapping[str, LearnerStyle]) -> Chart | None:
     if len({x for line in grid.series if not line.reference for x in line.points}) < 2 or not can_draw():
         return None
     return lines_chart(grid, styles, key, "Bars: 95% intervals over seeds.")
 
 
-def _price(grid: Grid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield for each learner how many points it is below the best line without privacy, at each epsilon."""
-    free = [line for line in grid.lines if line.reference and any(map(_without, line.filled))]
+def _price_rows(grid: Grid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield each learner with its distance in points below the best non-private result, at each epsilon."""
+    free = [line for line in grid.lines if line.reference and any(map(_is_non_private, line.filled))]
     if not free:
         return
     ceilings = [[line.rows[place] for line in free] for place in range(len(grid.columns))]
     for line in grid.lines:
         if not line.reference:
-            yield line.label, tuple(_lost(grid, *pair) for pair in zip(line.rows, ceilings, strict=True))
+            yield line.label, tuple(_points_lost(grid, *pair) for pair in zip(line.rows, ceilings, strict=True))
 
 
-def _without(row: ResultRow) -> bool:
+def _is_non_private(row: ResultRow) -> bool:
     return bool(row.result.privacy.plan) and math.isinf(row.protocol.epsilon)
 
 
-def _lost(grid: Grid[ResultRow], row: ResultRow | None, free: Sequence[ResultRow | None]) -> str:
+def _points_lost(grid: Grid[ResultRow], row: ResultRow | None, free: Sequence[ResultRow | None]) -> str:
     ceilings = [grid.score(one) for one in free if one]
     if not row or not ceilings:
-        return NONE
+        return NO_VALUE
     metric = grid.row_metric(row)
     lost = distance_behind(metric, grid.score(row), best_score(metric, ceilings))
-    return f"{FACTS[metric].scale * lost:.{FACTS[metric].digits}f}"
+    return f"{METRIC_FACTS[metric].scale * lost:.{METRIC_FACTS[metric].digits}f}"
 
 
 Shown = Sequence[tuple[GridLine[ResultRow], ResultRow]]
 
 
-def _classes(shown: Shown) -> Iterator[tuple[float, str, tuple[str, ...]]]:
+def _class_rows(shown: Shown) -> Iterator[tuple[float, str, tuple[str, ...]]]:
     """Yield each class with test images: the lowest mean accuracy of any learner, its name, and all learners' means."""
     accuracies = [row.result.class_accuracies for _, row in shown]
     for name, *columns in zip(shown[0][1].result.task.classes, *accuracies, strict=False):
@@ -169,17 +169,17 @@ def _classes(shown: Shown) -> Iterator[tuple[float, str, tuple[str, ...]]]:
             yield min(known), text.show_string(name, 60), tuple(text.percent(one) for one in means)
 
 
-def _costs(shown: Shown) -> Iterator[tuple[str, str, str, str]]:
+def _cost_rows(shown: Shown) -> Iterator[tuple[str, str, str, str]]:
     for line, row in shown:
         result = row.result
         fit, peak = result.cpu_seconds.get("fit"), row.facts.peak_bytes
-        seconds = seconds_in_words(fit / row.facts.seeds) if fit else NONE
+        seconds = seconds_in_words(fit / row.facts.seeds) if fit else NO_VALUE
         machine = f"{result.provenance.get('device', 'unknown device')}, {result.provenance.get('processor', '')}"
-        yield line.label, seconds, bytes_in_words(peak) if peak else NONE, machine.rstrip(", ")
+        yield line.label, seconds, bytes_in_words(peak) if peak else NO_VALUE, machine.rstrip(", ")
 
 
-def _sentence(results: Sequence[Result], private: Sequence[Result], grid: Grid[ResultRow], named: Named) -> str:
-    """Return what a paper would say of these results."""
+def _methods_sentence(results: Sequence[Result], private: Sequence[Result], grid: Grid[ResultRow], named: Named) -> str:
+    """Return a description of these results as a paper would give it."""
     first = results[0]
     task, spec, many = first.task, first.spec, sorted({len(one.seeds) for one in results})
     whose = spec.unit or "image"
@@ -197,7 +197,7 @@ def _sentence(results: Sequence[Result], private: Sequence[Result], grid: Grid[R
     neighbours = " or ".join(sorted({one.privacy.adjacency.replace("-", " ") for one in private}))
     accountants = " and ".join(sorted({one.privacy.accountant.upper() for one in private}))
     versions = " and ".join(sorted({str(one.provenance.get("dpbench", "of unknown version")) for one in private}))
-    unaccounted = sorted({label(one) for one in private if one.selection == "private-unaccounted"})
+    unaccounted = sorted({result_label(one) for one in private if one.selection == "private-unaccounted"})
     outside = f" ε does not cover the search for settings of {', '.join(unaccounted)}." * bool(unaccounted)
     return (
         f"{ran}All private runs are (ε, δ)-differentially private for one {whose}, with ε {epsilons} and "
@@ -207,7 +207,7 @@ def _sentence(results: Sequence[Result], private: Sequence[Result], grid: Grid[R
 
 
 def default_file(places: Sequence[Path]) -> Path:
-    """Return where the report of some places goes unless somebody says.
+    """Return the default path of the report on some files or folders.
 
     >>> default_file([Path("dpbench-results")]).name
     'report.html'

@@ -18,10 +18,10 @@ ADDRESS = "127.0.0.1"
 
 class _QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Say nothing: the browser shows what is missing."""
+        """Log nothing: the browser shows what is missing."""
 
     def send_head(self) -> Any:
-        """Answer for the site alone: neither to a name that leads here, nor with what a link leads to."""
+        """Answer only requests for the site: refuse foreign host names and links that lead out of its folder."""
         host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
         place = Path(self.translate_path(self.path)).resolve()
         if host not in {ADDRESS, "localhost"} or not place.is_relative_to(Path(self.directory).resolve()):

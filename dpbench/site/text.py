@@ -1,7 +1,7 @@
-"""What a page shows of values: numbers as a paper's table prints them, and strings of strangers made harmless.
+"""Formatting of values for pages: numbers as in a paper's tables, and untrusted strings made harmless.
 
-Escaping is Jinja's; here is what escaping leaves: strings without end, characters that reorder or hide what stands
-beside them.
+Jinja escapes. This module handles the rest: strings without end, and characters that reorder or hide their
+neighbours.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from dpbench.analysis import formats
-from dpbench.analysis.columns import NONE, write_budget, write_percent
+from dpbench.analysis.columns import NO_VALUE, write_budget, write_percent
 from dpbench.records.result import Interval
 
-LONGEST = 2000  # characters of one string on a page; the raw file has all of it
+MAX_LENGTH = 2000  # characters of one string on a page; the raw file has all of it
 # Controls, zero widths, overrides of direction, lone surrogates, tags.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
@@ -20,8 +20,8 @@ _HIDDEN = re.compile(
 )
 
 
-def show_string(text: str, longest: int = LONGEST) -> str:
-    """Return a stranger's string, cut, with what cannot be seen as U+FFFD.
+def show_string(text: str, longest: int = MAX_LENGTH) -> str:
+    """Return an untrusted string, shortened, with invisible characters replaced by U+FFFD.
 
     >>> show_string("abc", 2)
     'ab … (1 more characters)'
@@ -34,7 +34,7 @@ def show_string(text: str, longest: int = LONGEST) -> str:
 
 
 def shorten_string(text: str, longest: int) -> str:
-    """Return a stranger's string for a label, with an ellipsis where it is cut.
+    """Return an untrusted string for a label, with an ellipsis if it is shortened.
 
     >>> shorten_string("abcdef", 4)
     'abc…'
@@ -43,7 +43,7 @@ def shorten_string(text: str, longest: int) -> str:
 
 
 def finalize(value: object) -> object:
-    """Return what a template prints for a value: strings that are not markup pass through `show_string`."""
+    """Return the text that a template prints for a value: strings that are not markup pass through `show_string`."""
     return show_string(value) if type(value) is str else value
 
 
@@ -53,7 +53,7 @@ def percent(share: float | None) -> str:
     >>> percent(0.72041)
     '72.04'
     """
-    return NONE if share is None else f"{100 * share:.2f}"
+    return NO_VALUE if share is None else f"{100 * share:.2f}"
 
 
 def points(share: float, digits: int = 2) -> str:
@@ -80,29 +80,29 @@ def score(interval: Interval | None, metric: str) -> str:
     >>> score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), score(Interval(mean=1.5, low=1, high=2), "nll")
     ('72.00% ± 2.00', '1.500 ± 0.500')
     """
-    return NONE if interval is None else formats.write_score(metric, interval, unit=True)
+    return NO_VALUE if interval is None else formats.write_score(metric, interval, unit=True)
 
 
 def plain_score(interval: Interval | None, metric: str) -> str:
-    """Return the same without its unit, which stands above a column.
+    """Return a metric's mean with its interval, without the unit: the head of the column shows it.
 
     >>> plain_score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), plain_score(None, "nll")
     ('72.00 ± 2.00', '–')
     """
-    return NONE if interval is None else formats.write_score(metric, interval)
+    return NO_VALUE if interval is None else formats.write_score(metric, interval)
 
 
 def seed_score(value: float | None, metric: str) -> str:
-    """Return a seed's score, as `score` does.
+    """Return a seed's score, formatted as `score` does.
 
     >>> seed_score(0.72, "accuracy"), seed_score(None, "auroc")
     ('72.00%', '–')
     """
-    return NONE if value is None else score(Interval(mean=value, low=None, high=None), metric)
+    return NO_VALUE if value is None else score(Interval(mean=value, low=None, high=None), metric)
 
 
-def bound(title: str) -> str:
-    """Return a title whose epsilon and its number stay on one line."""
+def keep_epsilon_together(title: str) -> str:
+    """Return a title that never breaks between ε and its number."""
     return title.replace("ε ", "ε\u00a0")
 
 
@@ -116,7 +116,7 @@ def round_to_four(value: float) -> str:
 
 
 def capital(name: str) -> str:
-    """Return a name with a capital letter; a symbol stays, as Δ is another one than δ.
+    """Return a name with a capital letter. A symbol stays as it is, because Δ and δ differ in meaning.
 
     >>> capital("not covered"), capital("δ")
     ('Not covered', 'δ')
@@ -136,6 +136,6 @@ def anchor(name: str) -> str:
 FILTERS = {
     "percent": percent, "points": points, "signed": show_signed_points, "spread": write_percent, "score": score,
     "plain_score": plain_score, "seed_score": seed_score, "budget": write_budget,
-    "upward": formats.round_up, "downward": formats.round_down, "four": round_to_four, "bound": bound,
+    "upward": formats.round_up, "downward": formats.round_down, "four": round_to_four, "bound": keep_epsilon_together,
     "capital": capital, "anchor": anchor, "shorten": show_string,
 }  # fmt: skip

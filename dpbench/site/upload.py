@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 MARKER = ".dpbench-published.json"
 """A file with the digests of all published files. If it is missing, someone else's files are there."""
 TIMEOUT = 60.0  # seconds for an answer to a question
-OURS = re.compile(
+PUBLISHED_FILES = re.compile(
     r"README\.md|leaderboard\.json|schema\.json|boards/[^/]+\.toml|curves/[^/]+\.json|"
     r"(results|reruns|audits)/[^/]+/[^/]+\.json|" + re.escape(MARKER)
 )
-HUBS_OWN = ".gitattributes"  # comes with every repository
+HUB_FILE = ".gitattributes"  # comes with every repository
 REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*"
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
 def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Compare two states of a place, each as digests by path: one line a file.
+    """Compare two states of a folder or repository, each as digests by path; return a line for each changed file.
 
     >>> changed_lines({"a": "1", "b": "1"}, {"b": "2", "c": "1"})
     ['add c', 'change b', 'delete a']
@@ -47,7 +47,7 @@ def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[s
 
 
 def upload(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
-    """Make a dataset repository hold the files of `folder` and nothing else; it is created if it does not exist.
+    """Make a dataset repository hold exactly the files of `folder`; create it if it does not exist.
 
     Return one line for each file that is added, changed or deleted. The hub's client may split many files into several
     commits. After an interruption, uploading again completes them.
@@ -56,17 +56,17 @@ def upload(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
         SpecError: as `client`.
         OutputError: the hub does not answer or refuses, or the repository holds files that dpbench did not publish.
     """
-    api = client(repository)
+    api = make_client(repository)
     files = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*") if file.is_file()}
     write_json(folder / MARKER, {path: sha256(file) for path, file in files.items() if path != MARKER})
     files[MARKER] = folder / MARKER
-    with _refusals(repository, api.endpoint):
-        head, before = _state(api, repository)
-    _check_ours(f"{api.endpoint}/datasets/{repository}", before)
-    after = {path: _same_kind(file.read_bytes(), before.get(path, "")) for path, file in files.items()}
+    with _translate_errors(repository, api.endpoint):
+        head, before = _repository_state(api, repository)
+    _check_published_by_dpbench(f"{api.endpoint}/datasets/{repository}", before)
+    after = {path: _digest_as_hub(file.read_bytes(), before.get(path, "")) for path, file in files.items()}
     lines = changed_lines(before, after)
     if lines and not dry_run:
-        with _refusals(repository, api.endpoint):
+        with _translate_errors(repository, api.endpoint):
             if head is None:
                 api.create_repo(repository, repo_type="dataset")  # fails if someone else created it in between
             api.upload_folder(
@@ -92,8 +92,8 @@ def _token() -> str:
     return token
 
 
-def client(repository: str) -> HfApi:
-    """Return the hub's client with the token; nothing is asked yet.
+def make_client(repository: str) -> HfApi:
+    """Return the hub's client with the token, without sending a request.
 
     Raises:
         SpecError: the repository's name, the token or the hub's address does not fit, or the client is offline.
@@ -113,27 +113,27 @@ def client(repository: str) -> HfApi:
     return api
 
 
-def _state(api: HfApi, repository: str) -> tuple[str | None, dict[str, str]]:
-    """Return the latest commit of a repository, None if there is none, and digests of its files by path."""
+def _repository_state(api: HfApi, repository: str) -> tuple[str | None, dict[str, str]]:
+    """Return a repository's latest commit (None if it does not exist) and the digests of its files by path."""
     try:
         info = api.dataset_info(repository, files_metadata=True, timeout=TIMEOUT)
     except OSError as error:  # which all that its client raises of an answer is
-        if _status(error) == 404:
+        if _http_status(error) == 404:
             return None, {}
         raise
-    files = (one for one in info.siblings or () if one.rfilename != HUBS_OWN)
+    files = (one for one in info.siblings or () if one.rfilename != HUB_FILE)
     return info.sha, {one.rfilename: f"sha256:{one.lfs.sha256}" if one.lfs else str(one.blob_id) for one in files}
 
 
-def _same_kind(content: bytes, digest: str) -> str:
-    """Return the digest of `content` of the kind that the hub told: SHA-256 of a large file, else git's of a blob."""
+def _digest_as_hub(content: bytes, digest: str) -> str:
+    """Return the digest of `content` in the hub's format: SHA-256 for a large file, otherwise git's blob digest."""
     if digest.startswith("sha256:"):
         return f"sha256:{hashlib.sha256(content).hexdigest()}"
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-def _check_ours(place: str, before: Mapping[str, str]) -> None:
-    others = sorted(path for path in before if not OURS.fullmatch(path))
+def _check_published_by_dpbench(place: str, before: Mapping[str, str]) -> None:
+    others = sorted(path for path in before if not PUBLISHED_FILES.fullmatch(path))
     others = others or ([] if MARKER in before else sorted(before))
     if others:
         raise OutputError(
@@ -143,8 +143,8 @@ def _check_ours(place: str, before: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _refusals(repository: str, hub: str) -> Iterator[None]:
-    """Turn what the hub's client raises in the block, a dozen kinds, into one sentence, and log no word of the hub."""
+def _translate_errors(repository: str, hub: str) -> Iterator[None]:
+    """Replace any error of the hub's client in the block by a sentence of dpbench, and log no word of the hub."""
     token = _token()
     client = logging.getLogger("huggingface_hub._upload_pipeline")  # which logs the hub's answer before it tries again
     without_token = lambda record: token not in record.getMessage()
@@ -152,19 +152,19 @@ def _refusals(repository: str, hub: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise _sentence(error, repository, hub) from None
+        raise _describe_error(error, repository, hub) from None
     finally:
         client.removeFilter(without_token)
 
 
-def _status(error: BaseException) -> int | None:
-    """Return the status of the answer that an error is about."""
+def _http_status(error: BaseException) -> int | None:
+    """Return the HTTP status of the answer that caused an error, if any."""
     return getattr(getattr(error, "response", None), "status_code", None)
 
 
-def _sentence(error: Exception, repository: str, hub: str) -> OutputError:
-    """Say what went wrong, in words that are ours: those of the hub stay unread."""
-    status = _status(error)
+def _describe_error(error: Exception, repository: str, hub: str) -> OutputError:
+    """Return an error in dpbench's own words; those of the hub stay unread."""
+    status = _http_status(error)
     if status == 401:
         return OutputError(f"Expected a token in HF_TOKEN that {hub} knows, got one that it refuses. Make a new one.")
     if status == 403:

@@ -1,4 +1,4 @@
-"""What pages show of boards, made ready: their tables, the references beside entries, and the boards akin."""
+"""Boards prepared for pages: their tables, the references beside entries, and families of boards."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dpbench.privacy import MECHANISM
 from dpbench.records.metrics import TITLES, Metric
 from dpbench.records.result import Interval
 
-MOST = 500  # rows of a board's table: beyond, the table of all entries has them
-LINES = {"control": "public labels only", "ceiling": "no privacy"}
+MAX_ROWS = 500  # rows of a board's table: beyond, the table of all entries has them
+REFERENCE_LABELS = {"control": "public labels only", "ceiling": "no privacy"}
 
 
 @dataclass(frozen=True)
 class Axis:
-    """What the interval bars of a table share: an axis as narrow as its values allow, in percent."""
+    """The axis that the interval bars of a table share, in percent: as narrow as their values allow."""
 
     low: float
     high: float
@@ -32,7 +32,7 @@ class Axis:
     EDGE: ClassVar[int] = 8
 
     def at(self, share: float) -> str:
-        """Return where a share of 1 lies, a number that SVG reads; what lies beyond stands at the edge."""
+        """Return the SVG coordinate of a share of 1; shares beyond the axis are placed at its edge."""
         part = (100 * share - self.low) / (self.high - self.low)
         return f"{self.EDGE + min(max(part, 0.0), 1.0) * (self.WIDTH - 2 * self.EDGE):.1f}"
 
@@ -42,9 +42,10 @@ class Axis:
 
     @classmethod
     def of(cls, scores: Iterable[Interval | None]) -> Axis:
-        """Return an axis that holds the best, three to six round ticks on it, and what is far below the middle cut off.
+        """Return an axis with three to six round ticks that includes the best score and cuts off very low scores.
 
-        Far is more than twice as far as the best is above it: one bad entry would leave no room to tell others apart.
+        A score is very low if it is more than twice as far below the median as the best score is above it. Without the
+        cut, a single bad entry would leave no room to tell the others apart.
         """
         found = [one for one in scores if one]
         ends = [100 * end for one in found for end in (one.mean, one.low, one.high) if end is not None] or [0.0, 100.0]
@@ -58,10 +59,10 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A board's lines: entries with a rank, and the references where their scores put them among the first group.
+class BoardTable:
+    """The rows of a board's table: ranked entries, with the references among the first group by their scores.
 
-    The first group, of entries that read no public labels, and then that of those that do; the best of each first.
+    Entries that read no public labels are the first group; entries that read them follow. The best of each come first.
     """
 
     rows: tuple[EntryRow, ...]
@@ -72,48 +73,48 @@ class Table:
     ruled: tuple[tuple[str, Interval], ...]  # role and score of the references that rule the axis
 
 
-def table(lines: Sequence[EntryRow]) -> Table:
+def board_table(lines: Sequence[EntryRow]) -> BoardTable:
     """Return the rows of a board as its page shows them, at most `MOST` of each role."""
     roles: dict[str, list[EntryRow]] = defaultdict(list)
     for row in lines:
         roles[row.entry.role].append(row)
     ranked, unranked = roles["entry"], roles["unranked"]
-    beside = [*_once(roles["control"]), *_once(roles["ceiling"])]
-    rows = ranked[:MOST]
+    beside = [*_representative_row(roles["control"]), *_representative_row(roles["ceiling"])]
+    rows = ranked[:MAX_ROWS]
     labels = bool(ranked) and ranked[0].entry.reads_labels  # as all do
     for line in beside:
         first_group = takewhile(lambda row: row.entry.role != "entry" or row.entry.reads_labels is labels, rows)
-        rows.insert(sum(_at_least(row, line) for row in first_group), line)
+        rows.insert(sum(_scores_at_least(row, line) for row in first_group), line)
     ruled = tuple((row.entry.role, row.score) for row in beside if row.score)
-    left_out = sum(max(len(found) - MOST, 0) for found in (ranked, unranked))
+    left_out = sum(max(len(found) - MAX_ROWS, 0) for found in (ranked, unranked))
     axis = Axis.of(row.score for row in rows)
-    return Table(tuple(rows), tuple(unranked[:MOST]), len(ranked), left_out, axis, ruled)
+    return BoardTable(tuple(rows), tuple(unranked[:MAX_ROWS]), len(ranked), left_out, axis, ruled)
 
 
-def _at_least(row: EntryRow, line: EntryRow) -> bool:
+def _scores_at_least(row: EntryRow, line: EntryRow) -> bool:
     return row.score is not None and line.score is not None and row.score.mean >= line.score.mean
 
 
-def _once(rows: Sequence[EntryRow]) -> list[EntryRow]:
-    """Return one line of those that differ in nothing but how nothing was chosen: the default, else the best."""
+def _representative_row(rows: Sequence[EntryRow]) -> list[EntryRow]:
+    """Return a single row for several references: that with default settings, otherwise the best."""
     order = sorted(rows, key=lambda row: (row.entry.selection != "default", -(row.score.mean if row.score else -1.0)))
     return [row for row in order if row.score][:1]
 
 
-def best(standing: Standing) -> Entry | None:
-    """Return the first of the ranked entries."""
+def best_entry(standing: Standing) -> Entry | None:
+    """Return the best ranked entry, if any."""
     return next((entry for entry in standing.entries if entry.role == "entry"), None)
 
 
-def first(standing: Standing, *, labels: bool = False) -> list[Entry]:
-    """Return all entries of rank 1 that read no public labels, or that do, each learner once, in order."""
+def rank_one_entries(standing: Standing, *, labels: bool = False) -> list[Entry]:
+    """Return one entry of rank 1 per learner, in order: without public labels, or with them if `labels` is set."""
     tied = [entry for entry in standing.entries if entry.rank == 1 and entry.reads_labels is labels]
     found = {entry.learner: entry for entry in reversed(tied)}
     return sorted(found.values(), key=standing.entries.index)
 
 
-def some(standing: Standing, limit: int) -> list[Entry]:
-    """Return the first ranked entries of a board: of a longer list, its best, the best that read labels among them."""
+def top_entries(standing: Standing, limit: int) -> list[Entry]:
+    """Return the best ranked entries of a board, at most `limit`; the best that read public labels are among them."""
     ranked = [entry for entry in standing.entries if entry.role == "entry"]
     if len(ranked) <= limit:
         return ranked
@@ -122,38 +123,40 @@ def some(standing: Standing, limit: int) -> list[Entry]:
     return [*others[: limit - len(readers)], *readers]
 
 
-def count(standing: Standing) -> int:
-    """Return how many entries are ranked."""
+def count_ranked(standing: Standing) -> int:
+    """Count the ranked entries of a board."""
     return sum(entry.role == "entry" for entry in standing.entries)
 
 
-def ceiling(standing: Standing) -> Entry | None:
-    """Return the best result without privacy."""
+def non_private_result(standing: Standing) -> Entry | None:
+    """Return the best result without privacy, if any."""
     return find_reference(standing, "ceiling")
 
 
-def control(standing: Standing) -> Entry | None:
-    """Return what public labels alone reach: the default's result, whose learning curve it is, where there is one."""
+def public_only_result(standing: Standing) -> Entry | None:
+    """Return the result from public labels alone, if any; default settings, as in the learning curve, come first."""
     return find_reference(standing, "control")
 
 
-def chance(standing: Standing, metric: str) -> float | None:
-    """Return what a uniform guess scores, where that is known."""
+def chance_accuracy(standing: Standing, metric: str) -> float | None:
+    """Return the score of a uniform guess, if it is known."""
     return standing.chance if metric in ("accuracy", "balanced_accuracy") and standing.chance else None
 
 
 def families(index: Index) -> list[list[Standing]]:
-    """Return all boards, those together that differ in epsilon alone: the largest families of entries first."""
+    """Return all boards in families that differ only in epsilon; families with the most filled boards first."""
     groups: dict[str, list[Standing]] = defaultdict(list)
     for standing in index.standings:
         groups[standing.board.family].append(standing)
     for found in groups.values():
         found.sort(key=lambda one: one.board.epsilon)
-    return sorted(groups.values(), key=lambda found: (-sum(bool(count(one)) for one in found), title(found[0])))
+    return sorted(
+        groups.values(), key=lambda found: (-sum(bool(count_ranked(one)) for one in found), family_title(found[0]))
+    )
 
 
-def title(standing: Standing) -> str:
-    """Return the title of a board without the number of its epsilon, which all of its family share.
+def family_title(standing: Standing) -> str:
+    """Return the title of a board without the number of its epsilon: the title that its whole family shares.
 
     Where the title says whose epsilon it is, as in "ε 1 for a patient", that stays: boards differ in it.
     """
@@ -162,34 +165,33 @@ def title(standing: Standing) -> str:
     return f"{shared}, ε {whose}" if shared and whose else shared or standing.board.title
 
 
-def whose(standing: Standing) -> str:
-    """Return what one unit of a board's guarantee is."""
+def privacy_unit(standing: Standing) -> str:
+    """Return the privacy unit of a board, such as an image or a patient."""
     return standing.board.unit or "image"
 
 
 def describe_split(standing: Standing) -> str:
-    """Return how many units and images a board has."""
-    return (
-        f"{standing.private:,} private {whose(standing)}s, {standing.public:,} public and {standing.test:,} test images"
-    )
+    """Describe the split of a board: its numbers of private units, public images and test images."""
+    private = f"{standing.private:,} private {privacy_unit(standing)}s"
+    return f"{private}, {standing.public:,} public and {standing.test:,} test images"
 
 
-def uncorrected(entry: Entry) -> int | None:
-    """Return the rank of an entry without correction for the number of comparisons, where that is another one."""
+def uncorrected_rank(entry: Entry) -> int | None:
+    """Return the entry's rank without the correction for multiple comparisons, if it differs."""
     return entry.uncorrected_rank if entry.uncorrected_rank != entry.rank else None
 
 
-def is_by_other_code(entry: Entry) -> bool:
-    """Return whether the code before this one made a result: it would sum and add noise otherwise today."""
+def is_by_earlier_code(entry: Entry) -> bool:
+    """Return whether earlier code made a result: today's code would sum and add noise differently."""
     return entry.reads_private and entry.mechanism != MECHANISM
 
 
-def count_by_other_code(index: Index) -> tuple[int, int]:
-    """Return how many results the code before made, and how many read private rows at all."""
+def count_by_earlier_code(index: Index) -> tuple[int, int]:
+    """Count the results that earlier code made, and all results that read private rows."""
     read = [entry for standing in index.standings for entry in standing.entries if entry.reads_private]
-    return sum(map(is_by_other_code, read)), len(read)
+    return sum(map(is_by_earlier_code, read)), len(read)
 
 
-def metric_name(metric: Metric) -> str:
-    """Return what a column is called."""
+def metric_title(metric: Metric) -> str:
+    """Return the title of a metric as a column head."""
     return TITLES[metric]

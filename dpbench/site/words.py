@@ -1,4 +1,4 @@
-"""What pages say about trust in an entry and about its model: one sentence each."""
+"""Sentences that pages show about the trust in an entry and about its model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TRUST: Mapping[Trust, str] = {
 
 
 def describe_trust(entry: Entry) -> str:
-    """Return what was done to an entry in sentences, without the last full stop."""
+    """Describe how an entry was confirmed, in sentences without the last full stop."""
     done: list[Trust] = ["reproduced"] if entry.reproduced else ["re-run"] if entry.again else []
     found = [*done, "audited"] if entry.audit else done or [entry.trust]
     return "; ".join(TRUST[one] for one in found)
 
 
 def describe_model(entry: Entry) -> str:
-    """Return whether a saved model of an entry may be published, and how to make one."""
+    """Explain whether a saved model of an entry may be published, and how to make it."""
     if not entry.reads_private:
         return "You may publish a model from this run, which read no private image: add --models to the command below."
     if entry.rng == "secure":

@@ -21,7 +21,7 @@ from typing import Literal, get_args
 from filelock import FileLock, Timeout
 
 from dpbench.errors import DataError, OutputError
-from dpbench.records.packed import is_record
+from dpbench.records.packed import record_exists
 from dpbench.records.result import Result
 from dpbench.support.files import check_folder, check_writable, open_to_append, write_json
 from dpbench.support.untrusted import parse_json, printable, read_regular
@@ -80,7 +80,7 @@ class Folder:
         try:
             result = Result.read(file)
         except DataError as error:
-            if is_record(file):
+            if record_exists(file):
                 self.log(f"damaged  {cell.file_name}: {error} The cell will be run again.")
             return None
         return result if result.digest == cell.digest else None

@@ -32,7 +32,7 @@ def _small_tail() -> nn.Module:
     return nn.Sequential(*layers).eval().requires_grad_(False)
 
 
-EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+EXAMPLES_BY_NAME: Mapping[str, Mapping[str, Any]] = {
     "": {},
     " on images": {"example_shape": (3, 8, 8)},
     " on activations": {"example_shape": (4, 6, 6), "tail": staticmethod(_small_tail)},
@@ -41,7 +41,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
 
 
 def check_laws(registry: Registry, text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield each law's name with None, or with the complaint where it is broken.
+    """Yield each law's name with None if it holds, or with the complaint if it is broken.
 
     Args:
         registry: where the component is looked up.
@@ -66,21 +66,21 @@ def check_laws(registry: Registry, text: str) -> Iterator[tuple[str, str | None]
 
 
 def check_instance(kind: Kind, subject: object, name: str) -> Iterator[tuple[str, str | None]]:
-    """Yield each law's name with None, or with the complaint where a built component breaks it."""
-    kinds = EXAMPLES if kind == "learner" else {"": {}}
-    suites = {said: _suite(kind, {kind: subject, **world}) for said, world in kinds.items()}
-    said = next((said for said, suite in suites.items() if kind != "learner" or _plans(suite)), "")
+    """Yield each law's name with None if a built component keeps it, or with the complaint if it does not."""
+    kinds = EXAMPLES_BY_NAME if kind == "learner" else {"": {}}
+    suites = {said: _make_suite(kind, {kind: subject, **world}) for said, world in kinds.items()}
+    said = next((said for said, suite in suites.items() if kind != "learner" or _accepts_examples(suite)), "")
     for law in suites[said].laws():
-        yield f"{kind} {name}{said}: {_sentence(law)}", _complaint(suites[said], law)
+        yield f"{kind} {name}{said}: {_law_sentence(law)}", _find_complaint(suites[said], law)
 
 
-def _suite(kind: Kind, members: dict[str, Any]) -> type[Laws]:
+def _make_suite(kind: Kind, members: dict[str, Any]) -> type[Laws]:
     suite: type[Laws] = type(f"{type(members[kind]).__name__}Laws", (SUITES[kind],), members)
     return suite
 
 
-def _plans(suite: type[Laws]) -> bool:
-    """Return whether a learner accepts the examples of a suite. One that fails otherwise is left to the laws."""
+def _accepts_examples(suite: type[Laws]) -> bool:
+    """Return whether a learner plans for the examples of a suite. Any other failure is left to the laws."""
     try:
         suite().test_the_plan_repeats()  # type: ignore[attr-defined]
     except SpecError:
@@ -90,20 +90,20 @@ def _plans(suite: type[Laws]) -> bool:
     return True
 
 
-def _sentence(law: str) -> str:
+def _law_sentence(law: str) -> str:
     return law.removeprefix("test_").replace("_", " ")
 
 
-def _complaint(suite: type[Laws], law: str) -> str | None:
+def _find_complaint(suite: type[Laws], law: str) -> str | None:
     try:
         getattr(suite(), law)()
     except LawBroken as error:
-        return _with_lines(str(error))
+        return _add_traceback(str(error))
     except Exception as error:
-        return _with_lines(f"It raised {type(error).__name__}: {error}")
+        return _add_traceback(f"It raised {type(error).__name__}: {error}")
     return None
 
 
-def _with_lines(said: str) -> str:
-    """Return a complaint, with `--debug` and the lines of the plugin that it comes from."""
+def _add_traceback(said: str) -> str:
+    """Return a complaint; with `--debug`, add the lines of the plugin that it comes from."""
     return f"{said}\n{traceback.format_exc()}" if os.environ.get(DEBUG) else said

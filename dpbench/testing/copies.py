@@ -1,4 +1,4 @@
-"""A dataset over copies of its files, made of links, in which one record is missing or is another one."""
+"""Copies of a dataset's files, made of links, in which a single record is missing or replaced."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from dpbench.data import sources
 from dpbench.support.files import IMAGES
 from dpbench.support.paths import restrict_data
 
-MOST = 5_000  # files of a dataset that is copied
-BYTES = 2**27  # of an archive that is written again
-SEEN = 500  # images whose brightness is looked at
+MAX_FILES = 5_000  # files of a dataset that is copied
+MAX_ARCHIVE_BYTES = 2**27  # of an archive that is written again
+MAX_IMAGES_SEEN = 500  # images whose brightness is looked at
 
 T = TypeVar("T")
 Level = tuple[float, float]  # the largest and the mean grey level of an image
@@ -31,7 +31,7 @@ Level = tuple[float, float]  # the largest and the mean grey level of an image
 
 @dataclass(frozen=True)
 class Change:
-    """What one copy has otherwise than the dataset."""
+    """The change of a copy against the dataset."""
 
     said: str  # such as "without 07.png"
     file: Path
@@ -39,44 +39,45 @@ class Change:
     replaces: bool  # the record is another one, of the same shape; else it is missing
 
 
-def changes_of(dataset: Dataset) -> Iterator[Change]:
-    """Yield changes to the files of a dataset: to its brightest images, its darkest, and one between.
+def list_changes(dataset: Dataset) -> Iterator[Change]:
+    """Yield changes to the files of a dataset: to its brightest images, its darkest, and an image between.
 
-    What is divided by the largest value of all shows where the image that has it is gone. Understood are folders of
-    image files, zips of them, and .npz and .npy files of numpy, whose images become blank, as readers count rows.
+    If a loader divides by the largest value of all images, this shows when the image with that value is gone. Supported
+    are folders of image files, zips of them, and .npz and .npy files of numpy, whose images become blank because
+    readers count rows.
     """
-    found = [file for root in _roots(dataset) for file in _files(root)]
-    if len(found) > MOST:
+    found = [file for root in _find_roots(dataset) for file in _find_files(root)]
+    if len(found) > MAX_FILES:
         return
-    yield from _of_folders([file for file in found if file.suffix.lower() in IMAGES])
+    yield from _folder_changes([file for file in found if file.suffix.lower() in IMAGES])
     for file in found:
-        form = {".zip": _of_zip, ".npz": _of_arrays, ".npy": _of_arrays}.get(file.suffix.lower())
-        if form is not None and file.stat().st_size <= BYTES:
+        form = {".zip": _zip_changes, ".npz": _array_changes, ".npy": _array_changes}.get(file.suffix.lower())
+        if form is not None and file.stat().st_size <= MAX_ARCHIVE_BYTES:
             yield from form(file)
 
 
 @contextmanager
 def changed_copy(dataset: Dataset, change: Change) -> Iterator[Dataset]:
-    """Lend the dataset over a copy of its files, of links, with one change."""
+    """Provide the dataset over a copy of its files, made of links, with a single change."""
     with tempfile.TemporaryDirectory(prefix="dpbench-") as made:
         folder = Path(made)
         if dataset.shorthand:
-            (root,) = _roots(dataset)
+            (root,) = _find_roots(dataset)
             copy: Dataset = dataclasses.replace(dataset, **{dataset.shorthand: str(folder / root.name)})  # type: ignore[type-var]
             within, above = nullcontext(), root.parent
         else:
             above = sources.locate(dataset).folder
             copy, within = dataclasses.replace(dataset), restrict_data(folder)  # type: ignore[type-var,assignment]
-        for root in _roots(dataset):
-            _link(root, folder / root.relative_to(above), change)
+        for root in _find_roots(dataset):
+            _link_files(root, folder / root.relative_to(above), change)
         with within:
             yield copy
 
 
-def _roots(dataset: Dataset) -> tuple[Path, ...]:
-    """Return the files and folders of a dataset: what the option without a name gives, or where its source was found.
+def _find_roots(dataset: Dataset) -> tuple[Path, ...]:
+    """Return the files and folders of a dataset: the value of its shorthand option, or where its source was found.
 
-    None where there are none: it comes with a package, or lies in a service.
+    Empty if there are none: the dataset comes with a package, or lies in a service.
     """
     own = getattr(dataset, dataset.shorthand or "-", None)
     if own is not None:
@@ -86,15 +87,15 @@ def _roots(dataset: Dataset) -> tuple[Path, ...]:
     return () if found is None else found.paths
 
 
-def _files(root: Path) -> Iterator[Path]:
+def _find_files(root: Path) -> Iterator[Path]:
     if root.is_file():
         yield root
     for place, _, names in os.walk(root, followlinks=True):
         yield from (Path(place) / name for name in sorted(names))
 
 
-def _link(root: Path, copy: Path, change: Change) -> None:
-    for file in _files(root):
+def _link_files(root: Path, copy: Path, change: Change) -> None:
+    for file in _find_files(root):
         there = copy if file == root else copy / file.relative_to(root)
         there.parent.mkdir(parents=True, exist_ok=True)
         if file != change.file:
@@ -103,25 +104,25 @@ def _link(root: Path, copy: Path, change: Change) -> None:
             there.write_bytes(change.content())
 
 
-def _of_folders(files: Iterable[Path]) -> Iterator[Change]:
-    """Yield copies without an image file that is not the last of its folder."""
+def _folder_changes(files: Iterable[Path]) -> Iterator[Change]:
+    """Yield changes that remove an image file, unless it is the last of its folder."""
     sizes: dict[Path, int] = {}
     ordered = sorted(files)
     for file in ordered:
         sizes[file.parent] = sizes.get(file.parent, 0) + 1
     more = [file for file in ordered if sizes[file.parent] > 1]
-    levels = {file: level for file in _some(more) if (level := _level(file)) is not None}
-    for file in _extremes(levels):
+    levels = {file: level for file in _sample_evenly(more) if (level := _grey_level(file)) is not None}
+    for file in _pick_extremes(levels):
         yield Change(f"without {file.name}", file, None, replaces=False)
 
 
-def _of_zip(file: Path) -> Iterator[Change]:
-    """Yield copies without a member that is an image."""
+def _zip_changes(file: Path) -> Iterator[Change]:
+    """Yield changes that remove an image from a zip."""
     with zipfile.ZipFile(file) as archive:
         names = [name for name in archive.namelist() if Path(name).suffix.lower() in IMAGES]
-        contents = {name: io.BytesIO(archive.read(name)) for name in _some(names)}
-    levels = {name: level for name, content in contents.items() if (level := _level(content)) is not None}
-    for name in _extremes(levels):
+        contents = {name: io.BytesIO(archive.read(name)) for name in _sample_evenly(names)}
+    levels = {name: level for name, content in contents.items() if (level := _grey_level(content)) is not None}
+    for name in _pick_extremes(levels):
         yield Change(f"without {Path(name).name}", file, lambda name=name: _zip_without(file, name), replaces=False)  # type: ignore[misc]
 
 
@@ -134,8 +135,8 @@ def _zip_without(file: Path, left_out: str) -> bytes:
     return written.getvalue()
 
 
-def _of_arrays(file: Path) -> Iterator[Change]:
-    """Yield copies in which one image of an array of images is blank."""
+def _array_changes(file: Path) -> Iterator[Change]:
+    """Yield changes that make an image of an array blank."""
     try:
         read = np.load(file, allow_pickle=False)
     except ValueError:  # Python objects
@@ -144,15 +145,15 @@ def _of_arrays(file: Path) -> Iterator[Change]:
     for name, array in arrays.items():
         if array.ndim < 3 or len(array) < 2:
             continue
-        levels = {row: (float(array[row].max()), float(array[row].mean())) for row in _some(range(len(array)))}
-        for row in _extremes(levels):
+        levels = {row: (float(array[row].max()), float(array[row].mean())) for row in _sample_evenly(range(len(array)))}
+        for row in _pick_extremes(levels):
             yield Change(
                 f"with a blank image {row} in {name or file.name}", file,
-                lambda name=name, row=row: _blanked(arrays, name, row), replaces=True,  # type: ignore[misc]
+                lambda name=name, row=row: _blank_image(arrays, name, row), replaces=True,  # type: ignore[misc]
             )  # fmt: skip
 
 
-def _blanked(arrays: dict[str, np.ndarray], name: str, row: int) -> bytes:
+def _blank_image(arrays: dict[str, np.ndarray], name: str, row: int) -> bytes:
     changed, written = arrays[name].copy(), io.BytesIO()
     changed[row] = 0 if changed[row].any() else 1
     if name:
@@ -162,18 +163,18 @@ def _blanked(arrays: dict[str, np.ndarray], name: str, row: int) -> bytes:
     return written.getvalue()
 
 
-def _some(things: Iterable[T]) -> list[T]:
+def _sample_evenly(things: Iterable[T]) -> list[T]:
     found = list(things)
-    return found[:: max(1, len(found) // SEEN)]
+    return found[:: max(1, len(found) // MAX_IMAGES_SEEN)]
 
 
-def _extremes(levels: dict[T, Level]) -> list[T]:
+def _pick_extremes(levels: dict[T, Level]) -> list[T]:
     ordered = sorted(levels, key=levels.__getitem__)
     return list(dict.fromkeys(ordered[place] for place in (-1, -2, 0, 1, len(ordered) // 2))) if levels.keys() else []
 
 
-def _level(file: Path | io.BytesIO) -> Level | None:
-    """Return None of what is no image."""
+def _grey_level(file: Path | io.BytesIO) -> Level | None:
+    """Return the grey level of an image; None if the file is no image."""
     try:
         with pillow_open(file) as image:
             grey = np.asarray(image.convert("L"))

@@ -1,6 +1,6 @@
-"""Curators for the laws: one inspects row functions, one keeps questions, one answers by replay or with noise.
+"""Curators for the laws: they inspect row functions, record questions, and answer by replay or with noise.
 
-Each is a function from question to answer that stands before a real curator.
+Each of them maps questions to answers and stands before a real curator.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torch import Tensor
 from dpbench.api import Chunk, Curator, RowFn
 from dpbench.errors import NotPerExample, PrivacyError
 from dpbench.privacy.core.exact.surroundings import own_arithmetic
-from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.purity.failures import call_withholding
 
-SHOWN = 32  # rows that are looked at outside a question
+MAX_ROWS_SHOWN = 32  # rows that are looked at outside a question
 
 
 class Proxy(ABC):
-    """Stands before a real curator: all that a learner asks passes through `put`."""
+    """Stands before a real curator: every question of a learner passes through `put`."""
 
     def __init__(self, curator: LedgerCurator) -> None:
         self.curator = curator
@@ -38,11 +38,11 @@ class Proxy(ABC):
 
     @abstractmethod
     def over(self, mapped: LedgerCurator) -> Proxy:
-        """Return what stands before the mapped curator."""
+        """Return the same kind of proxy before the mapped curator."""
 
     @final
     def handle(self) -> Curator:
-        """Return what a learner is given."""
+        """Return the curator that a learner is given."""
         return Curator(self.curator.task, self.curator.sigma, self._answer)
 
     def _answer(self, question: Question) -> Any:
@@ -52,8 +52,8 @@ class Proxy(ABC):
         return self.over(self.curator.answer(question))
 
 
-def board_rows(question: Question) -> RowFn | None:
-    """Return what each row gives, of whose failures the type and line are told alone, as a curator tells them."""
+def guarded_rows(question: Question) -> RowFn | None:
+    """Return the row function of a question, whose failures reveal only their type and line, as before a curator."""
     rows = question.rows_asked
     if rows is None:
         return None
@@ -61,8 +61,8 @@ def board_rows(question: Question) -> RowFn | None:
     return lambda chunk: call_withholding(rows, chunk, what, public=len(chunk) == 0)
 
 
-def digest_of(things: Sequence[Any]) -> str:
-    """Return the SHA-256 of what tensors hold, and of what else is told by its text."""
+def compute_digest(things: Sequence[Any]) -> str:
+    """Return the SHA-256 of the content of tensors, and of the text of everything else."""
     held = (
         thing.detach().contiguous().cpu().numpy().tobytes() if isinstance(thing, Tensor) else f"{thing} ".encode()
         for thing in things
@@ -71,24 +71,24 @@ def digest_of(things: Sequence[Any]) -> str:
 
 
 class Watcher(Proxy):
-    """Passes questions on to a real curator, and keeps the answers, the refusals and the broken rows."""
+    """Passes questions on to a real curator, and records the answers, the refusals and the broken rows."""
 
-    def __init__(self, curator: LedgerCurator, log: Log | None = None) -> None:
+    def __init__(self, curator: LedgerCurator, log: WatcherLog | None = None) -> None:
         super().__init__(curator)
-        self.log = log or Log()
+        self.log = log or WatcherLog()
 
     def put(self, question: Question) -> Any:
         """Ask the real curator, inspecting the rows of the first three questions."""
-        answer, rows = self._kept(question), board_rows(question)
+        answer, rows = self._kept(question), guarded_rows(question)
         if rows is not None and len(self.log.answers) < 3 and not self.log.complaints:
             with own_arithmetic():
-                self.log.complaints += _complaints(rows, some_rows(self.curator))
+                self.log.complaints += _find_row_complaints(rows, first_rows(self.curator))
         self.log.answers.append(answer)
         self.log.votes |= rows is None
         return answer
 
     def over(self, mapped: LedgerCurator) -> Watcher:
-        """Watch the mapped curator too."""
+        """Watch the mapped curator, too."""
         return Watcher(mapped, self.log)
 
     def _mapped(self, question: Map) -> Watcher:
@@ -102,8 +102,8 @@ class Watcher(Proxy):
             raise
 
 
-class Log:
-    """What a `Watcher` curator saw."""
+class WatcherLog:
+    """The records of a `Watcher` curator."""
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
@@ -114,7 +114,7 @@ class Log:
 
 @dataclass(frozen=True)
 class QuestionRecord:
-    """What a learner asked, and what the rows that two worlds share contributed to it."""
+    """A question of a learner, and the contributions to it of the rows that two worlds share."""
 
     release: str
     clips: tuple[float, ...]
@@ -124,7 +124,7 @@ class QuestionRecord:
     public: str  # digest of what else it was asked with: a matrix, queries, a number of shards
 
     def difference(self, other: QuestionRecord) -> str | None:
-        """Say in what two questions differ, None if they do not."""
+        """Return the part in which two questions differ; None if they are equal."""
         named = {"shared": "what rows that both hold contribute", "clips": "the clip", "public": "what it asks with"}
         for field in dataclasses.fields(self):
             if getattr(self, field.name) != getattr(other, field.name):
@@ -133,7 +133,7 @@ class QuestionRecord:
 
 
 class Recorder(Proxy):
-    """Passes questions on to a real curator, answers by replay where there is something to replay, keeps them all."""
+    """Passes questions on to a real curator and records them; answers by replay while an earlier fit has answers."""
 
     def __init__(self, curator: LedgerCurator, earlier: Recorder | None = None) -> None:
         super().__init__(curator)
@@ -142,53 +142,53 @@ class Recorder(Proxy):
         self._earlier = earlier
 
     def put(self, question: Question) -> Any:
-        """Look at the question, then ask the real curator: what rows remember of it shows in the next question."""
+        """Record the question, then ask the real curator: state that the rows keep of it shows in the next question."""
         blocks: list[Tensor] = []
-        if (rows := board_rows(question)) is not None:
+        if (rows := guarded_rows(question)) is not None:
             with own_arithmetic():
-                blocks = [block.dense() for block in blocks_of(rows(some_rows(self.curator)))]
+                blocks = [block.dense() for block in wrap_blocks(rows(first_rows(self.curator)))]
         shapes = tuple(tuple(block.shape[1:]) for block in blocks)
-        public = digest_of([type(question).__name__, *question.public])
+        public = compute_digest([type(question).__name__, *question.public])
         asked, size = question.releases[-1], question.chunk_size
-        self.questions.append(QuestionRecord(asked, question.clips_asked, size, shapes, digest_of(blocks), public))
+        self.questions.append(QuestionRecord(asked, question.clips_asked, size, shapes, compute_digest(blocks), public))
         answer = self.curator.answer(question)
         if self._earlier is not None and len(self.answers) < len(self._earlier.answers):
-            answer = _copied(self._earlier.answers[len(self.answers)])
+            answer = _copy_answer(self._earlier.answers[len(self.answers)])
         self.answers.append(answer)
-        return _copied(answer)
+        return _copy_answer(answer)
 
     def over(self, mapped: LedgerCurator) -> Recorder:
-        """Ask through the mapped curator; what it maps shared rows to shows in what they contribute."""
+        """Record through the mapped curator; its mapping of shared rows shows in their contributions."""
         asking = Recorder(mapped, self._earlier)
         asking.questions, asking.answers = self.questions, self.answers
         return asking
 
 
 class Substitute(Proxy):
-    """Reads the rows it was given, as a real curator does, but answers with what `answers` makes of the real answer."""
+    """Reads the rows as a real curator does, but answers with what `answers` returns for the real answer."""
 
     def __init__(self, curator: LedgerCurator, answers: Callable[[Any, int | None], Any]) -> None:
         super().__init__(curator)
         self.answers = answers
 
     def put(self, question: Question) -> Any:
-        """Ask the real curator, then answer without it."""
+        """Ask the real curator, then replace its answer."""
         answer = self.curator.answer(question)
         return self.answers(answer, question.candidates(self.curator))
 
     def over(self, mapped: LedgerCurator) -> Substitute:
-        """Keep the answers."""
+        """Replace the answers of the mapped curator, too."""
         return Substitute(mapped, self.answers)
 
 
 def replay(answers: Sequence[Any]) -> Callable[[Any, int | None], Any]:
-    """Return the answers of an earlier fit, in order."""
+    """Return a function that gives the answers of an earlier fit, in order."""
     earlier: Iterator[Any] = iter(answers)
-    return lambda answer, among: _copied(next(earlier))
+    return lambda answer, among: _copy_answer(next(earlier))
 
 
 def pure_noise(generator: torch.Generator) -> Callable[[Any, int | None], Any]:
-    """Return normal noise of the right shape, or any candidate, whatever the rows were."""
+    """Return a function that answers with normal noise of the right shape, or a random candidate, for any rows."""
 
     def noise(answer: Any, among: int | None) -> Any:
         if isinstance(answer, tuple):
@@ -201,31 +201,31 @@ def pure_noise(generator: torch.Generator) -> Callable[[Any, int | None], Any]:
     return noise
 
 
-def _copied(answer: Any) -> Any:
+def _copy_answer(answer: Any) -> Any:
     if isinstance(answer, tuple):
         return tuple(part.clone() for part in answer)
     return answer.clone() if isinstance(answer, Tensor) else answer
 
 
-def some_rows(curator: LedgerCurator) -> Chunk:
+def first_rows(curator: LedgerCurator) -> Chunk:
     """Return the first private rows of a law's world, with seeds of their own."""
-    rows, few, device = curator.rows, torch.arange(min(SHOWN, len(curator.rows))), curator.task.device
+    rows, few, device = curator.rows, torch.arange(min(MAX_ROWS_SHOWN, len(curator.rows))), curator.task.device
     seeds = (few + 1) * 0x9E3779B97F4A7C1
     return Chunk(rows.held[rows.index[few]], rows.y[few].to(device), seeds.to(device))
 
 
-def _complaints(rows: RowFn, chunk: Chunk) -> Iterator[str]:
-    """Evaluate a chunk, then some of its rows alone, all in reverse order, and none."""
+def _find_row_complaints(rows: RowFn, chunk: Chunk) -> Iterator[str]:
+    """Yield complaints after evaluating a chunk whole, some rows alone, all rows reversed, and an empty chunk."""
     picks = [*range(0, len(chunk), max(1, len(chunk) // 4))]
     try:
-        whole = blocks_of(rows(chunk.take(torch.arange(len(chunk)))))
+        whole = wrap_blocks(rows(chunk.take(torch.arange(len(chunk)))))
         dense = [block.take(torch.tensor(picks, dtype=torch.int64)).dense().clone() for block in whole]
         for name, order in (("alone", None), ("in reverse order", torch.arange(len(chunk) - 1, -1, -1))):
-            again = _again(rows, chunk, picks, order)
+            again = _evaluate_again(rows, chunk, picks, order)
             for among, other in zip(dense, again, strict=True):
                 if among.shape != other.shape or not torch.allclose(among, other, rtol=1e-3, atol=1e-4, equal_nan=True):
                     yield f"a row changed when evaluated {name}"
-        empty = blocks_of(rows(chunk.take(torch.arange(0, device=chunk.y.device))))
+        empty = wrap_blocks(rows(chunk.take(torch.arange(0, device=chunk.y.device))))
         if any(len(block) for block in empty):
             yield "an empty chunk gave rows"
     except NotPerExample:
@@ -234,10 +234,10 @@ def _complaints(rows: RowFn, chunk: Chunk) -> Iterator[str]:
         yield f"the row function fails on other chunks: {type(error).__name__}: {error}"
 
 
-def _again(rows: RowFn, chunk: Chunk, picks: list[int], order: Tensor | None) -> list[Tensor]:
+def _evaluate_again(rows: RowFn, chunk: Chunk, picks: list[int], order: Tensor | None) -> list[Tensor]:
     if order is None:
-        alone = [blocks_of(rows(chunk.take(torch.tensor([i], device=chunk.y.device)))) for i in picks]
+        alone = [wrap_blocks(rows(chunk.take(torch.tensor([i], device=chunk.y.device)))) for i in picks]
         return [torch.cat([one[block].dense() for one in alone]) for block in range(len(alone[0]))] if alone else []
-    turned = blocks_of(rows(chunk.take(order)))
+    turned = wrap_blocks(rows(chunk.take(order)))
     places = torch.tensor([len(chunk) - 1 - pick for pick in picks], dtype=torch.int64)
     return [block.take(places).dense() for block in turned]

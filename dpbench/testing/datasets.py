@@ -16,15 +16,15 @@ from dpbench.data.keys import identify_images
 from dpbench.data.reading import PerImage, itself
 from dpbench.data.units import check_units
 from dpbench.errors import DataError, LawBroken
-from dpbench.testing.copies import changed_copy, changes_of
+from dpbench.testing.copies import changed_copy, list_changes
 from dpbench.testing.laws import Laws, expect
 
-PICKED = 32  # images of a split that are read again
+MAX_PICKED = 32  # images of a split that are read again
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A dataset over a copy of its data that differs by one record."""
+    """A dataset over a copy of its data that differs in a single record."""
 
     said: str  # such as "without 07.png"
     opened: AbstractContextManager[Dataset]
@@ -46,7 +46,7 @@ class DatasetLaws(Laws):
         return dataset
 
     def test_classes_licence_and_citation_are_stated(self) -> None:
-        """A result names the classes, and under which licence and from whom the data is."""
+        """A dataset names its classes, its licence and its source, which results state."""
         dataset = self.subject()
         expect(len(set(dataset.classes)) == len(dataset.classes) >= 2, "Expected two or more classes, each once.")
         expect(bool(dataset.licence and dataset.citation), "Expected a licence and a citation.")
@@ -102,7 +102,7 @@ class DatasetLaws(Laws):
         expect(groups[0] == groups[1], "The groups of the test images change between loads.")
 
     def test_how_images_come_about_is_declared(self) -> None:
-        """Each image is read from a record of its own, or the dataset says what was done to each."""
+        """Each image is read from its own record, or the dataset declares how each image was processed."""
         for name, split in self._splits():
             expect(
                 bool(split.processing),
@@ -111,14 +111,14 @@ class DatasetLaws(Laws):
             )
 
     def test_an_image_is_read_from_its_record_alone(self) -> None:
-        """Read again after a fresh load, last first, an image is the same, and reading remembers nothing."""
+        """An image is the same when read after a fresh load in reverse order, so reading remembers nothing."""
         again = dict(self._splits())
         for name, split in self._splits():
             first, second = (PerImage(one.images, itself, "Reading records") for one in (split, again[name]))
-            picked = _picked(len(split.images))
-            read = dict(zip(picked, map(_content, first(picked, thorough=True)), strict=True))
+            picked = _pick_indices(len(split.images))
+            read = dict(zip(picked, map(_image_content, first(picked, thorough=True)), strict=True))
             for index in reversed(picked):
-                same = read[index] == _content(second([index], thorough=True)[0])
+                same = read[index] == _image_content(second([index], thorough=True)[0])
                 expect(same, f"{name}: image {index} follows from the images that were read before it.")
 
     def test_keys_tell_images_apart(self) -> None:
@@ -130,15 +130,15 @@ class DatasetLaws(Laws):
                 continue
             expect(np.array_equal(found, second), f"{name}: the keys of images change between loads.")
             images: dict[bytes, tuple[str, tuple[int, int], bytes]] = {}
-            for index in _picked(len(split.images)):
-                content = _content(split.images[index])
+            for index in _pick_indices(len(split.images)):
+                content = _image_content(split.images[index])
                 same = images.setdefault(found[index].tobytes(), content) == content
                 expect(same, f"{name}: image {index} shares the key of another image: use SHA-256 of its stored bytes.")
 
     def test_all_others_are_the_same_in_a_copy_without_one_record(self) -> None:
-        """In a copy of the data that lacks one image, every other image and its label are equal, bit for bit.
+        """In a copy of the data without one image, every other image and its label are the same, bit for bit.
 
-        Of data whose loader takes such a copy: one that wants a published checksum does not.
+        Only for data whose loader accepts such a copy: a loader that requires a published checksum does not.
         """
         whole = self.subject().load().train
         for neighbour in self.neighbours():
@@ -147,15 +147,15 @@ class DatasetLaws(Laws):
                     train = copy.load().train
                 except DataError:  # as published or not at all
                     continue
-                expect_same_but_one(whole, train, neighbour.said, replaced=neighbour.replaces)
+                expect_single_change(whole, train, neighbour.said, replaced=neighbour.replaces)
 
     def neighbours(self) -> Iterator[Neighbour]:
-        """Yield the dataset over copies of its data that lack one record, or have a blank one there.
+        """Yield the dataset over copies of its data in which a single record is missing or blank.
 
-        By default over copies of folders and zips of image files, and of arrays of numpy. Override it in a suite for
-        data that are stored otherwise: removing a record shows what no other law does.
+        By default these are copies of folders and zips of image files, and of numpy arrays. Override it in a suite for
+        data that are stored otherwise: removing a record reveals what no other law does.
         """
-        for change in changes_of(self.subject()):
+        for change in list_changes(self.subject()):
             yield Neighbour(change.said, changed_copy(self.subject(), change), change.replaces)
 
     def _splits(self) -> list[tuple[str, Split]]:
@@ -168,12 +168,12 @@ def _listed_groups(split: Split) -> dict[str, list[str]]:
     return {column: values.tolist() for column, values in take_groups(split.groups).items()}
 
 
-def _picked(size: int) -> list[int]:
-    return sorted({round(place) for place in np.linspace(0, size - 1, min(size, PICKED))})
+def _pick_indices(size: int) -> list[int]:
+    return sorted({round(place) for place in np.linspace(0, size - 1, min(size, MAX_PICKED))})
 
 
-def expect_same_but_one(whole: Split, changed: Split, said: str, *, replaced: bool) -> None:
-    """Refuse a copy from which more than one image is gone, or in which others have changed.
+def expect_single_change(whole: Split, changed: Split, said: str, *, replaced: bool) -> None:
+    """Check that at most a single image is missing from a copy, and that all other images are the same.
 
     Raises:
         LawBroken: names the change and the first image that follows from others.
@@ -181,17 +181,17 @@ def expect_same_but_one(whole: Split, changed: Split, said: str, *, replaced: bo
     gone = len(whole.labels) - len(changed.labels)
     expect(gone in (0, 1), f"In a copy {said}, {gone} images are gone: which are kept follows from others.")
     others = []
-    for index in _picked(len(changed.labels)):
+    for index in _pick_indices(len(changed.labels)):
         places = range(index, index + gone + 1)
-        if _labelled(changed, index) not in [_labelled(whole, place) for place in places]:
+        if _labelled_content(changed, index) not in [_labelled_content(whole, place) for place in places]:
             others.append(index)
     if len(others) > replaced:
         raise LawBroken(f"In a copy {said}, image {others[-1]} or its label is another one: it follows from others.")
 
 
-def _content(image: Image) -> tuple[str, tuple[int, int], bytes]:
+def _image_content(image: Image) -> tuple[str, tuple[int, int], bytes]:
     return image.mode, image.size, image.tobytes()
 
 
-def _labelled(split: Split, index: int) -> tuple[int, tuple[str, tuple[int, int], bytes]]:
-    return int(split.labels[index]), _content(split.images[index])
+def _labelled_content(split: Split, index: int) -> tuple[int, tuple[str, tuple[int, int], bytes]]:
+    return int(split.labels[index]), _image_content(split.images[index])

@@ -43,7 +43,7 @@ class ExtractorLaws(Laws):
         )
 
     def test_an_image_is_prepared_alone(self) -> None:
-        """Prepared again in another order, after others and by a fresh instance, it is the same."""
+        """An image is the same when it is prepared again in another order, after others and by a fresh instance."""
         images = self._images("RGB", (0.1, 1.0))
         fresh: Extractor = dataclasses.replace(self.subject())  # type: ignore[type-var]
         there, again = preparing(images, self.subject()), preparing(images, fresh)
@@ -78,7 +78,7 @@ class ExtractorLaws(Laws):
         expect(agree(found, expected), "The module that as_module returns gives other features than open.")
 
     def test_weights_and_version_name_the_features(self) -> None:
-        """The digest of the weights repeats, and there is a version: both are part of the cache key."""
+        """The digest of the weights repeats, and the extractor has a version: both are part of the cache key."""
         expect(self.subject().weights() == self.subject().weights(), "The digest of the weights changes.")
         expect(bool(self.subject().version), "The extractor has no version.")
 
@@ -86,7 +86,7 @@ class ExtractorLaws(Laws):
         return torch.stack([self.subject().prepare(image) for image in self._images(mode)])
 
     def _images(self, mode: str, levels: tuple[float, float] = (0.3, 0.8)) -> list[Image.Image]:
-        """Return five images, each brighter than the one before: what remembers a maximum shows."""
+        """Return five images, each brighter than the last: an extractor that remembers a maximum is revealed."""
         pixels = np.random.default_rng(0).integers(0, 256, (5, 40, 32, 4), dtype=np.uint8)
         shares = np.linspace(*levels, 5)[:, None, None, None]
         return [Image.fromarray(image, "RGBA").convert(mode) for image in (pixels * shares).astype(np.uint8)]

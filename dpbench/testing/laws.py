@@ -1,4 +1,4 @@
-"""What all suites of laws share."""
+"""The base class of all suites of laws."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpbench.errors import LawBroken
 from dpbench.support.code import package_of, plugin_of
 
 # Run in a fresh interpreter: sockets raise, and an import of torch ends it, before seconds are spent on it.
-_LIGHT = """
+_IMPORT_SCRIPT = """
 import os, socket, sys
 def refuse(*arguments, **keywords): raise OSError("importing a plugin must not use the network")
 socket.socket.connect = socket.getaddrinfo = refuse
@@ -53,7 +53,7 @@ class Laws:
     def test_importing_is_light_and_offline(self) -> None:
         """A plugin is imported by every command: importing it uses no network and does not import torch."""
         module = type(self.subject()).__module__
-        code = _LIGHT.format(path=[entry for entry in sys.path if entry], module=module)
+        code = _IMPORT_SCRIPT.format(path=[entry for entry in sys.path if entry], module=module)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["it failed"])[-1]
@@ -63,8 +63,8 @@ class Laws:
     def test_only_the_contract_is_imported(self) -> None:
         """A plugin imports from dpbench only what `dpbench.__all__` names."""
         module = type(self.subject()).__module__
-        for file in _sources(module):
-            for name in _imported(ast.parse(file.read_text(encoding="utf-8"))):
+        for file in _source_files(module):
+            for name in _imported_names(ast.parse(file.read_text(encoding="utf-8"))):
                 if name not in contract.__all__ and package_of(name) != package_of(module):
                     raise LawBroken(f"{file.name} imports dpbench's {name!r}, which is not in dpbench.__all__.")
 
@@ -75,7 +75,7 @@ def expect(kept: bool, complaint: str | Callable[[], str]) -> None:
         raise LawBroken(complaint if isinstance(complaint, str) else complaint())
 
 
-def _sources(module: str) -> list[Path]:
+def _source_files(module: str) -> list[Path]:
     if module == "__main__":
         return []  # a class of a notebook: no command imports it, and there is no file to read
     spec = importlib.util.find_spec(plugin_of(module))
@@ -85,7 +85,7 @@ def _sources(module: str) -> list[Path]:
     return sorted(origin.parent.rglob("*.py")) if spec.submodule_search_locations else [origin]
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
+def _imported_names(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("dpbench."))

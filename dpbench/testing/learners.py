@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpbench.api import Budget, Learner, Predict, Task
 from dpbench.audit.attack import draw_members
-from dpbench.audit.auditing_curator import FitEvidence, listen
+from dpbench.audit.auditing_curator import FitEvidence, make_auditing_curator
 from dpbench.audit.sensitivity import Replays
 from dpbench.errors import DpbenchError, LawBroken, PrivacyError
 from dpbench.privacy.binding import bind
@@ -23,10 +23,10 @@ from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.witness import Canaries, Witness
 from dpbench.testing.curators import Recorder, Substitute, Watcher, pure_noise, replay
 from dpbench.testing.laws import expect
-from dpbench.testing.worlds import DELTA, MARGIN, TINY, WORLD, LearnerSuite, World, replace_half
+from dpbench.testing.worlds import DELTA, MARGIN, NOISE_KEY, TINY, LearnerSuite, World, replace_half
 
-UNLIKELY = 1e-5  # a law that is kept looks broken once in so many times
-CANARIES = 100  # planted where questions are asked again: their noise is drawn, and nobody guesses
+FALSE_ALARM_RATE = 1e-5  # a law that is kept looks broken once in so many times
+CANARY_COUNT = 100  # planted where questions are asked again: their noise is drawn, and nobody guesses
 
 
 class LearnerLaws(LearnerSuite):
@@ -34,51 +34,53 @@ class LearnerLaws(LearnerSuite):
 
     def test_the_plan_repeats(self) -> None:
         """Settings left to the budget and the plan are functions of task and budget alone, and well formed."""
-        settled = [self.subject().settle(*self._asked()) for _ in range(2)]
+        settled = [self.subject().settle(*self._task_and_budget()) for _ in range(2)]
         expect(settled[0] == settled[1], f"Settling twice for the same budget gives different settings: {settled}.")
-        plans = [check_plan(one.plan(*self._asked()), f"learner {one.name!r}") for one in settled]
+        plans = [check_plan(one.plan(*self._task_and_budget()), f"learner {one.name!r}") for one in settled]
         expect(plans[0] == plans[1], f"Two plans for the same task and budget differ: {plans[0]} and {plans[1]}.")
 
     def test_no_release_outside_the_plan(self) -> None:
         """Fitting asks for nothing that was not planned."""
-        _, watcher, error = self._watched()
+        _, watcher, error = self._watched_fit()
         expect(
             not watcher.log.refusals and error is None,
             lambda: f"Fitting was refused: {watcher.log.refusals or error}",
         )
 
     def test_every_planned_step_is_asked(self) -> None:
-        """What is planned is asked: a step that is not has cost noise all the same; without noise it costs nothing."""
-        predict, watcher, _ = self._watched()
-        planned = {release.name: release.steps for release in self._ample().plan(*self._asked())}
+        """Every planned step is used: an unused step costs noise all the same. Without noise it costs nothing."""
+        predict, watcher, _ = self._watched_fit()
+        planned = {release.name: release.steps for release in self._ample_learner().plan(*self._task_and_budget())}
         spent = {} if predict is None or math.isinf(self.ample) else watcher.curator.ledger.spent
         left = [f"{name} ({steps} of {planned[name]})" for name, steps in spent.items() if steps < planned[name]]
         expect(not left, f"Fitting asked for less than it planned: {', '.join(left)}. Plan what is asked.")
 
     def test_rows_ignore_their_neighbours(self) -> None:
         """A row is the same alone, in any order and beside any others; an empty chunk gives no rows."""
-        _, watcher, error = self._watched()
-        asked = bool(watcher.log.answers) or error is not None or not self._ample().plan(*self._asked())
+        _, watcher, error = self._watched_fit()
+        asked = (
+            bool(watcher.log.answers) or error is not None or not self._ample_learner().plan(*self._task_and_budget())
+        )
         expect(asked, "Fitting asked the curator nothing of what it planned.")
         refused = [text for text in watcher.log.refusals if "evaluated" in text or "per example" in text]
         expect(not (watcher.log.complaints or refused), lambda: (watcher.log.complaints or refused)[0])
         if watcher.log.answers and not math.isinf(self.ample):
-            self._expect_moves(self._listened())  # beside rows that these worlds lack: huge, or not finite
+            self._expect_bounded_moves(self._audited_fit())  # beside rows that these worlds lack: huge, or not finite
 
     def test_choices_follow_their_law(self) -> None:
         """A row moves each loss by 0 to 1 and the law by eps0, losses are pure, and candidates are drawn by the law."""
-        planned = not all(one.gaussian for one in self._ample().plan(*self._asked()))
+        planned = not all(one.gaussian for one in self._ample_learner().plan(*self._task_and_budget()))
         if planned and not math.isinf(self.ample):
-            ears = self._listened()
-            self._expect_moves(ears)
-            wrong = [law for law in ears.noise.laws if law.p < UNLIKELY]
+            ears = self._audited_fit()
+            self._expect_bounded_moves(ears)
+            wrong = [law for law in ears.noise.laws if law.p < FALSE_ALARM_RATE]
             expect(not wrong, lambda: f"A choice is not drawn by its law: {wrong[0].name} (p {wrong[0].p:.1g}).")
 
     def test_an_example_has_one_vote(self) -> None:
         """Taking an example away moves one teacher, whose votes are what it said before, or nothing."""
-        _, watcher, _ = self._watched()
+        _, watcher, _ = self._watched_fit()
         if watcher.log.votes and not math.isinf(self.ample):
-            self._expect_moves(self._listened())
+            self._expect_bounded_moves(self._audited_fit())
 
     def test_a_blind_curator_teaches_nothing(self) -> None:
         """With noise for answers and for public data, predictions are at chance: there is no other source."""
@@ -90,9 +92,9 @@ class LearnerLaws(LearnerSuite):
         )
 
     def test_a_tiny_budget_does_not(self) -> None:
-        """At epsilon 0.001 with meaningless public data, it cannot have learned; a reference makes no plan for it."""
+        """At epsilon 0.001 with meaningless public data, a learner cannot learn; a reference refuses to plan for it."""
         if self.subject().reference:
-            self._refuses_finite_budgets()
+            self._expect_no_finite_plan()
             return
         world = dataclasses.replace(self._world(0), public=self._noise_as_public())
         mean = self._mean_accuracy(lambda seed: self._fit(world, TINY, seed), world)
@@ -101,19 +103,19 @@ class LearnerLaws(LearnerSuite):
     def test_all_it_learns_comes_from_answers(self) -> None:
         """Replaying one fit's answers over other private data gives the same predictor, to the last bit."""
         world, other = self._world(0), self._world(1)
-        predict, watcher, error = self._watched()
+        predict, watcher, error = self._watched_fit()
         if predict is None:
             raise LawBroken(f"Fitting was refused: {error}")
         elsewhere = Substitute(self._curator(other, self.ample, seed=7), replay(watcher.log.answers))
-        again = self._fitted(elsewhere.handle(), world.public)
+        again = self._fit_learner(elsewhere.handle(), world.public)
         same = np.array_equal(self._predictions(predict, world), self._predictions(again, world))
         expect(same, "Its predictor depends on private data beyond the curator's answers.")
 
     def test_questions_follow_answers_alone(self) -> None:
-        """Over other private data that shares half of its rows, and given the same answers, it asks the same."""
+        """Given the same answers over private data that shares half of its rows, a learner asks the same questions."""
         world = self._world(0)
-        first = self._questions(world)
-        other = self._questions(replace_half(world), first)
+        first = self._record_questions(world)
+        other = self._record_questions(replace_half(world), first)
         pairs = zip(first.questions, other.questions, strict=False)
         for number, (one, again) in enumerate(pairs, 1):
             differs = one.difference(again)
@@ -124,25 +126,25 @@ class LearnerLaws(LearnerSuite):
         """Nothing reachable from the predictor or the learner holds a copy of a private row."""
         world, predict = self._world(0), self._first_fit()
         rows = {row.numpy().tobytes() for row in world.x.flatten(1)}
-        for tensor in _tensors(predict, self.subject()):
+        for tensor in _reachable_tensors(predict, self.subject()):
             width = len(world.x[0].flatten())
             if tensor.dtype == torch.float32 and tensor.numel() % width == 0:
                 held = any(row.numpy().tobytes() in rows for row in tensor.detach().reshape(-1, width))
                 expect(not held, "The predictor holds a private row, or the curator that holds them.")
 
     def test_keeps_nothing_from_one_fit_to_the_next(self) -> None:
-        """What a fit, or its predictor, changes a later fit would find: noisy answers beyond its own budget."""
+        """A fit and its predictor change nothing that a later fit finds: noisy answers beyond its own budget."""
         self._predictions(self._first_fit(), self._world(0))
-        left = next((one for one in self._left if one), None)
+        left = next((one for one in self._leftovers if one), None)
         expect(left is None, f"Fitting changed {left}, which the next fit finds. Keep what a fit learns in the fit.")
 
-    def _asked(self) -> tuple[Task, Budget]:
+    def _task_and_budget(self) -> tuple[Task, Budget]:
         return self._task(), Budget(self.ample, DELTA)
 
-    def _ample(self) -> Learner:
-        return self._settled(self.ample)
+    def _ample_learner(self) -> Learner:
+        return self._settle_learner(self.ample)
 
-    def _refuses_finite_budgets(self) -> None:
+    def _expect_no_finite_plan(self) -> None:
         for epsilon in (TINY, 1.0, 1e6):
             try:
                 self.subject().plan(self._task(), Budget(epsilon, DELTA))
@@ -153,58 +155,58 @@ class LearnerLaws(LearnerSuite):
     def _blind_fit(self, world: World, seed: int) -> Predict:
         curator = self._curator(world, self.ample, seed)
         blind = Substitute(curator, pure_noise(torch.Generator().manual_seed(seed)))
-        return self._fitted(blind.handle(), self._noise_as_public(), seed)
+        return self._fit_learner(blind.handle(), self._noise_as_public(), seed)
 
-    def _questions(self, world: World, earlier: Recorder | None = None) -> Recorder:
+    def _record_questions(self, world: World, earlier: Recorder | None = None) -> Recorder:
         curator = self._curator(world, self.ample)
         recorder = Recorder(curator, earlier)
         try:
-            self._fitted(recorder.handle(), self._world(0).public)
+            self._fit_learner(recorder.handle(), self._world(0).public)
             curator.guard.conclude()
         except PrivacyError as error:
             raise LawBroken(f"Fitting was refused: {error}") from None
         return recorder
 
-    def _listened(self) -> FitEvidence:
-        """Return what an audit of a fit heard: questions asked again over other rows."""
-        return self._once("listened fit", self._listen)
+    def _audited_fit(self) -> FitEvidence:
+        """Return the evidence of an audited fit, whose questions are asked again over other rows."""
+        return self._make_once("listened fit", self._run_audited_fit)
 
-    def _listen(self) -> FitEvidence:
+    def _run_audited_fit(self) -> FitEvidence:
         world, task = self._world(0), self._task()
         plan, noise = self._plan(self.ample), self._curator(world, self.ample).sigma
         base = noise[plan[0].name] / plan[0].relative_noise
-        member, generator = draw_members(CANARIES, np.random.default_rng(0)), np.random.default_rng(1)
+        member, generator = draw_members(CANARY_COUNT, np.random.default_rng(0)), np.random.default_rng(1)
         ears = FitEvidence(
             plan, noise, member, Replays(task, generator), generator,
-            lambda number: Randomness.research(1 + number, WORLD),
+            lambda number: Randomness.research(1 + number, NOISE_KEY),
         )  # fmt: skip
         witness = Witness(ears.see, Canaries(member))
-        curator = bind(world.rows, task, plan, base, Randomness.research(0, WORLD), witness)
-        self._fitted(listen(curator, ears), world.public)
+        curator = bind(world.rows, task, plan, base, Randomness.research(0, NOISE_KEY), witness)
+        self._fit_learner(make_auditing_curator(curator, ears), world.public)
         return ears
 
-    def _expect_moves(self, ears: FitEvidence) -> None:
+    def _expect_bounded_moves(self, ears: FitEvidence) -> None:
         found = ears.replays.summarise()
         expect(not found.complaints, lambda: f"Asked again over other rows, {found.complaints[0]}.")
         expect(found.largest <= 1 + 1e-12, f"A row moved an answer by {found.largest:.4g} times what it may.")
 
-    def _watched(self) -> tuple[Predict | None, Watcher, PrivacyError | None]:
-        """Return a watched fit, what watched it and what refused it."""
-        return self._once("watched fit", self._watch)
+    def _watched_fit(self) -> tuple[Predict | None, Watcher, PrivacyError | None]:
+        """Return a watched fit: its predictor, its watcher, and the error that refused it."""
+        return self._make_once("watched fit", self._run_watched_fit)
 
-    def _watch(self) -> tuple[Predict | None, Watcher, PrivacyError | None]:
+    def _run_watched_fit(self) -> tuple[Predict | None, Watcher, PrivacyError | None]:
         world = self._world(0)
         watcher = Watcher(self._curator(world, self.ample))
         try:
-            predict = self._fitted(watcher.handle(), world.public)
+            predict = self._fit_learner(watcher.handle(), world.public)
             watcher.curator.guard.conclude()
         except PrivacyError as error:
             return None, watcher, error
         return predict, watcher, None
 
 
-def _tensors(*roots: Any) -> list[Tensor]:
-    """Return every tensor that can be reached from the roots, modules and classes left out."""
+def _reachable_tensors(*roots: Any) -> list[Tensor]:
+    """Return every tensor that can be reached from the roots, except through modules and classes."""
     seen: set[int] = set()
     found, open_ends = [], list(roots)
     while open_ends:

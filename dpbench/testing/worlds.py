@@ -1,4 +1,4 @@
-"""The small world in which learners are held against their laws, and the laws that all of them share."""
+"""The small world in which learners are tested against their laws, and the laws that all learners share."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.curator import make_handle
 from dpbench.records.protocol import Component
 from dpbench.registry import load
 from dpbench.testing.laws import Laws, expect
 
 LARGE, TINY = 20.0, 1e-3  # epsilon at which a learner must, and must not, learn 1,500 examples
 SIZE, PUBLIC, DELTA = 1500, 300, 1e-5  # examples of each split, and the delta of all budgets
-HOPELESS = 1e7  # a noise multiplier above what epsilon 0.001 needs, for any plan of up to 10^7 steps
-WORLD = "a law"  # what noise in these worlds is derived from, beside a seed
+HOPELESS_NOISE = 1e7  # a noise multiplier above what epsilon 0.001 needs, for any plan of up to 10^7 steps
+NOISE_KEY = "a law"  # what noise in these worlds is derived from, beside a seed
 FITS, MARGIN = 5, 0.2  # so many fits average to within it of chance unless something leaks
 
 T = TypeVar("T")
@@ -49,12 +49,12 @@ class World:
 
     @property
     def rows(self) -> PrivateRows:
-        """The private rows as the curator holds them."""
+        """The private rows in the form that the curator holds."""
         return PrivateRows(self.x, self.y, torch.arange(len(self.y)))
 
 
 def replace_half(world: World) -> World:
-    """Return a world whose private data differs in its second half: in size, in direction and in labels."""
+    """Return a world whose private data differs in its second half: in size, direction and labels."""
     half = len(world.y) // 2
     x, y = world.x.clone(), world.y.clone()
     x[half:] = 3 * x[half:].flip(0).roll(1, -1)
@@ -62,7 +62,7 @@ def replace_half(world: World) -> World:
     return dataclasses.replace(world, x=x, y=y)
 
 
-def _arrays(split: Split | None) -> tuple[Tensor, Tensor]:
+def _split_tensors(split: Split | None) -> tuple[Tensor, Tensor]:
     if split is None or not isinstance(split.images, Features):
         raise LawBroken("A learner is made for a dataset of features with public examples of its own, like m=300.")
     return torch.from_numpy(split.images.x), torch.from_numpy(split.labels)
@@ -78,13 +78,13 @@ class LearnerSuite(Laws):
     _made: ClassVar[dict[str, Any]]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Give each suite its own place for the fits that its laws share."""
+        """Give each suite its own store for the fits that its laws share."""
         super().__init_subclass__(**keywords)
         cls._made = {}
 
     @property
     def ample(self) -> float:
-        """The epsilon at which it must learn: infinite for a reference, which has no other."""
+        """The epsilon at which it must learn: infinite for a reference, which knows no finite epsilon."""
         return math.inf if self.subject().reference else LARGE
 
     def subject(self) -> Learner:
@@ -125,33 +125,33 @@ class LearnerSuite(Laws):
 
     @property
     def chance(self) -> float:
-        """What guessing scores: labels are even."""
+        """Accuracy of a guess; the labels are balanced."""
         return 1 / self._task().classes
 
     def _task(self) -> Task:
-        """Return what is public about every world of the subject."""
-        return self._once("task", lambda: self._task_of(self._world(0)))
+        """Return the public facts of every world of the learner."""
+        return self._make_once("task", lambda: self._make_task(self._world(0)))
 
-    def _task_of(self, world: World) -> Task:
+    def _make_task(self, world: World) -> Task:
         shape = tuple(world.x.shape[1:])
         return Task(shape, world.classes, len(world.y), torch.device("cpu"), len(world.public.x), tail=type(self).tail)
 
-    def _settled(self, epsilon: float) -> Learner:
-        """Return the learner as a run at this epsilon has it."""
+    def _settle_learner(self, epsilon: float) -> Learner:
+        """Return the learner with its settings at this epsilon."""
         return self.subject().settle(self._task(), Budget(epsilon, DELTA))
 
     def _world(self, seed: int) -> World:
         made_for = self.subject().made_for()
-        return self._drawn(made_for, seed) if made_for else self._clusters(seed)
+        return self._draw_world(made_for, seed) if made_for else self._make_clusters(seed)
 
-    def _drawn(self, named: str, seed: int) -> World:
+    def _draw_world(self, named: str, seed: int) -> World:
         component = Component.parse(named)
-        dataset = self._once("dataset", lambda: load().build("dataset", component.name, component.options))
+        dataset = self._make_once("dataset", lambda: load().build("dataset", component.name, component.options))
         splits: Splits = dataset.drawn(seed).load()
-        train, public, test = (_arrays(split) for split in (splits.train, splits.public, splits.test))
-        return World(*train, self._allowed(*public), test[0], test[1].numpy(), len(dataset.classes))
+        train, public, test = (_split_tensors(split) for split in (splits.train, splits.public, splits.test))
+        return World(*train, self._select_public(*public), test[0], test[1].numpy(), len(dataset.classes))
 
-    def _clusters(self, seed: int) -> World:
+    def _make_clusters(self, seed: int) -> World:
         generator = torch.Generator().manual_seed(seed)
         sides = int(np.prod(self.example_shape))
         centres = torch.randn(10, sides, generator=torch.Generator().manual_seed(99))
@@ -162,51 +162,53 @@ class LearnerSuite(Laws):
             return x.reshape(n, *self.example_shape), y
 
         (x, y), (public_x, public_y), (test_x, test_y) = draw(SIZE), draw(PUBLIC), draw(400)
-        public = self._allowed(public_x, public_y)
+        public = self._select_public(public_x, public_y)
         return World(x, y, public, test_x, test_y.numpy())
 
-    def _allowed(self, x: Tensor, y: Tensor) -> PublicData:
+    def _select_public(self, x: Tensor, y: Tensor) -> PublicData:
         return select_public(PublicData(x, y), self.subject())
 
     def _noise_as_public(self) -> PublicData:
         generator, task = torch.Generator().manual_seed(5), self._task()
         x = torch.randn(PUBLIC, *task.example_shape, generator=generator)
-        return self._allowed(x, torch.randint(task.classes, (PUBLIC,), generator=generator))
+        return self._select_public(x, torch.randint(task.classes, (PUBLIC,), generator=generator))
 
     def _plan(self, epsilon: float) -> tuple[Planned, ...]:
-        plan = self._settled(epsilon).plan(self._task(), Budget(epsilon, DELTA))
+        plan = self._settle_learner(epsilon).plan(self._task(), Budget(epsilon, DELTA))
         return check_plan(plan, f"learner {self.subject().name!r}")
 
     def _curator(self, world: World, epsilon: float, seed: int = 0) -> LedgerCurator:
         budget, plan = Budget(epsilon, DELTA), self._plan(epsilon)
-        base = HOPELESS if epsilon == TINY else calibrate(plan, budget, "rdp")  # rdp: the quickest, and not below
-        return bind(world.rows, self._task(), plan, base, Randomness.research(seed, WORLD))
+        base = HOPELESS_NOISE if epsilon == TINY else calibrate(plan, budget, "rdp")  # rdp: the quickest, and not below
+        return bind(world.rows, self._task(), plan, base, Randomness.research(seed, NOISE_KEY))
 
     def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
         curator = self._curator(world, epsilon, seed)
-        predict = self._fitted(handle_of(curator), world.public, seed, epsilon)
+        predict = self._fit_learner(make_handle(curator), world.public, seed, epsilon)
         curator.guard.conclude()
         return predict
 
-    def _fitted(self, curator: Curator, public: PublicData, seed: int = 0, epsilon: float | None = None) -> Predict:
-        """Fit, and keep what that leaves behind: whichever law is the first to fit is the one that can see it."""
-        learner = self._settled(self.ample if epsilon is None else epsilon)
+    def _fit_learner(
+        self, curator: Curator, public: PublicData, seed: int = 0, epsilon: float | None = None
+    ) -> Predict:
+        """Fit, and record what the fit leaves behind: only the first law that fits can see it."""
+        learner = self._settle_learner(self.ample if epsilon is None else epsilon)
         leftovers = Leftovers(learner)
         try:
-            return learner.fit(curator, public, Randomness.research(seed, WORLD).initialisation)
+            return learner.fit(curator, public, Randomness.research(seed, NOISE_KEY).initialisation)
         finally:
-            self._left.append(leftovers.find())
+            self._leftovers.append(leftovers.find())
 
     @property
-    def _left(self) -> list[str | None]:
-        """What each fit of this suite has left behind."""
-        return self._once("leftovers", list)
+    def _leftovers(self) -> list[str | None]:
+        """What each fit of this suite left behind, if anything."""
+        return self._make_once("leftovers", list)
 
     def _first_fit(self) -> Predict:
         """Return the fit to world 0 with seed 0, for the laws that only predict with it."""
-        return self._once("first fit", lambda: self._fit(self._world(0), self.ample))
+        return self._make_once("first fit", lambda: self._fit(self._world(0), self.ample))
 
-    def _once(self, what: str, make: Callable[[], T]) -> T:
+    def _make_once(self, what: str, make: Callable[[], T]) -> T:
         if what not in self._made:
             self._made[what] = make()
         made: T = self._made[what]
@@ -215,11 +217,11 @@ class LearnerSuite(Laws):
     def _predictions(self, predict: Predict, world: World) -> np.ndarray:
         leftovers = Leftovers(self.subject())
         scores = predict_all(predict, world.test_x, self._task())
-        self._left.append(leftovers.find())
+        self._leftovers.append(leftovers.find())
         return scores
 
     def _mean_accuracy(self, fit: Callable[[int], Predict], world: World) -> float:
-        """Return the mean accuracy of five fits; of fewer where no others could move it across the margin."""
+        """Return the mean accuracy of five fits, or of fewer if the rest could not move it across the margin."""
         scores, bar = list[float](), FITS * (self.chance + MARGIN)
         while len(scores) < FITS and sum(scores) <= bar <= sum(scores) + FITS - len(scores):
             hits = self._predictions(fit(len(scores)), world).argmax(1) == world.test_y

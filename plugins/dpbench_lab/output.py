@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from dpbench.analysis.draw import check_file
+from dpbench.analysis.draw import check_chart_file
 from dpbench.cli.output import print_if_unwritable
 from dpbench.support.files import check_writable
 
@@ -26,7 +26,7 @@ def check_outputs(out: Path, plot: Path | None) -> None:
     """
     check_writable(out)
     if plot is not None:
-        check_file(plot, "--plot")
+        check_chart_file(plot, "--plot")
         check_writable(plot.parent)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpbench import cli
-from dpbench.analysis.columns import COLUMNS, OF_ENTRIES, OF_FILES, Column, pick_columns
+from dpbench.analysis.columns import COLUMNS, ENTRY_COLUMNS, FILE_COLUMNS, Column, pick_columns
 from dpbench.analysis.reader import read_results
 from dpbench.analysis.rows import ResultRow, file_row
 from dpbench.analysis.spreadsheet import render_csv
@@ -33,7 +33,7 @@ def of_entries() -> tuple[EntryRow, ...]:
 
 
 def test_names_and_titles_are_distinct() -> None:
-    for columns in (OF_FILES, OF_ENTRIES):
+    for columns in (FILE_COLUMNS, ENTRY_COLUMNS):
         for texts in ([column.name for column in columns], [column.title for column in columns]):
             assert len(set(texts)) == len(texts)
 
@@ -41,7 +41,7 @@ def test_names_and_titles_are_distinct() -> None:
 def test_a_file_and_its_entry_say_the_same_of_everything_but_the_protocol() -> None:
     """A board writes its data and ε in its own way, and a result without noise has an ε of its own."""
     own = {"file", "dataset", "extractor", "target_epsilon"}
-    both = [column for column in OF_FILES if column in OF_ENTRIES and column.name not in own]
+    both = [column for column in FILE_COLUMNS if column in ENTRY_COLUMNS and column.name not in own]
     files = {Path(row.file).name: row for row in of_files()}
     for row in of_entries():
         mine = files[Path(row.file).name]
@@ -50,16 +50,16 @@ def test_a_file_and_its_entry_say_the_same_of_everything_but_the_protocol() -> N
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: f"{column.name}-{column.known}")
 def test_every_column_shows_a_text_of_every_row_that_it_is_known_of(column: Column) -> None:
-    for rows, known in ((of_files()[:2], OF_FILES), (of_entries()[:2], OF_ENTRIES)):
+    for rows, known in ((of_files()[:2], FILE_COLUMNS), (of_entries()[:2], ENTRY_COLUMNS)):
         for row in rows if column in known else ():
             assert isinstance(column.show(row), str)
             assert column.number(row) in (None, column.value(row))
 
 
 def test_columns_are_picked_by_name_in_the_order_asked_for() -> None:
-    assert [column.name for column in pick_columns(["sigma", "learner"], OF_FILES)] == ["sigma", "learner"]
+    assert [column.name for column in pick_columns(["sigma", "learner"], FILE_COLUMNS)] == ["sigma", "learner"]
     with pytest.raises(SpecError, match=r"^Unknown column 'rank'\. .*Available: accountant, accuracy, "):
-        pick_columns(["learner", "rank"], OF_FILES)
+        pick_columns(["learner", "rank"], FILE_COLUMNS)
 
 
 def test_a_strangers_text_is_no_formula_of_a_spreadsheet() -> None:
@@ -68,9 +68,9 @@ def test_a_strangers_text_is_no_formula_of_a_spreadsheet() -> None:
 
 
 def test_the_page_of_all_entries_and_the_notebook_have_columns_of_the_list() -> None:
-    assert set(entries_page.COLUMNS) <= set(OF_ENTRIES)
+    assert set(entries_page.COLUMNS) <= set(ENTRY_COLUMNS)
     frame = load(DIGITS)
-    assert list(frame.columns) == [column.name for column in OF_FILES]
+    assert list(frame.columns) == [column.name for column in FILE_COLUMNS]
     assert frame["accuracy"].tolist() == [row.facts.metrics["accuracy"].mean for row in of_files()]
 
 

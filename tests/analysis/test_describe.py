@@ -9,10 +9,10 @@ import pytest
 from dpbench import cli
 from dpbench.analysis import describe as described
 from dpbench.analysis.confusion import write_confusion
-from dpbench.analysis.describe import Description, describe, describe_together
+from dpbench.analysis.describe import Description, describe_result, describe_together
 from dpbench.analysis.formats import percent_at_most, write_score
 from dpbench.analysis.risk import membership_risk
-from dpbench.records.metrics import FACTS, METRICS
+from dpbench.records.metrics import METRIC_FACTS, METRICS
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result
 from dpbench.records.stated_plan import PlannedRepeats
@@ -21,7 +21,7 @@ from tests.helpers.stated import with_accuracies
 
 
 def told(result: Result) -> dict[str, str]:
-    return dict(describe(result).pairs)
+    return dict(describe_result(result).pairs)
 
 
 def test_one_result_is_told_whole() -> None:
@@ -106,19 +106,19 @@ def test_every_metric_is_told_by_its_title_with_its_unit() -> None:
     said = told(result)
     for metric in METRICS:
         if metric in result.metrics:
-            assert said[FACTS[metric].word] == write_score(metric, result.metrics[metric], unit=True)
-            assert said[FACTS[metric].word].split(" ")[0].endswith("%") is FACTS[metric].share
+            assert said[METRIC_FACTS[metric].word] == write_score(metric, result.metrics[metric], unit=True)
+            assert said[METRIC_FACTS[metric].word].split(" ")[0].endswith("%") is METRIC_FACTS[metric].share
 
 
 def test_the_summary_has_score_guarantee_settings_and_notes_and_is_part_of_the_whole() -> None:
     result = one(LOW, "pillar").result
-    found = describe(result)
+    found = describe_result(result)
     names = [name for name, _ in found.brief]
     assert {"accuracy", "guarantee", "δ", "noise", "settings", "split", "time"} <= set(names)
     assert len(found.brief) < len(found.pairs) / 2
     assert set(found.brief) <= set(found.pairs)
     noted = result.model_copy(update={"seeds": result.seeds[:2]})
-    assert ("warning", noted.remarks[-1]) in describe(noted).brief
+    assert ("warning", noted.remarks[-1]) in describe_result(noted).brief
 
 
 def test_without_noise_there_is_no_guarantee_and_nothing_that_only_noise_has() -> None:
@@ -154,7 +154,7 @@ def test_a_result_in_markdown_has_every_fact_and_hides_nothing(capsys: pytest.Ca
         cli.main(["results", "show", str(filed.file), "--markdown"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    found = describe(filed.result)
+    found = describe_result(filed.result)
     assert all(f"- **{name}**: " in text for name, _ in found.pairs)
     assert text.startswith("# pillar on pneumonia (")
     assert "\n```text\nConfusion over all seeds" in text

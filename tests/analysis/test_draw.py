@@ -14,8 +14,19 @@ from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 
 from dpbench.analysis import draw
-from dpbench.analysis.draw import Bar, HeatCell, Line, bars, exact, heat_map, in_units, lines, new_figure, render
-from dpbench.analysis.figure import draw as draw_figure
+from dpbench.analysis.draw import (
+    Bar,
+    HeatCell,
+    Line,
+    draw_bars,
+    draw_heat_map,
+    draw_lines,
+    in_units,
+    new_figure,
+    render_figure,
+    score_without_interval,
+)
+from dpbench.analysis.figure import draw_figure
 from dpbench.analysis.figure_data import collect_tables
 from dpbench.analysis.palette import (
     HEAT,
@@ -28,7 +39,7 @@ from dpbench.analysis.palette import (
     shade_colour,
     style_at,
 )
-from dpbench.analysis.tables import arrange
+from dpbench.analysis.tables import make_grids
 from dpbench.errors import SpecError
 from dpbench.records.result import Interval
 from tests.analysis.test_tables import with_loss
@@ -37,15 +48,17 @@ from tests.analysis.test_tables import with_loss
 def picture() -> Figure:
     figure = new_figure(3, 2)
     axes = figure.subplots()
-    lines(axes, [Line("a 0.12345", {1: Interval(mean=2, low=1, high=3), 2: exact(1.5)}, style_at(0))])
+    draw_lines(
+        axes, [Line("a 0.12345", {1: Interval(mean=2, low=1, high=3), 2: score_without_interval(1.5)}, style_at(0))]
+    )
     axes.set_title("a 0.12345")
     return figure
 
 
 @pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
 def test_a_picture_has_the_same_bytes_each_time_and_names_no_version_and_no_date(kind: str) -> None:
-    content = render(picture, kind)
-    assert content == render(picture, kind)
+    content = render_figure(picture, kind)
+    assert content == render_figure(picture, kind)
     streams = [content, *(_inflated(part) for part in content.split(b"stream\n")[1:])]
     for text in streams:
         assert b"atplotlib v" not in text and b"http://matplotlib" not in text and b"https://matplotlib" not in text
@@ -60,7 +73,7 @@ def _inflated(stream: bytes) -> bytes:
 
 
 def test_an_svg_has_short_coordinates_and_its_texts_as_they_are() -> None:
-    text = render(picture, "svg").decode()
+    text = render_figure(picture, "svg").decode()
     assert ">a 0.12345</text>" in text
     assert "sans-serif" in text  # where a reader has no DejaVu Sans
     assert not re.search(r"\d\.\d{3}", text.replace("0.12345", ""))
@@ -71,7 +84,7 @@ def test_lines_have_colour_mark_and_interval_and_those_of_one_colour_differ_in_t
     first, second = style_at(0), style_at(8)
     assert first.colour == second.colour
     score = Interval(mean=2, low=1, high=3)
-    drawn = lines(axes, [
+    drawn = draw_lines(axes, [
         Line("a", {1: score, 2: score}, first), Line("b", {1: score}, second), Line("c", {1: score}, REFERENCE, ":"),
         Line("d", {1: score}, style_at(1), stroke=""),
     ])  # fmt: skip
@@ -86,7 +99,7 @@ def test_lines_have_colour_mark_and_interval_and_those_of_one_colour_differ_in_t
 def test_a_band_is_one_area_and_an_unmarked_line_has_no_mark() -> None:
     axes = new_figure(3, 2).subplots()
     points = {x: Interval(mean=x, low=x - 1, high=x + 1) for x in (1.0, 2.0, 3.0)}
-    (line,) = lines(axes, [Line("a", points, style_at(0), marked=False, band=True)])
+    (line,) = draw_lines(axes, [Line("a", points, style_at(0), marked=False, band=True)])
     assert line.get_marker() == "None" and len(axes.collections) == 1
 
 
@@ -100,7 +113,7 @@ def test_shares_are_drawn_in_percent_and_losses_as_they_are() -> None:
 def test_bars_and_intervals_stand_in_their_rows() -> None:
     axes = new_figure(3, 2).subplots()
     style = style_at(0)
-    bars(axes, [Bar(0, 1, 4, LIGHT[1], text="+3.0"), Bar(1, 2, 3, style.hex, at=2.5, style=style)])
+    draw_bars(axes, [Bar(0, 1, 4, LIGHT[1], text="+3.0"), Bar(1, 2, 3, style.hex, at=2.5, style=style)])
     edges = [np.asarray(bar.get_extents().transformed(axes.transData.inverted()).intervalx) for bar in axes.patches]
     assert np.allclose(edges, [(1, 4), (2, 3)])
     assert [text.get_text().strip() for text in axes.texts] == ["+3.0"]
@@ -110,7 +123,7 @@ def test_bars_and_intervals_stand_in_their_rows() -> None:
 
 def test_a_heat_map_has_an_outline_for_each_shade_and_a_dot_for_each_best_cell() -> None:
     axes = new_figure(3, 2).subplots()
-    heat_map(axes, [HeatCell(0, 0, 0, "91.1"), HeatCell(1, 0, 2, dot=True), HeatCell(2, 1, 2)], 3, 2)
+    draw_heat_map(axes, [HeatCell(0, 0, 0, "91.1"), HeatCell(1, 0, 2, dot=True), HeatCell(2, 1, 2)], 3, 2)
     patches = [patch for patch in axes.patches if isinstance(patch, PathPatch)]
     assert [to_hex(patch.get_facecolor()) for patch in patches] == [HEAT, shade_colour(2)]
     assert [len(np.asarray(patch.get_path().vertices)) for patch in patches] == [5, 10]
@@ -122,7 +135,7 @@ def test_a_heat_map_has_an_outline_for_each_shade_and_a_dot_for_each_best_cell()
 
 def test_a_learner_has_the_colour_and_mark_in_a_figure_that_it_has_everywhere() -> None:
     found = [with_loss("pillar", 1.5), with_loss("whitened", 0.75)]
-    (axes,) = draw_figure(collect_tables("x", arrange(found, "nll"))).axes
+    (axes,) = draw_figure(collect_tables("x", make_grids(found, "nll"))).axes
     styles = learner_styles(["pillar", "whitened"])
     shown = {str(line.get_label()): line for line in axes.get_lines()}
     for name, style in styles.items():
@@ -130,7 +143,7 @@ def test_a_learner_has_the_colour_and_mark_in_a_figure_that_it_has_everywhere() 
 
 
 def test_a_figure_of_losses_is_no_figure_of_percentages() -> None:
-    (axes,) = draw_figure(collect_tables("x", arrange([with_loss("pillar", 1.5)], "nll"))).axes
+    (axes,) = draw_figure(collect_tables("x", make_grids([with_loss("pillar", 1.5)], "nll"))).axes
     (line,) = [line for line in axes.get_lines() if line.get_label() == "pillar"]
     assert np.asarray(line.get_ydata()).tolist() == pytest.approx([1.502])
     assert axes.get_ylabel().startswith("log loss\n")
@@ -144,8 +157,8 @@ def test_references_are_grey_and_level_whatever_their_names() -> None:
 def test_a_file_is_written_by_its_ending_and_other_endings_are_refused(tmp_path: Path) -> None:
     for ending in ("png", "SVG", "pdf"):
         file = tmp_path / f"a.{ending}"
-        draw.check_file(file, "--chart")
+        draw.check_chart_file(file, "--chart")
         draw.write_chart(file, picture)
-        assert file.read_bytes() == render(picture, ending.lower())
+        assert file.read_bytes() == render_figure(picture, ending.lower())
     with pytest.raises(SpecError, match=r"Expected --chart .*a\.gif to end in \.png, \.svg or \.pdf\."):
-        draw.check_file(tmp_path / "a.gif", "--chart")
+        draw.check_chart_file(tmp_path / "a.gif", "--chart")

@@ -21,14 +21,14 @@ from dpbench.analysis.palette import (
     REFERENCE,
     SHADES,
     SHAPES,
+    colour_stylesheet,
     learner_styles,
     row_styles,
     style_at,
-    stylesheet,
 )  # fmt: skip
 from dpbench.board.index import Index
 from dpbench.registry import load
-from dpbench.site.render import static
+from dpbench.site.render import read_static
 
 ROOT = Path(__file__).parents[2]
 BESIDE = "public-only (no private data)"
@@ -119,12 +119,12 @@ def test_further_rows_of_a_learner_are_hollow_and_references_grey() -> None:
 
 
 def test_the_style_sheet_has_the_colours_of_pictures() -> None:
-    style = static("site.css").decode()
+    style = read_static("site.css").decode()
     for name, colour in (("ink", INK), ("quiet", QUIET), ("line", LINE), ("paper", PAPER), ("heat", HEAT)):
         assert re.search(rf"--{name}: light-dark\({colour}, ", style)
     for place, (light, dark) in enumerate(zip(LIGHT, DARK, strict=True)):
-        assert f"--c{place}:light-dark({light},{dark});" in stylesheet()
-    assert all(f".heat .h{place}{{--share:{share:.0%}}}" in stylesheet() for place, share in enumerate(SHADES))
+        assert f"--c{place}:light-dark({light},{dark});" in colour_stylesheet()
+    assert all(f".heat .h{place}{{--share:{share:.0%}}}" in colour_stylesheet() for place, share in enumerate(SHADES))
 
 
 def test_no_other_module_names_a_colour() -> None:

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from dpbench import cli
-from dpbench.analysis.columns import OF_FILES
+from dpbench.analysis.columns import FILE_COLUMNS
 from dpbench.analysis.comparison import compare_results
 from dpbench.analysis.formats import percent
 from dpbench.analysis.grid import Grid, GridLine
@@ -21,7 +21,7 @@ from dpbench.analysis.palette import DARK, learner_styles
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.rows import ResultRow, file_row
 from dpbench.analysis.spreadsheet import render_csv
-from dpbench.analysis.tables import arrange
+from dpbench.analysis.tables import make_grids
 from dpbench.analysis.text_tables import render_html, render_latex, render_markdown, render_terminal, write_grids
 from dpbench.cli.results import show_grids
 from dpbench.errors import DataError
@@ -37,7 +37,7 @@ DIGITS = RESULTS / "digits-eps1"
 
 def table(*places: Path) -> Grid[ResultRow]:
     found, damaged = read_results(places)
-    (only,) = arrange(found)
+    (only,) = make_grids(found)
     assert damaged == []
     return only
 
@@ -86,7 +86,7 @@ def test_what_reads_no_private_row_or_has_no_privacy_is_a_reference_below_and_ne
 def test_all_that_the_paired_test_cannot_tell_from_the_best_are_best() -> None:
     found = read_results([HIGH])[0]
     filed = {str(one.file): one for one in found}
-    grid = arrange(found)[0]
+    grid = make_grids(found)[0]
     entries = [row for line, row in grid.column(0) if not line.reference]
     leader = max(entries, key=lambda row: grid.score(row).mean)
     for row in entries:
@@ -95,7 +95,7 @@ def test_all_that_the_paired_test_cannot_tell_from_the_best_are_best() -> None:
 
 
 def test_other_data_are_another_table() -> None:
-    titles = [found.title for found in arrange(read_results([LOW, DIGITS])[0])]
+    titles = [found.title for found in make_grids(read_results([LOW, DIGITS])[0])]
     assert len(titles) == 2
     assert titles[0].startswith("digits, pixels")
     assert titles[1].startswith("pneumonia, efficientnet-lite0")
@@ -108,7 +108,7 @@ def test_options_in_another_order_are_the_same_protocol() -> None:
     assert str(turned) != str(pixels)
     spec = filed.result.spec.model_copy(update={"extractor": turned})
     other = dataclasses.replace(filed, result=filed.result.model_copy(update={"spec": spec}))
-    assert len(arrange([filed, other])) == 1
+    assert len(make_grids([filed, other])) == 1
 
 
 def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path) -> None:
@@ -142,10 +142,10 @@ def test_no_result_is_lost_behind_another_of_equal_settings(tmp_path: Path) -> N
 
 def test_no_star_where_no_rival_has_the_same_seeds() -> None:
     pillar, other = one(DIGITS, "pillar"), one(DIGITS, "dp-sgd")
-    assert any(best(row) for line in arrange([pillar, other])[0].lines for row in line.rows)
+    assert any(best(row) for line in make_grids([pillar, other])[0].lines for row in line.rows)
     spec = other.result.spec.model_copy(update={"seeds": other.result.spec.seeds[:2]})
     other = dataclasses.replace(other, result=other.result.model_copy(update={"spec": spec}))
-    assert not any(best(row) for line in arrange([pillar, other])[0].lines for row in line.rows)
+    assert not any(best(row) for line in make_grids([pillar, other])[0].lines for row in line.rows)
 
 
 def test_results_of_data_that_have_changed_are_never_in_one_table() -> None:
@@ -154,7 +154,7 @@ def test_results_of_data_that_have_changed_are_never_in_one_table() -> None:
         update={"private": 108, "digests": dict.fromkeys(("private", "public"), "ab" * 32)}
     )
     other = dataclasses.replace(other, result=other.result.model_copy(update={"task": task}))
-    found = arrange([pillar, other])
+    found = make_grids([pillar, other])
     assert sorted(line.label for grid in found for line in grid.lines) == ["dp-sgd", "pillar"]
     assert sorted(table.title.partition(", data ")[2] for table in found) == [
         f"{pillar.result.task.digests['private'][:8]} (1,294 private, 10 classes)", "abababab (108 private, 10 classes)"
@@ -220,7 +220,7 @@ def test_every_form_has_every_cell() -> None:
     for text in (render_markdown(written), render_html(written)):
         assert all(cell in text for cell in cells)
     assert all(cell.replace("±", r"$\pm$") in render_latex(written) for cell in cells)
-    rows = list(csv.DictReader(io.StringIO(render_csv(map(file_row, read_results([LOW, HIGH])[0]), OF_FILES))))
+    rows = list(csv.DictReader(io.StringIO(render_csv(map(file_row, read_results([LOW, HIGH])[0]), FILE_COLUMNS))))
     assert len(rows) == len({file.name for folder in (LOW, HIGH) for file in find_records(folder)})
     assert {row["target_epsilon"] for row in rows} == {"0.1", "0.7", "inf"}
 
@@ -289,7 +289,7 @@ def with_loss(learner: str, loss: float) -> StoredResult:
 
 
 def test_a_table_of_losses_has_the_smallest_first_as_a_number_and_says_that_lower_is_better() -> None:
-    (found,) = arrange([with_loss("pillar", 1.5), with_loss("whitened", 0.75), with_loss("dp-raft", 2.0)], "nll")
+    (found,) = make_grids([with_loss("pillar", 1.5), with_loss("whitened", 0.75), with_loss("dp-raft", 2.0)], "nll")
     assert [line.label for line in found.lines] == ["whitened", "pillar", "dp-raft"]
     assert [best(line.rows[0]) for line in found.lines] == [True, False, False]
     text = render_markdown(write_grids([found]))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dpbench.audit import auditing_curator
-from dpbench.audit.audit_fit import audit_of
+from dpbench.audit.audit_fit import audit_prepared
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.audit import Audit
@@ -33,13 +33,13 @@ def prepared(learner: str) -> PreparedRun:
 
 
 def audited(learner: str = "dp-sgd:steps=3") -> Audit:
-    return audit_of(prepared(learner), 0, 4_000)
+    return audit_prepared(prepared(learner), 0, 4_000)
 
 
 @pytest.fixture(autouse=True)
 def one_question(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask one question of a release again, the first: enough, and quick."""
-    monkeypatch.setattr(auditing_curator, "QUESTIONS", 1)
+    monkeypatch.setattr(auditing_curator, "FEATURE_REPLAYS", 1)
 
 
 @pytest.mark.quick(1)

@@ -11,7 +11,7 @@ from scipy import stats
 
 from dpbench.audit import bounds
 from dpbench.audit.attack import CanaryScores, draw_members
-from dpbench.audit.figures import compute_figures, interval
+from dpbench.audit.figures import compute_figures, sigma_interval
 from dpbench.records.audit import Attack, Check, Noise
 
 # canaries, guesses, correct, delta -> by Steinke et al., by Mahloujifar et al.: what jax_privacy 2.0 gives
@@ -28,8 +28,8 @@ Guessed = tuple[int, int, int, float]
 def test_bounds_are_those_that_another_implementation_gave(guessed: Guessed) -> None:
     m, guesses, correct, delta = guessed
     found = (
-        bounds.steinke(delta, m, guesses, correct),
-        bounds.epsilon_of(bounds.mahloujifar(m, guesses, correct), delta),
+        bounds.steinke_bound(delta, m, guesses, correct),
+        bounds.gaussian_dp_epsilon(bounds.mahloujifar_bound(m, guesses, correct), delta),
     )
     assert found == pytest.approx(GOLDEN[guessed], abs=1e-4)
 
@@ -43,8 +43,8 @@ def test_bounds_are_those_of_jax_privacy(guessed: Guessed) -> None:
     m, guesses, correct, delta = guessed
     by_steinke = auditing._epsilon_one_run(0, m, guesses, correct, 0.05, delta)
     by_mahloujifar = auditing._epsilon_one_run_fdp(0, m, guesses, correct, 0.05, delta)
-    assert bounds.steinke(delta, m, guesses, correct) == pytest.approx(by_steinke, abs=1e-3)
-    found = bounds.epsilon_of(bounds.mahloujifar(m, guesses, correct), delta)
+    assert bounds.steinke_bound(delta, m, guesses, correct) == pytest.approx(by_steinke, abs=1e-3)
+    found = bounds.gaussian_dp_epsilon(bounds.mahloujifar_bound(m, guesses, correct), delta)
     assert found == pytest.approx(by_mahloujifar, abs=1e-3)
 
 
@@ -56,41 +56,41 @@ def test_a_chance_is_that_of_the_theorem_by_the_tails_of_scipy(guesses: int, eps
         tails = stats.binom.sf(correct - 1 - np.arange(correct + 1), guesses, chance)  # P[at least correct - i]
         rise = max((tails[1:] - tails[0]) / np.arange(1, correct + 1), default=0.0)
         expected = min(1.0, tails[0] + 2 * canaries * delta * rise)
-        assert bounds.steinke_p(epsilon, delta, canaries, guesses, correct) == pytest.approx(expected, rel=1e-8)
+        assert bounds.steinke_p_value(epsilon, delta, canaries, guesses, correct) == pytest.approx(expected, rel=1e-8)
 
 
 def test_randomised_response_is_bounded_by_its_epsilon_in_19_of_20_cases() -> None:
     generator, epsilon = np.random.default_rng(0), 1.0
     correct = generator.binomial(200, 1 / (1 + math.exp(-epsilon)), size=400)
-    low = [bounds.steinke(1e-6, 200, 200, int(one)) for one in correct]
+    low = [bounds.steinke_bound(1e-6, 200, 200, int(one)) for one in correct]
     assert np.mean([one > epsilon for one in low]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
     assert np.mean(low) > 0.6 * epsilon
 
 
 def test_a_bound_never_exceeds_what_its_design_could_give() -> None:
     for correct in (0, 50, 80, 100):
-        assert bounds.steinke(1e-5, 1_000, 100, correct) <= bounds.steinke(1e-5, 1_000, 100, 100)
-        assert bounds.mahloujifar(1_000, 100, correct) <= bounds.mahloujifar(1_000, 100, 100)
+        assert bounds.steinke_bound(1e-5, 1_000, 100, correct) <= bounds.steinke_bound(1e-5, 1_000, 100, 100)
+        assert bounds.mahloujifar_bound(1_000, 100, correct) <= bounds.mahloujifar_bound(1_000, 100, 100)
     p = 0.05 ** (1 / 100)
-    assert bounds.steinke(0.0, 1_000, 100, 100) == pytest.approx(math.log(p / (1 - p)), abs=1e-6)
+    assert bounds.steinke_bound(0.0, 1_000, 100, 100) == pytest.approx(math.log(p / (1 - p)), abs=1e-6)
 
 
 def test_guesses_no_better_than_a_coin_bound_nothing() -> None:
-    assert bounds.steinke(1e-5, 10_000, 300, 150) == 0
-    assert bounds.mahloujifar(10_000, 300, 150) == 0
-    assert bounds.epsilon_of(bounds.mu_of(1.0, 1e-5), 1e-5) == pytest.approx(1.0, rel=1e-6)
+    assert bounds.steinke_bound(1e-5, 10_000, 300, 150) == 0
+    assert bounds.mahloujifar_bound(10_000, 300, 150) == 0
+    assert bounds.gaussian_dp_epsilon(bounds.gaussian_dp_mu(1.0, 1e-5), 1e-5) == pytest.approx(1.0, rel=1e-6)
 
 
 def test_luck_that_all_canaries_share_breaks_no_certificate_and_does_break_the_estimate() -> None:
     """Xiang's trap: with chance 0.3 every bit is answered at epsilon 2, else none; it is 1-Gaussian DP."""
-    true = bounds.epsilon_of(1.0, 1e-5)
+    true = bounds.gaussian_dp_epsilon(1.0, 1e-5)
     m, correct = 1_000, 880
-    assert bounds.steinke(1e-5, m, m, correct) < true
-    assert bounds.epsilon_of(bounds.mahloujifar(m, m, correct), 1e-5) < true
+    assert bounds.steinke_bound(1e-5, m, m, correct) < true
+    assert bounds.gaussian_dp_epsilon(bounds.mahloujifar_bound(m, m, correct), 1e-5) < true
     scores, half = np.repeat([1.0, -1.0], [correct, m - correct]), m // 2
     inside, outside = scores[:half], -scores[half:][::-1]
     apart = (inside.mean() - outside.mean()) / math.sqrt((inside.var() + outside.var()) / 2)
-    assert bounds.epsilon_of(bounds.gauss(apart, half, half)[0], 1e-5) > true
+    assert bounds.gaussian_dp_epsilon(bounds.gauss_bound(apart, half, half)[0], 1e-5) > true
 
 
 def _noise(*checks: Check) -> Noise:
@@ -153,12 +153,12 @@ def test_under_sampling_scores_are_at_least_as_good_as_a_sum() -> None:
 
 
 def test_the_interval_of_sigma_is_that_of_chi_square() -> None:
-    low, high = interval(20_000, 20_000.0)
+    low, high = sigma_interval(20_000, 20_000.0)
     assert (low, high) == pytest.approx((1 - 1.96 / 200, 1 + 1.96 / 200), abs=2e-4)
     inside = 0
     for seed in range(100):
         squares = float(np.square(np.random.default_rng(seed).normal(size=2_000)).sum())
-        inside += interval(2_000, squares)[0] <= 1 <= interval(2_000, squares)[1]
+        inside += sigma_interval(2_000, squares)[0] <= 1 <= sigma_interval(2_000, squares)[1]
     assert stats.binomtest(inside, 100, 0.95).pvalue > 1e-3
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom, chi2
 
 from dpbench.audit.figures import compute_figures
-from dpbench.audit.sizes import FEW, size_tails
+from dpbench.audit.sizes import FEWEST_INCLUSIONS, size_tails
 from dpbench.records.audit import Noise, SampleSizes
 
 
@@ -32,7 +32,7 @@ def test_tails_of_few_are_those_of_all_sizes_that_there_can_be(steps: int, membe
 @pytest.mark.parametrize("steps", [10, 50])
 def test_tails_of_many_are_those_of_chi_square(steps: int) -> None:
     members, rate = 10**6, 0.01
-    assert steps * members * rate > FEW
+    assert steps * members * rate > FEWEST_INCLUSIONS
     for quantile in (1e-5, 0.01, 0.5, 0.99, 1 - 1e-5):
         value = float(chi2.ppf(quantile, steps))
         expected = 1 - quantile, quantile

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dpbench.audit import auditing_curator
-from dpbench.audit.audit_fit import audit_of
+from dpbench.audit.audit_fit import audit_prepared
 from dpbench.audit.extremes import Extreme
-from dpbench.audit.noise_log import LAST_BIT, TAIL, NoiseLog, StandardNoise, check_shape
+from dpbench.audit.noise_log import LAST_BIT, TAIL_POWER, NoiseLog, StandardNoise, shape_checks
 from dpbench.audit.samples import Samples
 from dpbench.audit.spread import Spread
 from dpbench.records.audit import Check
@@ -21,7 +21,7 @@ from tests.helpers.sessions import session
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 10))])
 def test_an_honest_core_passes_whatever_the_seed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auditing_curator, "QUESTIONS", 2)  # of a release that are asked again: enough, and quick
+    monkeypatch.setattr(auditing_curator, "FEATURE_REPLAYS", 2)  # of a release that are asked again: enough, and quick
     learners = (
         "dp-sgd:steps=12",
         "dp-sgd:steps=12,sample_rate=0.3",
@@ -30,7 +30,7 @@ def test_an_honest_core_passes_whatever_the_seed(seed: int, monkeypatch: pytest.
         "class-means",
     )
     values = {"learner": learners[seed % 5], "dataset": "digits", "public_labels": True, "seeds": 1}
-    found = audit_of(session().prepare(make_spec(values, "a test")), seed, 4_000)
+    found = audit_prepared(session().prepare(make_spec(values, "a test")), seed, 4_000)
     assert found.passed, found.figures.failed
     assert all(found.part(part) for part in ("sensitivity", "noise", "attack"))
 
@@ -116,7 +116,7 @@ def test_normal_numbers_fail_the_test_of_their_tails_no_more_often_than_it_says(
     chance = np.random.default_rng(0)
     raw = np.concatenate([normaltest(chance.normal(size=(5_000, 2_000)), axis=1).pvalue for _ in range(3)])
     numbers = np.random.default_rng(0).normal(size=2_000)
-    (tails,) = [one for one in check_shape(numbers, "", 0.0) if one.name.startswith("tails")]
-    assert tails.p == pytest.approx(raw[0] ** TAIL)
+    (tails,) = [one for one in shape_checks(numbers, "", 0.0) if one.name.startswith("tails")]
+    assert tails.p == pytest.approx(raw[0] ** TAIL_POWER)
     assert (raw < 1e-3).sum() > 20  # chance has 15
-    assert (raw**TAIL < 1e-3).sum() < 15
+    assert (raw**TAIL_POWER < 1e-3).sum() < 15

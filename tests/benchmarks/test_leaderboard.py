@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import registry
-from dpbench.board.build import encode_index, index_of
+from dpbench.board.build import build_index, encode_index
 from dpbench.records.board import find_board
 from tests.benchmarks.conftest import Ratios
 from tests.helpers import boards
@@ -34,7 +34,7 @@ def test_ten_thousand_results_are_checked_and_ranked(benchmark: Any, ratios: Rat
         begin = time.perf_counter()
         assert _parsed(tmp_path) == count
         middle = time.perf_counter()
-        index = index_of(tmp_path, plugins)
+        index = build_index(tmp_path, plugins)
         rows.append((middle - begin, time.perf_counter() - middle))
     assert [len(standing.entries) for standing in index.standings] == [count]
     benchmark.pedantic(lambda: encode_index(index), rounds=1)  # the rest is timed above, in turn

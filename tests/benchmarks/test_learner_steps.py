@@ -24,7 +24,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.curator import make_handle
 from tests.benchmarks.conftest import Ratios
 
 STEPS = 32
@@ -58,7 +58,7 @@ class World:
 
         def fit() -> object:
             curator = self.curator(learner)
-            return self.require_setting(learner).fit(handle_of(curator), self.seen, curator.randomness.initialisation)
+            return self.require_setting(learner).fit(make_handle(curator), self.seen, curator.randomness.initialisation)
 
         return fit
 
@@ -71,7 +71,7 @@ class World:
         def train() -> object:
             plan, randomness = learner.plan(self.task, BUDGET), Randomness.tuning(0, "a benchmark", 0, 0)
             curator = bind(mapped.rows, mapped.task, plan, 3.0, randomness)
-            return learner.probe.descend(handle_of(curator), randomness.initialisation)
+            return learner.probe.descend(make_handle(curator), randomness.initialisation)
 
         return train
 

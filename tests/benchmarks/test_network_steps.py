@@ -20,7 +20,7 @@ from dpbench import Release, Task
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.curator import make_handle
 from tests.benchmarks.conftest import Ratios
 
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ class World:
         plan = [Release("gradient", 10_000)]
         task = Task(self.shape, 10, self.batch, self.device)
         rows = PrivateRows(self.x, self.y, torch.arange(self.batch))
-        curator = handle_of(bind(rows, task, plan, 1.0, Randomness.research(0, "a benchmark")))
+        curator = make_handle(bind(rows, task, plan, 1.0, Randomness.research(0, "a benchmark")))
         layout = Layout(self.network)
         theta = layout.vector(self.start).to(self.device)
         training = Training(Gradients(layout, Views(views)), 0.0, 1.0, 0.9999, self.physical)

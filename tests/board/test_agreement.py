@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from dpbench import registry
-from dpbench.board.distance import distances
+from dpbench.board.distance import compute_distances
 from dpbench.board.index import Distance, Entry, Standing
-from dpbench.board.ranking import SENTENCE
+from dpbench.board.ranking import RANKING_SENTENCE
 from dpbench.records.metrics import TITLES
 from dpbench.site import build_site, layout
-from dpbench.site.cost import cost
+from dpbench.site.cost import cost_cells
 from tests.helpers import readme
 from tests.helpers.browser import address, browser, opened
 
@@ -74,7 +74,7 @@ def test_a_board_shows_ranks_scores_and_cost_of_the_index_and_no_rank_for_a_line
     assert shown == [
         (
             _ranks(entry), entry.learner, f"{100 * entry.metrics[standing.board.metric].mean:.2f}",
-            cost(entry).seconds or cost(entry).why, cost(entry).memory,
+            cost_cells(entry).seconds or cost_cells(entry).why, cost_cells(entry).memory,
         )
         for entry in standing.entries
         if entry.rank is not None
@@ -121,7 +121,7 @@ def test_entries_that_read_public_labels_are_ranked_among_all_and_the_others_wit
 
 
 def test_the_index_has_the_distances_of_its_boards_and_says_how_it_ranks() -> None:
-    assert INDEX.distances == distances(INDEX.standings)
+    assert INDEX.distances == compute_distances(INDEX.standings)
     assert {one.learner for one in INDEX.distances} == {
         entry.learner
         for one in FILLED
@@ -129,7 +129,7 @@ def test_the_index_has_the_distances_of_its_boards_and_says_how_it_ranks() -> No
         if entry.role == "entry" and entry.selection == "default"
         if any(other.role == "entry" and other.learner != entry.learner for other in one.entries)
     }
-    assert INDEX.ranking == SENTENCE
+    assert INDEX.ranking == RANKING_SENTENCE
     assert all(entry.uncorrected_rank for one in FILLED for entry in one.entries if entry.rank)
 
 
@@ -175,7 +175,7 @@ def test_the_map_marks_as_tied_whom_the_index_ranks_first_and_counts_as_it_does(
     maps = [(site / "index.html").read_text(encoding="utf-8")]
     maps += [file.read_text(encoding="utf-8") for file in site.glob("epsilon-*.html")]
     tied = {html.unescape(link) for page in maps for link in re.findall(r'class="h0"><a href="([^"]+)"', page)}
-    pages = {layout.page(standing, entry): (standing, entry) for standing in FILLED for entry in standing.entries}
+    pages = {layout.entry_page(standing, entry): (standing, entry) for standing in FILLED for entry in standing.entries}
     for standing in FILLED:
         of_it = {pages[link][1].learner for link in tied if pages[link][0] is standing}
         assert of_it == set(_first(standing))

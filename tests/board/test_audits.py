@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpbench import registry
-from dpbench.board.build import index_of, verify_leaderboard
+from dpbench.board.build import build_index, verify_leaderboard
 from dpbench.board.verify.expectations import Expectations
 from dpbench.cli import main
 from dpbench.records.checksums import record_seal
@@ -81,7 +81,7 @@ def test_a_board_is_audited_entry_by_entry_and_what_cannot_be_says_why(
 
 @pytest.mark.slow
 def test_entries_carry_the_figures_and_the_page_shows_them(root: Path, plugins: Registry, tmp_path: Path) -> None:
-    index = index_of(root, plugins)
+    index = build_index(root, plugins)
     (standing,) = (one for one in index.standings if one.board.name == "tiny")
     found = {one.learner: one for one in standing.entries}
     audit = json.loads(audit_of(root, "pillar").read_text(encoding="utf-8"))
@@ -171,7 +171,7 @@ def test_an_audit_that_failed_stands_in_the_way_until_the_result_is_disputed(
     file = boards.file_of(root, "pillar")
     change(file, "status", "disputed")
     assert complaints(root, plugins) == []
-    (standing,) = (one for one in index_of(root, plugins).standings if one.board.name == "tiny")
+    (standing,) = (one for one in build_index(root, plugins).standings if one.board.name == "tiny")
     assert all(one.trust != "audited" for one in standing.entries if one.learner == "pillar")
 
 

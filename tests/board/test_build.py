@@ -15,10 +15,10 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import build
-from dpbench.board.build import INDEX, index_of
+from dpbench.board.build import INDEX, build_index
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import keep, rerun
+from dpbench.board.verify.rerun_record import rerun_seeds, write_rerun
 from dpbench.errors import ChecksFailed, DataError
 from dpbench.records.board import find_board
 from dpbench.records.protocol import Component
@@ -78,20 +78,20 @@ def test_the_same_files_give_the_same_bytes_wherever_they_lie(root: Path, world:
     for file in root.rglob("*.json"):
         file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")), indent=3), encoding="utf-8")
         os.utime(file, (0, 0))
-    first, second = (build.encode_index(index_of(one, plugins)) for one in (world, root))
+    first, second = (build.encode_index(build_index(one, plugins)) for one in (world, root))
     assert first == second
     assert str(world).encode() not in first
 
 
 def test_what_is_written_is_read_as_it_was(root: Path, plugins: Registry) -> None:
-    index = index_of(root, plugins)
+    index = build_index(root, plugins)
     assert not build.is_current(index, root)
-    assert Index.read(build.write(index, root)) == index
+    assert Index.read(build.write_index(index, root)) == index
     assert build.is_current(index, root)
 
 
 def test_every_number_is_that_of_its_result_to_the_last_digit(root: Path, plugins: Registry) -> None:
-    index = json.loads(build.write(index_of(root, plugins), root).read_bytes())
+    index = json.loads(build.write_index(build_index(root, plugins), root).read_bytes())
     (tiny,) = [one for one in index["standings"] if one["board"]["name"] == "tiny"]
     assert len(tiny["entries"]) == len(boards.LEARNERS)
     for one in tiny["entries"]:
@@ -104,7 +104,7 @@ def test_every_number_is_that_of_its_result_to_the_last_digit(root: Path, plugin
 
 
 def test_ranked_entries_come_first_and_what_is_no_entry_is_a_line(root: Path, plugins: Registry) -> None:
-    found = [(one.learner, one.role, one.rank) for one in standing(index_of(root, plugins)).entries]
+    found = [(one.learner, one.role, one.rank) for one in standing(build_index(root, plugins)).entries]
     assert found[0] == ("class-means", "entry", 1)
     assert sorted(found[1:]) == [
         ("non-private", "ceiling", None), ("pillar", "unranked", None), ("public-only", "control", None)
@@ -112,15 +112,15 @@ def test_ranked_entries_come_first_and_what_is_no_entry_is_a_line(root: Path, pl
 
 
 def test_what_is_not_ranked_says_why(root: Path, plugins: Registry) -> None:
-    assert entry(index_of(root, plugins), "pillar").why.startswith("its settings were chosen by hand")
+    assert entry(build_index(root, plugins), "pillar").why.startswith("its settings were chosen by hand")
     change(root, "class-means", "status", "disputed")
-    assert entry(index_of(root, plugins), "class-means").why == "it is disputed"
-    assert entry(index_of(root, plugins), "class-means").role == "unranked"
+    assert entry(build_index(root, plugins), "class-means").why == "it is disputed"
+    assert entry(build_index(root, plugins), "class-means").role == "unranked"
 
 
 @pytest.mark.parametrize("rule", ["private-unaccounted", "by-hand"])
 def test_a_rule_that_the_board_does_not_rank_is_shown_unranked(synthetic: Path, plugins: Registry, rule: str) -> None:
-    found = [one for one in standing(index_of(synthetic, plugins), "digits-eps1").entries if one.selection == rule]
+    found = [one for one in standing(build_index(synthetic, plugins), "digits-eps1").entries if one.selection == rule]
     assert found
     assert {(one.role, one.rank) for one in found} == {("unranked", None)}
 
@@ -132,12 +132,12 @@ def test_without_privacy_a_learner_that_is_no_reference_is_no_ceiling(root: Path
     made = boards.resealed(boards.edited(made, "components.learner", components))
     file.unlink()
     file.with_name(Result.model_validate(made).file_name).write_text(json.dumps(made), encoding="utf-8")
-    found = entry(index_of(root, plugins), "stranger")
+    found = entry(build_index(root, plugins), "stranger")
     assert (found.role, found.why) == ("unranked", "it has no privacy, and its learner is not a reference")
 
 
 def test_an_entry_says_what_it_read_and_that_nobody_ran_it_again(root: Path, plugins: Registry) -> None:
-    index = index_of(root, plugins)
+    index = build_index(root, plugins)
     assert {entry(index, name).trust for name in boards.LEARNERS if ":" not in name} == {"submitted"}
     assert not entry(index, "public-only").reads_private
     assert entry(index, "public-only").reads == "features and labels"
@@ -148,13 +148,13 @@ def test_an_entry_says_what_it_read_and_that_nobody_ran_it_again(root: Path, plu
 def test_a_result_that_was_run_again_is_reproduced_until_it_changes(root: Path, plugins: Registry) -> None:
     (stored,) = [one.stored for one in build.verify_leaderboard(root, Expectations.read(root, plugins)).results
                 if one.stored.path == boards.file_of(root, "class-means")]  # fmt: skip
-    keep(rerun(Result.read(stored.path), None, session(plugins)), stored, root)
-    found = entry(index_of(root, plugins), "class-means")
+    write_rerun(rerun_seeds(Result.read(stored.path), None, session(plugins)), stored, root)
+    found = entry(build_index(root, plugins), "class-means")
     assert (found.trust, found.reproduced) == ("reproduced", True)
     assert found.author_word == ("time, memory, machine and date",)
     assert found.again is not None and found.again.outcome == "same predictions" and found.again.made.version
     change(root, "class-means", "seconds.fit", 0.25)
-    found = entry(index_of(root, plugins), "class-means")
+    found = entry(build_index(root, plugins), "class-means")
     assert (found.trust, found.again) == ("submitted", None)
 
 
@@ -166,17 +166,17 @@ def test_a_result_that_was_run_again_is_reproduced_until_it_changes(root: Path, 
 def test_an_entry_says_why_its_cost_is_not_known(
     root: Path, plugins: Registry, field: str, value: object, why: str
 ) -> None:
-    assert entry(index_of(root, plugins), "class-means").unmeasured == ""
+    assert entry(build_index(root, plugins), "class-means").unmeasured == ""
     change(root, "class-means", field, value)
-    assert entry(index_of(root, plugins), "class-means").unmeasured.startswith(why)
+    assert entry(build_index(root, plugins), "class-means").unmeasured.startswith(why)
 
 
 def test_pages_and_json_say_the_same_of_what_was_run_again(root: Path, plugins: Registry, tmp_path: Path) -> None:
     results = build.verify_leaderboard(root, Expectations.read(root, plugins)).results
     for learner, seeds in (("class-means", None), ("public-only", [1])):
         (stored,) = [one.stored for one in results if one.stored.path == boards.file_of(root, learner)]
-        keep(rerun(Result.read(stored.path), seeds, session(plugins), by="A Maintainer"), stored, root)
-    index = index_of(root, plugins)
+        write_rerun(rerun_seeds(Result.read(stored.path), seeds, session(plugins), by="A Maintainer"), stored, root)
+    index = build_index(root, plugins)
     found = {learner: entry(index, learner) for learner in ("class-means", "public-only", "pillar")}
     build_site(index, root, tmp_path / "site", plugins)
     pages = {name: read_text(tmp_path / "site" / name) for name in ("index.html", "audits.html", "boards/tiny.html")}
@@ -200,17 +200,17 @@ def read_text(file: Path) -> str:
 
 
 def test_a_board_without_results_tells_what_its_dataset_is(root: Path, plugins: Registry) -> None:
-    found = standing(index_of(root, plugins), "tiny-2")
+    found = standing(build_index(root, plugins), "tiny-2")
     assert (found.entries, found.test, len(found.classes), found.chance) == ((), 0, 10, 0.1)
 
 
 def test_sizes_are_those_of_the_splits(root: Path, plugins: Registry) -> None:
-    found = standing(index_of(root, plugins))
+    found = standing(build_index(root, plugins))
     assert (found.private, found.public, found.test) == (1294, 144, 359)
 
 
 def test_the_command_of_an_entry_repeats_its_spec(root: Path, plugins: Registry) -> None:
-    index = index_of(root, plugins)
+    index = build_index(root, plugins)
     for one in standing(index).entries:
         words = shlex.split(one.command)
         assert words[:4] == ["dpbench", "run", "--board", "tiny"]
@@ -228,7 +228,7 @@ def build_component(part: Any) -> Component:
 
 
 def test_the_command_of_a_search_names_what_was_searched(synthetic: Path, plugins: Registry) -> None:
-    entries = standing(index_of(synthetic, plugins), "digits-eps1").entries
+    entries = standing(build_index(synthetic, plugins), "digits-eps1").entries
     public = next(one for one in entries if one.selection == "public-validation")
     assert "--selection public-validation --space k=10,20" in public.command
     unranked = next(one for one in entries if one.selection == "private-unaccounted")
@@ -239,15 +239,15 @@ def test_the_command_of_a_search_names_what_was_searched(synthetic: Path, plugin
 def test_a_complaint_refuses_the_whole_build_and_lists_it(root: Path, plugins: Registry) -> None:
     change(root, "class-means", "privacy.epsilon", 0.5)
     with pytest.raises(ChecksFailed, match=r"1 complaint.*\n.*class-means-digits.*privacy.epsilon: expected 0\.99"):
-        index_of(root, plugins)
+        build_index(root, plugins)
 
 
 def test_a_board_that_has_results_is_never_edited(root: Path, plugins: Registry) -> None:
-    build.write(index_of(root, plugins), root)
+    build.write_index(build_index(root, plugins), root)
     for name in ("tiny", "tiny-2"):  # the second has none
         file = root / "boards" / f"{name}.toml"
         file.write_text(file.read_text(encoding="utf-8").replace('title = "Tiny"', 'title = "Small"'), encoding="utf-8")
-    assert standing(index_of(root, plugins)).board.title == "Small"
+    assert standing(build_index(root, plugins)).board.title == "Small"
     for name in ("tiny", "tiny-2"):
         file = root / "boards" / f"{name}.toml"
         file.write_text(
@@ -256,13 +256,13 @@ def test_a_board_that_has_results_is_never_edited(root: Path, plugins: Registry)
     with pytest.raises(
         ChecksFailed, match=r"1 complaint.*\n  boards/tiny.toml: digest: a board with results must not change"
     ):
-        index_of(root, plugins)
+        build_index(root, plugins)
 
 
 def test_a_leaderboard_that_cannot_be_read_is_not_overwritten(root: Path, plugins: Registry) -> None:
     (root / INDEX).write_text("[]", encoding="utf-8")
     with pytest.raises(ChecksFailed, match=r"leaderboard.json: file: it cannot be read"):
-        index_of(root, plugins)
+        build_index(root, plugins)
 
 
 def test_results_that_tell_another_test_split_are_refused(synthetic: Path, tmp_path: Path, plugins: Registry) -> None:
@@ -271,7 +271,7 @@ def test_results_that_tell_another_test_split_are_refused(synthetic: Path, tmp_p
     made = boards.edited(json.loads(file.read_text(encoding="utf-8")), "task.digests.private", "e" * 64)
     file.write_text(json.dumps(boards.resealed(made)), encoding="utf-8")
     with pytest.raises(ChecksFailed) as caught:
-        index_of(root, plugins)
+        build_index(root, plugins)
     assert [(one.file, one.field) for one in caught.value.complaints] == [
         (f"results/digits-eps1/{file.name}", "task.digests")
     ]
@@ -282,14 +282,14 @@ def test_what_fails_has_no_say_in_what_a_board_is(root: Path, plugins: Registry)
         change(root, learner, "task.digests.private", "e" * 64)
         change(root, learner, "provenance.dirty", True)
     with pytest.raises(ChecksFailed) as caught:
-        index_of(root, plugins)
+        build_index(root, plugins)
     assert len(caught.value.complaints) == 6
     assert not any("non-private" in one.file for one in caught.value.complaints)
 
 
 def test_the_index_and_every_result_follow_the_schema(root: Path, synthetic: Path, plugins: Registry) -> None:
     for place in (root, synthetic):
-        build.write(index_of(place, plugins), place)
+        build.write_index(build_index(place, plugins), place)
         schema = json.loads((place / build.SCHEMA).read_text(encoding="utf-8"))
         validator = jsonschema.Draft202012Validator(schema)
         validator.check_schema(schema)
@@ -299,7 +299,7 @@ def test_the_index_and_every_result_follow_the_schema(root: Path, synthetic: Pat
 
 @pytest.mark.parametrize("value", ["NaN", -1, None, "high"])
 def test_what_does_not_follow_the_schema_is_refused(root: Path, plugins: Registry, value: object) -> None:
-    made = json.loads(build.encode_index(index_of(root, plugins)))
+    made = json.loads(build.encode_index(build_index(root, plugins)))
     validator = jsonschema.Draft202012Validator(build.make_schema())
     assert validator.is_valid(made)
     (tiny,) = [one for one in made["standings"] if one["board"]["name"] == "tiny"]
@@ -308,7 +308,7 @@ def test_what_does_not_follow_the_schema_is_refused(root: Path, plugins: Registr
 
 
 def test_infinity_is_spelled_as_json_can(root: Path, plugins: Registry) -> None:
-    file = build.write(index_of(root, plugins), root)
+    file = build.write_index(build_index(root, plugins), root)
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
@@ -326,7 +326,7 @@ def test_what_is_no_leaderboard_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_synthetic_results_pass_every_check_on_every_board(synthetic: Path, plugins: Registry) -> None:
-    index = index_of(synthetic, plugins)
+    index = build_index(synthetic, plugins)
     for found in index.standings:
         roles = [one.role for one in found.entries]
         assert len(roles) == 45 and roles.count("ceiling") == 1

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 from dpbench import registry
-from dpbench.analysis.describe import describe
+from dpbench.analysis.describe import describe_result
 from dpbench.analysis.word import list_author_word
 from dpbench.api import Release
 from dpbench.board.build import verify_leaderboard
 from dpbench.board.folder import ResultFile, locate_result
 from dpbench.board.verify.declarations import check_selection
-from dpbench.board.verify.derive import EpsilonQuestion, derive
+from dpbench.board.verify.derive import EpsilonQuestion, derive_epsilon
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import find_record, record_of, report, rerun
-from dpbench.board.verify.review import MANY, review_of
-from dpbench.board.verify.verdict import SCORES, judge, reproduces
+from dpbench.board.verify.rerun_record import find_rerun, rerun_file, rerun_seeds, summarize_rerun
+from dpbench.board.verify.review import MIN_PARALLEL_FILES, review_files
+from dpbench.board.verify.verdict import SCORES, judge_seeds, reproduces
 from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.accounting import crosscheck
@@ -379,8 +379,8 @@ def test_a_strangers_learner_needs_no_commit_but_a_clean_tree(root: Path, known:
 
 def test_epsilon_of_a_private_search_is_that_of_the_whole_search() -> None:
     plan = (Release("gradient", 10),)
-    one = derive(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", None, 1.0))
-    searched = derive(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", Repeats(10.0), 1.0))
+    one = derive_epsilon(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", None, 1.0))
+    searched = derive_epsilon(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", Repeats(10.0), 1.0))
     assert isinstance(one, tuple) and isinstance(searched, tuple)
     epsilon, second = searched
     assert second.accountant == "opacus-rdp"
@@ -390,7 +390,7 @@ def test_epsilon_of_a_private_search_is_that_of_the_whole_search() -> None:
 
 def test_a_plan_that_would_cost_gigabytes_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crosscheck, "cross_check", lambda *_: pytest.fail("it was accounted for"))
-    answer = derive(EpsilonQuestion((Release("gradient", 1000, 0.5),), 1e-3, 1e-5, "pld", None, 1.0))
+    answer = derive_epsilon(EpsilonQuestion((Release("gradient", 1000, 0.5),), 1e-3, 1e-5, "pld", None, 1.0))
     assert "by Renyi divergences" in str(answer)
 
 
@@ -399,7 +399,7 @@ def test_accountants_that_contradict_each_other_are_a_complaint(monkeypatch: pyt
         raise AccountantsDisagree("They do.")
 
     monkeypatch.setattr(crosscheck, "cross_check", refuse)
-    answer = derive(EpsilonQuestion((Release("gradient", 10),), 30.0, 1e-5, "pld", None, 1.0))
+    answer = derive_epsilon(EpsilonQuestion((Release("gradient", 10),), 30.0, 1e-5, "pld", None, 1.0))
     assert answer == "it cannot be derived: They do."
 
 
@@ -407,15 +407,15 @@ def test_accountants_that_contradict_each_other_are_a_complaint(monkeypatch: pyt
 def test_many_files_on_processes_give_the_complaints_of_one(root: Path, known: Expectations) -> None:
     changed(root, known, "class-means", {"privacy.epsilon": last_digit}, sealed=False)
     stored = [one.stored for one in verify_leaderboard(root, known).results]
-    many = stored * (MANY // len(stored) + 1)
-    one, spread = review_of(stored, known), review_of(many, known)
+    many = stored * (MIN_PARALLEL_FILES // len(stored) + 1)
+    one, spread = review_files(stored, known), review_files(many, known)
     assert spread.results[: len(stored)] == one.results
     assert not one.ok
 
 
 def test_a_seed_that_is_run_again_gives_the_same_predictions(root: Path) -> None:
     result = Result.read(boards.file_of(root, "class-means"))
-    record = rerun(result, [1], session(registry.load()))
+    record = rerun_seeds(result, [1], session(registry.load()))
     (seed,) = record.seeds
     assert (record.outcome, seed.seed, seed.agreement) == ("same predictions", 1, 1.0)
     assert seed.predictions == result.seeds[1].predictions
@@ -433,7 +433,7 @@ def test_settings_that_a_search_chose_are_run_again_and_not_searched_again(
     searched = boards.result_of({**asked, "search": {**SEARCH, "chosen": {"k": 5}}})
     searched = searched.model_copy(update={"spec": boards.result_of(boards.edited(asked, "spec.search", ASKED)).spec})
     monkeypatch.setattr(trials.Bench, "choose", lambda *_: pytest.fail("it searched again"))
-    assert rerun(searched, [1], session(registry.load())).outcome == "same predictions"
+    assert rerun_seeds(searched, [1], session(registry.load())).outcome == "same predictions"
 
 
 def test_what_is_not_on_this_machine_is_not_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -445,16 +445,16 @@ def test_what_is_not_on_this_machine_is_not_run(root: Path, monkeypatch: pytest.
     with pytest.raises(
         NotReproducible, match=r"dpbench-vision 7 brings learner 'class-means'; here dpbench-vision .* does"
     ):
-        rerun(result.model_copy(update={"components": other}), None, session(registry.load()))
+        rerun_seeds(result.model_copy(update={"components": other}), None, session(registry.load()))
 
     def missing(*_: object) -> None:
         raise DataMissing("Not here.")
 
     monkeypatch.setattr(memo, "deal_images", missing)
     with pytest.raises(NotReproducible, match=r"Not here"):
-        rerun(result, None, session(registry.load()))
+        rerun_seeds(result, None, session(registry.load()))
     with pytest.raises(SpecError, match=r"Expected a seed of .*, 0, 1, got 5"):
-        rerun(result, [5], session(registry.load()))
+        rerun_seeds(result, [5], session(registry.load()))
 
 
 def test_secure_noise_is_compared_within_noise(root: Path) -> None:
@@ -465,7 +465,7 @@ def test_secure_noise_is_compared_within_noise(root: Path) -> None:
             "privacy": result.privacy.model_copy(update={"rng": "secure"}),
         }
     )
-    record = rerun(secure, None, session(registry.load()))
+    record = rerun_seeds(secure, None, session(registry.load()))
     assert {(one.outcome, one.agreement) for one in record.seeds} == {("same within tolerance", None)}
     assert record.seeds[0].predictions != result.seeds[0].predictions
     assert "99 times in 100" in record.tolerance
@@ -495,7 +495,7 @@ def test_on_another_processor_few_images_may_tip_in_favour_of_a_result(raised: i
         for one in stated
     )  # fmt: skip
     record = Rerun(digest="", content="", seeds=found, tolerance="", provenance={})
-    assert judge(record, result).outcome == outcome
+    assert judge_seeds(record, result).outcome == outcome
 
 
 def packed(bits: np.ndarray) -> str:
@@ -503,21 +503,21 @@ def packed(bits: np.ndarray) -> str:
 
 
 def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, known: Expectations) -> None:
-    from dpbench.board.verify.rerun_record import keep
+    from dpbench.board.verify.rerun_record import write_rerun
 
     (stored,) = [
         one.stored for one in verify_leaderboard(root, known).results if one.stored.path.name.startswith("class-means")
     ]
     result = Result.read(stored.path)
-    record = rerun(result, None, session(registry.load()))
-    keep(record, stored, root)
+    record = rerun_seeds(result, None, session(registry.load()))
+    write_rerun(record, stored, root)
     assert complaints(root, known) == []
     for update in ({"predictions": "0" * 64}, {"outcome": "differs"}, {"accuracy": 0.1, "predictions": "0" * 64}):
         changed_seed = record.seeds[0].model_copy(update=update)
-        keep(record.model_copy(update={"seeds": (changed_seed, *record.seeds[1:])}), stored, root)
+        write_rerun(record.model_copy(update={"seeds": (changed_seed, *record.seeds[1:])}), stored, root)
         (found,) = complaints(root, known)
         assert (found.file, found.field) == (f"reruns/tiny/{stored.path.name}", "outcome")
-    record_of(stored, root).write_text("{", encoding="utf-8")
+    rerun_file(stored, root).write_text("{", encoding="utf-8")
     assert [one.field for one in complaints(root, known)] == ["file"]
 
 
@@ -534,15 +534,15 @@ def test_a_record_from_before_is_of_one_seed_and_nothing_calls_it_reproduced(roo
         "tolerance": "as it was", "provenance": {"date": "2026-11-22"},
         "scores": {name: seed.metrics[name] for name in SCORES},
     }  # fmt: skip
-    file = record_of(stored, root)
+    file = rerun_file(stored, root)
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({**before, "seal": record_seal(before)}), encoding="utf-8")
     assert complaints(root, known) == []
-    record = find_record(stored, result, root)
+    record = find_rerun(stored, result, root)
     assert record is not None and record.agrees and not reproduces(record, result)
     assert [one.seed for one in record.seeds] == [1]
     file.write_text(json.dumps(before), encoding="utf-8")  # without a seal it is no evidence
-    assert find_record(stored, result, root) is None
+    assert find_rerun(stored, result, root) is None
 
 
 def test_other_code_reproduces_nothing_and_is_said(root: Path) -> None:
@@ -551,12 +551,12 @@ def test_other_code_reproduces_nothing_and_is_said(root: Path) -> None:
     other = result.model_copy(update={"provenance": {**result.provenance, "code": code, "commit": "1" * 40}})
     task = other.task.model_copy(update={"largest": 0.9})
     other = other.model_copy(update={"task": task})
-    record = rerun(other, None, session(registry.load()))
+    record = rerun_seeds(other, None, session(registry.load()))
     assert record.agrees and not reproduces(record, other)
     claim, counted = [one for one in record.claims if one.verdict == "not checked"]
     assert (claim.claim, claim.said.endswith("at another commit")) == ("provenance.code.learner", True)
     assert (counted.claim, counted.said.endswith("by other code")) == ("task.largest", True)
-    assert f"the code (learner), which is not that of {'1' * 40}" in report(record, other)
+    assert f"the code (learner), which is not that of {'1' * 40}" in summarize_rerun(record, other)
 
 
 def test_seeds_are_run_again_in_another_order_than_they_had(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -570,13 +570,13 @@ def test_seeds_are_run_again_in_another_order_than_they_had(root: Path, monkeypa
         return plain(prepared, seed)
 
     monkeypatch.setattr(fit, "fit", noted)
-    rerun(Result.read(boards.file_of(root, "class-means")), None, session(registry.load()))
+    rerun_seeds(Result.read(boards.file_of(root, "class-means")), None, session(registry.load()))
     assert order == [1, 0]  # the run had 0 first
 
 
 def test_what_nobody_looked_up_is_the_authors_word(root: Path) -> None:
     result = Result.read(boards.file_of(root, "class-means"))
-    shown = dict(describe(result).pairs)
+    shown = dict(describe_result(result).pairs)
     assert shown["author's word"].startswith("scores; how many images the splits share; which code made it; ")
     looked_up = {"seeds", "task.overlap", "provenance.code.learner"}
     assert list_author_word(result, looked_up) == ("time, memory, machine and date",)

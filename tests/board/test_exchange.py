@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench import registry
-from dpbench.board.build import index_of
+from dpbench.board.build import build_index
 from dpbench.board.curve import sizes_up_to, write_curves
-from dpbench.board.exchange import Curve, crossings, worth
+from dpbench.board.exchange import Curve, find_crossings, labels_worth
 from dpbench.board.index import Worth
 from dpbench.errors import ChecksFailed, SpecError
 from dpbench.records.board import Board
@@ -41,13 +41,13 @@ def straight(labels: float) -> float:
 @given(st.floats(10, 5000))
 def test_on_a_curve_that_is_straight_the_crossing_is_exact(labels: float) -> None:
     points = np.array([[straight(one) for one in LABELS]])
-    assert crossings(LABELS, points, np.array([straight(labels)]))[0] == pytest.approx(labels, rel=1e-6)
+    assert find_crossings(LABELS, points, np.array([straight(labels)]))[0] == pytest.approx(labels, rel=1e-6)
 
 
 @given(st.floats(11, 4900))
 def test_on_a_bent_curve_the_crossing_lies_between_the_points_around_it(labels: float) -> None:
     points = np.array([[1 - one**-0.3 for one in LABELS]])
-    found = crossings(LABELS, points, np.array([1 - labels**-0.3]))[0]
+    found = find_crossings(LABELS, points, np.array([1 - labels**-0.3]))[0]
     below, above = max(one for one in LABELS if one <= labels), min(one for one in LABELS if one >= labels)
     assert below * 0.999 <= found <= above * 1.001
     assert found == pytest.approx(labels, rel=0.1)
@@ -55,29 +55,32 @@ def test_on_a_bent_curve_the_crossing_lies_between_the_points_around_it(labels: 
 
 def test_a_dip_in_the_curve_is_passed_over() -> None:
     points = np.array([[0.1, 0.4, 0.3, 0.6]])
-    assert crossings((10, 20, 40, 80), points, np.array([0.4]))[0] == pytest.approx(20)
-    assert 40 < crossings((10, 20, 40, 80), points, np.array([0.5]))[0] < 80
+    assert find_crossings((10, 20, 40, 80), points, np.array([0.4]))[0] == pytest.approx(20)
+    assert 40 < find_crossings((10, 20, 40, 80), points, np.array([0.5]))[0] < 80
 
 
 def test_a_score_above_the_whole_curve_is_worth_more_than_all_labels() -> None:
-    found = worth(curve(*[tuple(map(straight, LABELS))] * 3), [0.999, 0.998])
+    found = labels_worth(curve(*[tuple(map(straight, LABELS))] * 3), [0.999, 0.998])
     assert found == Worth(labels=None, low=None, high=None, all=5000)
     assert str(found) == "more than all 5,000"
 
 
 def test_a_score_below_the_whole_curve_is_worth_the_first_point() -> None:
-    assert worth(curve(*[tuple(map(straight, LABELS))] * 3), [0.1, 0.1]).labels == 10
+    assert labels_worth(curve(*[tuple(map(straight, LABELS))] * 3), [0.1, 0.1]).labels == 10
 
 
 def test_without_noise_the_interval_is_the_number_itself() -> None:
-    found = worth(curve(*[tuple(map(straight, LABELS))] * 3), [straight(300)] * 5)
+    found = labels_worth(curve(*[tuple(map(straight, LABELS))] * 3), [straight(300)] * 5)
     assert found == Worth(labels=300, low=300, high=300, all=5000)
     assert str(found) == "300"
 
 
 def test_the_interval_widens_with_draws_and_with_seeds_and_contains_the_number() -> None:
     shifted = curve(*(tuple(straight(one) + shift for one in LABELS) for shift in (-0.02, 0, 0.02)))
-    by_draws, by_seeds = worth(shifted, [straight(300)] * 5), worth(shifted, [straight(200), straight(450)] * 3)
+    by_draws, by_seeds = (
+        labels_worth(shifted, [straight(300)] * 5),
+        labels_worth(shifted, [straight(200), straight(450)] * 3),
+    )
     for found in (by_draws, by_seeds):
         assert found.low is not None and found.labels is not None and found.high is not None
         assert found.low < found.labels < found.high
@@ -85,7 +88,7 @@ def test_the_interval_widens_with_draws_and_with_seeds_and_contains_the_number()
 
 
 def test_an_interval_may_reach_beyond_all_labels() -> None:
-    found = worth(curve(*[tuple(map(straight, LABELS))] * 2), [straight(4000), straight(4900), straight(6000)])
+    found = labels_worth(curve(*[tuple(map(straight, LABELS))] * 2), [straight(4000), straight(4900), straight(6000)])
     assert found.high is None and str(found).endswith("to more than 5,000)")
 
 
@@ -118,7 +121,7 @@ def test_the_last_point_of_a_curve_is_the_result_of_public_labels_alone(root: Pa
 
 
 def test_entries_that_read_private_data_are_worth_a_number_of_labels(root: Path) -> None:
-    standing = next(one for one in index_of(root, registry.load()).standings if one.board.name == "tiny")
+    standing = next(one for one in build_index(root, registry.load()).standings if one.board.name == "tiny")
     by_learner = {entry.learner: entry.worth for entry in standing.entries}
     assert by_learner["public-only"] is None and by_learner["non-private"] is None
     assert by_learner["class-means"] is not None and by_learner["class-means"].all == standing.public
@@ -126,7 +129,7 @@ def test_entries_that_read_private_data_are_worth_a_number_of_labels(root: Path)
 
 def test_an_entry_that_learns_from_public_labels_is_worth_none_of_them(root: Path) -> None:
     boards.enter(root, "adadps:steps=5")
-    standing = next(one for one in index_of(root, registry.load()).standings if one.board.name == "tiny")
+    standing = next(one for one in build_index(root, registry.load()).standings if one.board.name == "tiny")
     (entry,) = (entry for entry in standing.entries if entry.learner == "adadps")
     assert entry.reads == "features and labels" and entry.reads_private
     assert entry.worth is None
@@ -152,13 +155,13 @@ def test_a_curve_that_does_not_fit_stops_the_build(root: Path, field: str, value
     file = root / "curves" / "tiny.json"
     file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), field: value}), encoding="utf-8")
     with pytest.raises(ChecksFailed, match=said):
-        index_of(root, registry.load())
+        build_index(root, registry.load())
 
 
 def test_a_curve_of_no_board_stops_the_build(root: Path) -> None:
     shutil.copy(root / "curves" / "tiny.json", root / "curves" / "other.json")
     with pytest.raises(ChecksFailed, match="no board is called 'other'"):
-        index_of(root, registry.load())
+        build_index(root, registry.load())
 
 
 def test_the_command_refuses_a_board_that_is_not_there_or_has_no_labels(capsys: Output, root: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import folder
-from dpbench.board.folder import ResultFile, boards_of, content_of, locate_result
+from dpbench.board.folder import ResultFile, locate_result, read_boards, read_content
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.review import review
+from dpbench.board.verify.review import review_leaderboard
 from dpbench.errors import Complaint, MalformedFile, SpecError
 from dpbench.records.board import find_board
 from dpbench.records.spec import make_spec
@@ -55,7 +55,7 @@ def filed(root: Path, good: dict[str, Any], **changed: Any) -> Path:
 
 
 def complaints(root: Path, known: Expectations) -> list[Complaint]:
-    return list(review(root, known).complaints)
+    return list(review_leaderboard(root, known).complaints)
 
 
 def test_a_good_file_has_no_complaint(tmp_path: Path, known: Expectations, good: dict[str, Any]) -> None:
@@ -207,7 +207,7 @@ def test_a_result_of_a_figure_is_checked_without_a_board(
     (root / "figures" / "sweep").mkdir(parents=True)
     shutil.move(filed(root, good), root / "figures" / "sweep")
     assert complaints(root, known) == []
-    (checked,) = review(root, known).results
+    (checked,) = review_leaderboard(root, known).results
     assert checked.stored.board is None
 
 
@@ -252,13 +252,13 @@ def test_no_more_of_a_file_is_read_than_it_may_have(tmp_path: Path, monkeypatch:
     with file.open("wb") as handle:
         handle.truncate(1 << 40)
     with pytest.raises(MalformedFile, match=r"at most 2,000,000 bytes, got 1,099,511,627,776"):
-        content_of(file)
+        read_content(file)
     monkeypatch.setattr(folder, "MAX_BYTES", 1)
     file.write_text("{}", encoding="utf-8")
     with pytest.raises(MalformedFile, match=r"at most 1 bytes, got 2"):
-        content_of(file)
+        read_content(file)
 
 
 def test_a_leaderboard_without_boards_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"Expected boards in .*boards, found none.*--root"):
-        boards_of(tmp_path)
+        read_boards(tmp_path)

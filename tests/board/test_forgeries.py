@@ -15,7 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 from dpbench import registry
 from dpbench.board import build
-from dpbench.board.verify.rerun_record import rerun
+from dpbench.board.verify.rerun_record import rerun_seeds
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from tests.helpers import boards, readme
@@ -69,7 +69,7 @@ def begin(scene: Scene, forgery: Forgery) -> None:
             shutil.move(scene.record(kind), scene.repository / name)
         boards.file_of(scene.root, LEARNER).unlink()
     forgery.before(scene)
-    build.write(build.index_of(scene.root, scene.plugins), scene.root)
+    build.write_index(build.build_index(scene.root, scene.plugins), scene.root)
     scene.commit()
 
 
@@ -78,7 +78,7 @@ def test_an_honest_submission_is_found_fault_with_by_nobody(scene: Scene) -> Non
     file = scene.submit(scene.honest)
     scene.commit()
     assert read(file) == scene.honest
-    record = rerun(Result.read(file), None, session(scene.plugins))
+    record = rerun_seeds(Result.read(file), None, session(scene.plugins))
     assert record.agrees and {one.verdict for one in record.claims} == {"same"}
 
 
@@ -118,7 +118,7 @@ def test_the_workflow_takes_honest_submissions_alone(scene: Scene, forgery: Forg
     scene.git("update-ref", "refs/remotes/origin/main", "HEAD")
     forgery.forge(scene)
     if forgery.found_by == "nobody":
-        build.write(build.index_of(scene.root, scene.plugins), scene.root)
+        build.write_index(build.build_index(scene.root, scene.plugins), scene.root)
     scene.commit()
     content = yaml.safe_load((SCRIPT.parents[1] / ".github/workflows/submission.yml").read_text(encoding="utf-8"))
     lines = [step["run"] for step in content["jobs"]["verify"]["steps"] if not step.get("run", "pip").startswith("pip")]
@@ -137,7 +137,7 @@ SECURE = [one for one in FORGERIES if one.forge in (best_of_many, secure_with_le
 def test_secure_results_have_no_rank(scene: Scene, forgery: Forgery) -> None:
     begin(scene, forgery)
     forgery.forge(scene)
-    index = build.index_of(scene.root, scene.plugins)
+    index = build.build_index(scene.root, scene.plugins)
     (entry,) = [one for standing in index.standings for one in standing.entries if one.learner == LEARNER]
     assert (entry.role, entry.rank, entry.rng) == ("unranked", None, "secure")
     assert "its noise was secure and cannot be drawn again" in entry.why

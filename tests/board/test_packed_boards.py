@@ -13,13 +13,13 @@ from dpbench import registry
 from dpbench.board import build
 from dpbench.board.folder import locate_result
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import keep, record_of, rerun
+from dpbench.board.verify.rerun_record import rerun_file, rerun_seeds, write_rerun
 from dpbench.cli import main
 from dpbench.records import packed
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.site import build_site
-from dpbench.site.publishing import _files
+from dpbench.site.publishing import _repository_files
 from tests.helpers import boards
 from tests.helpers.readme import LEADERBOARD
 from tests.helpers.sessions import session
@@ -43,7 +43,7 @@ def clean_commit() -> Iterator[None]:
 def world(tmp_path_factory: pytest.TempPathFactory, plugins: Registry, clean_commit: None) -> Path:
     """A leaderboard two of whose entries were reproduced and audited, in loose files."""
     root = boards.proven(tmp_path_factory.mktemp("world") / "leaderboard", (LEARNER, "pillar"))
-    build.write(build.index_of(root, plugins), root)
+    build.write_index(build.build_index(root, plugins), root)
     return root
 
 
@@ -98,7 +98,7 @@ def test_packing_changes_neither_the_lines_of_verify_nor_the_index(
     assert called("leaderboard", "verify", "--root", root) == 0
     assert capsys.readouterr().out == before
     assert called("leaderboard", "build", "--check", "--root", root) == 0
-    shown = {one.learner: one for one in build.index_of(root, plugins).standings[0].entries}[LEARNER]
+    shown = {one.learner: one for one in build.build_index(root, plugins).standings[0].entries}[LEARNER]
     assert shown.audit is not None and shown.reproduced
 
 
@@ -143,11 +143,11 @@ def test_a_new_record_leaves_archives_as_they_are_and_supersedes_what_is_in_them
     archives = {file: file.read_bytes() for file in root.rglob(packed.ARCHIVE)}
     stored = locate_result(boards.file_of(root, LEARNER), root)
     result = Result.read(stored.path)
-    record = rerun(result, None, session(plugins), by="Another Maintainer")
-    keep(record, stored, root)
+    record = rerun_seeds(result, None, session(plugins), by="Another Maintainer")
+    write_rerun(record, stored, root)
     assert called("audit", f"tiny/{stored.path.stem}", "--root", root, "--canaries", 1000, "--device", "cpu") == 0
     assert {file: file.read_bytes() for file in root.rglob(packed.ARCHIVE)} == archives
-    assert b"Another Maintainer" in packed.read_record(record_of(stored, root))
+    assert b"Another Maintainer" in packed.read_record(rerun_file(stored, root))
     assert complaints(root, plugins) == []
 
 
@@ -173,16 +173,16 @@ def test_a_packed_result_is_there_already_and_is_replaced_with_its_records(
 
 def test_an_archive_goes_with_its_last_record(root: Path) -> None:
     for file in packed.find_records(root / "reruns"):
-        packed.remove(file)
+        packed.remove_record(file)
     assert list((root / "reruns" / "tiny").iterdir()) == []
 
 
 def test_pages_and_what_is_published_show_packed_records_as_files(
     loose: Path, root: Path, plugins: Registry, tmp_path: Path
 ) -> None:
-    index = build.index_of(root, plugins)
-    published = _files(index, root)
-    assert published == _files(index, loose)
+    index = build.build_index(root, plugins)
+    published = _repository_files(index, root)
+    assert published == _repository_files(index, loose)
     build_site(index, root, tmp_path / "site", plugins)
     for name, content in records_in(loose / "results" / "tiny").items():
         assert (tmp_path / "site" / "results" / "tiny" / name).read_bytes() == content

@@ -16,9 +16,9 @@ from dpbench.analysis.paired import (
     compare_over_examples,
     compare_over_seeds,
     holm,
-    scores_of,
+    ranking_scores,
 )
-from dpbench.board.ranking import order_of, rank_groups, ranks, uncorrected_ranks
+from dpbench.board.ranking import corrected_ranks, rank_groups, sort_value, uncorrected_ranks
 from dpbench.records.board import find_board
 from tests.helpers import boards
 
@@ -122,7 +122,7 @@ def scored(*means: float, spread: float = 0.01) -> list[Scores]:
 
 def test_ranks_are_places_shared_with_the_best_entry_that_does_not_differ() -> None:
     entries = scored(0.9, 0.899, 0.8, 0.799, 0.798, 0.5)
-    assert ranks(entries) == uncorrected_ranks(entries) == [1, 1, 3, 3, 3, 6]
+    assert corrected_ranks(entries) == uncorrected_ranks(entries) == [1, 1, 3, 3, 3, 6]
 
 
 def test_only_entries_that_read_public_labels_are_ranked_among_those_that_do() -> None:
@@ -151,25 +151,25 @@ def test_a_difference_that_only_the_uncorrected_test_sees_is_a_tie_on_a_board_of
     p = compare_entries(best, rival).p
     assert LEVEL / 10 < p < LEVEL
     others = [rival] * 9
-    assert ranks([best, rival]) == [1, 2]
+    assert corrected_ranks([best, rival]) == [1, 2]
     assert uncorrected_ranks([best, *others]) == [1] + [2] * 9
-    assert ranks([best, *others]) == [1] * 10
+    assert corrected_ranks([best, *others]) == [1] * 10
 
 
 def test_equal_entries_share_rank_one_on_nearly_all_boards_only_where_ranks_are_corrected() -> None:
-    split = {ranks: 0, uncorrected_ranks: 0}
+    split = {corrected_ranks: 0, uncorrected_ranks: 0}
     for case in range(200):
         rows = [drawn(20 * case + place, 0.7, (5, 150)) for place in range(15)]
         fixed = [Scores((), lambda bits=bits: bits) for bits in rows]  # type: ignore[misc]
         for ranked in split:
             split[ranked] += ranked(fixed) != [1] * 15
-    assert split[ranks] < 18  # 9%
+    assert split[corrected_ranks] < 18  # 9%
     assert split[uncorrected_ranks] > 40  # 20%
 
 
 def test_a_chain_of_small_steps_is_not_one_rank() -> None:
     means = [0.9 - 0.004 * step for step in range(12)]
-    found = ranks(scored(*means))
+    found = corrected_ranks(scored(*means))
     assert found[:2] == [1, 1] and found[-1] > 1
     assert found == sorted(found)
 
@@ -184,27 +184,27 @@ def test_the_best_of_a_rank_is_unpacked_once() -> None:
 
         return Scores((0.5,) * 3, bits)
 
-    assert ranks([entry(number) for number in range(4)]) == [1, 1, 1, 1]
+    assert corrected_ranks([entry(number) for number in range(4)]) == [1, 1, 1, 1]
     assert sorted(asked) == [0, 1, 2, 3]
 
 
 def test_no_entries_have_no_ranks() -> None:
-    assert ranks([]) == []
+    assert corrected_ranks([]) == []
 
 
 def test_a_result_is_compared_by_its_bits_for_accuracy_and_by_its_seeds_otherwise() -> None:
     _, first, second = boards.synthetic(find_board("digits-eps1"), 3, seed=0)
-    scores = [scores_of(one, "accuracy") for one in (first, second)]
+    scores = [ranking_scores(one, "accuracy") for one in (first, second)]
     bits = [one.bits() for one in scores if one.bits is not None]
     assert [one.mean(1).tolist() for one in bits] == [pytest.approx(one.per_seed) for one in scores]
-    assert scores_of(first, "balanced_accuracy").bits is None
+    assert ranking_scores(first, "balanced_accuracy").bits is None
 
 
 def test_seeds_that_score_the_same_but_for_rounding_are_one_rank() -> None:
     first = (0.3, 0.6, 0.9)
     second = tuple(math.nextafter(value, 0) for value in first)
     assert compare_over_seeds(first, second).p == 1.0
-    assert ranks([Scores(first, None), Scores(second, None)]) == [1, 1]
+    assert corrected_ranks([Scores(first, None), Scores(second, None)]) == [1, 1]
 
 
 def test_results_are_sorted_by_answers_that_are_counted_and_other_metrics_by_whole_millionths() -> None:
@@ -215,10 +215,10 @@ def test_results_are_sorted_by_answers_that_are_counted_and_other_metrics_by_who
     nudged = result.model_copy()
     vars(nudged)["metrics"] = metrics
     for metric in metrics:
-        assert order_of(nudged, metric) == order_of(result, metric)
+        assert sort_value(nudged, metric) == sort_value(result, metric)
         larger = result.metrics[metric].mean > other.metrics[metric].mean
-        assert (order_of(result, metric) > order_of(other, metric)) == larger
-    assert order_of(result, "auroc") == -1
+        assert (sort_value(result, metric) > sort_value(other, metric)) == larger
+    assert sort_value(result, "auroc") == -1
 
 
 def test_a_rank_costs_one_comparison_an_entry_at_most() -> None:
@@ -235,5 +235,5 @@ def test_a_rank_costs_one_comparison_an_entry_at_most() -> None:
         uncorrected_ranks(entries)
         assert len(counted) == len(entries) - 1
         counted.clear()
-        found = ranks(entries)
+        found = corrected_ranks(entries)
     assert len(counted) <= len(set(found)) * len(entries)

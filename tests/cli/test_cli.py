@@ -17,7 +17,7 @@ from dpbench_plugins.datasets import hub_files
 from PIL import Image
 
 from dpbench.cli import main
-from dpbench.cli.given import CommandSettings, Given
+from dpbench.cli.given import CommandSettings, UserSettings
 from dpbench.data import extraction
 from dpbench.errors import PlanError, SpecError
 from dpbench.harness import scoring as metrics
@@ -298,7 +298,7 @@ def test_a_setting_is_given_or_searched(capsys: Output, tmp_path: Path, command:
 def test_a_file_may_list_the_space_as_flags_do(tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text('learner = "pillar"\ntune = true\nspace = ["k=3,4", "steps=5,10"]\n', encoding="utf-8")
-    search = Given("run", CommandSettings((Spec, Search, Place)), {}, file).spec().search
+    search = UserSettings("run", CommandSettings((Spec, Search, Place)), {}, file).spec().search
     assert search is not None and search.space == {"k": ("3", "4"), "steps": ("5", "10")}
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from dpbench import registry
 from dpbench.board import build
-from dpbench.board.add import _nearest, find_untraceable_plugins
-from dpbench.board.diff import diff
-from dpbench.board.export import table
+from dpbench.board.add import _compare_with_nearest_board, find_untraceable_plugins
+from dpbench.board.diff import list_changes
+from dpbench.board.export import leaderboard_csv
 from dpbench.board.index import Index
 from dpbench.board.rows import name_trust
 from dpbench.board.verify.expectations import Expectations
@@ -34,7 +34,7 @@ Captured = pytest.CaptureFixture[str]
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = boards.world(tmp_path_factory.mktemp("world"))
-    build.write(build.index_of(root, registry.load()), root)
+    build.write_index(build.build_index(root, registry.load()), root)
     return root
 
 
@@ -133,7 +133,7 @@ def test_a_quick_look_keeps_a_record_and_nothing_calls_it_reproduced(root: Path,
     assert "(a quick look at 1 of 2 seeds)" in said and "reproduced" not in said
     assert [(one["seed"], one["outcome"]) for one in record_of(root, file)["seeds"]] == [(1, "same predictions")]
     assert ask("verify", "--root", root) == 0
-    (tiny,) = [one for one in build.index_of(root, registry.load()).standings if one.board.name == "tiny"]
+    (tiny,) = [one for one in build.build_index(root, registry.load()).standings if one.board.name == "tiny"]
     (entry,) = [one for one in tiny.entries if one.learner == "class-means"]
     assert (entry.trust, entry.reproduced, name_trust(entry)) == ("re-run", False, "1 of 2 seeds re-run")
     assert "scores" in entry.author_word
@@ -341,7 +341,9 @@ def test_of_boards_from_which_as_much_departs_the_nearest_has_the_nearest_epsilo
     known = Expectations.read(empty, registry.load())
     board = known.boards["tiny"]
     far, near = (board.model_copy(update={"epsilon": times * result.spec.epsilon}) for times in (0.01, 3.0))
-    said = [words for _, words in _nearest(result, replace(known, boards={"far": far, "near": near}))]
+    said = [
+        words for _, words in _compare_with_nearest_board(result, replace(known, boards={"far": far, "near": near}))
+    ]
     assert said
     assert all("as on the nearest board, near" in words for words in said)
 
@@ -422,7 +424,7 @@ def test_a_changed_mean_and_rank_are_told_with_both_values(root: Path) -> None:
     tiny["entries"][0]["metrics"]["accuracy"]["mean"] = 0.125
     tiny["entries"][0]["rank"] = 7
     name = tiny["entries"][0]["learner"]
-    found = diff(before, Index.model_validate(made))
+    found = list_changes(before, Index.model_validate(made))
     assert [(one.what, one.learner, one.after) for one in found] == [("mean", name, 0.125), ("rank", name, 7)]
     assert str(found[1]).endswith(": 1 -> 7")
 
@@ -445,7 +447,7 @@ def test_a_strangers_text_is_no_formula_and_no_row_of_its_own(root: Path, text: 
     made = json.loads((root / build.INDEX).read_text(encoding="utf-8"))
     (tiny,) = [one for one in made["standings"] if one["board"]["name"] == "tiny"]
     tiny["entries"][0]["plugin"]["plugin"] = text
-    rows = list(csv.DictReader(io.StringIO(table(Index.model_validate(made)))))
+    rows = list(csv.DictReader(io.StringIO(leaderboard_csv(Index.model_validate(made)))))
     assert len(rows) == len(boards.LEARNERS)
     assert rows[0]["plugin"] == (text if text.startswith("a") else f"'{text}")
     assert rows[0]["accuracy"].startswith("0.")

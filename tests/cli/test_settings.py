@@ -16,26 +16,26 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 import dpbench
-from dpbench.cli.given import CommandSettings, Given
-from dpbench.cli.takes import takes
+from dpbench.cli.given import CommandSettings, UserSettings
+from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.main import root_command
 from dpbench.records.place import Place
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.search import Search
 from dpbench.records.setting import Flag, settings
-from dpbench.records.spec import Spec, as_flags, make_spec
+from dpbench.records.spec import Spec, make_spec, write_flags
 from dpbench.registry import load
 from dpbench.registry.components import resolve
 from dpbench.sweep.grid import AXES
 
 
-def read_flags(words: Sequence[str], *records: type[Any], several: tuple[str, ...] = AXES) -> Given:
+def read_flags(words: Sequence[str], *records: type[Any], several: tuple[str, ...] = AXES) -> UserSettings:
     """Return what a command that takes these records is given by flags."""
-    found: list[Given] = []
+    found: list[UserSettings] = []
 
-    @takes(*(records or (Spec, Search, Place)), several=several, file=True)
-    def run(given: Given) -> None:
+    @add_setting_flags(*(records or (Spec, Search, Place)), several=several, file=True)
+    def run(given: UserSettings) -> None:
         found.append(given)
 
     program = typer.Typer()
@@ -87,12 +87,12 @@ PUBLIC: st.SearchStrategy[dict[str, Any]] = st.one_of(st.just({}), SHARES.map(la
 @drawn(st.fixed_dictionaries({"learner": COMPONENTS}, optional=KEYS), PUBLIC)
 def test_flags_of_a_spec_ask_for_that_spec(keys: dict[str, Any], public: dict[str, Any]) -> None:
     spec = make_spec({**keys, **public}, "the test")
-    again = parses(as_flags(spec))
+    again = parses(write_flags(spec))
     assert again == spec and again.digest == spec.digest
     for key in ("extractor", "delta"):  # what the dataset decides stays its to decide
         assert (key in again.model_fields_set) == (key in spec.model_fields_set)
-    assert as_flags(again) == as_flags(spec)
-    assert parses(as_flags(spec, defaults=True)) == spec
+    assert write_flags(again) == write_flags(spec)
+    assert parses(write_flags(spec, defaults=True)) == spec
 
 
 def test_the_strategy_draws_every_setting_of_a_spec() -> None:
@@ -105,14 +105,14 @@ def test_flags_of_a_resolved_spec_ask_for_the_same_run() -> None:
     for keys in ({}, {"extractor": "pixels:size=4"}, {"delta": 1e-6, "search": {"space": {"k": [3, 4]}}}):
         asked = make_spec({"learner": "class-means", "dataset": "digits", **keys}, "the test")
         whole = resolve(asked, plugins).spec  # whose learner has options that are searched
-        flags = as_flags(whole.model_copy(update={"learner": asked.learner}))
+        flags = write_flags(whole.model_copy(update={"learner": asked.learner}))
         assert resolve(parses(flags), plugins).spec.digest == whole.digest
 
 
 def test_a_command_says_what_is_not_at_its_default_and_no_more() -> None:
-    assert as_flags(make_spec({"learner": "jl"}, "the test")) == ["--learner", "jl"]
+    assert write_flags(make_spec({"learner": "jl"}, "the test")) == ["--learner", "jl"]
     spec = make_spec({"learner": "jl:k=3", "epsilon": 2, "public_labels": True, "seeds": [3, 7]}, "the test")
-    assert shlex.join(as_flags(spec)) == "--learner jl:k=3 --epsilon 2 --public-labels --seeds 3,7"
+    assert shlex.join(write_flags(spec)) == "--learner jl:k=3 --epsilon 2 --public-labels --seeds 3,7"
 
 
 # One field more
@@ -130,9 +130,9 @@ def test_a_field_more_is_a_flag_a_key_a_check_and_a_word_of_printed_commands(tmp
     records, file = (Warm, Search, Place), tmp_path / "spec.toml"
     found = read_flags(["--learner", "jl", "--warmth", "0.5"], *records).spec()
     assert isinstance(found, Warm) and found.warmth == 0.5
-    assert as_flags(found) == ["--learner", "jl", "--warmth", "0.5"]
+    assert write_flags(found) == ["--learner", "jl", "--warmth", "0.5"]
     file.write_text('learner = "jl"\nextractor = "auto"\nwarmth = 0.75', encoding="utf-8")
-    assert as_flags(read_flags(["--spec", str(file)], *records).spec())[-2:] == ["--warmth", "0.75"]
+    assert write_flags(read_flags(["--spec", str(file)], *records).spec())[-2:] == ["--warmth", "0.75"]
     with pytest.raises(SpecError, match=r"^warmth=2.0 in the flags of dpbench run does not fit: expected a value less"):
         read_flags(["--learner", "jl", "--warmth", "2"], *records).spec()
     file.write_text('learner = "jl"\nextractor = "auto"\nwarmth = 0', encoding="utf-8")
@@ -145,8 +145,8 @@ def test_a_field_more_is_a_flag_a_key_a_check_and_a_word_of_printed_commands(tmp
 def test_a_field_more_is_in_the_help_with_its_default() -> None:
     program = typer.Typer()
 
-    @takes(Warm)
-    def run(given: Given) -> None:
+    @add_setting_flags(Warm)
+    def run(given: UserSettings) -> None:
         """Run."""
 
     program.command()(run)
@@ -177,7 +177,7 @@ def test_a_field_more_is_in_the_help_with_its_default() -> None:
 def test_messages_name_who_gave_a_value(flags: dict[str, Any], content: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text(f'learner = "jl"\nextractor = "auto"\n{content}', encoding="utf-8")
-    given = Given("run", CommandSettings((Spec, Search, Place), several=AXES), flags, file)
+    given = UserSettings("run", CommandSettings((Spec, Search, Place), several=AXES), flags, file)
     with pytest.raises(SpecError) as caught:
         _ = given.spec(), given.place
     assert str(caught.value).startswith(said.format(file=file))
@@ -187,7 +187,7 @@ def test_flags_go_before_a_file_and_both_before_the_defaults_of_a_command(tmp_pa
     file = tmp_path / "spec.toml"
     file.write_text('learner = "jl"\nextractor = "auto"\nepsilon = 2\ntries = 7', encoding="utf-8")
     taken = CommandSettings((Spec, Search, Place), defaults={"selection": "public-validation", "tries": 9})
-    read, over = (Given("run", taken, flags, file).spec() for flags in ({}, {"epsilon": 4.0, "tries": 8}))
+    read, over = (UserSettings("run", taken, flags, file).spec() for flags in ({}, {"epsilon": 4.0, "tries": 8}))
     assert (read.epsilon, over.epsilon) == (2, 4)
     assert read.search is not None and over.search is not None and (read.search.tries, over.search.tries) == (7, 8)
 

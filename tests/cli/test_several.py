@@ -40,7 +40,9 @@ def test_learners_with_options_are_told_apart_at_commas() -> None:
 
 def test_the_same_value_twice_is_refused() -> None:
     with pytest.raises(SpecError, match=r"each value of --epsilon once, got 1\.0 twice"):
-        _ = given.Given("run", given.CommandSettings((Spec,), several=("epsilon",)), {"epsilon": ["1,2", "1.0"]}).axes
+        _ = given.UserSettings(
+            "run", given.CommandSettings((Spec,), several=("epsilon",)), {"epsilon": ["1,2", "1.0"]}
+        ).axes
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -412,13 +412,13 @@ def test_a_plugin_from_elsewhere_is_submitted_with_its_repository_and_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dpbench.board.verify.declarations import check_provenance
-    from dpbench.records.provenance import source_of
+    from dpbench.records.provenance import find_source
 
     monkeypatch.syspath_prepend(tmp_path)
     url, commit = "https://example.org/stranger.git", "ab" * 20
     _distribution(tmp_path, {"url": url.replace("//", "//me:secret@"), "vcs_info": {"vcs": "git", "commit_id": commit}})
-    noted = source_of("stranger")
-    assert noted == {"repository": url, "commit": commit, "dirty": False} and source_of("nobody") is None
+    noted = find_source("stranger")
+    assert noted == {"repository": url, "commit": commit, "dirty": False} and find_source("nobody") is None
     result = Result.read(_committed())
 
     def complaints(source: object) -> list[str]:
@@ -457,7 +457,7 @@ def test_a_figure_is_written_as_pdf_the_same_bytes_each_time(tmp_path: Path) -> 
     from matplotlib.figure import Figure
 
     for name in ("a.pdf", "b.pdf"):
-        draw.check_file(tmp_path / name, "--out")
+        draw.check_chart_file(tmp_path / name, "--out")
         draw.write_chart(tmp_path / name, Figure)
     assert (tmp_path / "a.pdf").read_bytes() == (tmp_path / "b.pdf").read_bytes() != b""
 

@@ -21,7 +21,7 @@ from dpbench import Split, registry
 from dpbench.board.verify.checks import find_departures
 from dpbench.board.verify.declarations import check_provenance
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import rerun
+from dpbench.board.verify.rerun_record import rerun_seeds
 from dpbench.data import cache
 from dpbench.data.concat import Concat, concatenate
 from dpbench.data.keys import identify_images
@@ -228,13 +228,13 @@ def test_who_brought_a_part_is_checked(result: Result) -> None:
 
 
 def test_a_rerun_asks_for_every_part(result: Result) -> None:
-    assert rerun(result, None, session(registry.load())).outcome == "same predictions"
+    assert rerun_seeds(result, None, session(registry.load())).outcome == "same predictions"
     stranger = result.components["extractor.2"].model_copy(update={"version": "7"})
     other = result.model_copy(update={"components": {**result.components, "extractor.2": stranger}})
     with pytest.raises(
         NotReproducible, match=r"dpbench-vision 7 brings extractor 'pixels'; here dpbench-vision .* does"
     ):
-        rerun(other, None, session(registry.load()))
+        rerun_seeds(other, None, session(registry.load()))
 
 
 def test_a_board_fixes_several_extractors(tmp_path: Path, result: Result) -> None:

@@ -20,14 +20,14 @@ from rich.console import Console
 
 import dpbench
 from dpbench import Features, Split, Splits
-from dpbench.analysis.describe import describe
+from dpbench.analysis.describe import describe_result
 from dpbench.analysis.paired import correct_bits
 from dpbench.analysis.reader import read_results
 from dpbench.analysis.word import list_author_word
 from dpbench.board.build import verify_leaderboard
 from dpbench.board.index import Index
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.verdict import SCORES, judge
+from dpbench.board.verify.verdict import SCORES, judge_seeds
 from dpbench.cli.run import _show
 from dpbench.data.groups import check_groups, keep_test_groups
 from dpbench.data.survey import survey
@@ -387,12 +387,12 @@ def rerun_of(result: Result) -> Rerun:
 
 
 def test_a_rerun_finds_correct_predictions_moved_from_one_group_to_another(result: Result) -> None:
-    assert judge(rerun_of(result), result).outcome == "same predictions"
+    assert judge_seeds(rerun_of(result), result).outcome == "same predictions"
     sex = dict((result.seeds[0].group_correct or {})["sex"])
     sex["female"], sex["male"] = less(sex["female"]), more(sex["male"])
     moved = {**(result.seeds[0].group_correct or {}), "sex": sex}
     seeds = (result.seeds[0].model_copy(update={"group_correct": moved}), *result.seeds[1:])
-    assert judge(rerun_of(result), result.model_copy(update={"seeds": seeds})).outcome == "differs"
+    assert judge_seeds(rerun_of(result), result.model_copy(update={"seeds": seeds})).outcome == "differs"
 
 
 def test_which_image_is_in_which_group_is_the_authors_word_until_a_rerun_has_counted(result: Result) -> None:
@@ -411,7 +411,7 @@ def test_show_says_accuracy_by_group_and_what_privacy_costs_where_the_folder_kno
 
 
 def test_show_says_nothing_of_the_cost_of_privacy_where_no_result_without_it_is_there(result: Result) -> None:
-    headings = [heading for heading, _ in describe(result).pairs]
+    headings = [heading for heading, _ in describe_result(result).pairs]
     assert "accuracy by sex" in headings and "cost of privacy by sex" not in headings
 
 

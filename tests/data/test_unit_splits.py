@@ -17,7 +17,7 @@ from dpbench.errors import SpecError
 from dpbench.harness.roles import Roles, assign_roles
 from dpbench.harness.sharing import check_sharing
 from dpbench.harness.split_images import PUBLIC_IN_PRIVATE
-from dpbench.harness.tuning.folds import Fold, folds_of
+from dpbench.harness.tuning.folds import Fold, make_folds
 from dpbench.records.overlap import Overlap, find_excess
 from dpbench.records.search import Search
 from tests.harness.test_roles import TRAIN, Numbered, deal, private_places, public_places, roles
@@ -95,7 +95,7 @@ def test_without_units_every_role_has_the_examples_that_it_always_had(imbalance:
 
 
 def folds(found: Roles, learner: Any = gallery.Honest, **values: Any) -> list[Fold]:
-    return folds_of(found, learner(), Search.model_validate(values))
+    return make_folds(found, learner(), Search.model_validate(values))
 
 
 def test_no_fold_divides_a_unit() -> None:

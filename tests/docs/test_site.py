@@ -26,7 +26,7 @@ from dpbench.docs import site as building
 from dpbench.errors import OutputError
 from dpbench.main import load_extras, root_command
 from dpbench.site.layout import SECTIONS
-from dpbench.site.render import stylesheet
+from dpbench.site.render import site_stylesheet
 from tests.conftest import built_once
 from tests.helpers.browser import Theme, address, browser, opened
 from tests.helpers.readme import DOCS, PAGES, README
@@ -161,7 +161,7 @@ def test_a_comment_with_a_colon_is_not_read_as_a_type(site: Path) -> None:
 
 
 def test_fonts_and_colours_are_those_of_the_leaderboard(site: Path) -> None:
-    style = stylesheet().decode()
+    style = site_stylesheet().decode()
     conf = runpy.run_path(str(Path(docs.__file__).parent / "conf.py"))["html_theme_options"]
     for theme in (conf["light_css_variables"], conf["dark_css_variables"]):
         assert all(re.search(rf"--\w+: light-dark\(.*{colour}", style) for colour in theme.values())
@@ -249,20 +249,20 @@ def test_the_search_finds_pages_on_a_disk_without_a_network(site: Path, chromium
 
 def test_a_site_that_is_up_to_date_is_not_built_again(documentation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPBENCH_CACHE", str(documentation / "cache"))
-    monkeypatch.setattr(building, "_sphinx", None)
+    monkeypatch.setattr(building, "_run_sphinx", None)
     assert (docs.build_cached(root_command(), extras=load_extras()) / "index.html").is_file()
 
 
 def test_a_site_is_stale_once_a_plugins_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugins = registry.load()
-    before = building._digest({}, [], None, plugins)
-    assert building._digest({}, [], None, plugins) == before
+    before = building._digest_sources({}, [], None, plugins)
+    assert building._digest_sources({}, [], None, plugins) == before
     module = sys.modules[plugins.find("learner", "thrift").cls.__module__]
     assert module.__file__ is not None
     changed = tmp_path / "thrift.py"
     changed.write_bytes(Path(module.__file__).read_bytes() + b"\n")
     monkeypatch.setattr(module, "__file__", str(changed))
-    assert building._digest({}, [], None, plugins) != before
+    assert building._digest_sources({}, [], None, plugins) != before
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     text = "# C\n\n[gone](nowhere.md)\n\n[gone](#nothing)\n\n![gone](images/lost.png)\n"
     (folder / "broken.md").write_text(text, encoding="utf-8")
     with pytest.raises(docs.DocsNotBuilt) as refused:
-        building._sphinx(folder, out, building.Header("../", SECTIONS))
+        building._run_sphinx(folder, out, building.Header("../", SECTIONS))
     return Tiny(out, str(refused.value))
 
 

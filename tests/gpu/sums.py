@@ -19,14 +19,14 @@ from torch import Tensor
 from dpbench import Budget, ProbeLearner, PublicData, Task, exact_linear, quantise, residuals
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.exact import products
-from dpbench.privacy.core.exact.quantised import QuantisedRows, rows_of_parts
-from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
+from dpbench.privacy.core.exact.quantised import QuantisedRows, assemble_rows
+from dpbench.privacy.core.forms.blocks import Blocks, wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Scaled
 from dpbench.privacy.core.forms.residual.form import Residual
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import SumObservation, Witness
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.curator import make_handle
 from tests.gpu.asked import CPU, Asked, Row
 
 BUDGET = Budget(1.0, 1e-5)
@@ -94,7 +94,7 @@ def totals(learner: ProbeLearner, world: World, device: torch.device, seed: int)
     curator = bind(held, there, learner.plan(there, BUDGET), 3.0, randomness, Witness(seen.append))
     generator, public = randomness.initialisation, world.public
     features = carried(learner.features(task, public, generator), device)
-    learner.fit_on(features, handle_of(curator), carried(public, device), generator)
+    learner.fit_on(features, make_handle(curator), carried(public, device), generator)
     return [summed.total.cpu() for one in seen for summed in one.sums]
 
 
@@ -115,7 +115,7 @@ def forms(world: World, device: torch.device) -> dict[str, list[Tensor]]:
         "Scaled (adadps)": Scaled(outer, scale), "Blocks (gep)": Blocks((rest.embedding, rest)),
         "RankOne of float rows": RankOne(outer.left, x, bias=True), "Joined (networks)": Joined((x, outer.left)),
     }  # fmt: skip
-    sums = {name: [block.integers(0.7).total.cpu() for block in blocks_of(form)] for name, form in asked.items()}
+    sums = {name: [block.integers(0.7).total.cpu() for block in wrap_blocks(form)] for name, form in asked.items()}
     return {"exact_linear and quantise": [part.cpu() for part in projected.parts], **sums}
 
 
@@ -124,7 +124,7 @@ def carried(thing: Any, device: torch.device) -> Any:
     if isinstance(thing, Tensor):
         return thing.to(device)
     if isinstance(thing, QuantisedRows):
-        return rows_of_parts(*(part.to(device) for part in thing.parts))
+        return assemble_rows(*(part.to(device) for part in thing.parts))
     if isinstance(thing, FunctionType) and thing.__closure__:
         cells = tuple(CellType(carried(cell.cell_contents, device)) for cell in thing.__closure__)
         return FunctionType(thing.__code__, thing.__globals__, thing.__name__, thing.__defaults__, cells)

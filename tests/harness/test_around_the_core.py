@@ -20,7 +20,7 @@ from dpbench.api import Choice
 from dpbench.errors import DataError, NotPerExample, NotPlanned, PrivacyError, SpecError
 from dpbench.harness.prepare import prepare_seed
 from dpbench.privacy.purity.reach import Reach
-from dpbench.records.identity import identity
+from dpbench.records.identity import fit_identity
 from dpbench.records.journal import Journal
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec, make_spec
@@ -91,9 +91,9 @@ def test_whatever_changes_a_sum_or_its_noise_changes_the_identity() -> None:
         {"networks": ["resnet 1 abd"]},
         {"networks": []},
     ]
-    identities = [identity(**given), *(identity(**given | other) for other in others)]
+    identities = [fit_identity(**given), *(fit_identity(**given | other) for other in others)]
     assert len(set(identities)) == len(identities)
-    assert identity(**given | {"spec": spec.model_copy(update={"seeds": (5,)})}) == identities[0]
+    assert fit_identity(**given | {"spec": spec.model_copy(update={"seeds": (5,)})}) == identities[0]
 
 
 @pytest.mark.parametrize("chunk_size", [None, 8])
@@ -118,9 +118,9 @@ def test_small_arrays_are_compared_around_every_chunk() -> None:
     counts = np.zeros(3)
     reach = Reach(lambda chunk: chunk.x * counts[0], thorough=False)
     before = reach.read()
-    assert reach.change(before, reach.read()) is None
+    assert reach.find_change(before, reach.read()) is None
     counts[1] = 1
-    assert "closure variable `counts`" in (reach.change(before, reach.read()) or "")
+    assert "closure variable `counts`" in (reach.find_change(before, reach.read()) or "")
 
 
 def test_nothing_is_kept_of_a_private_search_under_way(tmp_path: Path) -> None:

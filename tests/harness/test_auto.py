@@ -29,7 +29,7 @@ from dpbench import (
     require_setting,
 )
 from dpbench.board.verify.declarations import check_selection
-from dpbench.board.verify.rerun_record import rerun
+from dpbench.board.verify.rerun_record import rerun_seeds
 from dpbench.errors import ComponentFailed, DataError, DpbenchError
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
@@ -120,16 +120,16 @@ class Later(Adaptive):
 
 def test_a_rerun_takes_the_numbers_of_the_result_and_refuses_those_that_did_not_follow_from_the_budget() -> None:
     result = ran(epsilon=2)
-    assert rerun(result, None, session(registry())).outcome == "same predictions"
+    assert rerun_seeds(result, None, session(registry())).outcome == "same predictions"
     with pytest.raises(DataError, match=r"chooses .* here, but .* The stated settings do not follow from the budget"):
-        rerun(result, None, session(registry(Later)))
+        rerun_seeds(result, None, session(registry(Later)))
 
 
 def test_a_result_that_calls_settled_what_its_learner_needs_given_is_refused_in_a_sentence() -> None:
     result = session().run(make_spec({"learner": "thrift:k=4", "seeds": 1}, "the test"))
     forged = result.model_copy(update={"settled": {**result.settled, "clip": 0.5}})
     with pytest.raises(DpbenchError, match="clip=None to be a number"):
-        rerun(forged, None, session(load()))
+        rerun_seeds(forged, None, session(load()))
 
 
 def test_every_setting_of_a_search_is_settled_on_its_own() -> None:
@@ -140,14 +140,14 @@ def test_every_setting_of_a_search_is_settled_on_its_own() -> None:
     assert result.search is not None and result.search.chosen is not None
     steps = result.search.chosen["steps"]
     assert result.settled == {"k": 8 * steps}
-    assert rerun(result, None, session(registry())).outcome == "same predictions"
+    assert rerun_seeds(result, None, session(registry())).outcome == "same predictions"
 
 
 def test_a_space_may_leave_a_setting_to_the_budget() -> None:
     values = {"learner": "adaptive", "epsilon": 2, "seeds": 1, "search": {"space": {"steps": ("auto",)}}}
     result = session(registry()).run(make_spec(values, "the test"))
     assert result.settled == {"steps": 2, "k": 16}
-    assert rerun(result, None, session(registry())).outcome == "same predictions"
+    assert rerun_seeds(result, None, session(registry())).outcome == "same predictions"
     assert session(registry()).tune(make_spec(values, "the test")).selection.chosen == {"steps": None}
 
 

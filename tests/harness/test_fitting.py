@@ -15,7 +15,7 @@ from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Releas
 from dpbench.errors import ComponentFailed, DpbenchError
 from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.privacy.core.witness import SumObservation, Witness
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.curator import make_handle
 from tests.helpers.worlds import fit_input
 
 
@@ -63,7 +63,7 @@ def test_a_learner_holds_what_wrap_makes_of_its_curator() -> None:
     asked: list[str] = []
 
     def counted(curator: Any) -> Curator:
-        exact = handle_of(curator)
+        exact = make_handle(curator)
 
         def answer(question: Any) -> Any:
             asked.extend(question.releases)

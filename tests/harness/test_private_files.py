@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits, load_wine
 
 from dpbench import Curator, Predict, PublicData
 from dpbench.errors import PrivacyError
-from dpbench.harness.private_files import FilesRead, PrivateFiles
+from dpbench.harness.private_files import FileAccessLog, PrivateFiles
 from dpbench.privacy.purity.audit_events import judged_by
 from dpbench.support.paths import cache_folder
 from tests.helpers.strangers import run_learner
@@ -69,7 +69,7 @@ def test_files_below_a_datasets_folder_are_refused_by_any_name_of_it(tmp_path: P
 
 
 def test_modules_are_nobodys_data(tmp_path: Path) -> None:
-    read = FilesRead()
+    read = FileAccessLog()
     (tmp_path / "images.npy").write_bytes(b"")
     (tmp_path / "plugin.py").write_bytes(b"")
     with judged_by(read):

@@ -17,7 +17,7 @@ from torch import Tensor
 from dpbench import Task
 from dpbench.board.verify.counts import check_counts
 from dpbench.errors import ComponentFailed
-from dpbench.harness.scoring import BATCH, COMPARED, predict_all, score
+from dpbench.harness.scoring import BATCH, MOST_COMPARED, predict_all, score
 from dpbench.records.metrics import KeptPredictions
 from dpbench.records.result import SeedResult, TaskFacts
 
@@ -90,7 +90,7 @@ def test_a_predictor_never_sees_more_than_a_batch() -> None:
         return torch.zeros(len(rows), 2)
 
     predict_all(predict, torch.zeros(BATCH + 1, 1), _task(2))
-    assert seen == [BATCH, 1, COMPARED]
+    assert seen == [BATCH, 1, MOST_COMPARED]
 
 
 def test_a_predictor_that_reads_other_examples_is_refused() -> None:

@@ -24,7 +24,7 @@ from dpbench.errors import ComponentFailed, DataError, DpbenchError, SpecError
 from dpbench.harness import split_images
 from dpbench.harness.splits import load_features
 from dpbench.harness.tuning import private
-from dpbench.harness.tuning.transfer import settings_from
+from dpbench.harness.tuning.transfer import read_settings
 from dpbench.privacy.core.accounting import accountant, private_search
 from dpbench.privacy.core.accounting.private_search import Repeats
 from dpbench.privacy.core.randomness import selection_generator
@@ -404,7 +404,7 @@ def test_settings_in_a_file_that_the_learner_itself_refuses_are_told_with_the_fi
 
     file = ran(seeds=1).write(tmp_path)
     with pytest.raises(ComponentFailed, match=rf"^Building learner 'dp-sgd' from {file} failed: ValueError: three is"):
-        settings_from(file, Picky())
+        read_settings(file, Picky())
 
 
 def test_settings_that_an_older_file_calls_transferred_count_as_what_they_were_found_by(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.curator import make_handle
 from tests.helpers.worlds import private_rows
 
 WIDTH, CLASSES = 6, 3
@@ -81,7 +81,7 @@ def alone(learners: Sequence[ProbeLearner], rows: PrivateRows, weight: float = 1
     fits = []
     asked = curators(learners, rows, len(rows), 1 / weight)
     for learner, curator, own in zip(learners, asked, OWN, strict=True):
-        handle = simulate_rows(curator, {"gradient": own[3]}, weight) if weight != 1 else handle_of(curator)
+        handle = simulate_rows(curator, {"gradient": own[3]}, weight) if weight != 1 else make_handle(curator)
         fits.append(learner.fit(handle, PUBLIC, curator.randomness.initialisation))
     return fits
 
@@ -160,7 +160,7 @@ def test_a_map_made_for_other_settings_serves_these_too(base: ProbeLearner) -> N
 def test_a_setting_that_diverges_does_not_disturb_the_others(
     base: ProbeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(defaults, "FURTHEST", math.inf)  # such a rate is refused
+    monkeypatch.setattr(defaults, "MOST_TRAVEL_PER_STEP", math.inf)  # such a rate is refused
     learners, rows = probes(base), private_rows(n=90, d=WIDTH)
     learners[3] = dataclasses.replace(learners[3], learning_rate=3e38, clip=1e4)  # and sigma 20
     fits = together(learners, rows)

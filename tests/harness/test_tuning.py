@@ -37,7 +37,7 @@ from dpbench.errors import PrivacyError
 from dpbench.harness.roles import Roles
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning import trials
-from dpbench.harness.tuning.folds import folds_of
+from dpbench.harness.tuning.folds import make_folds
 from dpbench.harness.tuning.together import fit_together
 from dpbench.harness.tuning.trials import Bench, simulate_rows
 from dpbench.privacy.core.rows import PrivateRows
@@ -178,7 +178,7 @@ def test_a_search_is_made_again_from_a_written_result_to_the_same_scores(tmp_pat
     search = {"rule": "public-validation", "space": space}
     spec = make_spec({"learner": "whitened", "dataset": "digits", "seeds": 1, "search": search}, "the test")
     written = Result.read(session().run(spec, sharing="board").write(tmp_path))
-    assert session().search_again(written) == written.search
+    assert session().repeat_search(written) == written.search
 
 
 def test_another_seed_draws_other_settings_even_of_a_huge_space() -> None:
@@ -252,7 +252,7 @@ def test_a_reference_is_tuned_on_what_it_may_see_of_the_public_split() -> None:
 @pytest.mark.parametrize("folds", [2, 5, 20])
 def test_every_public_label_is_scored_once_by_what_was_fitted_without_it(folds: int) -> None:
     everything = [float(x[0]) for x in PUBLIC.x]
-    folds_ = folds_of(world(), Recites(), search(folds=folds))
+    folds_ = make_folds(world(), Recites(), search(folds=folds))
     assert sorted(float(x[0]) for fold in folds_ for x in fold.x) == everything
     for fold in folds_:
         held, kept, shown = ({float(x[0]) for x in part} for part in (fold.x, fold.rows.x, fold.public.x))
@@ -295,7 +295,7 @@ def test_a_setting_whose_learner_catches_a_refusal_has_no_score(rule: str) -> No
 @pytest.mark.parametrize("public", [PublicData(PUBLIC.x[:9], PUBLIC.y[:9]), PublicData(PUBLIC.x, None)])
 def test_too_few_public_labels_are_refused_in_one_sentence(public: PublicData) -> None:
     with pytest.raises(SpecError, match=r"at least 10 labelled public examples .* Add --public-fraction"):
-        folds_of(replace(world(), public=public), Tiny(), search())
+        make_folds(replace(world(), public=public), Tiny(), search())
 
 
 @pytest.mark.usefixtures("telling")
@@ -376,7 +376,7 @@ def test_what_trains_together_does_not_change_what_is_chosen(rule: str, monkeypa
     space, found = {"learning_rate": (0.05, 0.5), "clip": (0.1, 1.0), "sample_rate": (0.5, 1.0)}, []
     for together, sizes in ((0, set()), (1, {1}), (3, {3, 1}), (16, {4})):  # four settings at each of two rates
         monkeypatch.setattr(trials, "TOGETHER", max(1, together))
-        monkeypatch.setattr(trials, "stackable", lambda learner, together=together: together > 0)
+        monkeypatch.setattr(trials, "is_stackable", lambda learner, together=together: together > 0)
         found.append(chosen(Tiny(init="uniform"), space, rule, epsilon=0.03))
         assert set(groups) == sizes
         groups.clear()

@@ -13,9 +13,9 @@ import pytest
 from dpbench_plugins.datasets.sklearn import Digits
 
 from dpbench import Splits
-from dpbench.analysis.describe import describe
+from dpbench.analysis.describe import describe_result
 from dpbench.board.verify.declarations import check_task
-from dpbench.cli.tune import use_settings
+from dpbench.cli.tune import make_run_command
 from dpbench.errors import SpecError
 from dpbench.harness.fit import fit_seed
 from dpbench.models.model import Model
@@ -115,7 +115,7 @@ def test_the_run_of_an_image_says_what_it_costs_a_patient() -> None:
 def test_a_result_says_whose_epsilon_it_is(tmp_path: Any) -> None:
     found = ran("class-means")
     file = found.write(tmp_path)
-    lines = dict(describe(Result.read(file)).pairs)
+    lines = dict(describe_result(Result.read(file)).pairs)
     assert "for one patient" in lines["guarantee"]
     assert lines["membership test"].startswith("of one private patient, ")
     assert f"{found.task.private:,} private patients ({found.task.images:,} images)" in lines["split"]
@@ -136,8 +136,8 @@ def test_without_a_word_epsilon_is_that_of_the_datasets_unit_and_a_board_says_it
 def test_the_command_of_a_tuning_names_a_unit_that_is_not_the_datasets_own() -> None:
     asked = make_spec({"learner": "pillar", "dataset": "wards"}, "a test")
     by_image = make_spec({**asked.given, "unit": "image"}, "a test")
-    assert "--unit image" in use_settings(by_image, Path("tuning.json"))
-    assert "--unit" not in use_settings(asked, Path("tuning.json"))
+    assert "--unit image" in make_run_command(by_image, Path("tuning.json"))
+    assert "--unit" not in make_run_command(asked, Path("tuning.json"))
 
 
 def test_a_run_says_whose_epsilon_it_is(tmp_path: Path, capsys: Output) -> None:

@@ -25,7 +25,7 @@ import pytest
 from dpbench import registry
 from dpbench.api import Budget, Release
 from dpbench.board.folder import locate_result
-from dpbench.board.verify.rerun_record import keep, rerun
+from dpbench.board.verify.rerun_record import rerun_seeds, write_rerun
 from dpbench.cli import main
 from dpbench.harness.guarantee import account_twice
 from dpbench.privacy import MECHANISM
@@ -57,7 +57,11 @@ def made(board: Board, count: int, seed: int) -> Iterator[Result]:
     classes = tuple(_plugins().find("dataset", board.dataset.name).cls.classes)
     chance = np.random.default_rng(seed)
     labels, hardness = chance.integers(len(classes), size=TEST), chance.normal(size=TEST)
-    versions = {"commit": "0" * 40, "dirty": False, **{k: v for k, v in provenance.collect("cpu").items() if k in KEPT}}
+    versions = {
+        "commit": "0" * 40,
+        "dirty": False,
+        **{k: v for k, v in provenance.collect_provenance("cpu").items() if k in KEPT},
+    }
     for place in range(count):
         spec = Spec(**{**whole.protocol, **_asked(place)})
         skill = math.inf if place == 0 else chance.normal(1.0, 0.5)
@@ -261,7 +265,7 @@ def _proven_files(*learners: str) -> Mapping[Path, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         root = world(Path(folder))
         for file in (file_of(root, learner) for learner in learners):
-            keep(rerun(Result.read(file), None, session(_plugins())), locate_result(file, root), root)
+            write_rerun(rerun_seeds(Result.read(file), None, session(_plugins())), locate_result(file, root), root)
             with pytest.raises(SystemExit) as ended:
                 main(["audit", f"tiny/{file.stem}", "--root", str(root), "--canaries", "1000", "--device", "cpu"])
             assert ended.value.code in (0, None)

@@ -19,20 +19,20 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from dpbench.analysis.paired import bits_of
+from dpbench.analysis.paired import decode_bits
 from dpbench.api import Budget, Release
 from dpbench.board import build
 from dpbench.board.add import Submissions
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import describe, rerun
-from dpbench.board.verify.verdict import compared_scores
+from dpbench.board.verify.rerun_record import describe_differences, rerun_seeds
+from dpbench.board.verify.verdict import list_compared_scores
 from dpbench.errors import NotReproducible
 from dpbench.harness.guarantee import account_twice
 from dpbench.privacy.core import randomness
 from dpbench.privacy.core.accounting import accountant
 from dpbench.records.board import Board
 from dpbench.records.checksums import record_seal
-from dpbench.records.packed import pack, read_record
+from dpbench.records.packed import pack_records, read_record
 from dpbench.records.result import Result, SeedResult
 from dpbench.registry import Registry
 from dpbench.registry.boards import entry_spec
@@ -117,11 +117,11 @@ def find(scene: Scene) -> tuple[Finder, str]:
         return "workflow", said
     if scene.file is not None:
         try:
-            record = rerun(Result.read(scene.file), None, session(scene.plugins))
+            record = rerun_seeds(Result.read(scene.file), None, session(scene.plugins))
         except NotReproducible as error:
             return "nobody", str(error)
         if not record.agrees:
-            return "rerun", describe(record)
+            return "rerun", describe_differences(record)
     return "nobody", shown(scene)
 
 
@@ -135,7 +135,7 @@ def workflow(scene: Scene, known: Expectations) -> str:
         return done.stdout
     changed = scene.git("diff", "--name-only", "HEAD~1").split()
     if changed == ["leaderboard/leaderboard.json"]:
-        current = build.is_current(build.index_of(scene.root, scene.plugins), scene.root)
+        current = build.is_current(build.build_index(scene.root, scene.plugins), scene.root)
         return "" if current else "leaderboard.json is not what its results give"
     new = [scene.repository / name for name in changed if name.startswith("leaderboard/results/")]
     submissions = Submissions(scene.root, known)
@@ -144,7 +144,7 @@ def workflow(scene: Scene, known: Expectations) -> str:
 
 def shown(scene: Scene) -> str:
     """Return what the page of a forged entry says that nobody finds: why it has no rank, and the author's word."""
-    index = build.index_of(scene.root, scene.plugins)
+    index = build.build_index(scene.root, scene.plugins)
     entries = [entry for standing in index.standings for entry in standing.entries]
     (entry,) = [one for one in entries if scene.file is not None and one.id == scene.file.stem]
     assert not entry.reproduced
@@ -161,7 +161,7 @@ def raised(content: Content, seeds: Sequence[int], hits: int) -> Content:
     for seed in copy["seeds"]:
         seed.pop("calibration", None)
         if seed["seed"] in seeds:
-            bits = bits_of(seed["correct"], test).copy()
+            bits = decode_bits(seed["correct"], test).copy()
             bits[np.flatnonzero(~bits)[:hits]] = True
             seed["correct"] = base64.b64encode(np.packbits(bits).tobytes()).decode()
             seed["confusion"] = corrected(seed["confusion"], hits)
@@ -212,7 +212,7 @@ def made_up_rerun(scene: Scene) -> None:
     result = Result.read(scene.submit(raised(scene.honest, [0, 1], 15)))
     content = read(scene.root.parent / "rerun.json")
     for seed, stated in zip(content["seeds"], result.seeds, strict=True):
-        scores = {name: stated.metrics[name] for name in compared_scores(stated)}
+        scores = {name: stated.metrics[name] for name in list_compared_scores(stated)}
         seed |= {"accuracy": stated.accuracy, "correct": stated.correct, "agreement": 1.0, "scores": scores}
     resealed(scene.record("reruns"), {**content, "content": result.evidence_digest})
 
@@ -345,7 +345,7 @@ def worse_result(scene: Scene) -> None:
 
 def packed(scene: Scene) -> None:
     """Have the results of the board in one archive."""
-    pack(scene.root / "results" / "tiny")
+    pack_records(scene.root / "results" / "tiny")
 
 
 def other_archive(scene: Scene) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from functools import cache
 from unittest.mock import patch
 
-from dpbench.audit.audit_fit import audit_of
+from dpbench.audit.audit_fit import audit_prepared
 from dpbench.audit.sensitivity import Replays
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records.spec import make_spec
@@ -42,7 +42,7 @@ def count_doubted(audits: int, first: int = 0) -> Counter[str]:
     with patch.multiple(Replays, replay=_nothing, probe=_nothing):
         for seed in range(first, first + audits):
             learner = LEARNERS[seed % len(LEARNERS)]
-            audit = audit_of(prepared(learner), 1_000 + seed, CANARIES)
+            audit = audit_prepared(prepared(learner), 1_000 + seed, CANARIES)
             found["doubted"] += not audit.passed
             found.update(f"{learner}: {line}" for line in audit.figures.failed)
             if audit.noise:

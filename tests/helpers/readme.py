@@ -25,8 +25,8 @@ from dpbench.docs.tables.grid_tables import against_epsilon, write_grid
 from dpbench.records.metrics import Metric
 from dpbench.records.packed import find_records
 from dpbench.records.result import Interval, Result
-from dpbench.site.overall import count_data_sets, overall
-from dpbench.site.view import uncorrected
+from dpbench.site.overall import count_data_sets, overall_results
+from dpbench.site.view import uncorrected_rank
 from tests.helpers import forgeries, fresh, receipt_loops
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def verified_table() -> str:
 
 def distances_table() -> str:
     """Return how far each learner at its defaults is behind the best entry, over all boards."""
-    found, whole = overall(index()), count_data_sets(index())
+    found, whole = overall_results(index()), count_data_sets(index())
     lines = [
         "| learner, default settings | points behind the best | 95% interval | datasets | boards | rank 1 on |",
         "|---|---:|---:|---:|---:|---:|",
@@ -178,7 +178,7 @@ def _of_role(standing: Standing, role: str) -> list[Entry]:
 
 def _names(entries: list[Entry]) -> str:
     """Return learners in order, each with the uncorrected rank of its first entry in brackets where it is another."""
-    found = {entry.learner: uncorrected(entry) for entry in reversed(entries)}
+    found = {entry.learner: uncorrected_rank(entry) for entry in reversed(entries)}
     order = dict.fromkeys(entry.learner for entry in entries)
     return ", ".join(f"`{name}`" + (f" ({found[name]})" if found[name] else "") for name in order)
 

@@ -18,7 +18,7 @@ from dpbench.board.index import Index
 from dpbench.errors import SpecError
 from dpbench.registry import load
 from dpbench.site.context import Site
-from dpbench.site.render import renderer
+from dpbench.site.render import make_renderer
 from dpbench_lab.claims.catalogue import FIELDS, Claim, Paper, find_catalogue, read_catalogue, read_paper
 from dpbench_lab.claims.page import PAGE
 from dpbench_lab.claims.verdict import RECORD, Verdict, digest, judge, judge_all, read_record, remarks, write_record
@@ -325,7 +325,7 @@ def test_a_leaderboard_without_a_catalogue_gets_that_of_the_package(tmp_path: Pa
 
 def site_of(root: Path) -> str:
     site = Site.of(Index(ranking="", standings=()), root, load(), docs=False)
-    ((_, page),) = PAGE.files(site, renderer(site.settings, (PAGE.package,)))
+    ((_, page),) = PAGE.files(site, make_renderer(site.settings, (PAGE.package,)))
     return page.decode()
 
 

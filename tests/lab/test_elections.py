@@ -31,15 +31,15 @@ from dpbench import (
     Task,
     gaussian_sigma,
 )
-from dpbench.audit.audit_fit import CHOSEN, audit, audit_of
+from dpbench.audit.audit_fit import CHOICES_LEFT_OUT, audit, audit_prepared
 from dpbench.board.build import make_schema
 from dpbench.board.verify import audits, checks
-from dpbench.board.verify.derive import compare_answer, derive, question_of
+from dpbench.board.verify.derive import compare_answer, derive_epsilon, make_question
 from dpbench.errors import LawBroken
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms import votes
 from dpbench.privacy.mechanisms.choice import question
-from dpbench.privacy.mechanisms.choice.choice_plan import eps0_of
+from dpbench.privacy.mechanisms.choice.choice_plan import compute_eps0
 from dpbench.privacy.mechanisms.votes import ShardAssignment
 from dpbench.records.audit import PARTS, Audit
 from dpbench.records.result import Result
@@ -82,8 +82,8 @@ def test_a_run_of_one_choice_states_pure_epsilon_and_is_derived_again(tmp_path: 
     assert result.privacy.delta == 0.0
     read = Result.read(result.write(tmp_path))
     assert read == result
-    answer = derive(question_of(read))
-    assert not isinstance(answer, str) and answer[0] == result.privacy.epsilon == eps0_of(planned.sigma)
+    answer = derive_epsilon(make_question(read))
+    assert not isinstance(answer, str) and answer[0] == result.privacy.epsilon == compute_eps0(planned.sigma)
     assert [*compare_answer(read.privacy, answer)] == []
     assert 0.999 * result.privacy.epsilon < result.privacy.independent.lower <= result.privacy.epsilon
     assert jsonschema.Draft202012Validator(make_schema()).is_valid(json.loads(read.model_dump_json()))
@@ -93,28 +93,28 @@ def test_an_audit_of_choices_stands_on_a_leaderboard_beside_its_result() -> None
     result = run_learner(Prototypes)
     found = audit(result, session(extend_registry(Prototypes)), canaries=1_000)
     assert found.repeats is True
-    assert [*audits._wrong(found, result)] == []
+    assert [*audits._find_complaints(found, result)] == []
     missing = found.model_copy(update={"noise": None})
-    assert [field for field, _ in audits._wrong(missing, result)] == ["attack"]
+    assert [field for field, _ in audits._find_complaints(missing, result)] == ["attack"]
 
 
 def test_a_result_that_claims_more_of_a_choice_than_holds_is_found() -> None:
     result = run_learner(Prototypes)
-    assert [*checks._checks(result)] == []
+    assert [*checks._check_content(result)] == []
     (planned,) = result.privacy.plan
     for plan, delta in (((planned,), DELTA), ((planned, planned.model_copy(update={"name": "other"})), 0.0)):
         forged = result.model_copy(update={"privacy": result.privacy.model_copy(update={"plan": plan, "delta": delta})})
-        assert "privacy.delta" in [field for field, _ in checks._checks(forged)]
+        assert "privacy.delta" in [field for field, _ in checks._check_content(forged)]
     huge = planned.model_copy(update={"candidates": 10**9})
     with pytest.raises(PlanError, match="over all parts"):
-        question_of(result.model_copy(update={"privacy": result.privacy.model_copy(update={"plan": (huge,)})}))
+        make_question(result.model_copy(update={"privacy": result.privacy.model_copy(update={"plan": (huge,)})}))
 
 
 def test_a_run_of_choices_and_a_sum_repeats_and_is_derived_again() -> None:
     one, other = (run_learner(Mixed, epsilon=1.0) for _ in range(2))
     assert one.seeds[0].predictions == other.seeds[0].predictions
     assert one.seeds[0].spent == {"classes": 1, "pixel": 1, "mean": 1}
-    assert [*compare_answer(one.privacy, derive(question_of(one)))] == []
+    assert [*compare_answer(one.privacy, derive_epsilon(make_question(one)))] == []
     assert one.privacy.delta == DELTA
 
 
@@ -131,14 +131,14 @@ def test_a_choice_without_privacy_takes_the_least() -> None:
 
 
 def test_an_audit_of_choices_and_sums_passes_and_says_what_it_leaves_out() -> None:
-    found = audit_of(prepare_learner(Mixed, epsilon=1.0), 0, 2_000)
+    found = audit_prepared(prepare_learner(Mixed, epsilon=1.0), 0, 2_000)
     assert found.figures.failed == ()
     assert found.noise is not None
     assert {one.name for one in found.noise.checks if one.name.startswith("law")} == {
         f"law of {name!r}, {how}" for name in ("classes", "pixel") for how in ("part by part", "one by one")
     }
-    assert found.left_out == (CHOSEN,)
-    alone = audit_of(prepare_learner(Prototypes), 0, 2_000)
+    assert found.left_out == (CHOICES_LEFT_OUT,)
+    alone = audit_prepared(prepare_learner(Prototypes), 0, 2_000)
     assert alone.figures.failed == ()
     assert alone.attack is None
     assert alone.part("attack") is None
@@ -208,7 +208,7 @@ def test_votes_of_secure_randomness_run() -> None:
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", [Committee, Confident])
 def test_an_audit_of_votes_passes_in_all_three_parts(learner: type[Learner]) -> None:
-    found = audit_of(prepare_learner(learner), 0, 4_000)
+    found = audit_prepared(prepare_learner(learner), 0, 4_000)
     assert found.figures.failed == ()
     assert [found.part(part) for part in PARTS] == [True, True, True]
     assert found.attack is not None
@@ -218,11 +218,11 @@ def test_an_audit_of_votes_passes_in_all_three_parts(learner: type[Learner]) -> 
 
 def test_the_law_of_votes_notices_shards_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
     laws_of(Committee()).test_an_example_has_one_vote()
-    dealt = votes.deal
+    dealt = votes.deal_rows
 
     def by_position(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
         return dataclasses.replace(dealt(rows, shards, salt), shard=np.arange(len(rows)) % shards)
 
-    monkeypatch.setattr(votes, "deal", by_position)
+    monkeypatch.setattr(votes, "deal_rows", by_position)
     with pytest.raises(LawBroken, match="an example moved more than one vote of a query"):
         laws_of(Committee()).test_an_example_has_one_vote()

@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
 from dpbench import registry
-from dpbench.analysis.axis import x_axis
-from dpbench.analysis.figure import draw, write_figure
+from dpbench.analysis.axis import make_x_axis
+from dpbench.analysis.figure import draw_figure, write_figure
 from dpbench.analysis.figure_data import FigureData, Series
 from dpbench.analysis.palette import LIGHT, PAPER
 from dpbench.analysis.plots import Plot
@@ -139,7 +139,7 @@ def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
         pytest.skip("the committed results are by the code before, whose defaults were others")
     found = collect(Path("pillar-figure-4"), readme.FIGURE, plugins)
     assert (len(found.measured), found.missing, set(found.seeds)) == (27, 0, {3})
-    (axes,) = draw(found).axes
+    (axes,) = draw_figure(found).axes
     assert points(axes, "published")[40] == 81.21
 
 
@@ -154,7 +154,7 @@ def test_a_figure_on_the_page_is_the_one_that_is_plotted_bound_and_formula_inclu
 
 def test_means_intervals_and_published_figures_stand_in_the_plot(collected: FigureData) -> None:
     assert collected.missing == 1
-    (axes,) = draw(collected).axes
+    (axes,) = draw_figure(collected).axes
     beyond = 40 * 4**0.15  # where cells without k stand
     assert points(axes, "0.1") == pytest.approx({10: 61, 40: 62, beyond: 60})
     assert points(axes, "∞") == pytest.approx({10: 70, 40: 80})
@@ -168,7 +168,7 @@ def test_means_intervals_and_published_figures_stand_in_the_plot(collected: Figu
 
 
 def test_published_figures_are_hollow_and_have_the_colour_of_their_line(collected: FigureData) -> None:
-    (axes,) = draw(collected).axes
+    (axes,) = draw_figure(collected).axes
     (line,) = [line for line in axes.get_lines() if line.get_label() == "published"]
     assert (to_hex(line.get_color()).upper(), line.get_linestyle()) == (LIGHT[0].upper(), "--")
     assert line.get_markerfacecolor() == PAPER
@@ -184,7 +184,7 @@ def test_a_figure_at_the_best_x_is_a_line_across_and_one_that_says_more_than_a_t
         {"paper": "A", "place": "section 1", "features": "B", "protocol": "C", "points": told}
     )
     assert series.label == "published: A, section 1 (B; ▲: more than; line: best k)"
-    figure = draw(FigureData(**{**vars(collected), "series": [series]}))
+    figure = draw_figure(FigureData(**{**vars(collected), "series": [series]}))
     (axes,) = figure.axes
     lines = [line for line in axes.get_lines() if line.get_label() == "published"]
     assert [(line.get_marker(), np.asarray(line.get_ydata()).tolist()) for line in lines] == [
@@ -199,7 +199,7 @@ def test_a_panel_shows_its_own_cells_and_figures_and_says_where_there_are_none(
     file = tmp_path / "panels.toml"
     file.write_text(SWEEP.replace('lines = "epsilon"', 'panels = ["epsilon"]').replace("[0.1, inf]", "[0.1, inf, 3]"))
     kept(read_grid(file, plugins), example, tmp_path, MEANS)
-    first, second, third = draw(collect(file, tmp_path, plugins)).axes
+    first, second, third = draw_figure(collect(file, tmp_path, plugins)).axes
     assert [axes.get_title() for axes in (first, second, third)] == ["ε = 0.1", "ε = ∞", "ε = 3"]
     assert set(points(second, "measured").values()) == {70, 80}
     assert (points(first, "published")[40], points(second, "published")) == (81.21, {})
@@ -277,19 +277,19 @@ def test_the_cells_do_not_depend_on_the_plot(sweep: Path, plugins: Registry) -> 
 
 
 def test_words_stand_to_the_right_of_numbers_and_what_has_no_x_last() -> None:
-    linear = x_axis([None, 2.0, math.inf, 1.0], log=False)
+    linear = make_x_axis([None, 2.0, math.inf, 1.0], log=False)
     assert linear.at == pytest.approx({1.0: 1, 2.0: 2, math.inf: 2.15, None: 2.3})
     assert linear.boundary == pytest.approx(2.075)
-    log = x_axis([1.0, 100.0, None], log=True)
+    log = make_x_axis([1.0, 100.0, None], log=True)
     assert (log.at[None], log.boundary) == pytest.approx((100 * 100**0.15, 100 * 100**0.075))
-    words = x_axis(["b", None, "a"], log=True)
+    words = make_x_axis(["b", None, "a"], log=True)
     assert (words.at, words.log, words.boundary) == ({"b": 0, "a": 1, None: 2}, False, None)
 
 
 def test_tick_labels_that_would_touch_are_told() -> None:
     plot = Plot(x="learner.k")
-    assert x_axis([100.0, 101.0, 200.0], log=False).is_crowded(plot, inches=3)
-    assert not x_axis([100.0, 150.0, 200.0], log=False).is_crowded(plot, inches=3)
+    assert make_x_axis([100.0, 101.0, 200.0], log=False).is_crowded(plot, inches=3)
+    assert not make_x_axis([100.0, 150.0, 200.0], log=False).is_crowded(plot, inches=3)
 
 
 BOUND = """
@@ -335,7 +335,7 @@ def test_a_bound_goes_through_the_point_that_is_named_times_one_constant(
 def test_errors_are_drawn_on_a_logarithmic_scale_with_none_at_the_bottom(
     plugins: Registry, example: Result, tmp_path: Path
 ) -> None:
-    figure = draw(_with_bound(plugins, example, tmp_path))
+    figure = draw_figure(_with_bound(plugins, example, tmp_path))
     (axes,) = figure.axes
     assert axes.get_yscale() == "log"
     assert points(axes, "10") == pytest.approx({1.0: 20, 2.0: 15})

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from dpbench.analysis import figure_data
-from dpbench.analysis.figure import draw
+from dpbench.analysis.figure import draw_figure
 from dpbench.analysis.figure_data import collect_tables
 from dpbench.analysis.plots import Position
 from dpbench.analysis.reader import read_results
-from dpbench.analysis.tables import arrange
+from dpbench.analysis.tables import make_grids
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result
 from dpbench.sweep import ready_made_sweeps
@@ -89,9 +89,9 @@ def test_a_folder_of_results_is_drawn_against_epsilon(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     boards = [readme.LEADERBOARD / "results" / f"digits-eps{epsilon}" for epsilon in ("1", "8")]
-    tables = arrange(read_results(boards)[0])
+    tables = make_grids(read_results(boards)[0])
     drawn = collect_tables("digits", tables)
-    axes = draw(drawn).axes
+    axes = draw_figure(drawn).axes
     assert [(one.get_xscale(), [tick.get_text() for tick in one.get_xticklabels()]) for one in axes] == [
         ("log", ["1", "8"])
     ]
@@ -110,5 +110,5 @@ def test_what_cannot_be_drawn_of_a_folder_is_one_sentence(
     said = refusal.command("plot", board, "--results", board)
     assert f"--results goes with a sweep, but {board} is itself a folder" in said
     assert f"Expected results in {tmp_path}, found none." in refusal.command("plot", str(tmp_path))
-    monkeypatch.setattr(figure_data, "PANELS", 0)
+    monkeypatch.setattr(figure_data, "MAX_PANELS", 0)
     assert "Expected results of up to 0 protocols in digits-eps1, got 1." in refusal.command("plot", board)

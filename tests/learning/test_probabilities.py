@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench import PublicData, Task
-from dpbench.learning.linear import LinearProbe, descended
+from dpbench.learning.linear import LinearProbe, train_heads
 from dpbench.learning.probabilities import HOTTEST, aimed, calibrated, label_temperature, noise_temperature
 
 CLASSES, ROWS = 5, 4000
@@ -110,5 +110,5 @@ def test_the_noise_of_a_head_is_what_its_steps_add_up(steps: int, momentum: floa
     probe = LinearProbe(steps, 0.5, 0.3, momentum, clip=2.0)
     draw = torch.Generator().manual_seed(seed)
     noise = lambda heads, going, step: (6.0 * torch.randn(100, 100, generator=draw),)  # sigma 3, clip 2
-    (head,) = descended([probe], [torch.zeros(100, 100)], 50, noise)
+    (head,) = train_heads([probe], [torch.zeros(100, 100)], 50, noise)
     assert float(head.square().mean()) == pytest.approx(probe.head_noise(3.0, 50), rel=0.15)

@@ -27,10 +27,10 @@ from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.core.witness import SumObservation, Witness
-from dpbench.privacy.mechanisms.choice.cells import counts, number_cells
+from dpbench.privacy.mechanisms.choice.cells import counts, wrap_cells
 from dpbench.privacy.mechanisms.choice.question import LeastLoss, Majorities, losses
 from dpbench.privacy.mechanisms.choice.steps import project_totals
-from dpbench.privacy.mechanisms.votes import deal
+from dpbench.privacy.mechanisms.votes import deal_rows
 from tests.helpers.worlds import note, noted
 
 CLASSES, FEATURES = 3, 6
@@ -199,7 +199,7 @@ def test_a_unit_loses_at_most_one_by_each_candidate_and_gains_nothing(sizes: lis
     assert all(0 <= Fraction(one) * Fraction(float(whole.grid)) <= 1 for one in change)
     cells = torch.randint(-1, 4, (len(rows),), generator=draw)
     matrix = torch.rand(4, 6, generator=draw)
-    in_cells = number_cells(lambda chunk: chunk.y, 4)
+    in_cells = wrap_cells(lambda chunk: chunk.y, 4)
     both = []
     for some in (kept | True, kept):
         chunk = Chunk(rows.x[some], cells[some], cells[some])
@@ -223,10 +223,10 @@ def test_choices_over_units_count_each_unit_once() -> None:
 def test_votes_deal_a_units_rows_to_one_shard_whatever_the_others_are() -> None:
     rows = world([4, 1, 9, 30, 2])
     assert rows.units is not None
-    shard = deal(rows, 3, salt=7).shard
+    shard = deal_rows(rows, 3, salt=7).shard
     for unit in range(rows.count):
         assert len(set(shard[rows.units.of == unit])) == 1
-    less = deal(without(rows, 2), 3, salt=7).shard
+    less = deal_rows(without(rows, 2), 3, salt=7).shard
     assert less.tolist() == shard[rows.units.of != 2].tolist()
 
 

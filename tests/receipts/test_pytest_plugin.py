@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 
 from dpbench import Receipt, SpecError, receipt
 from dpbench.receipts import Concentrated, Search, Training, gaussian_steps
-from dpbench.receipts.pytest_plugin import LoopAudit, claim_of
+from dpbench.receipts.pytest_plugin import LoopAudit, make_claim
 
 
 def written(sigma: float) -> Receipt:
@@ -76,4 +76,4 @@ def test_a_loop_or_a_receipt_that_cannot_be_audited_fails_the_test_in_a_sentence
 def test_a_receipt_of_another_mechanism_cannot_be_held_to_a_loop() -> None:
     other = written(2.0).model_copy(update={"training": Training(events=Concentrated(rho=1.0))})
     with pytest.raises(SpecError, match="steps of one Gaussian mechanism"):
-        claim_of(other)
+        make_claim(other)

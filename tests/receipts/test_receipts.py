@@ -38,7 +38,7 @@ from dpbench.receipts import (
     from_result,
     gaussian_steps,
 )
-from dpbench.receipts.accounting import opinions
+from dpbench.receipts.accounting import compute_opinions
 from dpbench.receipts.events import Event, Term, flatten
 from dpbench.receipts.receipt import Adjacency
 from dpbench.records.packed import find_records, read_record
@@ -87,7 +87,7 @@ def compositions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def upper(event: Event, delta: float = 1e-5, adjacency: Any = ADD) -> float:
-    return opinions(event, delta, adjacency)[0].upper
+    return compute_opinions(event, delta, adjacency)[0].upper
 
 
 def test_equal_events_are_one_term_and_sums_over_one_sample_are_one_sum() -> None:
@@ -142,7 +142,7 @@ def test_zcdp_is_converted_as_opendp_does() -> None:
 @pytest.mark.slow
 def test_a_schedule_of_noise_is_bounded_from_both_sides_by_groups_of_similar_events() -> None:
     schedule = Composed(events=tuple(gaussian_steps(sigma=8 + step / 40, steps=1, rate=0.5) for step in range(40)))
-    (best, *_) = opinions(schedule, 1e-5, ADD)
+    (best, *_) = compute_opinions(schedule, 1e-5, ADD)
     exact = [upper(gaussian_steps(sigma=sigma, steps=40, rate=0.5)) for sigma in (9.0, 8.0)]
     assert exact[0] * 0.98 <= best.lower <= best.upper <= exact[1] * 1.01 and "groups" in best.accountant
 
@@ -155,7 +155,7 @@ def test_a_schedule_over_all_rows_costs_what_the_exact_formula_has() -> None:
     whole = sum(sigma**-2 for sigma in sigmas) ** -0.5
     cases: list[tuple[Adjacency, int]] = [(ADD, 1), ("replace-one", 2)]
     for adjacency, sensitivity in cases:
-        (best, *_) = opinions(schedule, 1e-5, adjacency)
+        (best, *_) = compute_opinions(schedule, 1e-5, adjacency)
         assert best.upper == pytest.approx(get_epsilon_gaussian(whole / sensitivity, 1e-5))
         assert best.lower == pytest.approx(best.upper, rel=0.02)
 

@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(old_form(whole), indent=2, sort_keys=True) + "\n", encoding="utf-8")
     (made / "packed" / "audit.json").write_text('{"schema_version": 1, "seal": "a"}\n', encoding="utf-8")
-    packed.pack(made / "packed")
+    packed.pack_records(made / "packed")
     (made / "sweep.log").write_text("done\n", encoding="utf-8")
     (made / "figure.png").write_bytes(b"\x89PNG")
     (made / "link").symlink_to("loose")

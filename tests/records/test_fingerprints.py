@@ -13,8 +13,8 @@ from dpbench.records.fingerprints import (
     Code,
     ComponentFingerprints,
     FitPrint,
-    key_of,
     read_fingerprints,
+    settings_key,
 )
 
 OLD, NEW, OTHER = (Code(dpbench=digit * 16, plugin=digit * 16) for digit in "123")
@@ -94,4 +94,4 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_settings_are_found_whatever_their_order_and_however_infinity_is_spelled() -> None:
-    assert key_of({"a": 1, "b": float("inf")}) == key_of({"b": "Infinity", "a": 1})
+    assert settings_key({"a": 1, "b": float("inf")}) == settings_key({"b": "Infinity", "a": 1})

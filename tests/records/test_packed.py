@@ -14,7 +14,7 @@ import pytest
 
 import dpbench
 from dpbench.analysis.reader import read_results
-from dpbench.board.folder import content_of, results_of
+from dpbench.board.folder import list_results, read_content
 from dpbench.cli import main
 from dpbench.errors import DataError, OutputError
 from dpbench.records import packed
@@ -76,24 +76,24 @@ def test_packing_replaces_files_and_every_reader_finds_the_same_results(
 
 
 def test_a_file_supersedes_what_is_packed_until_the_folder_is_packed_again(folder: Path) -> None:
-    packed.pack(folder)
+    packed.pack_records(folder)
     (file, other) = (one.file for one in read_results([folder])[0])
     mended = Result.read(file).model_copy(update={"status": "disputed"}).with_evidence_digest()
     mended.write(folder)
     assert Result.read(file) == mended != Result.read(other)
-    assert packed.pack(folder) == 2
+    assert packed.pack_records(folder) == 2
     assert Result.read(file) == mended
     assert [one.name for one in folder.iterdir()] == [packed.ARCHIVE]
 
 
 def test_the_same_results_give_the_same_bytes(folder: Path, made: dict[str, bytes], tmp_path: Path) -> None:
-    packed.pack(folder)
+    packed.pack_records(folder)
     again = tmp_path / "again"
     again.mkdir()
     for name, content in reversed(made.items()):
         (again / name).write_bytes(content)
         os.utime(again / name, (0, 0))
-    packed.pack(again)
+    packed.pack_records(again)
     assert (again / packed.ARCHIVE).read_bytes() == (folder / packed.ARCHIVE).read_bytes()
 
 
@@ -103,10 +103,10 @@ def test_a_leaderboard_takes_packed_figures(folder: Path, made: dict[str, bytes]
     place.mkdir(parents=True)
     for name in made:
         (folder / name).rename(place / name)
-    packed.pack(place)
-    stored, wrong = results_of(root, {})
+    packed.pack_records(place)
+    stored, wrong = list_results(root, {})
     assert ([one.file for one in stored], wrong) == ([f"figures/a-figure/{name}" for name in sorted(made)], [])
-    assert [content_of(one.path) for one in stored] == [json.loads(made[name]) for name in sorted(made)]
+    assert [read_content(one.path) for one in stored] == [json.loads(made[name]) for name in sorted(made)]
 
 
 def sparse() -> bytes:
@@ -144,16 +144,16 @@ def test_a_broken_archive_is_refused_in_a_sentence(tmp_path: Path, content: byte
     (place / packed.ARCHIVE).write_bytes(content)
     with pytest.raises(DataError, match=said):
         read_results([place])
-    stored, wrong = results_of(tmp_path, {})
+    stored, wrong = list_results(tmp_path, {})
     assert (stored, [one.file for one in wrong]) == ([], [f"figures/a-figure/{packed.ARCHIVE}"])
     assert called("results", "show", str(place / "a.json")) == 1
 
 
 def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "MOST", 10_000)
+    monkeypatch.setattr(packed, "MAX_BYTES", 10_000)
     (tmp_path / packed.ARCHIVE).write_bytes(archive_of(("a.json", bytes(20_000))))
     with pytest.raises(DataError, match="unpack to at most 10,000 bytes"):
-        packed.names_in(tmp_path)
+        packed.list_packed_names(tmp_path)
 
 
 @pytest.mark.parametrize("limit", ["MOST", "MOST_PACKED"])
@@ -161,7 +161,7 @@ def test_what_could_not_be_read_again_is_not_packed(folder: Path, monkeypatch: p
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     monkeypatch.setattr(packed, limit, 1000)
     with pytest.raises(OutputError, match="Pack fewer of them"):
-        packed.pack(folder)
+        packed.pack_records(folder)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
@@ -174,7 +174,7 @@ def test_a_file_that_is_rewritten_while_it_is_packed_stays(folder: Path, monkeyp
         first.write_bytes(b"{}")
 
     monkeypatch.setattr(packed, "write_archive", rewrites)
-    packed.pack(folder)
+    packed.pack_records(folder)
     assert first.read_bytes() == b"{}"
     assert [file.name for file in folder.glob("*.json")] == [first.name]
 
@@ -196,16 +196,16 @@ def test_a_link_to_nothing_is_named_and_the_rest_is_read(folder: Path, made: dic
 
 
 def test_an_archive_that_is_a_link_is_not_followed(folder: Path, tmp_path: Path) -> None:
-    packed.pack(folder)
+    packed.pack_records(folder)
     other = tmp_path / "other"
     other.mkdir()
     (other / packed.ARCHIVE).symlink_to(folder / packed.ARCHIVE)
     with pytest.raises(DataError, match="it is a link"):
-        packed.names_in(other)
+        packed.list_packed_names(other)
 
 
 def test_an_odd_name_is_not_packed_and_nothing_is_removed(folder: Path) -> None:
     (folder / "my notes.json").write_text('{"schema_version": 1}')
     with pytest.raises(DataError, match="Expected the name of a record"):
-        packed.pack(folder)
+        packed.pack_records(folder)
     assert len(list(folder.glob("*.json"))) == 3

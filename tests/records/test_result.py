@@ -14,7 +14,7 @@ from dpbench.api import Release
 from dpbench.errors import DataError, OutputError
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting.crosscheck import Account
-from dpbench.records.metrics import FACTS, METRICS, TITLES, StatedScores
+from dpbench.records.metrics import METRIC_FACTS, METRICS, TITLES, StatedScores
 from dpbench.records.result import ComponentOrigin, Result, SeedResult, TaskFacts, interval, summarise
 from dpbench.records.spec import make_spec
 from dpbench.records.stated_plan import Privacy, state_plan
@@ -53,7 +53,7 @@ def result(epsilon: float = 1.0) -> Result:
 
 def test_every_metric_has_a_title_and_all_but_auroc_are_counted() -> None:
     assert {*METRICS} == {*TITLES}
-    assert [name for name in METRICS if FACTS[name].compute is None] == ["auroc"]
+    assert [name for name in METRICS if METRIC_FACTS[name].compute is None] == ["auroc"]
 
 
 def edited(file: Path, change: dict[str, Any]) -> None:

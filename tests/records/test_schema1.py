@@ -21,7 +21,7 @@ from dpbench.records.metrics import BINS
 from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result, SeedResult, Tuning
 from dpbench.records.schema1 import find_loss, upgrade
-from dpbench.records.stated_plan import not_covered
+from dpbench.records.stated_plan import list_not_covered
 from dpbench.support.files import canonical_digest
 from tests.helpers.old_results import COUNTED, SCORES, old_form, resealed
 from tests.records.test_result import result
@@ -48,7 +48,7 @@ def missing(kept: Any, read: Any, place: str = "") -> list[str]:
 @pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("result")])
 def test_a_record_of_each_old_form_is_read_whole(name: str) -> None:
     content = old(name)
-    record = storage.read(KINDS[name.partition("-")[0]], FOLDER / f"{name}.json")
+    record = storage.read_validated(KINDS[name.partition("-")[0]], FOLDER / f"{name}.json")
     if name == "rerun-1":  # of one seed, whose fields stood beside the others
         (seed,) = record.model_dump()["seeds"]
         assert missing({key: content[key] for key in ("seed", "outcome", "accuracy", "predictions")}, seed) == []
@@ -201,7 +201,7 @@ def test_a_journal_of_an_earlier_version_is_taken_up(tmp_path: Path) -> None:
 
 def test_a_card_of_an_earlier_version_says_what_it_said() -> None:
     privacy = result().privacy
-    stated = not_covered(privacy, 1_234)
+    stated = list_not_covered(privacy, 1_234)
     content = {"schema_version": 1, "privacy": {**json.loads(privacy.model_dump_json()), "not_covered": list(stated)}}
     made = upgrade(content, Card)
     assert (made["schema_version"], made["left_out"], made["private_size"]) == (2, 1_234, None)
@@ -216,4 +216,4 @@ def test_a_tuning_of_an_earlier_version_has_what_nobody_looked_up_as_none() -> N
 @pytest.mark.parametrize("kind", [Result, SeedResult, Rerun, Audit, Tuning, Card])
 def test_what_no_version_wrote_is_refused_and_never_a_traceback(content: Any, kind: type[BaseModel]) -> None:
     with pytest.raises(DataError):
-        storage.validate(kind, content, "somewhere")
+        storage.validate_record(kind, content, "somewhere")

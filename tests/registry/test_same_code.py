@@ -12,8 +12,8 @@ import pytest
 
 from dpbench import cli
 from dpbench.api import Learner
-from dpbench.board.verify.plan_check import check_plan_of
-from dpbench.board.verify.rerun_record import rerun
+from dpbench.board.verify.plan_check import check_learner_plan
+from dpbench.board.verify.rerun_record import rerun_seeds
 from dpbench.errors import NotReproducible
 from dpbench.harness.fingerprints import learners, taking
 from dpbench.harness.fingerprints.taking import take_fingerprint
@@ -41,9 +41,9 @@ learner = ["class-means:k=5", "class-means:k=6"]
 
 def committed(learner: str) -> Result:
     """Return the first committed result of a learner on the digits."""
-    from dpbench.records.packed import names_in
+    from dpbench.records.packed import list_packed_names
 
-    name = next(name for name in names_in(COMMITTED) if name.startswith(f"{learner}-digits"))
+    name = next(name for name in list_packed_names(COMMITTED) if name.startswith(f"{learner}-digits"))
     return Result.model_validate_json(read_record(COMMITTED / name))
 
 
@@ -66,7 +66,7 @@ def with_code(result: Result, **digests: str) -> Result:
 @pytest.mark.parametrize("learner", ["class-means", "dp-sgd"])
 def test_a_committed_result_is_run_again_to_equal_numbers_by_a_later_version(learner: str) -> None:
     result = committed(learner)
-    record = rerun(result, None, session(at_version("0.3.0")))
+    record = rerun_seeds(result, None, session(at_version("0.3.0")))
     assert record.agrees, record
     assert [seed.accuracy for seed in record.seeds] == pytest.approx([seed.accuracy for seed in result.seeds], abs=0.01)
     verdicts = {claim.claim: claim.verdict for claim in record.claims if claim.claim.startswith("provenance.code")}
@@ -192,7 +192,7 @@ def test_a_missing_fingerprint_of_the_installed_code_is_taken_once(monkeypatch: 
 
     monkeypatch.setattr(taking, "take_fingerprint", counted)
     plugins, result = load(), committed("class-means")
-    known = taking.taken_as_asked(plugins)
+    known = taking.lazy_fingerprints(plugins)
     known._of("learner", "class-means")
     known._read["learner", "class-means"] = without(known._read["learner", "class-means"], here("class-means"))
     for _ in range(2):
@@ -255,10 +255,10 @@ def test_a_plan_is_asked_for_again_of_a_later_version_that_computes_the_same() -
     plan = tuple(one.model_copy(update={"relative_noise": 2.0}) for one in result.privacy.plan)
     forged = result.model_copy(update={"privacy": result.privacy.model_copy(update={"plan": plan})})
     raised = at_version("0.3.0")
-    known = taking.taken_as_asked(load())
+    known = taking.lazy_fingerprints(load())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpbench.board.verify.plan_check.stored_fingerprints", lambda: known)
-        assert [field for field, _ in check_plan_of(forged, raised)] == ["privacy.plan"]
-        assert [*check_plan_of(result, raised)] == []
+        assert [field for field, _ in check_learner_plan(forged, raised)] == ["privacy.plan"]
+        assert [*check_learner_plan(result, raised)] == []
         for role in ("learner", "dpbench"):  # what other code settles and plans is no measure
-            assert [*check_plan_of(with_code(forged, **{role: "0" * 16}), raised)] == []
+            assert [*check_learner_plan(with_code(forged, **{role: "0" * 16}), raised)] == []

@@ -44,7 +44,7 @@ def refusal(capsys: Output, out: Path, *arguments: str) -> str:
 
 
 def begun(kind: Kind, name: str, folder: Path) -> Path:
-    return scaffold.create(name, kind, folder, registry.load())
+    return scaffold.create_package(name, kind, folder, registry.load())
 
 
 def run(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
@@ -172,7 +172,7 @@ def test_a_folder_with_a_space_is_quoted() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_module_compiles_and_is_short_and_names_are_filled_in(kind: Kind, name: str) -> None:
-    files = scaffold.render(name, kind)
+    files = scaffold.render_package(name, kind)
     for path, text in files.items():
         assert "{{" not in text
         assert "{%" not in text
@@ -256,5 +256,5 @@ def test_a_learners_search_space_names_its_fields(tmp_path: Path, monkeypatch: p
 
 
 def test_the_templates_ask_for_the_distribution_that_this_is() -> None:
-    (depends,) = tomllib.loads(scaffold.render("mine", "learner")["pyproject.toml"])["project"]["dependencies"]
+    (depends,) = tomllib.loads(scaffold.render_package("mine", "learner")["pyproject.toml"])["project"]["dependencies"]
     assert depends == tomllib.loads((readme.ROOT / "pyproject.toml").read_text())["project"]["name"]

@@ -33,8 +33,8 @@ from dpbench.records.rerun import Rerun, SeedRerun
 from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.registry import Registry, load
 from dpbench.site import github_pages, upload
-from dpbench.site.publishing import _files, publish
-from dpbench.site.readme import card
+from dpbench.site.publishing import _repository_files, publish
+from dpbench.site.readme import dataset_card
 from tests.helpers.boards import synthetic, write
 from tests.helpers.hub import TOKEN, Hub, Repository
 
@@ -67,7 +67,7 @@ def names(folder: Path) -> set[str]:
 
 def test_a_folder_gets_the_page_at_its_root(site: Path, tmp_path: Path) -> None:
     built = state(site)
-    changes = github_pages.put(site, tmp_path / "new/public", dry_run=False)
+    changes = github_pages.publish_to_folder(site, tmp_path / "new/public", dry_run=False)
     assert changes == ["add .nojekyll", "add entries/one.html", "add index.html"]
     recorded = state(tmp_path / "new/public")
     assert sorted(json.loads(recorded.pop(".dpbench-published.json"))) == sorted(recorded)
@@ -77,25 +77,25 @@ def test_a_folder_gets_the_page_at_its_root(site: Path, tmp_path: Path) -> None:
 
 
 def test_a_second_publication_replaces_the_first(site: Path, tmp_path: Path) -> None:
-    github_pages.put(site, tmp_path / "public", dry_run=False)
+    github_pages.publish_to_folder(site, tmp_path / "public", dry_run=False)
     (site / "entries" / "one.html").unlink()
     (site / "index.html").write_text("new", encoding="utf-8")
     (site / "two.html").write_text("two", encoding="utf-8")
-    changes = github_pages.put(site, tmp_path / "public", dry_run=False)
+    changes = github_pages.publish_to_folder(site, tmp_path / "public", dry_run=False)
     assert changes == ["add two.html", "change index.html", "delete entries/one.html"]
     assert {*state(tmp_path / "public")} == {"index.html", "two.html", ".nojekyll", ".dpbench-published.json"}
     assert names(tmp_path) == {"built", "public"}
 
 
 def test_publishing_the_same_again_touches_nothing(site: Path, tmp_path: Path) -> None:
-    github_pages.put(site, tmp_path / "public", dry_run=False)
+    github_pages.publish_to_folder(site, tmp_path / "public", dry_run=False)
     before = (tmp_path / "public").stat().st_ino
-    assert github_pages.put(site, tmp_path / "public", dry_run=False) == []
+    assert github_pages.publish_to_folder(site, tmp_path / "public", dry_run=False) == []
     assert (tmp_path / "public").stat().st_ino == before
 
 
 def test_a_dry_run_tells_and_writes_nothing(site: Path, tmp_path: Path) -> None:
-    changes = github_pages.put(site, tmp_path / "public", dry_run=True)
+    changes = github_pages.publish_to_folder(site, tmp_path / "public", dry_run=True)
     assert changes == ["add .nojekyll", "add entries/one.html", "add index.html"]
     assert names(tmp_path) == {"built"}
 
@@ -107,27 +107,27 @@ def test_git_and_the_domain_stay(site: Path, tmp_path: Path) -> None:
     (folder / "CNAME").write_text("board.example", encoding="utf-8")
     for text in ("first", "second"):
         (site / "index.html").write_text(text, encoding="utf-8")
-        github_pages.put(site, folder, dry_run=False)
+        github_pages.publish_to_folder(site, folder, dry_run=False)
         kept = state(folder)
         assert (kept[".git/HEAD"], kept["CNAME"], kept["index.html"]) == (b"ref", b"board.example", text.encode())
 
 
 @pytest.mark.parametrize("path", ["notes.txt", "entries/mine.html", "entries/CNAME", "entries/.git"])
 def test_what_somebody_else_put_there_is_never_replaced(site: Path, tmp_path: Path, path: str) -> None:
-    github_pages.put(site, tmp_path / "public", dry_run=False)
+    github_pages.publish_to_folder(site, tmp_path / "public", dry_run=False)
     (tmp_path / "public" / path).write_text("mine", encoding="utf-8")
     (site / "index.html").write_text("new", encoding="utf-8")
     before = state(tmp_path / "public")
     with pytest.raises(OutputError, match=rf"got '{path}', which dpbench did not publish\. Move it away"):
-        github_pages.put(site, tmp_path / "public", dry_run=False)
+        github_pages.publish_to_folder(site, tmp_path / "public", dry_run=False)
     assert state(tmp_path / "public") == before
 
 
 def test_a_page_that_was_edited_since_is_never_replaced(site: Path, tmp_path: Path) -> None:
-    github_pages.put(site, tmp_path / "public", dry_run=False)
+    github_pages.publish_to_folder(site, tmp_path / "public", dry_run=False)
     (tmp_path / "public" / "index.html").write_text("mine", encoding="utf-8")
     with pytest.raises(OutputError, match=r"got 'index\.html', which was edited since"):
-        github_pages.put(site, tmp_path / "public", dry_run=False)
+        github_pages.publish_to_folder(site, tmp_path / "public", dry_run=False)
 
 
 @pytest.mark.parametrize("marker", ["", "[]", "{", '{"index.html": 1}'])
@@ -136,26 +136,26 @@ def test_a_folder_without_a_true_marker_is_never_replaced(site: Path, tmp_path: 
     (tmp_path / "public" / "index.html").write_text("mine", encoding="utf-8")
     (tmp_path / "public" / ".dpbench-published.json").write_text(marker, encoding="utf-8")
     with pytest.raises(OutputError, match=r"Expected nothing in .* but what dpbench published there"):
-        github_pages.put(site, tmp_path / "public", dry_run=False)
+        github_pages.publish_to_folder(site, tmp_path / "public", dry_run=False)
 
 
 def test_a_link_is_nothing_that_was_published(site: Path, tmp_path: Path) -> None:
-    github_pages.put(site, tmp_path / "public", dry_run=False)
+    github_pages.publish_to_folder(site, tmp_path / "public", dry_run=False)
     (tmp_path / "public" / "index.html").unlink()
     (tmp_path / "public" / "index.html").symlink_to(site / "index.html")
     (tmp_path / "public" / "folder").symlink_to(site)
     with pytest.raises(OutputError, match="got 'folder', which dpbench did not publish"):
-        github_pages.put(site, tmp_path / "public", dry_run=False)
+        github_pages.publish_to_folder(site, tmp_path / "public", dry_run=False)
 
 
 def test_a_file_or_the_current_folder_is_no_place(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(OutputError, match="Expected a folder to publish to, got the file"):
-        github_pages.put(site, tmp_path / "file", dry_run=False)
+        github_pages.publish_to_folder(site, tmp_path / "file", dry_run=False)
     (tmp_path / "public").mkdir()
     monkeypatch.chdir(tmp_path / "public")
     with pytest.raises(OutputError, match="Expected to run outside"):
-        github_pages.put(site, Path(), dry_run=False)
+        github_pages.publish_to_folder(site, Path(), dry_run=False)
 
 
 @pytest.mark.parametrize("fatal", [0, 1, 2])
@@ -163,7 +163,7 @@ def test_an_interruption_at_any_renaming_leaves_the_old_page_whole(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fatal: int
 ) -> None:
     folder = tmp_path / "public"
-    github_pages.put(site, folder, dry_run=False)
+    github_pages.publish_to_folder(site, folder, dry_run=False)
     (folder / "CNAME").write_text("board.example", encoding="utf-8")
     before = state(folder)
     (site / "index.html").write_text("new", encoding="utf-8")
@@ -177,7 +177,7 @@ def test_an_interruption_at_any_renaming_leaves_the_old_page_whole(
 
     monkeypatch.setattr(Path, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        github_pages.put(site, folder, dry_run=False)
+        github_pages.publish_to_folder(site, folder, dry_run=False)
     assert len(renamed) > fatal
     assert state(folder) == before
     assert names(tmp_path) == {"built", "public"}
@@ -288,7 +288,7 @@ def test_a_second_publication_sends_what_changed_and_deletes_what_is_gone(hub: H
 def test_a_leaderboard_with_audits_and_a_curve_is_published_whole_and_twice(hub: Hub) -> None:
     whole = Index.read(ROOT / "leaderboard" / build.INDEX)
     digits = tuple(standing for standing in whole.standings if standing.board.name == "digits-eps1")
-    files = _files(whole.model_copy(update={"standings": digits}), ROOT / "leaderboard")
+    files = _repository_files(whole.model_copy(update={"standings": digits}), ROOT / "leaderboard")
     assert {"audits", "curves"} <= {path.partition("/")[0] for path in files}
     sent(files)
     assert sent({**files, "README.md": b"new"}) == ["change .dpbench-published.json", "change README.md"]
@@ -487,7 +487,7 @@ def root(tmp_path: Path, plugins: Registry) -> Path:
         digest=results[1].digest, content=results[1].evidence_digest, seeds=(look,), tolerance="none", provenance={}
     )  # fmt: skip
     again.write_to(folder / "reruns" / board.name / results[1].file_name)
-    build.write(build.index_of(folder, plugins), folder)
+    build.write_index(build.build_index(folder, plugins), folder)
     return folder
 
 
@@ -505,7 +505,7 @@ def test_what_is_on_the_hub_verifies_itself(root: Path, tmp_path: Path, plugins:
     for path, content in there(hub).items():
         (tmp_path / "copy" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / path).write_bytes(content)
-    assert build.encode_index(build.index_of(tmp_path / "copy", plugins)) == (root / "leaderboard.json").read_bytes()
+    assert build.encode_index(build.build_index(tmp_path / "copy", plugins)) == (root / "leaderboard.json").read_bytes()
     assert {path: content for path, content in there(hub).items() if path != "README.md"} == state(root)
     assert b"synthetic-00001" in there(hub)["README.md"]
     assert b'"re-run"' in there(hub)["leaderboard.json"]
@@ -568,7 +568,7 @@ def test_an_interrupted_command_says_what_is_there(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(github_pages, "put", interrupted)
+    monkeypatch.setattr(github_pages, "publish_to_folder", interrupted)
     with pytest.raises(SystemExit, match="130"):
         main(["leaderboard", "publish", str(tmp_path / "public"), "--no-docs", "--root", str(root)])
     assert capsys.readouterr().err.endswith("public contains either the old site or the complete new one.\n")
@@ -634,7 +634,7 @@ def header(content: bytes) -> dict[str, object]:
 
 
 def test_the_card_has_the_header_that_the_hub_reads() -> None:
-    assert header(card(index(entry("digits-eps1", "pillar")))) == {
+    assert header(dataset_card(index(entry("digits-eps1", "pillar")))) == {
         "pretty_name": "dpbench leaderboard",
         "license": "apache-2.0",
         "task_categories": ["image-classification"],
@@ -645,19 +645,19 @@ def test_the_card_has_the_header_that_the_hub_reads() -> None:
 
 
 def test_the_card_shows_a_board_with_its_entries_and_names_one_without() -> None:
-    shown = card(index(entry("digits-eps1", "pillar"), entry("digits-eps1", "jl", None))).decode()
+    shown = dataset_card(index(entry("digits-eps1", "pillar"), entry("digits-eps1", "jl", None))).decode()
     assert "## Digits\n" in shown
     assert (
         "| 1 | pillar | 81.25 ± 1.00 | 1 | audited |  |  |\n| unranked | jl | 81.25 ± 1.00 | 1 | audited |  |  |\n"
         in shown
     )
     disputed = entry("digits-eps1", "pillar").model_copy(update={"status": "disputed"})
-    assert "| 1 | pillar | 81.25 ± 1.00 | 1 | disputed |  |  |\n" in card(index(disputed)).decode()
+    assert "| 1 | pillar | 81.25 ± 1.00 | 1 | disputed |  |  |\n" in dataset_card(index(disputed)).decode()
     known = entry("digits-eps1", "jl").model_copy(
         update={"uncorrected_rank": 2, "cpu_seconds": 1.5, "peak_bytes": 10**9}
     )
-    assert "| 1 (2) | jl | 81.25 ± 1.00 | 1 | audited | 1.50 | 1.0 GB |\n" in card(index(known)).decode()
-    assert "Boards without results yet: `digits-eps1`." in card(index()).decode()
+    assert "| 1 (2) | jl | 81.25 ± 1.00 | 1 | audited | 1.50 | 1.0 GB |\n" in dataset_card(index(known)).decode()
+    assert "Boards without results yet: `digits-eps1`." in dataset_card(index()).decode()
 
 
 def test_the_card_shows_the_best_that_reads_public_labels_however_many_entries_come_before() -> None:
@@ -666,16 +666,16 @@ def test_the_card_shows_the_best_that_reads_public_labels_however_many_entries_c
         for place in (1, 2, 3)
     ]
     many = [entry("digits-eps1", f"learner{place}", place) for place in range(1, 15)]
-    shown = card(index(*many, *readers)).decode()
+    shown = dataset_card(index(*many, *readers)).decode()
     assert [name in shown for name in ("learner8", "learner9", "reader1", "reader2", "reader3")] == [
         True, False, True, True, False
     ]  # fmt: skip
     assert "| 1 with labels | reader1 |" in shown and "7 more in `leaderboard.json`" in shown
-    assert card(index(*readers)).decode().count("with labels |") == 3
+    assert dataset_card(index(*readers)).decode().count("with labels |") == 3
 
 
 def test_the_card_of_a_large_board_stays_short() -> None:
-    shown = card(index(*(entry("digits-eps1", f"learner{place}") for place in range(1000))))
+    shown = dataset_card(index(*(entry("digits-eps1", f"learner{place}") for place in range(1000))))
     assert b"990 more in `leaderboard.json`" in shown
     assert len(shown) < 5000
     assert header(shown)["size_categories"] == ["1K<n<10K"]
@@ -683,7 +683,7 @@ def test_the_card_of_a_large_board_stays_short() -> None:
 
 def test_a_hostile_name_stays_a_name_in_the_card() -> None:
     hostile = "x|y\n---\nlicense: mit\n# <script>alert(1)</script> [a](http://b) `c`"
-    shown = card(index(entry("digits-eps1", hostile), title=hostile)).decode()
+    shown = dataset_card(index(entry("digits-eps1", hostile), title=hostile)).decode()
     assert header(shown.encode())["license"] == "apache-2.0"
     assert "\nlicense: mit" not in shown
     assert "<script>" not in shown.replace("\\<", "")

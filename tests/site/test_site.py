@@ -21,7 +21,7 @@ from dpbench.analysis.formats import percent_at_most, round_down, round_up
 from dpbench.analysis.palette import learner_styles
 from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.rows import Origin
-from dpbench.board.distance import distances
+from dpbench.board.distance import compute_distances
 from dpbench.board.index import Entry, Index, Role, Standing
 from dpbench.board.rows import board_rows, name_entry
 from dpbench.errors import DataError, OutputError, SpecError
@@ -31,12 +31,12 @@ from dpbench.records.result import Interval, Result
 from dpbench.records.stated_plan import Privacy
 from dpbench.registry import KINDS, load
 from dpbench.site import build_site, entries_page, layout, prose, text, view
-from dpbench.site.citations import catalogue, citations
-from dpbench.site.entry_pages import RAW
+from dpbench.site.citations import catalogue, list_citations
+from dpbench.site.entry_pages import MAX_RAW_LENGTH
 from dpbench.site.home_page import BoardColumn
 from dpbench.site.lines import epsilon_charts, k_chart
 from dpbench.site.picture import Chart
-from dpbench.site.preview import _heads, map_preview
+from dpbench.site.preview import _column_heads, map_preview
 from dpbench.site.words import describe_model
 from tests.helpers.boards import synthetic, write
 
@@ -104,7 +104,7 @@ def results() -> list[Result]:
 def index(results: list[Result], tmp_path: Path) -> Index:
     filled = filed(tmp_path, find_board("digits-eps1"), results)
     standings = (filled, standing_of(find_board("pcam-resnet50-eps0.1"), []))
-    return Index(ranking="By the mean.", distances=distances(standings), standings=standings)
+    return Index(ranking="By the mean.", distances=compute_distances(standings), standings=standings)
 
 
 def _bytes(folder: Path) -> dict[str, bytes]:
@@ -168,7 +168,7 @@ def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: lis
     standing = filed(tmp_path, board, [noiseless, noisy, ward])
     build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
     odds = [percent_at_most(most) for most in membership_risk(noisy.privacy).values()]
-    pages = [(tmp_path / "site" / layout.page(standing, entry)).read_text("utf-8") for entry in standing.entries]
+    pages = [(tmp_path / "site" / layout.entry_page(standing, entry)).read_text("utf-8") for entry in standing.entries]
     for page, whose in zip(pages[1:], ("image", "patient"), strict=True):
         assert f"true positives at most {odds[0]} at 0.1% false positives and {odds[1]} at" in page
         assert f"of one private {whose}, by someone who knows all the others" in page
@@ -182,7 +182,7 @@ def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], t
     )
     standings = tuple(filed(tmp_path, board, results) for board in (lesions, images))
     build_site(Index(ranking="By the mean.", standings=standings), tmp_path, tmp_path / "site")
-    assert [view.title(one).rpartition(", ")[2] for one in standings] == ["ε for a lesion", "ε for an image"]
+    assert [view.family_title(one).rpartition(", ")[2] for one in standings] == ["ε for a lesion", "ε for an image"]
     home = html.unescape((tmp_path / "site" / "index.html").read_text(encoding="utf-8"))
     assert home.count("ε for a lesion") == home.count("ε for an image") > 0
     count = f"{results[0].task.private:,} private"
@@ -191,7 +191,7 @@ def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], t
         assert f"{count} {whose}s, " in page
         assert re.search(rf"Unit of the guarantee</dt>\s*<dd>{whose}<", page)
     columns = [BoardColumn("Skin lesions (HAM10000)", "", one) for one in standings]
-    assert _heads(columns) == ["Skin lesions, lesion", "Skin lesions, image"]
+    assert _column_heads(columns) == ["Skin lesions, lesion", "Skin lesions, image"]
 
 
 def test_odds_are_computed_once_for_entries_of_one_plan(
@@ -276,7 +276,7 @@ def attacked(results: list[Result], tmp_path: Path) -> Path:
         entries.append(entry.model_copy(update=bad))
     update = {"entries": tuple(entries), "licence": HOSTILE, "classes": (HOSTILE,) * 10}
     whole = (standing.model_copy(update=update),)
-    index = Index(ranking="", distances=distances(whole), standings=whole)
+    index = Index(ranking="", distances=compute_distances(whole), standings=whole)
     build_site(index, tmp_path, tmp_path / "site")
     return tmp_path / "site"
 
@@ -327,7 +327,7 @@ def test_a_raw_file_is_shown_in_part_and_refused_when_enormous(results: list[Res
     raw = (tmp_path / entry.file).read_bytes() + b" " * 1_000_000
     (tmp_path / entry.file).write_bytes(raw)
     build_site(index, tmp_path, tmp_path / "site")
-    assert (tmp_path / "site" / layout.page(standing, entry)).stat().st_size < 2 * RAW + 60_000
+    assert (tmp_path / "site" / layout.entry_page(standing, entry)).stat().st_size < 2 * MAX_RAW_LENGTH + 60_000
     (tmp_path / entry.file).write_bytes(raw + b" " * 8_000_000)
     with pytest.raises(DataError, match="Expected at most 2,000,000 bytes"):
         build_site(index, tmp_path, tmp_path / "other")
@@ -471,7 +471,7 @@ def test_a_thousand_entries_are_limited_and_the_table_says_so(results: list[Resu
         for n in range(1000)
     )
     crowded = standing.model_copy(update={"entries": many})
-    shown = view.table(board_rows(crowded))
+    shown = view.board_table(board_rows(crowded))
     assert (len(shown.rows), shown.entries, shown.left_out) == (500, 1000, 500)
 
 
@@ -571,7 +571,7 @@ def test_many_entries_are_written_by_several_processes_as_by_one(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build_site(index, tmp_path, tmp_path / "one")
-    monkeypatch.setattr("dpbench.site.entry_pages.ENOUGH", 3)
+    monkeypatch.setattr("dpbench.site.entry_pages.MIN_ENTRIES_PER_PROCESS", 3)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     build_site(index, tmp_path, tmp_path / "two")
     assert _bytes(tmp_path / "one") == _bytes(tmp_path / "two")
@@ -589,14 +589,16 @@ def test_charts_of_a_board_draw_untuned_learners_beside_tuned_ones_and_begin_wit
     assert (first.key, second.key) == ("epsilon-default", "epsilon-tuned")
     untuned = {one.learner for one in family[0].entries if one.role == "entry" and one.selection == "default"}
     (tuned,) = {one.learner for one in family[0].entries if one.selection == "public-validation"}
-    assert untuned == {row[0] for row in first.rows} - set(view.LINES.values())
-    assert untuned | {tuned} == {row[0] for row in second.rows} - set(view.LINES.values())
+    assert untuned == {row[0] for row in first.rows} - set(view.REFERENCE_LABELS.values())
+    assert untuned | {tuned} == {row[0] for row in second.rows} - set(view.REFERENCE_LABELS.values())
 
 
 def test_every_epsilon_has_a_map_and_each_leads_to_the_others(results: list[Result], tmp_path: Path) -> None:
     boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7", "1")]
     standings = tuple(filed(tmp_path, board, results) for board in boards)
-    build_site(Index(ranking="", distances=distances(standings), standings=standings), tmp_path, tmp_path / "site")
+    build_site(
+        Index(ranking="", distances=compute_distances(standings), standings=standings), tmp_path, tmp_path / "site"
+    )
     paths = {1.0: "index.html", 0.1: "epsilon-0.1.html", 0.7: "epsilon-0.7.html"}
     for epsilon, path in paths.items():
         page = (tmp_path / "site" / path).read_text(encoding="utf-8")
@@ -609,7 +611,9 @@ def test_every_epsilon_has_a_map_and_each_leads_to_the_others(results: list[Resu
 def test_an_empty_cell_of_the_map_says_why_and_so_does_its_caption(results: list[Result], tmp_path: Path) -> None:
     boards = [(find_board("cifar10-lite0-eps1"), results), (find_board("digits-eps1"), results[:-1])]
     standings = tuple(filed(tmp_path, board, some) for board, some in boards)
-    build_site(Index(ranking="", distances=distances(standings), standings=standings), tmp_path, tmp_path / "site")
+    build_site(
+        Index(ranking="", distances=compute_distances(standings), standings=standings), tmp_path, tmp_path / "site"
+    )
     (table,) = re.findall(r'<table class="heat.*?</table>', (tmp_path / "site" / "index.html").read_text(), re.DOTALL)
     assert "Empty: nobody has entered that learner on that board yet." in table
     missing = {entry.learner for entry in standings[0].entries} - {entry.learner for entry in standings[1].entries}
@@ -691,11 +695,11 @@ def test_every_installed_component_has_what_to_cite(index: Index, tmp_path: Path
     build_site(index, tmp_path, tmp_path / "site")
     page = (tmp_path / "site" / "cite.html").read_text(encoding="utf-8")
     plugins = load()
-    for one in citations(plugins):
+    for one in list_citations(plugins):
         assert f'id="{one.kind}-{text.anchor(one.name)}"' in page
     known = {f"{kind}/{name}" for kind in KINDS for name in plugins.components[kind]}
     assert [name for one in catalogue() for name in one.components if name not in known] == []
-    without = {f"{one.kind}/{one.name}" for one in citations(plugins) if not one.references and not one.said}
+    without = {f"{one.kind}/{one.name}" for one in list_citations(plugins) if not one.references and not one.said}
     assert without <= OUR_OWN | {f"extractor/{name}" for name in ("pixels",)}
 
 

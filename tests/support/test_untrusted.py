@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import dpbench
-from dpbench.analysis.paired import scores_of
+from dpbench.analysis.paired import ranking_scores
 from dpbench.cli import main
 from dpbench.errors import DataError, SpecError
 from dpbench.receipts import Training, gaussian_steps, receipt
@@ -98,7 +98,7 @@ def test_answers_that_cannot_be_counted_are_no_traceback(honest: Content, tmp_pa
     content = json.loads(json.dumps(honest))
     content["seeds"][0]["correct"] = "!!!"
     result = Result.read(write(content, tmp_path))
-    counted = scores_of(result, "accuracy").bits
+    counted = ranking_scores(result, "accuracy").bits
     with pytest.raises(DataError, match="does not say which answers were correct"):
         assert counted is not None and counted()
 
@@ -228,7 +228,7 @@ def test_an_archive_with_headers_of_no_sense_is_refused(headers: dict[str, str],
 
 
 def test_an_archive_holds_so_many_records_of_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "MANY", 2)
+    monkeypatch.setattr(packed, "MAX_RECORDS", 2)
     with pytest.raises(DataError, match="at most 2 records"):
         packed.read_record(archive(tmp_path, *((f"{name}.json", b"", {}) for name in "abc")))
     monkeypatch.setattr(packed, "LARGEST", 10)

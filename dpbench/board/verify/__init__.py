@@ -1,1 +1,1 @@
-"""What a stranger can check of a result: shape, privacy, scores, origin; and a seed run again."""
+"""Checks of a result that need no trust in its author: shape, privacy, scores, origin, and a re-run of its seeds."""

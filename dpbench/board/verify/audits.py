@@ -1,6 +1,7 @@
-"""Audits of a leaderboard's results: each belongs to its result as it is now, and its figures follow from the rest.
+"""Check a leaderboard's audits: each belongs to the current version of its result, and its figures are derivable.
 
-What the statistics are rests on who ran the audit; anybody can run it again (`dpbench audit BOARD/ENTRY`).
+The statistics themselves rest on the word of whoever ran the audit; anybody can run it again (`dpbench audit
+BOARD/ENTRY`).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from dpbench.audit.attack import MOST, count_guesses
+from dpbench.audit.attack import MOST_CANARIES, count_guesses
 from dpbench.audit.figures import compute_figures
 from dpbench.board.folder import ResultFile, find_content, validate_content
 from dpbench.board.verify.expectations import Wrong
@@ -26,7 +27,7 @@ def audit_file(stored: ResultFile, root: Path) -> Path:
 
 
 def find_audit(stored: ResultFile, root: Path) -> Audit | None:
-    """Return the audit of a result, if there is one that is sealed.
+    """Return the audit of a result, if it exists and is sealed.
 
     Raises:
         MalformedFile: it cannot be read.
@@ -36,8 +37,8 @@ def find_audit(stored: ResultFile, root: Path) -> Audit | None:
     return audit if audit and audit.seal else None
 
 
-def check_audits(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
-    """Return what is wrong with the audit of a result: unreadable, of another result, or not passed."""
+def find_audit_complaints(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
+    """Return complaints about the audit of a result: unreadable, of another result, or not passed."""
     name = audit_file(stored, root).relative_to(root).as_posix()
     try:
         content = find_content(audit_file(stored, root))
@@ -48,10 +49,10 @@ def check_audits(stored: ResultFile, result: Result, root: Path) -> list[Complai
         return []
     if found.seal and found.seal != record_seal(content):  # nothing else in it is then worth a word
         return [Complaint(name, "seal", "changed after it was written: audit the result again")]
-    return [Complaint(name, *one) for one in _wrong(found, result)]
+    return [Complaint(name, *one) for one in _find_complaints(found, result)]
 
 
-def _wrong(audit: Audit, result: Result) -> Wrong:
+def _find_complaints(audit: Audit, result: Result) -> Wrong:
     privacy = result.privacy
     if audit.digest != result.digest or audit.content not in result.known_by:
         yield "content", "the audit is of another result, or of this one before it changed: audit it again"
@@ -65,10 +66,10 @@ def _wrong(audit: Audit, result: Result) -> Wrong:
             yield field, f"expected what the result states, {str(expected)[:200]}"
     if audit.seed not in result.spec.seeds:
         yield "seed", f"expected one of the result's, {', '.join(map(str, result.spec.seeds))}, got {audit.seed}"
-    if wrong := [*_sampled(audit, result)]:  # what the law of sizes is computed from
+    if wrong := [*_check_samples(audit, result)]:  # what the law of sizes is computed from
         yield from wrong
         return
-    yield from _statistics(audit)
+    yield from _check_statistics(audit)
     stands = result.status not in {"disputed", "withdrawn"}
     if audit.repeats is False and stands:
         yield "repeats", "expected a fit that gave the result's predictions, got one that did not"
@@ -76,10 +77,10 @@ def _wrong(audit: Audit, result: Result) -> Wrong:
         yield "figures.failed", f"{audit.figures.failed[0]}: dispute the result, or fix what made it"
 
 
-def _sampled(audit: Audit, result: Result) -> Wrong:
-    """Yield samples of other rates or of other units than the run had, where they are stated."""
+def _check_samples(audit: Audit, result: Result) -> Wrong:
+    """Yield samples whose stated rates or units are not those of the run."""
     rates = {one.name: one.sample_rate for one in restore_plan(audit.plan)}
-    units, canaries = result.task.private, audit.attack.canaries if audit.attack else MOST
+    units, canaries = result.task.private, audit.attack.canaries if audit.attack else MOST_CANARIES
     for one in audit.noise.samples if audit.noise else ():
         if (one.rate, one.members, one.units) == (None, None, None):
             continue
@@ -92,41 +93,41 @@ def _sampled(audit: Audit, result: Result) -> Wrong:
             yield "noise.samples", f"expected the units, and canaries, to be in samples of {one.release[:80]!r}"
 
 
-def _statistics(audit: Audit) -> Wrong:
+def _check_statistics(audit: Audit) -> Wrong:
     attack, chosen = audit.attack, not any(one.gaussian for one in restore_plan(audit.plan))
     if audit.sensitivity is None or audit.noise is None or (attack is None) != chosen:
         yield "attack", "expected all three parts of dpbench's own audit (no attack if the plan has choices only)"
         return
     if not (audit.sensitivity.questions and audit.sensitivity.rows):
         yield "sensitivity", "expected rows that were tried, got none"
-    wrong = [*_attacked(attack, audit)] if attack else []
-    wrong += [*_counted(audit.own, "own")] if audit.own else []
+    wrong = [*_check_attack(attack, audit)] if attack else []
+    wrong += [*_check_guess_counts(audit.own, "own")] if audit.own else []
     yield from wrong
     if wrong:
         return
     found = compute_figures(audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack, audit.own)
-    if not _same(found, audit.figures):
+    if not _figures_agree(found, audit.figures):
         yield "figures", "they do not follow from the recorded statistics: audit it again"
 
 
-def _attacked(attack: Attack, audit: Audit) -> Wrong:
+def _check_attack(attack: Attack, audit: Audit) -> Wrong:
     sampled = any(one.sample_rate < 1 for one in restore_plan(audit.plan))
     if (attack.mu is None) != sampled:
         yield "attack.mu", "expected none where samples are drawn, and one elsewhere"
-    yield from _counted(attack, "attack")
+    yield from _check_guess_counts(attack, "attack")
 
 
-def _counted(attack: Attack, name: str) -> Wrong:
-    if attack.canaries > MOST:  # figures take memory for each guess
-        yield f"{name}.canaries", f"expected at most {MOST:,}"
+def _check_guess_counts(attack: Attack, name: str) -> Wrong:
+    if attack.canaries > MOST_CANARIES:  # figures take memory for each guess
+        yield f"{name}.canaries", f"expected at most {MOST_CANARIES:,}"
     elif attack.guesses != count_guesses(attack.canaries) or attack.correct > attack.guesses:
         yield f"{name}.guesses", f"expected {count_guesses(attack.canaries)}, fixed in advance, {attack.correct} right"
     elif abs(attack.members - attack.canaries / 2) > 3 * math.sqrt(attack.canaries):
         yield f"{name}.members", "expected each canary to be in the data with chance 1/2"
 
 
-def _same(found: Figures, stated: Figures) -> bool:
-    """Compare figures as they are computed here with those in a file, rounding apart."""
+def _figures_agree(found: Figures, stated: Figures) -> bool:
+    """Return whether computed figures equal those in a file, up to rounding."""
     names = [[line.partition(" (p ")[0] for line in one.failed] for one in (found, stated)]
     pairs = [(getattr(found, name), getattr(stated, name)) for name in ("low", "high", "answers_p", "level")]
     for name in ("steinke", "mahloujifar", "gauss"):

@@ -1,4 +1,4 @@
-"""Every check of one result that needs neither its data nor its plugins: from file to a list of complaints.
+"""Every check of a result that needs neither its data nor its plugins: from its file to a list of complaints.
 
 =========== ========================================================================================
 what        how it is checked
@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.board.folder import ResultFile, content_of, validate_content
+from dpbench.board.folder import ResultFile, read_content, validate_content
 from dpbench.board.verify.declarations import check_copies, check_provenance, check_selection, check_task
-from dpbench.board.verify.derive import EpsilonQuestion, check_bounds, question_of
+from dpbench.board.verify.derive import EpsilonQuestion, check_bounds, make_question
 from dpbench.board.verify.expectations import Expectations, Wrong
 from dpbench.board.verify.scores import check_counted, check_guesses, check_scores
 from dpbench.errors import Complaint, DpbenchError, MalformedFile
@@ -39,12 +39,12 @@ from dpbench.records.spec import Spec
 from dpbench.records.tolerance import close
 from dpbench.registry.components import kind_of
 
-COMPONENT = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
+COMPONENT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """One file after its checks; epsilon is derived apart, as many results ask the same question."""
+    """A file after its checks. Epsilon is derived separately, because many results ask the same question."""
 
     stored: ResultFile
     complaints: tuple[Complaint, ...]
@@ -53,47 +53,47 @@ class CheckedFile:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no complaints."""
         return not self.complaints
 
     def with_complaints(self, found: Iterator[tuple[str, str]]) -> CheckedFile:
-        """Return this with more complaints."""
+        """Return this file with further complaints."""
         more = tuple(Complaint(self.stored.file, *one) for one in found)
         return CheckedFile(self.stored, self.complaints + more, self.result, self.question)
 
 
 def check_result_file(stored: ResultFile, known: Expectations) -> CheckedFile:
-    """Check one file, all but the value of epsilon."""
+    """Check a result file, except for the value of epsilon."""
     start = CheckedFile(stored, ())
     try:
-        result = validate_content(Result, content_of(stored.path))
+        result = validate_content(Result, read_content(stored.path))
     except MalformedFile as error:
         return start.with_complaints(iter([(error.field, error.said)]))
-    named = itertools.chain(_names(result), _filed(stored, result))
-    wrong = list(itertools.chain(named, _checks(result), _board(stored, result, known)))
+    named = itertools.chain(_check_component_names(result), _check_file_name(stored, result))
+    wrong = list(itertools.chain(named, _check_content(result), _check_protocol(stored, result, known)))
     wrong += check_provenance(result, known.installed)
     if stored.board is not None or not stored.filed:  # a figure may have data that every seed draws anew
         wrong += itertools.chain(check_copies(result), check_guesses(result), check_counted(result))
     try:
         impossible = next(check_bounds(result.privacy, result.spec.epsilon), None)
-        question = None if impossible else question_of(result)
+        question = None if impossible else make_question(result)
     except DpbenchError as error:
         question, wrong = None, [*wrong, ("privacy.plan", str(error))]
     return CheckedFile(stored, (), result, question).with_complaints(iter(wrong))
 
 
-def _names(result: Result) -> Wrong:
+def _check_component_names(result: Result) -> Wrong:
     for role, part in result.spec.roles.items():
-        if not COMPONENT.fullmatch(part.name):
+        if not COMPONENT_NAME.fullmatch(part.name):
             yield f"spec.{role}.name", f"expected lower-case letters, digits, dots and dashes, got {part.name[:80]!r}"
 
 
-def _filed(stored: ResultFile, result: Result) -> Wrong:
+def _check_file_name(stored: ResultFile, result: Result) -> Wrong:
     if stored.path.name != result.file_name:
         yield "file", f"expected it to be named {result.file_name[:200]!r}, by learner, dataset and digest"
 
 
-def _checks(result: Result) -> Wrong:
+def _check_content(result: Result) -> Wrong:
     spec, privacy = result.spec, result.privacy
     if not result.evidence_digest:
         yield "evidence_digest", "expected one, as every result of dpbench has"
@@ -119,7 +119,7 @@ def _checks(result: Result) -> Wrong:
     yield from check_scores(result)
 
 
-def _board(stored: ResultFile, result: Result, known: Expectations) -> Wrong:
+def _check_protocol(stored: ResultFile, result: Result, known: Expectations) -> Wrong:
     board = known.boards.get(stored.board or "")
     for key, expected, got in find_departures(board, fill_new_options(result.spec, known)) if board else ():
         yield f"spec.{key}", f"expected {expected}, as board {stored.board}, got {got}"
@@ -128,21 +128,21 @@ def _board(stored: ResultFile, result: Result, known: Expectations) -> Wrong:
 
 
 def fill_new_options(spec: Spec, known: Expectations) -> Spec:
-    """Return a spec with the options that its data and extractor gained since it ran, at the defaults they have."""
+    """Return a spec with the options that its data and extractor have gained since it ran, at their defaults."""
     whole: dict[str, Any] = {}
     for role in ("dataset", "public_dataset", "extractor"):
         part: Component | None = getattr(spec, role)
-        whole[role] = part and part.with_parts([_gained(one, role, known) for one in part.parts])
+        whole[role] = part and part.with_parts([_fill_defaults(one, role, known) for one in part.parts])
     return spec.model_copy(update=whole)
 
 
-def _gained(part: Component, role: str, known: Expectations) -> Component:
+def _fill_defaults(part: Component, role: str, known: Expectations) -> Component:
     here = known.installed.get((kind_of(role), part.name))
     return Component(name=part.name, options={**(here.defaults if here else {}), **part.options})
 
 
 def find_departures(board: Board, spec: Spec) -> list[tuple[str, str, str]]:
-    """Return key, what was expected and what came, where a spec departs from a board; both are spelled out.
+    """Return key, expected value and actual value of each departure of a spec from a board; both are spelled out.
 
     No privacy at all (epsilon = inf) is no departure: such a result is a line of the board, not an entry. Nor is
     accuracy as the metric: a learner that was not told of another one has aimed for that.

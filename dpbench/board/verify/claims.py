@@ -1,4 +1,4 @@
-"""What a result says of itself beside its scores, held against what a re-run finds: task, plan, code, settings.
+"""Compare the claims of a result other than its scores (task, plan, code, settings) with a re-run.
 
 Each claim is the same here, or differs, or could not be checked here and stays the author's word.
 """
@@ -14,7 +14,7 @@ from dpbench.harness.loaded import code
 from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.run import task_facts
 from dpbench.harness.session import Session
-from dpbench.records.provenance import HARNESS, source_of
+from dpbench.records.provenance import HARNESS, find_source
 from dpbench.records.rerun import ClaimCheck
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
@@ -22,78 +22,80 @@ from dpbench.records.tolerance import close
 from dpbench.registry.components import build, selection
 from dpbench.registry.same_code import SAME, Sameness, compare_code
 
-FACTS = (
+TASK_FACTS = (
     "classes", "private", "public", "test", "public_labels_seen", "overlap", "largest", "copies", "sketch", "looks",
     "groups", "left_out", "editions",
 )  # fmt: skip
 """Of a task; the digests of its data and its units are compared before a fit (`harness.rerun`)."""
-TIED = 0.01
+MAX_CHOICE_LOSS = 0.01
 """How much a stated choice may score below the best setting here: validation scores are rounded by processors."""
-ELSEWHERE = 0.05
+MAX_TRIAL_DIFFERENCE = 0.05
 """How far the score of a trial may be from what it is here."""
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """A result, and the run that was prepared from it."""
+    """A result and the run prepared from it."""
 
     result: Result
     prepared: PreparedRun
     session: Session
 
 
-def check_claims(found: Repetition) -> tuple[ClaimCheck, ...]:
-    """Return each claim of a result with what came of it; of its plan, a run that is prepared has passed it already.
+def compare_claims(found: Repetition) -> tuple[ClaimCheck, ...]:
+    """Return each claim of a result with its verdict. Preparing the run has already confirmed the plan.
 
     Raises:
         DpbenchError: the search for settings fails here.
     """
     plan = ClaimCheck(claim="privacy.plan", verdict="same", said="the learner was asked for it again")
-    code_, others = tuple(_code(found)), (*_task(found), _settings(found))
+    code_, others = tuple(_compare_code_digests(found)), (*_compare_task(found), _check_settings(found))
     if any(one.verdict == "not checked" for one in code_):
-        others = tuple(map(_by_other_code, others))
+        others = tuple(map(_excuse_other_code, others))
     return (plan, *code_, *others)
 
 
-def _by_other_code(claim: ClaimCheck) -> ClaimCheck:
-    """Return what other code found: it may count look-alikes otherwise, or find other settings, honestly."""
+def _excuse_other_code(claim: ClaimCheck) -> ClaimCheck:
+    """Mark a difference as not checked: other code may honestly count copies or choose settings differently."""
     if claim.verdict != "differs":
         return claim
     return claim.model_copy(update={"verdict": "not checked", "said": f"{claim.said}, by other code"})
 
 
-def _task(found: Repetition) -> Iterator[ClaimCheck]:
+def _compare_task(found: Repetition) -> Iterator[ClaimCheck]:
     stated, here = found.result.task, task_facts(found.prepared, found.prepared.images.compare())
-    for name in FACTS:
+    for name in TASK_FACTS:
         if getattr(stated, name) is not None:
-            yield _compare(f"task.{name}", getattr(stated, name), getattr(here, name))
+            yield _compare_values(f"task.{name}", getattr(stated, name), getattr(here, name))
 
 
-def _compare(claim: str, stated: Any, here: Any) -> ClaimCheck:
+def _compare_values(claim: str, stated: Any, here: Any) -> ClaimCheck:
     same = close(stated, here) if isinstance(stated, float) else stated == here
-    said = "" if same else f"the result states {_short(stated)}; here it is {_short(here)}"
+    said = "" if same else f"the result states {_shorten(stated)}; here it is {_shorten(here)}"
     return ClaimCheck(claim=claim, verdict="same" if same else "differs", said=said)
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = ", ".join(f"{key}: {one}" for key, one in value.items()) if isinstance(value, Mapping) else str(value)
     return text[:200]
 
 
-def _code(found: Repetition) -> Iterator[ClaimCheck]:
-    """Compare digests of code, and fingerprints where these differ. Of one commit digests are the same."""
+def _compare_code_digests(found: Repetition) -> Iterator[ClaimCheck]:
+    """Compare digests of code, and fingerprints where the digests differ. Code of one commit has equal digests."""
     stated, here = found.result.provenance.get("code"), code(found.prepared.parts)
     if not isinstance(stated, Mapping):
         yield ClaimCheck(claim="provenance.code", verdict="not checked", said="the result states no digests of code")
         return
     differ = [role for role in sorted(stated.keys() | here.keys()) if stated.get(role) != here.get(role)]
-    alike = _alike(found) if differ else {}
+    alike = _compare_fingerprints(found) if differ else {}
     for role in sorted(stated.keys() | here.keys()):
         claim, there, own = f"provenance.code.{role}", stated.get(role), here.get(role)
         if role not in differ:
             yield ClaimCheck(claim=claim, verdict="same")
             continue
-        commits = [_commit(found, role, one) for one in (found.result.provenance, provenance_here(found.prepared))]
+        commits = [
+            _find_commit(found, role, one) for one in (found.result.provenance, rerun_provenance(found.prepared))
+        ]
         said = f"the result states {there}; here it is {own}"
         if commits[0] is not None and commits[0] == commits[1]:
             yield ClaimCheck(claim=claim, verdict="differs", said=f"{said}, at the same commit {commits[0]}")
@@ -103,21 +105,21 @@ def _code(found: Repetition) -> Iterator[ClaimCheck]:
             yield ClaimCheck(claim=claim, verdict="not checked", said=f"{said}, at another commit")
 
 
-def _alike(found: Repetition) -> dict[str, Sameness]:
-    from dpbench.harness.fingerprints.taking import taken_as_asked
+def _compare_fingerprints(found: Repetition) -> dict[str, Sameness]:
+    from dpbench.harness.fingerprints.taking import lazy_fingerprints
 
-    return compare_code(found.result, found.session.plugins, taken_as_asked(found.session.plugins), same_data=True)
+    return compare_code(found.result, found.session.plugins, lazy_fingerprints(found.session.plugins), same_data=True)
 
 
-def provenance_here(prepared: PreparedRun) -> dict[str, Any]:
-    """Return machine, versions, commit and code of a re-run, and where the code of strangers comes from."""
+def rerun_provenance(prepared: PreparedRun) -> dict[str, Any]:
+    """Return machine, versions, commit and code of a re-run, and the sources of third-party code."""
     brought = {item.distribution for item in prepared.parts.brought.values()} - {HARNESS}
-    sources = {name: found for name in sorted(brought) if (found := source_of(name))}
+    sources = {name: found for name in sorted(brought) if (found := find_source(name))}
     return {**prepared.loaded.provenance, "code": code(prepared.parts), **({"sources": sources} if sources else {})}
 
 
-def _commit(found: Repetition, role: str, provenance: Mapping[str, Any]) -> str | None:
-    """Return the commit of a clean tree that the code of a role comes from; None where nobody noted one."""
+def _find_commit(found: Repetition, role: str, provenance: Mapping[str, Any]) -> str | None:
+    """Return the commit of the clean tree that the code of a role comes from; None if it is not recorded."""
     origin = found.result.components.get(role)
     source: Any = provenance
     if origin is not None and origin.distribution != HARNESS:
@@ -125,49 +127,53 @@ def _commit(found: Repetition, role: str, provenance: Mapping[str, Any]) -> str 
     return source.get("commit") if source.get("dirty") is False else None
 
 
-def _settings(found: Repetition) -> ClaimCheck:
-    """Check where settings come from: defaults are looked up, a search on public data is made again."""
+def _check_settings(found: Repetition) -> ClaimCheck:
+    """Check the origin of settings: look up defaults, and repeat a search on public data."""
     result, rule = found.result, found.result.selection
     search, claim = result.spec.search, "selection"
     if rule == "private-accounted":
         return ClaimCheck(claim=claim, verdict="same", said="the search is a part of every fit, and was run again")
     if search is not None and rule == "public-validation" and result.search is not None:
-        return _searched(result.search, found.session.search_again(result))
+        return _compare_searches(result.search, found.session.repeat_search(result))
     if result.search is None:
         own = selection(build(found.session.plugins, "learner", result.spec.learner))
-        return _compare(claim, rule, own) if own == "default" or rule == "default" else _word(claim, "set by hand")
+        return (
+            _compare_values(claim, rule, own)
+            if own == "default" or rule == "default"
+            else _unchecked_claim(claim, "set by hand")
+        )
     source = result.search.source
     said = f"settings of {source.digest[:16]} on {source.dataset}" if source else f"{rule} was not repeated"
-    return _word(claim, said)
+    return _unchecked_claim(claim, said)
 
 
-def _word(claim: str, said: str) -> ClaimCheck:
+def _unchecked_claim(claim: str, said: str) -> ClaimCheck:
     return ClaimCheck(claim=claim, verdict="not checked", said=f"{said}: the author's word")
 
 
-def _searched(stated: Selection, here: Selection) -> ClaimCheck:
-    """Compare two searches: of the same settings, which score about the same, and of which a best one was chosen."""
-    scores = [{_key(one.setting): one.value for one in it.trials} for it in (stated, here)]
+def _compare_searches(stated: Selection, here: Selection) -> ClaimCheck:
+    """Compare two searches: equal settings, similar scores, and a choice that is among the best."""
+    scores = [{_setting_key(one.setting): one.value for one in it.trials} for it in (stated, here)]
     if scores[0].keys() != scores[1].keys():
         said = "other settings are tried when the search is made again"
         return ClaimCheck(claim="search", verdict="differs", said=said)
-    far = [one for one, score in scores[0].items() if not _near(score, scores[1][one])]
+    far = [one for one, score in scores[0].items() if not _are_close(score, scores[1][one])]
     if far:
         said = f"setting {far[0][:120]} scores {scores[1][far[0]]} here, and the result states {scores[0][far[0]]}"
         return ClaimCheck(claim="search.trials", verdict="differs", said=said)
     best = max((score for score in scores[1].values() if score is not None), default=0.0)
-    chosen = scores[1].get(_key(stated.chosen or {}))
-    if chosen is None or chosen < best - TIED:
-        said = f"the result states {_short(stated.chosen or {})}, which scores {chosen} here; the best scores {best}"
+    chosen = scores[1].get(_setting_key(stated.chosen or {}))
+    if chosen is None or chosen < best - MAX_CHOICE_LOSS:
+        said = f"the result states {_shorten(stated.chosen or {})}, which scores {chosen} here; the best scores {best}"
         return ClaimCheck(claim="search.chosen", verdict="differs", said=said)
     return ClaimCheck(claim="search", verdict="same", said=f"the search was made again, over {len(scores[1])} settings")
 
 
-def _key(setting: Mapping[str, Any]) -> str:
+def _setting_key(setting: Mapping[str, Any]) -> str:
     return json.dumps(setting, sort_keys=True)
 
 
-def _near(stated: float | None, here: float | None) -> bool:
+def _are_close(stated: float | None, here: float | None) -> bool:
     if stated is None or here is None:
         return stated is here
-    return abs(stated - here) <= ELSEWHERE
+    return abs(stated - here) <= MAX_TRIAL_DIFFERENCE

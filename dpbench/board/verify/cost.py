@@ -1,4 +1,4 @@
-"""What running results again costs, by the times that they state."""
+"""The cost of re-running results, estimated from the times that they state."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dpbench.records.result import Result
 from dpbench.support.messages import bytes_in_words, duration
 
-ONCE = ("load", "calibrate", "compare")  # phases that a re-run goes through once a result
+PHASES_PER_RESULT = ("load", "calibrate", "compare")  # phases that a re-run goes through once a result
 
 
 def describe_cost(results: Sequence[Result], seed: int | None) -> str:
-    """Return one sentence for a person who is about to run results again: all of their seeds, or one."""
+    """Describe in a sentence what a re-run of these results costs: of all their seeds, or of a single seed."""
     timed = [one for one in results if "fit" in one.seconds]
     seconds = sum(estimate_seconds(one, whole=seed is None) for one in timed)
     fits = sum(len(one.seeds) if seed is None else 1 for one in results)
@@ -27,8 +27,8 @@ def describe_cost(results: Sequence[Result], seed: int | None) -> str:
 
 
 def estimate_seconds(result: Result, whole: bool) -> float:
-    """Return how long a re-run of all seeds, search included, or of one seed took where the result was made."""
+    """Estimate the seconds of a re-run on the original machine: of all seeds and the search, or of a single seed."""
     spent, fits = result.seconds, len(result.seeds) if whole else 1
     each = (spent.get("fit", 0.0) + spent.get("score", 0.0)) / max(1, len(result.seeds))
     searched = spent.get("tune", 0.0) if whole and result.selection == "public-validation" else 0.0
-    return sum(spent.get(phase, 0.0) for phase in ONCE) + fits * each + searched
+    return sum(spent.get(phase, 0.0) for phase in PHASES_PER_RESULT) + fits * each + searched

@@ -1,4 +1,4 @@
-"""Checks of what a seed keeps of its predictions: the confusion matrix and the reliability bins."""
+"""Checks of the evidence that a seed keeps of its predictions: the confusion matrix and the reliability bins."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 from dpbench.board.verify.expectations import Wrong
 from dpbench.records.metrics import BINS, Calibration, Evidence
 from dpbench.records.result import SeedResult, TaskFacts
-from dpbench.records.tolerance import CLOSE
+from dpbench.records.tolerance import RELATIVE_TOLERANCE
 
 
 def check_counts(seed: SeedResult, task: TaskFacts, hits: int | None) -> Wrong:
-    """Yield what the counts of a seed contradict: its `hits`, where they could be counted, its task, or each other."""
+    """Yield contradictions between a seed's counts and its task, each other, or `hits` if they could be counted."""
     kept = seed.evidence
     if kept is None:
         return
@@ -23,47 +23,47 @@ def check_counts(seed: SeedResult, task: TaskFacts, hits: int | None) -> Wrong:
     if kept.size != task.test:
         yield "confusion", f"expected {task.test} test examples, got {kept.size}"
     if kept.calibration is not None:
-        yield from _calibration(kept.calibration, kept, len(task.classes))
+        yield from _check_calibration(kept.calibration, kept, len(task.classes))
 
 
-def _calibration(stated: Calibration, kept: Evidence, classes: int) -> Wrong:
-    """Yield bins that do not add up, and sums of losses that no probabilities with these confidences have."""
+def _check_calibration(stated: Calibration, kept: Evidence, classes: int) -> Wrong:
+    """Yield bins that do not add up, and sums of losses that no probabilities with these confidences can have."""
     if sum(stated.count) != kept.size or sum(stated.right) != sum(kept.right):
         yield (
             "calibration.count",
             f"expected {kept.size} examples, {sum(kept.right)} right, got {sum(stated.count)} and {sum(stated.right)}",
         )
     for place, (count, right, total) in enumerate(zip(stated.count, stated.right, stated.confidence, strict=True)):
-        low, high = (count * end for end in _ends(place, classes))
-        if right > count or not low - CLOSE * (1 + low) <= total <= high + CLOSE * (1 + high):
+        low, high = (count * end for end in _confidence_range(place, classes))
+        if right > count or not low - RELATIVE_TOLERANCE * (1 + low) <= total <= high + RELATIVE_TOLERANCE * (1 + high):
             yield (
                 f"calibration.confidence.{place}",
                 f"expected at most {count} right and a sum from {low:.6g} to {high:.6g}, got {right} and {total!r}",
             )
     for name, least in zip(("log_loss", "brier"), _least_losses(stated, classes), strict=True):
         found = getattr(stated, name)
-        if found < least * (1 - CLOSE) - CLOSE:
+        if found < least * (1 - RELATIVE_TOLERANCE) - RELATIVE_TOLERANCE:
             yield f"calibration.{name}", f"expected {least:.6g} at least with these confidences, got {found!r}"
-    if stated.brier > 2 * kept.size * (1 + CLOSE):
+    if stated.brier > 2 * kept.size * (1 + RELATIVE_TOLERANCE):
         yield "calibration.brier", f"expected 2 an example at most, got {stated.brier!r}"
 
 
-def _ends(place: int, classes: int) -> tuple[float, float]:
-    """Return the least and the greatest confidence of a bin: the class guessed has 1 / classes at least."""
+def _confidence_range(place: int, classes: int) -> tuple[float, float]:
+    """Return the least and the greatest confidence in a bin: a guessed class has at least 1 / classes."""
     high = (place + 1) / BINS
     return min(max(place / BINS, 1 / classes), high), high
 
 
 def _least_losses(stated: Calibration, classes: int) -> tuple[float, float]:
-    """Return the least log loss and Brier score that the counts leave.
+    """Return the least log loss and Brier score that the counts allow.
 
     A right example with confidence c loses -log c and (1 - c)^2 at least. Of a wrong one the true class has no more
     than c, nor than what c leaves: it loses -log of that, and c^2 + (1 - that)^2.
     """
     log_loss = brier = 0.0
     for place, (count, right) in enumerate(zip(stated.count, stated.right, strict=True)):
-        low, high = _ends(place, classes)
-        left = min(high, max(1 - low, CLOSE))  # of the true class, where it was not guessed
+        low, high = _confidence_range(place, classes)
+        left = min(high, max(1 - low, RELATIVE_TOLERANCE))  # of the true class, where it was not guessed
         log_loss += right * -math.log(high) + (count - right) * -math.log(left)
         brier += right * (1 - high) ** 2 + (count - right) * (low**2 + (1 - left) ** 2)
     return log_loss, brier

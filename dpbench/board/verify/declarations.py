@@ -1,4 +1,4 @@
-"""Checks of what a result declares: its task, how its settings were chosen, and what made it."""
+"""Checks of a result's declarations: its task, the selection of its settings and its provenance."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ from typing import Any
 
 from dpbench.board.verify.expectations import InstalledComponent, Wrong
 from dpbench.errors import DpbenchError
-from dpbench.harness.guarantee import epsilon_of_copies, epsilon_of_unit
-from dpbench.records.overlap import MOST_LEFT_OUT, find_excess
+from dpbench.harness.guarantee import compute_copies_epsilon, compute_unit_epsilon
+from dpbench.records.overlap import MAX_LEFT_OUT, find_excess
 from dpbench.records.provenance import HARNESS
 from dpbench.records.result import Result
 from dpbench.records.search import Selection, least_clean
 from dpbench.records.tolerance import close
 from dpbench.registry.components import kind_of
 
-PAIRS = {"test in private", "test in public", "public in private"}
-TOUCHED = {"transfer": False, "public-validation": False, "private-accounted": True, "private-unaccounted": True}
+OVERLAP_PAIRS = {"test in private", "test in public", "public in private"}
+PRIVATE_TOUCHED = {
+    "transfer": False,
+    "public-validation": False,
+    "private-accounted": True,
+    "private-unaccounted": True,
+}
 MAX_CLASSES = 100_000
 
 
 def check_task(result: Result) -> Wrong:
-    """Yield what cannot be so of sizes, classes, counts of copies and cost."""
+    """Yield impossible sizes, classes, counts of copies and costs."""
     task = result.task
     for key, least in (("private", 1), ("public", 0), ("test", 1)):
         if getattr(task, key) < least:
@@ -35,13 +40,16 @@ def check_task(result: Result) -> Wrong:
         yield "task.classes", f"expected 2 to {MAX_CLASSES:,} classes, got {len(task.classes)}"
     if not result.spec.delta * task.private < 1:
         yield "task.private", f"expected delta={result.spec.delta:g} below 1/n with n={task.private}"
-    if task.left_out > MOST_LEFT_OUT * (task.images + task.left_out):
-        yield "task.left_out", f"expected at most {MOST_LEFT_OUT:.0%} of the private images to be left out as copies"
+    if task.left_out > MAX_LEFT_OUT * (task.images + task.left_out):
+        yield "task.left_out", f"expected at most {MAX_LEFT_OUT:.0%} of the private images to be left out as copies"
     even = 1 / max(1, len(task.classes))
     if task.largest < even and not close(task.largest, even):
         yield "task.largest", f"expected at least 1 / {len(task.classes)}, as there are so many classes"
-    if task.overlap.keys() != PAIRS:
-        yield "task.overlap", f"expected {', '.join(sorted(PAIRS))}, got {', '.join(sorted(task.overlap))[:200]}"
+    if task.overlap.keys() != OVERLAP_PAIRS:
+        yield (
+            "task.overlap",
+            f"expected {', '.join(sorted(OVERLAP_PAIRS))}, got {', '.join(sorted(task.overlap))[:200]}",
+        )
     for pair, counted in task.overlap.items():
         if not counted.exact <= counted.near <= counted.among or (counted.units or 0) > counted.among:
             yield f"task.overlap.{pair}", "expected exact copies to be among near ones, and those among all"
@@ -49,26 +57,26 @@ def check_task(result: Result) -> Wrong:
             yield f"task.overlap.{pair}", f"expected it to be counted over {task.test} test examples"
         if pair == "public in private" and task.public not in {0, counted.among}:
             yield "task.public", f"expected {counted.among} public examples, or 0 where the learner sees none"
-    yield from _copies(result)
-    yield from _units(result)
-    yield from _costs(result)
+    yield from _check_private_copies(result)
+    yield from _check_units(result)
+    yield from _check_costs(result)
 
 
-def _copies(result: Result) -> Wrong:
-    """Yield where copies in the private split, and epsilon for them, cannot be so."""
+def _check_private_copies(result: Result) -> Wrong:
+    """Yield impossible counts of copies in the private split, and a wrong epsilon for them."""
     copies, stated = result.task.copies, result.copies_epsilon
     if copies is None:
         return
     if copies.among != result.task.images or not copies.most <= max(1, copies.images) <= max(1, copies.among):
         yield "task.copies", f"expected copies among {result.task.images} private images, the commonest among them"
         return
-    found = _derived(lambda: epsilon_of_copies(result.privacy, copies.most))
+    found = _try_accountant(lambda: compute_copies_epsilon(result.privacy, copies.most))
     if (stated is None) != (found is None) or not close(stated, found):
         yield "copies_epsilon", f"expected {found!r} for {copies.most} copies of one image, got {stated!r}"
 
 
-def _units(result: Result) -> Wrong:
-    """Yield where units, and epsilon for all images of one, cannot be so."""
+def _check_units(result: Result) -> Wrong:
+    """Yield impossible sizes of units, and a wrong epsilon for all images of a unit."""
     units, unit = result.task.units, result.spec.unit
     if unit is not None and (units is None or units.word != unit or units.count != result.task.private):
         yield "task.units", f"expected as many {unit}s as private examples, {result.task.private}"
@@ -84,7 +92,7 @@ def _units(result: Result) -> Wrong:
         return
     for name, size in (("largest", units.largest), ("median", units.median)):
         stated = getattr(units, f"{name}_epsilon")
-        found = None if unit else _derived(partial(epsilon_of_unit, result.privacy, size))
+        found = None if unit else _try_accountant(partial(compute_unit_epsilon, result.privacy, size))
         if (stated is None) != (found is None) or not close(stated, found):
             yield (
                 f"task.units.{name}_epsilon",
@@ -92,8 +100,8 @@ def _units(result: Result) -> Wrong:
             )
 
 
-def _derived(answer: Callable[[], float | None]) -> float | None:
-    """Return what an accountant answers; None where it cannot, for a plan that was made up."""
+def _try_accountant(answer: Callable[[], float | None]) -> float | None:
+    """Call an accountant; return None if it rejects the plan (a forged result can hold any plan)."""
     try:
         return answer()
     except DpbenchError:
@@ -101,7 +109,7 @@ def _derived(answer: Callable[[], float | None]) -> float | None:
 
 
 def check_copies(result: Result) -> Wrong:
-    """Yield which splits share more images, or repeat more, than a board lets them, and where nobody looked."""
+    """Yield the splits that share or repeat more images than a board allows, and those without a search for copies."""
     if result.spec.allow_overlap:
         yield "spec.allow_overlap", "expected a run that refuses public images which are private ones"
     for pair, said in find_excess(result.task.overlap, result.task.images):
@@ -113,7 +121,7 @@ def check_copies(result: Result) -> Wrong:
             yield f"task.processing.{role}", "expected how each image was made, which the dataset does not declare"
 
 
-def _costs(result: Result) -> Wrong:
+def _check_costs(result: Result) -> Wrong:
     costs: dict[str, Mapping[str, float]] = {
         "seconds": result.seconds,
         "cpu_seconds": result.cpu_seconds,
@@ -126,10 +134,10 @@ def _costs(result: Result) -> Wrong:
 
 
 def check_selection(result: Result) -> Wrong:
-    """Yield where the rule, the record of the search, what the spec asks and the account contradict each other."""
+    """Yield contradictions between the selection rule, the record of the search, the spec and the privacy account."""
     asked, record = result.spec.search, result.search
-    yield from _repeats(result)
-    yield from _settled(result)
+    yield from _check_repeats(result)
+    yield from _check_settled(result)
     if record is None:
         if asked is not None:
             yield "search", f"expected the record of the search that the spec asks for ({asked.rule})"
@@ -138,19 +146,19 @@ def check_selection(result: Result) -> Wrong:
         return
     if record.rule != result.selection:
         yield "selection", f"expected {record.rule}, as its record has it, got {result.selection}"
-    if TOUCHED.get(record.rule, record.private_touched) != record.private_touched:
-        yield "search.private_touched", f"expected {TOUCHED[record.rule]} with {record.rule}"
+    if PRIVATE_TOUCHED.get(record.rule, record.private_touched) != record.private_touched:
+        yield "search.private_touched", f"expected {PRIVATE_TOUCHED[record.rule]} with {record.rule}"
     if asked is None:
-        yield from _taken(result, record)
+        yield from _check_transfer(result, record)
         return
     for key in ("rule", "seed", "space"):
         if getattr(asked, key) != getattr(record, key):
             yield f"search.{key}", f"expected what the spec asks for, {str(getattr(asked, key))[:200]}"
-    yield from _trials(record)
+    yield from _check_trials(record)
 
 
 def check_provenance(result: Result, installed: Mapping[tuple[str, str], InstalledComponent]) -> Wrong:
-    """Yield what does not fit of commit, plugins and their versions; `installed` is what this machine has."""
+    """Yield errors in commit, plugins and versions; `installed` lists the components on this machine."""
     commit, dirty, version = (result.provenance.get(key) for key in ("commit", "dirty", "dpbench"))
     roles = result.spec.roles.keys()
     if result.components.keys() != roles:
@@ -169,16 +177,16 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
     if not isinstance(version, str):
         yield "provenance.dpbench", f"expected a version, got {version!r}"
     for role in sorted(roles):
-        yield from _brought(role, result, installed)
-    yield from _sources(result)
+        yield from _check_component(role, result, installed)
+    yield from _check_sources(result)
 
 
 # Of a repository, without a password: https has no use for a name either.
 _ADDRESS = r"(https://(?![^/]*@)|(ssh|git)://(?![^/@]*:[^/]*@)|git@)[^\s]{3,300}"
 
 
-def _sources(result: Result) -> Wrong:
-    """Yield where the source of a stranger's plugin cannot be found again; one that pip noted nothing of has none."""
+def _check_sources(result: Result) -> Wrong:
+    """Yield sources of third-party plugins that cannot be found again; plugins without a record of pip have none."""
     sources = result.provenance.get("sources", {})
     if not isinstance(sources, dict) or not all(isinstance(one, dict) for one in sources.values()):
         yield "provenance.sources", "expected repository and commit for each distribution"
@@ -196,7 +204,7 @@ def _sources(result: Result) -> Wrong:
             yield f"{where}.dirty", f"expected a tree without changes (false), got {one.get('dirty')!r}"
 
 
-def _repeats(result: Result) -> Wrong:
+def _check_repeats(result: Result) -> Wrong:
     asked = result.spec.search
     if (result.privacy.repeats is None) != (asked is None or asked.rule != "private-accounted"):
         yield "privacy.repeats", "expected them with selection private-accounted, and nowhere else"
@@ -206,8 +214,8 @@ def _repeats(result: Result) -> Wrong:
             yield "privacy.repeats", f"expected mean and shape as the spec asks, {asked.repeats}, {asked.shape}"
 
 
-def _settled(result: Result) -> Wrong:
-    """Yield settings that are said to follow from the budget, and were given."""
+def _check_settled(result: Result) -> Wrong:
+    """Yield settings that are said to follow from the budget although the user gave them."""
     chosen = (result.search.chosen if result.search else None) or {}
     given = {**result.spec.learner.options, **chosen}
     for name in result.settled:
@@ -215,8 +223,8 @@ def _settled(result: Result) -> Wrong:
             yield f"settled.{name}", "expected a setting that the spec leaves to the budget (null)"
 
 
-def _taken(result: Result, record: Selection) -> Wrong:
-    """Yield what cannot be so of settings that came from a file."""
+def _check_transfer(result: Result, record: Selection) -> Wrong:
+    """Yield contradictions in settings that were taken from a file."""
     source, options = record.source, result.spec.learner.options
     if source is None:
         yield "search.source", "expected the file that the settings were taken from, as nothing was searched"
@@ -233,7 +241,7 @@ def _taken(result: Result, record: Selection) -> Wrong:
 
 
 def check_source(result: Result, source: Result) -> Wrong:
-    """Yield where a result says of the run that its settings come from what that run itself does not say."""
+    """Yield contradictions between a result and the run that its settings are said to come from."""
     record = result.search
     if record is None or record.source is None:
         return
@@ -249,7 +257,7 @@ def check_source(result: Result, source: Result) -> Wrong:
         yield "search.chosen", f"expected settings that {source.file_name} had"
 
 
-def _trials(record: Selection) -> Wrong:
+def _check_trials(record: Selection) -> Wrong:
     if record.rule == "private-accounted":
         if record.tried is not None or record.chosen is not None or record.trials:
             yield "search.trials", "expected no record of the number of runs: epsilon holds only while it is secret"
@@ -258,15 +266,15 @@ def _trials(record: Selection) -> Wrong:
         yield "search.tried", f"expected {len(record.trials)}, the trials on record, got {record.tried}"
     highest = max((trial.value for trial in record.trials if trial.value is not None), default=None)
     best = [trial.setting for trial in record.trials if highest is not None and close(trial.value, highest)]
-    outside = [trial for trial in record.trials if not _within(trial.setting, record.space)]
+    outside = [trial for trial in record.trials if not _is_in_space(trial.setting, record.space)]
     if outside:
         yield "search.trials", f"expected settings of the space that was searched, got {outside[0].setting}"
     if record.chosen not in best:
         yield "search.chosen", f"expected the best trial, {best[0] if best else None}, got {record.chosen}"
 
 
-def _read(result: Result, public: str) -> Wrong:
-    """Yield where a result says that its learner read other public data than the learner declares."""
+def _check_public_reads(result: Result, public: str) -> Wrong:
+    """Yield a complaint if a result states that its learner read other public data than the learner declares."""
     task = result.task
     if task.public_labels_seen != (public == "labelled"):
         yield "task.public_labels_seen", f"expected {public == 'labelled'}: the learner declares public = {public!r}"
@@ -276,11 +284,11 @@ def _read(result: Result, public: str) -> Wrong:
         yield "task.public", f"expected {expected}, as the learner declares public = {public!r}, got {task.public}"
 
 
-def _within(setting: Mapping[str, Any], space: Mapping[str, Sequence[Any]]) -> bool:
+def _is_in_space(setting: Mapping[str, Any], space: Mapping[str, Sequence[Any]]) -> bool:
     return setting.keys() == space.keys() and all(value in space[name] for name, value in setting.items())
 
 
-def _brought(role: str, result: Result, installed: Mapping[tuple[str, str], InstalledComponent]) -> Wrong:
+def _check_component(role: str, result: Result, installed: Mapping[tuple[str, str], InstalledComponent]) -> Wrong:
     stated, part = result.components[role], result.spec.roles[role]
     here = installed.get((kind_of(role), part.name))
     version = result.provenance.get("dpbench")
@@ -297,7 +305,7 @@ def _brought(role: str, result: Result, installed: Mapping[tuple[str, str], Inst
             f"expected {here.plugin!r}, which brings {part.name!r}, got {stated.plugin[:80]!r}",
         )
     if role == "learner" and here.version == stated.version:
-        yield from _read(result, here.public)
+        yield from _check_public_reads(result, here.public)
     if role == "learner" and here.version == stated.version and result.spec.search is None:
         own = {**here.defaults, **part.options} == here.defaults  # what it gained since is at its default
         if result.selection == "default" and not own:

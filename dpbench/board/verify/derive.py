@@ -1,4 +1,4 @@
-"""epsilon derived again: what a result states about privacy is a cache, never evidence."""
+"""Derive epsilon again: the privacy numbers that a result states are a cache, never evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_EPSILON = 100.0
 
 @dataclass(frozen=True)
 class EpsilonQuestion:
-    """What decides epsilon: equal questions have equal answers."""
+    """The inputs that determine epsilon: equal questions have equal answers."""
 
     plan: tuple[Planned, ...]
     sigma: float
@@ -37,7 +37,7 @@ EpsilonAnswer = tuple[float, Account] | str
 """epsilon by the stated accountant, and a second one's account; or why there is none."""
 
 
-def question_of(result: Result) -> EpsilonQuestion:
+def make_question(result: Result) -> EpsilonQuestion:
     """Return the question that a result's privacy answers.
 
     Raises:
@@ -49,7 +49,7 @@ def question_of(result: Result) -> EpsilonQuestion:
     return EpsilonQuestion(plan, privacy.sigma, privacy.delta, privacy.accountant, again, privacy.epsilon)
 
 
-def derive(question: EpsilonQuestion) -> EpsilonAnswer:
+def derive_epsilon(question: EpsilonQuestion) -> EpsilonAnswer:
     """Answer a question anew, as `dpbench.harness.guarantee` did when the run began.
 
     A plan that would cost gigabytes to account for is refused first: where Renyi's bound is far above what is stated,
@@ -67,7 +67,7 @@ def derive(question: EpsilonQuestion) -> EpsilonAnswer:
 
 
 def check_bounds(privacy: Privacy, target: float) -> Wrong:
-    """Yield what no run could state, before anything is computed."""
+    """Yield a complaint for each value that no run can have (an infinite σ, too many steps), before any computation."""
     if not math.isfinite(privacy.sigma):
         yield "privacy.sigma", "expected a finite number"
     if len(privacy.plan) > MAX_RELEASES or sum(release.steps for release in privacy.plan) > MAX_STEPS:
@@ -79,7 +79,7 @@ def check_bounds(privacy: Privacy, target: float) -> Wrong:
 
 
 def compare_answer(privacy: Privacy, answer: EpsilonAnswer) -> Wrong:
-    """Yield where a result states something else than was derived, rounding apart."""
+    """Yield the fields of a result that differ from the derived answer by more than rounding."""
     if isinstance(answer, str):
         yield "privacy.epsilon", answer
         return

@@ -1,4 +1,4 @@
-"""What checks compare results with: the boards of a leaderboard, and what this machine knows of components."""
+"""The data that checks compare results with: the boards of a leaderboard and the components on this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpbench.board.folder import boards_of
+from dpbench.board.folder import read_boards
 from dpbench.records.board import Board
 from dpbench.registry import Registration, Registry
 from dpbench.registry.boards import spell_out_board
@@ -19,7 +19,7 @@ Wrong = Iterator[tuple[str, str]]
 
 @dataclass(frozen=True)
 class InstalledComponent:
-    """What this machine knows of a component that a result names."""
+    """An installed component that a result may name."""
 
     plugin: str
     distribution: str
@@ -32,7 +32,7 @@ class InstalledComponent:
 
 @dataclass(frozen=True)
 class Expectations:
-    """What a check compares with; without its plugins plain values, so that processes can share it."""
+    """The data that checks compare with. Without `plugins` it holds plain values, which processes can share."""
 
     boards: Mapping[str, Board]  # every option of their components spelled out
     installed: Mapping[tuple[str, str], InstalledComponent]  # by kind and name
@@ -40,21 +40,21 @@ class Expectations:
 
     @classmethod
     def read(cls, root: Path, plugins: Registry) -> Expectations:
-        """Return what is known of the leaderboard `root` on this machine.
+        """Read the boards of the leaderboard `root` and list the components on this machine.
 
         Raises:
             SpecError: a board cannot be read, or asks for what is not installed.
         """
-        whole = {name: spell_out_board(board, plugins) for name, board in boards_of(root).items()}
+        whole = {name: spell_out_board(board, plugins) for name, board in read_boards(root).items()}
         boards = {name: Board.model_validate_json(board.model_dump_json()) for name, board in whole.items()}
         items = [(kind, item) for kind, found in plugins.components.items() for item in found.values()]
         installed: dict[tuple[str, str], InstalledComponent] = {
-            (kind, item.cls.name): _installed(item) for kind, item in items
+            (kind, item.cls.name): _describe_installed(item) for kind, item in items
         }
         return cls(boards, installed, plugins)
 
 
-def _installed(item: Registration) -> InstalledComponent:
+def _describe_installed(item: Registration) -> InstalledComponent:
     try:
         defaults = write_component(item.cls()).model_dump(mode="json")["options"]
     except Exception:  # an option without a default, or a stranger's own check: nothing to compare with

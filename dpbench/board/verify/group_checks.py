@@ -1,4 +1,4 @@
-"""Checks of counts by group: all values of a column together are the whole test split, class by class.
+"""Checks of counts by group: the groups of a column add up to the whole test split, class by class.
 
 That each count of correct predictions is at most that of test images is checked where a result is read. Which image is
 in which group only the data tell: a re-run counts both again.
@@ -12,7 +12,7 @@ from dpbench.records.result import Result, SeedResult
 
 
 def check_groups(result: Result) -> Wrong:
-    """Yield columns whose test images are not those of the test split."""
+    """Yield columns whose test images do not add up to the test split."""
     kept = next((seed.evidence for seed in result.seeds if seed.evidence), None)
     for column, values in (result.task.groups or {}).items():
         found = sum_by_class(values)
@@ -23,7 +23,7 @@ def check_groups(result: Result) -> Wrong:
 
 
 def check_group_correct(seed: SeedResult, hits: int | None) -> Wrong:
-    """Yield columns whose correct predictions are not those of the seed: by class, or in all where it keeps no more."""
+    """Yield columns whose correct predictions do not add up to the seed's: by class, or in total without evidence."""
     kept = seed.evidence
     for column, values in (seed.group_correct or {}).items():
         found = sum_by_class(values)

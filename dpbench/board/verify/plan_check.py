@@ -1,4 +1,4 @@
-"""The plan asked for again: epsilon follows from it, so it has to be that of the learner whose accuracy is stated."""
+"""Ask the learner for its plan again: epsilon follows from it, so it must belong to the stated accuracy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dpbench.api import Extractor, Learner, Task
 from dpbench.board.verify.expectations import Wrong
 from dpbench.errors import DataMissing, DpbenchError
-from dpbench.harness.plans import plan_of, settle
-from dpbench.harness.tuning.space import candidate
+from dpbench.harness.plans import ask_plan, settle_learner
+from dpbench.harness.tuning.space import set_options
 from dpbench.records.result import Result
 from dpbench.records.tolerance import close
 from dpbench.registry import Registry
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class _Tail:
-    """The network behind activations, which remembers whether it was looked for and is not here."""
+class _RecordedTail:
+    """The network behind activations; it records whether it was needed and is missing."""
 
     _loaded: ClassVar[dict[Hashable, nn.Module]] = {}  # many results of a figure have one network
 
@@ -42,8 +42,8 @@ class _Tail:
         return copy.deepcopy(self._loaded[self.network])  # a learner may put adapters into it
 
 
-def check_plan_of(result: Result, plugins: Registry) -> Wrong:
-    """Yield where the learner settles or plans otherwise for the task that a result states.
+def check_learner_plan(result: Result, plugins: Registry) -> Wrong:
+    """Yield differences between the stated settings and plan and those that the learner makes for the stated task.
 
     Not asked are a learner that is not installed, or in another version whose code is not known to compute the same
     (`registry.same_code`; nothing is fitted to find out); one without privacy, whose plan costs nothing;
@@ -56,15 +56,15 @@ def check_plan_of(result: Result, plugins: Registry) -> Wrong:
         return
     if item.distribution != brought.distribution:
         return
-    if item.version != brought.version and not _computes_the_same(result, plugins):
+    if item.version != brought.version and not _is_known_equivalent(result, plugins):
         return
     tail = None
     try:
-        tail = _tail(result, plugins)
-        asked = candidate(_chosen(result, plugins), dict.fromkeys(result.settled))
-        who, task = lambda doing: f"{doing} of {name!r}", _task(result, tail)
-        learner = settle(asked, who, task, spec.budget)
-        plan = plan_of(learner, who, task, spec.budget)
+        tail = _make_tail(result, plugins)
+        asked = set_options(_build_learner(result, plugins), dict.fromkeys(result.settled))
+        who, task = lambda doing: f"{doing} of {name!r}", _restore_task(result, tail)
+        learner = settle_learner(asked, who, task, spec.budget)
+        plan = ask_plan(learner, who, task, spec.budget)
     except DpbenchError as error:
         if tail is not None and tail.missing:
             return
@@ -72,26 +72,26 @@ def check_plan_of(result: Result, plugins: Registry) -> Wrong:
         return
     settled = filled_fields(asked, learner)
     for field, stated in result.settled.items():
-        if not _same(settled.get(field), stated):
+        if not _values_agree(settled.get(field), stated):
             yield f"settled.{field}", f"expected {settled.get(field)!r}, as learner {name!r} settles, got {stated!r}"
     if plan != result.privacy.releases:
         got = ", ".join(map(str, result.privacy.releases)) or "nothing"
         yield "privacy.plan", f"expected {', '.join(map(str, plan)) or 'nothing'}, as learner {name!r} plans, got {got}"
 
 
-def _computes_the_same(result: Result, plugins: Registry) -> bool:
+def _is_known_equivalent(result: Result, plugins: Registry) -> bool:
     found = compare_code(result, plugins, stored_fingerprints(), same_data=None)
     return {found.get("learner"), found.get(DPBENCH)} <= {*SAME}
 
 
-def _chosen(result: Result, plugins: Registry) -> Learner:
+def _build_learner(result: Result, plugins: Registry) -> Learner:
     chosen: Mapping[str, Any] = (result.search.chosen if result.search else None) or {}
     learner = result.spec.learner
     built: Learner = build(plugins, "learner", learner.model_copy(update={"options": {**learner.options, **chosen}}))
     return built
 
 
-def _task(result: Result, tail: _Tail | None) -> Task:
+def _restore_task(result: Result, tail: _RecordedTail | None) -> Task:
     import torch
 
     task = result.task
@@ -101,21 +101,21 @@ def _task(result: Result, tail: _Tail | None) -> Task:
     )  # fmt: skip
 
 
-def _tail(result: Result, plugins: Registry) -> _Tail | None:
-    """Return what loads the network behind activations, or says that it is not here; None for other examples."""
+def _make_tail(result: Result, plugins: Registry) -> _RecordedTail | None:
+    """Return a loader of the network behind activations, which may be missing; None for other examples."""
     extractor = result.spec.extractor
     if not extractor.options.get("layer"):
         return None
     if extractor.name not in plugins.components["extractor"]:
-        return _Tail(None, _not_installed)
+        return _RecordedTail(None, _raise_not_installed)
     built: Extractor = build(plugins, "extractor", extractor)
     load = built.tail()
-    return None if load is None else _Tail((type(built), str(extractor)), load)
+    return None if load is None else _RecordedTail((type(built), str(extractor)), load)
 
 
-def _not_installed() -> nn.Module:
+def _raise_not_installed() -> nn.Module:
     raise DataMissing("The extractor is not installed. Install the package that brings it.")
 
 
-def _same(one: Any, other: Any) -> bool:
+def _values_agree(one: Any, other: Any) -> bool:
     return close(one, other) if isinstance(one, float) and isinstance(other, float) else one == other

@@ -1,4 +1,4 @@
-"""Seeds of a result run again, all of them unless one is named, and what came out beside what is stated.
+"""Re-run the seeds of a result, all of them unless the user names some, and compare the outcome with the result.
 
 Plan and sigma are those of the result, so that another version of an accountant changes nothing; settings that followed
 from the budget, or that a search chose, are taken from its record, and the search is made again beside it. Research
@@ -15,9 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.board.folder import ResultFile, content_of, find_content, validate_content
+from dpbench.board.folder import ResultFile, find_content, read_content, validate_content
 from dpbench.board.verify.expectations import Wrong
-from dpbench.board.verify.verdict import agreement_of, compared_scores, judge, reproduces, tolerance_of
+from dpbench.board.verify.verdict import (
+    compute_agreement,
+    describe_tolerance,
+    judge_seeds,
+    list_compared_scores,
+    reproduces,
+)
 from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
 from dpbench.records.checksums import record_seal
 from dpbench.records.provenance import current_day
@@ -28,50 +34,50 @@ if TYPE_CHECKING:
     from dpbench.harness.session import Session
 
 
-def record_of(stored: ResultFile, root: Path) -> Path:
-    """Return the file of a result's record."""
+def rerun_file(stored: ResultFile, root: Path) -> Path:
+    """Return the file of a result's re-run record."""
     return root / "reruns" / stored.path.parent.name / stored.path.name
 
 
-def find_record(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
-    """Return the record of a result as it is now, if there is one that is sealed.
+def find_rerun(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
+    """Return the re-run record of the current version of a result, if it exists and is sealed.
 
     Raises:
         MalformedFile: the record cannot be read.
     """
-    record = _read(record_of(stored, root))
+    record = _read_record(rerun_file(stored, root))
     return record if record and record.seal and record.content in result.known_by else None
 
 
-def check_records(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
-    """Return what is wrong with the record of a result: unreadable, changed, or it says that the result is false."""
-    file = record_of(stored, root)
+def find_rerun_complaints(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
+    """Return complaints about the re-run record of a result: unreadable, changed, or contradicting the result."""
+    file = rerun_file(stored, root)
     name = file.relative_to(root).as_posix()
     try:
-        record = _read(file)
+        record = _read_record(file)
     except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
     if record is not None and record.digest != result.digest:
         return [Complaint(name, "digest", "the record is of another result: remove it")]
     if record is None or record.content not in result.known_by:
         return []
-    if record.seal and record.seal != record_seal(content_of(file)):
+    if record.seal and record.seal != record_seal(read_content(file)):
         return [Complaint(name, "seal", "changed after it was written: run the result again")]
-    return [Complaint(name, *one) for one in _wrong(record, result)]
+    return [Complaint(name, *one) for one in _find_complaints(record, result)]
 
 
-def _wrong(record: Rerun, result: Result) -> Wrong:
+def _find_complaints(record: Rerun, result: Result) -> Wrong:
     seeds = [one.seed for one in record.seeds]
     if len({*seeds}) < len(seeds) or not {*seeds} <= {*result.spec.seeds}:
         yield "seeds", f"expected seeds of this result, {', '.join(map(str, result.spec.seeds))}"
-    elif judge(record, result).seeds != record.seeds:
+    elif judge_seeds(record, result).seeds != record.seeds:
         yield "outcome", "it does not follow from the recorded numbers: run the result again"
     elif not record.agrees and result.status not in {"disputed", "withdrawn"}:
-        yield "outcome", f"{describe(record)}: dispute the result, or run it again"
+        yield "outcome", f"{describe_differences(record)}: dispute the result, or run it again"
 
 
-def rerun(result: Result, seeds: Sequence[int] | None, session: Session, by: str | None = None) -> Rerun:
-    """Run seeds again and compare: all of them (None), with what the result says of itself; or some, for a quick look.
+def rerun_seeds(result: Result, seeds: Sequence[int] | None, session: Session, by: str | None = None) -> Rerun:
+    """Re-run seeds and compare: all of them (None) and the result's other claims, or some for a quick look.
 
     The last seed comes first. What a learner kept from earlier fits of its process then shows as a difference.
 
@@ -80,60 +86,64 @@ def rerun(result: Result, seeds: Sequence[int] | None, session: Session, by: str
         SpecError: a seed that the result does not have.
         DpbenchError: the run fails here, or its plan or data are not those of the result.
     """
-    from dpbench.board.verify.claims import Repetition, check_claims, provenance_here
+    from dpbench.board.verify.claims import Repetition, compare_claims, rerun_provenance
     from dpbench.harness.fit import fit
 
-    stated, prepared = _stated(result, seeds), session.rerun(result)
+    stated, prepared = _select_seeds(result, seeds), session.rerun(result)
     try:
-        found = [_compared(result, one, fit(prepared, one.seed)) for one in reversed(stated)]
+        found = [_compare_seed(result, one, fit(prepared, one.seed)) for one in reversed(stated)]
         whole = seeds is None
-        claims = check_claims(Repetition(result, prepared, session)) if whole else ()
+        claims = compare_claims(Repetition(result, prepared, session)) if whole else ()
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
     except ImportError as error:
         raise NotReproducible(f"A package is missing: {error}.") from error
     record = Rerun(
         digest=result.digest, content=result.evidence_digest, seeds=tuple(reversed(found)), claims=claims, by=by,
-        tolerance=tolerance_of(result), provenance={**provenance_here(prepared), "date": current_day()},
+        tolerance=describe_tolerance(result), provenance={**rerun_provenance(prepared), "date": current_day()},
     )  # fmt: skip
-    return judge(record, result)
+    return judge_seeds(record, result)
 
 
-def keep(record: Rerun, stored: ResultFile, root: Path) -> Path:
-    """Write a record into the leaderboard and return the file.
+def write_rerun(record: Rerun, stored: ResultFile, root: Path) -> Path:
+    """Write a re-run record into the leaderboard and return the file.
 
     Raises:
         OutputError: it cannot be written.
     """
-    return record.write_to(record_of(stored, root))
+    return record.write_to(rerun_file(stored, root))
 
 
-def keep_unless_known(record: Rerun, stored: ResultFile, result: Result, root: Path) -> None:
-    """Write a record, unless it is a quick look that agrees and another one has more seeds of the same result.
+def write_unless_known(record: Rerun, stored: ResultFile, result: Result, root: Path) -> None:
+    """Write a record, unless it is an agreeing quick look and a record of more seeds of the same result exists.
 
     Raises:
         OutputError: it cannot be written.
     """
     try:
-        there = find_record(stored, result, root)
+        there = find_rerun(stored, result, root)
     except MalformedFile:
         there = None
     if not (record.agrees and there is not None and len(there.seeds) > len(record.seeds)):
-        keep(record, stored, root)
+        write_rerun(record, stored, root)
 
 
-def report(record: Rerun, result: Result) -> str:
-    """Say what came out in a line for a terminal."""
+def summarize_rerun(record: Rerun, result: Result) -> str:
+    """Return the outcome of a re-run in a line for a terminal."""
     if len(record.seeds) < len(result.seeds):
         (one, *_) = record.seeds
         many = f"{len(record.seeds)} of {len(result.seeds)} seeds"
         return f"seed {one.seed}: {one.outcome}, accuracy {one.accuracy:.6g} (a quick look at {many})"
     if not record.agrees:
-        return describe(record)
+        return describe_differences(record)
     word = "reproduced" if reproduces(record, result) else "run again"
     seeds = f"{len(record.seeds)} seeds" if len(record.seeds) > 1 else "the only seed"
-    left = [f"{one.claim}: {one.said}" for one in record.claims if one.verdict == "not checked" and not _of_code(one)]
-    code = [one.claim.rpartition(".")[2] for one in record.claims if one.verdict == "not checked" and _of_code(one)]
+    left = [
+        f"{one.claim}: {one.said}" for one in record.claims if one.verdict == "not checked" and not _is_code_claim(one)
+    ]
+    code = [
+        one.claim.rpartition(".")[2] for one in record.claims if one.verdict == "not checked" and _is_code_claim(one)
+    ]
     if code:
         at = result.provenance.get("commit")
         left.append(f"the code ({', '.join(code)}), which is not that of {at}; run it at that commit to compare")
@@ -141,27 +151,27 @@ def report(record: Rerun, result: Result) -> str:
     return f"{word}, {seeds}: {record.outcome}, accuracy {record.accuracy:.6g}{said}"
 
 
-def describe(record: Rerun) -> str:
-    """Say in words what came out."""
+def describe_differences(record: Rerun) -> str:
+    """Describe the seeds that differ and the claims that are false."""
     false = [f"{one.claim}: {one.said}" for one in record.false_claims]
-    differ = [f"seed {one.seed}: differs, accuracy {one.accuracy:.6g}" for one in record.seeds if not _same(one)]
+    differ = [f"seed {one.seed}: differs, accuracy {one.accuracy:.6g}" for one in record.seeds if not _seed_agrees(one)]
     return "; ".join([*differ, *false])
 
 
-def _of_code(one: ClaimCheck) -> bool:
+def _is_code_claim(one: ClaimCheck) -> bool:
     return one.claim.startswith("provenance.code")
 
 
-def _same(one: SeedRerun) -> bool:
+def _seed_agrees(one: SeedRerun) -> bool:
     return one.outcome != "differs"
 
 
-def _read(file: Path) -> Rerun | None:
+def _read_record(file: Path) -> Rerun | None:
     content = find_content(file)
     return None if content is None else validate_content(Rerun, content)
 
 
-def _stated(result: Result, seeds: Sequence[int] | None) -> list[SeedResult]:
+def _select_seeds(result: Result, seeds: Sequence[int] | None) -> list[SeedResult]:
     unknown = sorted({*(seeds or ())} - {*result.spec.seeds})
     if unknown:
         there = ", ".join(map(str, result.spec.seeds))
@@ -169,10 +179,10 @@ def _stated(result: Result, seeds: Sequence[int] | None) -> list[SeedResult]:
     return [one for one in result.seeds if seeds is None or one.seed in seeds]
 
 
-def _compared(result: Result, stated: SeedResult, found: SeedResult) -> SeedRerun:
+def _compare_seed(result: Result, stated: SeedResult, found: SeedResult) -> SeedRerun:
     return SeedRerun(
         seed=stated.seed, outcome="differs", accuracy=found.accuracy, predictions=found.predictions,
-        correct=found.correct, agreement=agreement_of(stated, found.correct, result),
-        scores={name: found.metrics[name] for name in compared_scores(stated)},
+        correct=found.correct, agreement=compute_agreement(stated, found.correct, result),
+        scores={name: found.metrics[name] for name in list_compared_scores(stated)},
         group_correct=found.group_correct if stated.group_correct is not None else None,
     )  # fmt: skip

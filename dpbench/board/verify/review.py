@@ -1,4 +1,4 @@
-"""All results of a leaderboard checked: each on its own, then epsilon and plan, then against others of its board."""
+"""Check all results of a leaderboard: each on its own, then epsilon and plan, then against others of its board."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from dpbench.board.folder import ResultFile, results_of
+from dpbench.board.folder import ResultFile, list_results
 from dpbench.board.verify.checks import CheckedFile, check_result_file
 from dpbench.board.verify.declarations import check_source
-from dpbench.board.verify.derive import EpsilonAnswer, EpsilonQuestion, compare_answer, derive
+from dpbench.board.verify.derive import EpsilonAnswer, EpsilonQuestion, compare_answer, derive_epsilon
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.plan_check import check_plan_of
+from dpbench.board.verify.plan_check import check_learner_plan
 from dpbench.errors import Complaint
 from dpbench.records.result import Result
 from dpbench.records.tolerance import close
 from dpbench.support.processes import process_pool
 
-MANY = 400  # files from which on processes are worth their start
-CHUNK = 100
-SHARED = (
+MIN_PARALLEL_FILES = 400  # files from which on processes are worth their start
+CHUNK_SIZE = 100
+SHARED_FACTS = (
     "classes", "private", "test", "licence", "digests", "example_shape", "overlap", "largest", "sketch", "looks",
     "copies", "processing", "groups", "editions", "left_out",
 )  # fmt: skip
 """What results of one board have in common: they are compared test example by test example."""
-SHARE = "task.largest"  # the one of them that is no whole number, label or text: see `records.tolerance`
-UNITS = ("word", "count", "images", "largest", "median")  # the same of units, less what the plan costs them
+LARGEST_CLASS_FIELD = "task.largest"  # the one of them that is no whole number, label or text: see `records.tolerance`
+UNIT_FACTS = ("word", "count", "images", "largest", "median")  # the same of units, less what the plan costs them
 
 One = TypeVar("One")
 Other = TypeVar("Other")
@@ -40,54 +40,54 @@ Other = TypeVar("Other")
 
 @dataclass(frozen=True)
 class Review:
-    """What was found: results in order, and complaints about what is no result."""
+    """The checked results in order, and complaints about files that are no results."""
 
     results: tuple[CheckedFile, ...]
     strays: tuple[Complaint, ...] = ()
 
     @property
     def complaints(self) -> tuple[Complaint, ...]:
-        """Everything that is wrong, by file."""
+        """All complaints, sorted by file."""
         found = [*self.strays, *(one for checked in self.results for one in checked.complaints)]
         return tuple(sorted(found, key=lambda one: one.file))
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no complaints."""
         return not self.complaints
 
 
-def review(root: Path, known: Expectations) -> Review:
+def review_leaderboard(root: Path, known: Expectations) -> Review:
     """Check every result of the leaderboard in `root`.
 
     Raises:
         DpbenchError: a board cannot be read.
     """
-    stored, strays = results_of(root, dict(known.boards))
-    return Review(review_of(stored, known).results, tuple(strays))
+    stored, strays = list_results(root, dict(known.boards))
+    return Review(review_files(stored, known).results, tuple(strays))
 
 
-def review_of(stored: Sequence[ResultFile], known: Expectations) -> Review:
-    """Check these results, epsilon and agreement with one another included."""
+def review_files(stored: Sequence[ResultFile], known: Expectations) -> Review:
+    """Check these result files, including epsilon and their agreement with one another."""
     with _ordered_map(len(stored)) as mapped:
         checked = list(mapped(partial(check_result_file, known=replace(known, plugins=None)), stored))
         questions = list(dict.fromkeys(one.question for one in checked if one.question is not None))
-        answers = dict(zip(questions, mapped(derive, questions), strict=True))
-    derived = [_planned(_compared(one, answers), known) for one in checked]
-    return Review(tuple(_agreeing(_traced(derived))))
+        answers = dict(zip(questions, mapped(derive_epsilon, questions), strict=True))
+    derived = [_check_plan(_compare_epsilon(one, answers), known) for one in checked]
+    return Review(tuple(_check_agreement(_check_setting_sources(derived))))
 
 
-def hold_against(one: CheckedFile, others: Iterable[CheckedFile]) -> CheckedFile:
-    """Return a result with what its board's other checked results have against it."""
-    *_, found = _agreeing(_traced([*others, one]))
+def check_against_board(one: CheckedFile, others: Iterable[CheckedFile]) -> CheckedFile:
+    """Check a result against the other checked results of its board; return it with any complaints."""
+    *_, found = _check_agreement(_check_setting_sources([*others, one]))
     return found
 
 
 @contextmanager
 def _ordered_map(count: int) -> Iterator[OrderedMap]:
-    """Give a map over processes, or over this one where there is little to do."""
-    workers = min(_cores(), -(-count // CHUNK))
-    if count < MANY or workers < 2:
+    """Provide a map over processes, or over this process if there are few items."""
+    workers = min(_count_cores(), -(-count // CHUNK_SIZE))
+    if count < MIN_PARALLEL_FILES or workers < 2:
         yield _SerialMap()
         return
     with process_pool(workers) as pool:
@@ -98,7 +98,7 @@ class OrderedMap(Protocol):
     """A map that keeps the order."""
 
     def __call__(self, work: Callable[[One], Other], items: Sequence[One]) -> Iterable[Other]:
-        """Yield what `work` makes of each item."""
+        """Yield the output of `work` for each item, in order."""
 
 
 class _SerialMap:
@@ -111,27 +111,27 @@ class _PoolMap:
     pool: ProcessPoolExecutor
 
     def __call__(self, work: Callable[[One], Other], items: Sequence[One]) -> Iterable[Other]:
-        return self.pool.map(work, items, chunksize=max(1, min(CHUNK, len(items) // 8)))
+        return self.pool.map(work, items, chunksize=max(1, min(CHUNK_SIZE, len(items) // 8)))
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def _compared(checked: CheckedFile, answers: dict[EpsilonQuestion, EpsilonAnswer]) -> CheckedFile:
+def _compare_epsilon(checked: CheckedFile, answers: dict[EpsilonQuestion, EpsilonAnswer]) -> CheckedFile:
     if checked.result is None or checked.question is None:
         return checked
     return checked.with_complaints(compare_answer(checked.result.privacy, answers[checked.question]))
 
 
-def _planned(checked: CheckedFile, known: Expectations) -> CheckedFile:
+def _check_plan(checked: CheckedFile, known: Expectations) -> CheckedFile:
     if checked.result is None or known.plugins is None:
         return checked
-    return checked.with_complaints(check_plan_of(checked.result, known.plugins))
+    return checked.with_complaints(check_learner_plan(checked.result, known.plugins))
 
 
-def _traced(results: list[CheckedFile]) -> list[CheckedFile]:
-    """Look up the run that settings are said to come from, where it is one of these results."""
+def _check_setting_sources(results: list[CheckedFile]) -> list[CheckedFile]:
+    """Check settings against the run that they are said to come from, if it is among these results."""
     known = {one.result.digest: one.result for one in results if one.result is not None}
     return [
         one.with_complaints(check_source(one.result, known[source.digest]))
@@ -141,36 +141,40 @@ def _traced(results: list[CheckedFile]) -> list[CheckedFile]:
     ]
 
 
-def _agreeing(results: list[CheckedFile]) -> Iterator[CheckedFile]:
-    """Hold results of one board against what most good ones say of their common task; ties go to the first."""
+def _check_agreement(results: list[CheckedFile]) -> Iterator[CheckedFile]:
+    """Compare results of a board with the majority's facts about their common task; ties go to the first."""
     said: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for one in results:
         if one.ok and one.result is not None and one.stored.board is not None:
-            for key, value in _facts(one.result).items():
+            for key, value in _shared_facts(one.result).items():
                 said[one.stored.board, key][value] += 1
     common = {where: counted.most_common(1)[0][0] for where, counted in said.items()}
     for one in results:
         board = one.stored.board
-        yield one if one.result is None or board is None else one.with_complaints(_odd(one.result, board, common))
+        yield (
+            one
+            if one.result is None or board is None
+            else one.with_complaints(_find_odd_facts(one.result, board, common))
+        )
 
 
-def _odd(result: Result, board: str, common: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
-    for key, stated in _facts(result).items():
+def _find_odd_facts(result: Result, board: str, common: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
+    for key, stated in _shared_facts(result).items():
         expected = common.get((board, key), stated)
-        same = close(float(stated), float(expected)) if key == SHARE else stated == expected
+        same = close(float(stated), float(expected)) if key == LARGEST_CLASS_FIELD else stated == expected
         if not same:
             yield key, f"expected {expected[:200]}, as most results of board {board}, got {stated[:200]}"
 
 
-def _facts(result: Result) -> dict[str, str]:
-    """Return what results of one board have in common, by field; what a result does not state is left out."""
+def _shared_facts(result: Result) -> dict[str, str]:
+    """Return the facts that results of a board must share, by field; unstated facts are left out."""
     task = result.task
-    found: dict[str, Any] = {f"task.{key}": getattr(task, key) for key in SHARED}
+    found: dict[str, Any] = {f"task.{key}": getattr(task, key) for key in SHARED_FACTS}
     if task.units is not None:
-        found["task.units"] = {key: getattr(task.units, key) for key in UNITS}
+        found["task.units"] = {key: getattr(task.units, key) for key in UNIT_FACTS}
     found["seeds.confusion"] = next((one.evidence.there for one in result.seeds if one.evidence), None)
-    return {key: str(_in_order(value)) for key, value in found.items() if value is not None}
+    return {key: str(_sort_keys(value)) for key, value in found.items() if value is not None}
 
 
-def _in_order(value: object) -> object:
-    return {key: _in_order(part) for key, part in sorted(value.items())} if isinstance(value, dict) else value
+def _sort_keys(value: object) -> object:
+    return {key: _sort_keys(part) for key, part in sorted(value.items())} if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""Checks of what a result says it scored: all that can be counted again without the test split."""
+"""Checks of a result's scores: everything that can be counted again without the test split."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from dpbench.board.verify.expectations import Wrong
 from dpbench.board.verify.group_checks import check_group_correct, check_groups
 from dpbench.records.metrics import StatedScores
 from dpbench.records.result import Result, SeedResult, TaskFacts
-from dpbench.records.tolerance import CLOSE, close
+from dpbench.records.tolerance import RELATIVE_TOLERANCE, close
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def check_scores(result: Result) -> Wrong:
-    """Yield the fields of `seeds` that contradict others."""
+    """Yield the fields of `seeds` that contradict other fields."""
     stated = tuple(seed.seed for seed in result.seeds)
     if stated != result.spec.seeds:
         yield "seeds", f"expected seeds {result.spec.seeds}, as the spec asks, got {stated}"
     for number, seed in enumerate(result.seeds):
-        for field, said in _seed(seed, result):
+        for field, said in _check_seed(seed, result):
             yield f"seeds.{number}.{field}", said
-    yield from _largest(result)
+    yield from _check_largest_class(result)
     yield from check_groups(result)
 
 
-def _largest(result: Result) -> Wrong:
-    """Yield the share of the largest class if the first seed's confusion matrix has another: others may draw their own.
+def _check_largest_class(result: Result) -> Wrong:
+    """Yield a complaint if the first seed's confusion matrix contradicts the stated share of the largest class.
 
-    That they do not, where all have the same data, is asked by `check_guesses`.
+    Other seeds may draw their own data. Where all seeds have the same data, `check_guesses` compares them.
     """
     stated = result.task.largest
     for kept in (seed.evidence for seed in result.seeds[:1]):
@@ -45,9 +45,9 @@ def _largest(result: Result) -> Wrong:
 
 
 def check_guesses(result: Result) -> Wrong:
-    """Yield seeds of the same predictions that scored otherwise, on a test split that is the same for all seeds."""
+    """Yield seeds with equal predictions and different scores, on a test split that all seeds share."""
     by_guess: dict[str, SeedResult] = {}
-    yield from _same_classes(result)
+    yield from _check_same_classes(result)
     for number, seed in enumerate(result.seeds):
         same = by_guess.setdefault(seed.predictions, seed)
         alike = same.correct == seed.correct and same.group_correct == seed.group_correct
@@ -56,14 +56,14 @@ def check_guesses(result: Result) -> Wrong:
 
 
 def check_counted(result: Result) -> Wrong:
-    """Yield seeds whose scores are stated and not counted: nobody could say whether they fit the right answers."""
+    """Yield seeds whose scores are stated without counts: nobody could check them against the right answers."""
     for number, seed in enumerate(result.seeds):
         if seed.evidence is None:
             yield f"seeds.{number}.confusion", "expected a confusion matrix, as every result of a board has"
 
 
-def _same_classes(result: Result) -> Wrong:
-    """Yield seeds whose confusion matrix has other test examples by class than that of the first seed that has one."""
+def _check_same_classes(result: Result) -> Wrong:
+    """Yield seeds whose confusion matrix has other numbers of test examples by class than the first matrix."""
     kept = [(number, seed.evidence) for number, seed in enumerate(result.seeds)]
     there = next((one.there for _, one in kept if one), None)
     for number, one in kept:
@@ -72,7 +72,7 @@ def _same_classes(result: Result) -> Wrong:
             yield f"seeds.{number}.confusion", said
 
 
-def _seed(seed: SeedResult, result: Result) -> Wrong:
+def _check_seed(seed: SeedResult, result: Result) -> Wrong:
     hits = None
     try:
         hits = int(correct_bits(seed, result.task.test).sum())
@@ -81,16 +81,16 @@ def _seed(seed: SeedResult, result: Result) -> Wrong:
     if not DIGEST.fullmatch(seed.predictions):
         yield "predictions", f"expected a SHA-256, got {seed.predictions!r}"
     if seed.stated is not None:
-        yield from _stated(seed.stated, result.task, hits)
+        yield from _check_stated(seed.stated, result.task, hits)
     present = [value for value in seed.class_accuracy if value is not None]
     yield from itertools.chain(
-        _auroc(seed, result, len(present)), check_counts(seed, result.task, hits), _fit(seed, result),
+        _check_auroc(seed, result, len(present)), check_counts(seed, result.task, hits), _check_fit(seed, result),
         check_group_correct(seed, hits),
     )  # fmt: skip
 
 
-def _stated(scores: StatedScores, task: TaskFacts, hits: int | None) -> Wrong:
-    """Yield scores that no confusion matrix with these right answers has."""
+def _check_stated(scores: StatedScores, task: TaskFacts, hits: int | None) -> Wrong:
+    """Yield stated scores that no confusion matrix with these right answers can have."""
     if hits is not None and not close(scores.accuracy, hits / task.test):
         yield "stated.accuracy", f"expected {hits} of {task.test}, as `correct` has it, got {scores.accuracy!r}"
     present = [value for value in scores.class_accuracy if value is not None]
@@ -105,16 +105,16 @@ def _stated(scores: StatedScores, task: TaskFacts, hits: int | None) -> Wrong:
         )
     if not close(scores.worst_class_accuracy, worst):
         yield "stated.worst_class_accuracy", f"expected {worst!r}, the least, got {scores.worst_class_accuracy!r}"
-    if not worst - CLOSE <= scores.accuracy <= max(present) + CLOSE:
+    if not worst - RELATIVE_TOLERANCE <= scores.accuracy <= max(present) + RELATIVE_TOLERANCE:
         yield "stated.class_accuracy", "expected accuracy to lie between the worst and the best class"
 
 
-def _auroc(seed: SeedResult, result: Result, present: int) -> Wrong:
+def _check_auroc(seed: SeedResult, result: Result, present: int) -> Wrong:
     if (seed.auroc is None) != (len(result.task.classes) != 2 or present != 2):
         yield "auroc", "expected it where there are two classes, and nowhere else"
 
 
-def _fit(seed: SeedResult, result: Result) -> Wrong:
+def _check_fit(seed: SeedResult, result: Result) -> Wrong:
     planned = {release.name: release.steps for release in result.privacy.plan}
     private = result.privacy.repeats is not None
     over = any(steps > planned.get(name, 0) or steps < 0 for name, steps in seed.spent.items())

@@ -1,4 +1,4 @@
-"""The verdict on seeds that were run again: the same predictions, the same within a tolerance, or others.
+"""The verdict on re-run seeds: the same predictions, the same within a tolerance, or different.
 
 On another processor single examples tip from right to wrong and from wrong to right. So a share of test examples must
 be right or wrong alike, and examples must not tip in favour of the result more often than chance explains: an example
@@ -11,25 +11,25 @@ import math
 
 import numpy as np
 
-from dpbench.analysis.paired import bits_of
+from dpbench.analysis.paired import decode_bits
 from dpbench.records.group_counts import count_differences
 from dpbench.records.metrics import METRICS
 from dpbench.records.rerun import Outcome, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
-from dpbench.records.tolerance import CLOSE, close
+from dpbench.records.tolerance import RELATIVE_TOLERANCE, close
 
-AGREEMENT = 0.98  # share of test examples that must be right or wrong alike
-DIFFERENCE = 0.01  # what accuracy may differ by
-OTHERS = 0.05  # what the other scores may
-LUCK = 3.3  # standard deviations by which examples may tip in favour of a result: once in 2,000 times
+MIN_AGREEMENT = 0.98  # share of test examples that must be right or wrong alike
+MAX_ACCURACY_DIFFERENCE = 0.01  # what accuracy may differ by
+MAX_SCORE_DIFFERENCE = 0.05  # what the other scores may
+MAX_LUCK = 3.3  # standard deviations by which examples may tip in favour of a result: once in 2,000 times
 SCORES = METRICS[1:]  # beside accuracy
-BY_SCORES = {"auroc", "ece", "nll", "brier"}  # rest on scores, which predictions do not fix
+PROBABILITY_METRICS = {"auroc", "ece", "nll", "brier"}  # rest on scores, which predictions do not fix
 
 
-def judge(record: Rerun, result: Result) -> Rerun:
-    """Return a record with the outcome of each seed that follows from its numbers and those of the result."""
-    seeds = tuple(one.model_copy(update={"outcome": _outcome(one, result)}) for one in record.seeds)
-    if result.privacy.rng == "research" and _raised(seeds, result):
+def judge_seeds(record: Rerun, result: Result) -> Rerun:
+    """Return a record with the outcome of each seed, derived from its numbers and those of the result."""
+    seeds = tuple(one.model_copy(update={"outcome": _judge_seed(one, result)}) for one in record.seeds)
+    if result.privacy.rng == "research" and _favours_result(seeds, result):
         seeds = tuple(
             one if one.outcome == "same predictions" else one.model_copy(update={"outcome": "differs"}) for one in seeds
         )
@@ -37,82 +37,90 @@ def judge(record: Rerun, result: Result) -> Rerun:
 
 
 def reproduces(record: Rerun, result: Result) -> bool:
-    """Return whether all seeds came out the same, with the same code, and nothing that was looked up is false."""
+    """Return whether all seeds agree, by the same code, and no claim that was looked up is false."""
     seeds, code = {one.seed for one in record.seeds}, [one for one in record.claims if one.claim.startswith("prov")]
     whole = seeds == {*result.spec.seeds} and all(one.correct is not None for one in record.seeds)
     same = bool(code) and all(one.verdict == "same" for one in code)
     return record.agrees and whole and same and result.privacy.rng == "research"
 
 
-def agreement_of(stated: SeedResult, correct: str | None, result: Result) -> float | None:
-    """Return the share of test examples right or wrong alike; None where noise cannot be repeated."""
+def compute_agreement(stated: SeedResult, correct: str | None, result: Result) -> float | None:
+    """Return the share of test examples that are right or wrong alike; None if noise cannot be repeated."""
     if result.privacy.rng == "secure" or correct is None:
         return None
-    return float(np.mean(bits_of(stated.correct, result.task.test) == bits_of(correct, result.task.test)))
+    return float(np.mean(decode_bits(stated.correct, result.task.test) == decode_bits(correct, result.task.test)))
 
 
-def tolerance_of(result: Result) -> str:
+def describe_tolerance(result: Result) -> str:
     """Return the tolerance in words."""
     if result.privacy.rng == "secure":
-        return f"accuracy within {_width(result):.4g} of the mean: all new seeds fall there 99 times in 100"
-    words = f"{AGREEMENT:.0%} of test examples right or wrong alike, accuracy within {DIFFERENCE}, other scores "
-    return words + f"within {OTHERS}; examples do not tip in favour of the result by more than {LUCK} deviations"
+        return (
+            f"accuracy within {_prediction_half_width(result):.4g} of the mean: "
+            "all new seeds fall there 99 times in 100"
+        )
+    return (
+        f"{MIN_AGREEMENT:.0%} of test examples right or wrong alike, accuracy within {MAX_ACCURACY_DIFFERENCE}, other "
+        f"scores within {MAX_SCORE_DIFFERENCE}; examples do not tip in favour of the result by more than {MAX_LUCK} "
+        "deviations"
+    )
 
 
-def _outcome(found: SeedRerun, result: Result) -> Outcome:
+def _judge_seed(found: SeedRerun, result: Result) -> Outcome:
     if result.privacy.rng == "secure":
         mean = math.fsum(seed.accuracy for seed in result.seeds) / len(result.seeds)
-        return "same within tolerance" if abs(found.accuracy - mean) <= _width(result) else "differs"
+        return "same within tolerance" if abs(found.accuracy - mean) <= _prediction_half_width(result) else "differs"
     stated = next(one for one in result.seeds if one.seed == found.seed)
-    if not _consistent(found, stated, result) or not _groups_within(found, stated, result):
+    if not _is_consistent(found, stated, result) or not _groups_agree(found, stated, result):
         return "differs"
     if found.predictions == stated.predictions:  # then all that is counted from them is the same too
         same = found.agreement == 1.0 and close(found.accuracy, stated.accuracy)
-        return "same predictions" if same and _scores_within(found, stated, CLOSE) else "differs"
-    near = (found.agreement or 0.0) >= AGREEMENT and abs(found.accuracy - stated.accuracy) <= DIFFERENCE
-    return "same within tolerance" if near and _scores_within(found, stated, OTHERS) else "differs"
+        return "same predictions" if same and _scores_agree(found, stated, RELATIVE_TOLERANCE) else "differs"
+    near = (found.agreement or 0.0) >= MIN_AGREEMENT and abs(
+        found.accuracy - stated.accuracy
+    ) <= MAX_ACCURACY_DIFFERENCE
+    return "same within tolerance" if near and _scores_agree(found, stated, MAX_SCORE_DIFFERENCE) else "differs"
 
 
-def _consistent(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
-    """Return whether the numbers of a seed follow from its right answers, where those were kept."""
+def _is_consistent(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
+    """Return whether the numbers of a seed follow from its right answers, if those were kept."""
     if found.correct is None:
         return True
     try:
-        hits = float(np.mean(bits_of(found.correct, result.task.test)))
-        agreement = agreement_of(stated, found.correct, result)
+        hits = float(np.mean(decode_bits(found.correct, result.task.test)))
+        agreement = compute_agreement(stated, found.correct, result)
     except ValueError:
         return False
     return close(found.accuracy, hits) and close(found.agreement, agreement)
 
 
-def _groups_within(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
-    """Return whether correct predictions by group differ by no more than the predictions themselves do."""
+def _groups_agree(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
+    """Return whether correct predictions by group differ by no more than the number of predictions that differ."""
     if stated.group_correct is None or found.correct is None:
         return True
-    tipped = bits_of(stated.correct, result.task.test) != bits_of(found.correct, result.task.test)
+    tipped = decode_bits(stated.correct, result.task.test) != decode_bits(found.correct, result.task.test)
     return count_differences(stated.group_correct, found.group_correct or {}) <= int(tipped.sum())
 
 
-def _raised(seeds: tuple[SeedRerun, ...], result: Result) -> bool:
+def _favours_result(seeds: tuple[SeedRerun, ...], result: Result) -> bool:
     """Return whether examples tip in favour of the result more often than chance explains, over all seeds."""
     stated, test = {one.seed: one for one in result.seeds}, result.task.test
     gains = np.zeros(test)  # (n,) how many seeds of the result have an example right, less those of the re-run
     for one in seeds:
         if one.correct is not None and one.outcome != "differs":
-            gains += bits_of(stated[one.seed].correct, test).astype(int) - bits_of(one.correct, test)
-    return bool(gains.sum() > LUCK * math.sqrt(float((gains**2).sum())))
+            gains += decode_bits(stated[one.seed].correct, test).astype(int) - decode_bits(one.correct, test)
+    return bool(gains.sum() > MAX_LUCK * math.sqrt(float((gains**2).sum())))
 
 
-def compared_scores(stated: SeedResult) -> list[str]:
-    """Return the scores that a re-run is compared by: those that the result has, and AUROC, which it may not have."""
+def list_compared_scores(stated: SeedResult) -> list[str]:
+    """Return the scores that a re-run compares: those that the result has, and AUROC, which it may lack."""
     return [name for name in SCORES if name == "auroc" or stated.metrics[name] is not None]
 
 
-def _scores_within(found: SeedRerun, stated: SeedResult, most: float) -> bool:
-    """Return whether the other scores differ by no more; a log loss above 1 by no larger a share of it."""
-    for name in compared_scores(stated):
+def _scores_agree(found: SeedRerun, stated: SeedResult, most: float) -> bool:
+    """Return whether the other scores differ by at most `most`; a log loss above 1, by at most that share of itself."""
+    for name in list_compared_scores(stated):
         here, there = found.scores.get(name), stated.metrics[name]
-        bound = OTHERS if name in BY_SCORES else most
+        bound = MAX_SCORE_DIFFERENCE if name in PROBABILITY_METRICS else most
         if here is None or there is None:
             if here is not there:
                 return False
@@ -121,8 +129,8 @@ def _scores_within(found: SeedRerun, stated: SeedResult, most: float) -> bool:
     return True
 
 
-def _width(result: Result) -> float:
-    """Return how far from the mean any of as many new accuracies falls once in a hundred times; at least an example."""
+def _prediction_half_width(result: Result) -> float:
+    """Return half the 99% prediction interval for the accuracies of all re-run seeds, plus a test example."""
     from scipy.stats import t
 
     accuracies, test = [seed.accuracy for seed in result.seeds], result.task.test

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from scipy.stats import t
 
-from dpbench.board.distance import rows_at_defaults
+from dpbench.board.distance import default_rows
 from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import EntryRow
 
@@ -71,7 +71,7 @@ def _error(entry: Entry, standing: Standing) -> float:
 def _gaps(standings: list[Standing], learner: str, how: Callable[[Standing, EntryRow], float]) -> Gaps:
     gaps: Gaps = defaultdict(lambda: defaultdict(list))
     for standing in standings:
-        for row in rows_at_defaults(standing):
+        for row in default_rows(standing):
             if row.entry.learner == learner:
                 gaps[str(standing.board.dataset)][standing.board.family].append(how(standing, row))
     return gaps

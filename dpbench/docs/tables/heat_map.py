@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import HeatCell, heat_map, new_figure, render
+from dpbench.analysis.draw import HeatCell, draw_heat_map, new_figure, render_figure
 from dpbench.analysis.palette import INK, shade_colour
 from dpbench.board.index import Standing
 from dpbench.board.rows import EntryRow, board_rows
@@ -33,7 +33,7 @@ class Group:
 def draw(groups: Iterable[Group]) -> str:
     """Return the picture: a row a learner, a column a board, and the name of the family above."""
     kept = tuple(groups)
-    return render(lambda: _figure(kept), "svg").decode()
+    return render_figure(lambda: _figure(kept), "svg").decode()
 
 
 def _figure(groups: tuple[Group, ...]) -> Figure:
@@ -51,7 +51,7 @@ def _figure(groups: tuple[Group, ...]) -> Figure:
             axes.text(left + column + 0.5, -0.25, epsilon, ha="center", va="bottom", fontsize=6)
             cells += [_cell(left + column, learners, row) for row in _defaults(standing)]
         left += len(group.standings) + GAP
-    heat_map(axes, cells, columns, rows)
+    draw_heat_map(axes, cells, columns, rows)
     axes.text(-0.6, -0.25, "ε", ha="right", va="bottom", fontsize=8)
     axes.set_yticks([place + 0.5 for place in range(rows)], learners)
     axes.set_xticks([])

@@ -1,4 +1,4 @@
-"""What the core answers to fixed questions, to the last bit on every machine, and what it states of fixed plans."""
+"""The core's answers to fixed questions, to the last bit on every machine, and its guarantees for fixed plans."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from dpbench.privacy.core.forms.contributions import Joined, RankOne
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.curator import make_handle
 from dpbench.records.protocol import SplitRule
 
 IDENTITY = "a fingerprint"  # what noise is derived from, beside the seed
 
 
-def core_bits() -> str:
-    """Return a digest of what the core answers to fixed questions, to the last bit, of what it states and how it cuts.
+def fingerprint_core() -> str:
+    """Return a digest of the core's answers to fixed questions, its guarantees and its public splits, to the last bit.
 
-    Sums, choices and votes over rows and over units, with their noise; epsilon of fixed plans by every accountant, to
-    four digits; which of some rows are public. Rows are small multiples of 1/8, so that nothing that a machine computes
-    is rounded before it is clipped. Not covered: what other plans and sizes reach, and what only refuses.
+    It covers sums, choices and votes over rows and over units, with their noise; epsilon of fixed plans by every
+    accountant, to four digits; and which of some rows are public. Rows are small multiples of 1/8, so that no machine
+    rounds a number before it is clipped. Not covered: code that only other plans and sizes reach, and code that only
+    refuses.
     """
     found = hashlib.sha256()
     for units in (None, Units(np.arange(64) // 3)):
@@ -44,7 +45,7 @@ def core_bits() -> str:
 
 
 def state_guarantees() -> Iterator[float]:
-    """Yield what is stated of fixed plans: epsilon, also for a group and for a private search, and sigma."""
+    """Yield the guarantees of fixed plans: epsilon, also for a group and for a private search, and sigma."""
     plan = check_plan([Release("whole", 2), Release("sampled", 50, sample_rate=0.05)], IDENTITY)
     mixed = check_plan([*plan, Choice("choice", candidates=4)], IDENTITY)
     for accountant in ACCOUNTANTS:
@@ -70,7 +71,7 @@ def _answers(units: Units | None) -> Iterator[Tensor]:
     task = Task((12,), 4, size, torch.device("cpu"))
     for sigma in (0.0, 1.5):
         rows = PrivateRows(x, y, torch.arange(64), units)
-        curator = handle_of(bind(rows, task, plan, sigma, Randomness.research(1, IDENTITY)))
+        curator = make_handle(bind(rows, task, plan, sigma, Randomness.research(1, IDENTITY)))
         answers = [
             curator.noisy_sum(lambda chunk: chunk.x, release="whole", clip=1.25),
             curator.noisy_sum(lambda chunk: RankOne(chunk.x[:, :3], chunk.x), release="whole", clip=0.5),

@@ -1,9 +1,9 @@
-"""What a learner does on a fixed task with the settings of a result, and what it chooses for settings left open.
+"""Fingerprint a learner: its fits on a fixed task with a result's settings, and its choices for open settings.
 
-Each setting is fitted at epsilon 2, where the noise is about as large as what is learned, and at infinity, where there
-is none. Sigma is calibrated to four digits, so that an accountant's last digits change nothing.
+Each setting is fitted at epsilon 2, where the noise is about as large as the signal, and at infinity, where there is
+none. Sigma is calibrated to four digits, so that an accountant's last digits change nothing.
 
-Covered: what a fit computes and a predictor answers at these sizes, and what is chosen where settings are left open.
+Covered: the computations of a fit and its predictor at these sizes, and the choices for open settings.
 Not covered: code that only another shape of data reaches, such as a learner's branch for two classes.
 """
 
@@ -20,9 +20,9 @@ import torch
 from dpbench.api import Budget, Learner, Planned, Task
 from dpbench.errors import DpbenchError
 from dpbench.harness.fingerprints.core import IDENTITY
-from dpbench.harness.fingerprints.tasks import FixedTask, activations, tasks_for
+from dpbench.harness.fingerprints.tasks import FixedTask, list_tasks, make_activations
 from dpbench.harness.fitting import FitInput, fit_once, predict_isolated
-from dpbench.harness.plans import plan_of, settle
+from dpbench.harness.plans import ask_plan, settle_learner
 from dpbench.harness.roles import select_public
 from dpbench.privacy.core.accounting.calibration import calibrate
 from dpbench.privacy.core.randomness import Randomness
@@ -31,10 +31,10 @@ from dpbench.registry import Registry
 
 EPSILONS = (2.0, math.inf)
 DELTA = 1e-5
-KEPT = 6  # test examples whose scores are kept; of all of them the labels are
+MOST_SCORES = 6  # test examples whose scores are kept; of all of them the labels are
 SEED = 0  # what noise is derived from, with `IDENTITY`
 DIGITS = 4  # of sigma
-CHOICES: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
+OPEN_TASKS: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
     "600 features": ((600,), 10, 1_500, 600),
     "1280 features": ((1280,), 2, 40_000, 4_444),
     "64 features": ((64,), 43, 300, 33),
@@ -45,10 +45,10 @@ CHOICES: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
 def take_behaviour(learner: Learner, plugins: Registry) -> Behaviour:
     """Fit a learner, whose settings are all numbers, on the first fixed task that it can plan for, at each epsilon.
 
-    An epsilon that it refuses is kept as its refusal. A learner that refuses every one is not covered.
+    If the learner refuses an epsilon, the message is kept. A learner that refuses every epsilon is not covered.
     """
     refusals: dict[str, dict[str, str]] = {}
-    for fixed in tasks_for(learner, plugins):
+    for fixed in list_tasks(learner, plugins):
         fits = {f"{epsilon:g}": _fit_or_refusal(learner, fixed, epsilon) for epsilon in EPSILONS}
         if any(isinstance(fit, FitPrint) for fit in fits.values()):
             return Behaviour(task=fixed.name, fits=fits)
@@ -58,21 +58,21 @@ def take_behaviour(learner: Learner, plugins: Registry) -> Behaviour:
 
 
 def take_choices(learner: Learner, plugins: Registry) -> dict[str, Any]:
-    """Return what a learner chooses for settings that are left open, by task and epsilon; nothing is fitted."""
+    """Return the learner's choices for open settings, by task and epsilon; nothing is fitted."""
     asked = {
         field.name
         for field in dataclasses.fields(learner)  # type: ignore[arg-type]
         if getattr(learner, field.name) is None
     }
-    device, tail = torch.device("cpu"), activations().task.tail
+    device, tail = torch.device("cpu"), make_activations().task.tail
     tasks = {
-        name: Task(shape, classes, size, device, public) for name, (shape, classes, size, public) in CHOICES.items()
-    } | {"activations": dataclasses.replace(activations().task, tail=tail)}
+        name: Task(shape, classes, size, device, public) for name, (shape, classes, size, public) in OPEN_TASKS.items()
+    } | {"activations": dataclasses.replace(make_activations().task, tail=tail)}
     found: dict[str, Any] = {}
     for name, task in tasks.items():
         for epsilon in (0.05, *EPSILONS):
             try:
-                settled = settle(learner, partial(_name, learner), task, Budget(epsilon, DELTA))
+                settled = settle_learner(learner, partial(_describe_doing, learner), task, Budget(epsilon, DELTA))
                 said: Any = {field: getattr(settled, field) for field in sorted(asked)}
             except DpbenchError:
                 said = "refused"
@@ -82,27 +82,27 @@ def take_choices(learner: Learner, plugins: Registry) -> dict[str, Any]:
 
 def _fit_or_refusal(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint | str:
     try:
-        return fit_fixed(learner, fixed, epsilon)
+        return fit_fixed_task(learner, fixed, epsilon)
     except DpbenchError as error:
         return str(error)
 
 
-def fit_fixed(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint:
-    """Fit a learner on a fixed task, through a curator as any other, and return its scores.
+def fit_fixed_task(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint:
+    """Fit a learner on a fixed task, through a curator like any other fit, and return its scores.
 
     Raises:
         DpbenchError: the learner cannot plan for the task, fails, or asks for what it did not plan.
     """
     budget = Budget(epsilon, DELTA)
-    who = partial(_name, learner)
-    settled = settle(learner, who, fixed.task, budget)
-    plan = plan_of(settled, who, fixed.task, budget)
+    who = partial(_describe_doing, learner)
+    settled = settle_learner(learner, who, fixed.task, budget)
+    plan = ask_plan(settled, who, fixed.task, budget)
     public, randomness = select_public(fixed.public, settled), Randomness.research(SEED, IDENTITY)
     fitted = fit_once(FitInput(settled, who, fixed.private, fixed.task, public, plan, _sigma(plan, budget), randomness))
-    return FitPrint.of(predict_isolated(fitted, fixed.test), KEPT)
+    return FitPrint.of(predict_isolated(fitted, fixed.test), MOST_SCORES)
 
 
-def _name(learner: Learner, doing: str) -> str:
+def _describe_doing(learner: Learner, doing: str) -> str:
     return f"{doing} of learner {learner.name!r}"
 
 

@@ -1,8 +1,8 @@
-"""Take the fingerprint of any component that is installed.
+"""Take the fingerprint of any installed component.
 
-That of an extractor is what it makes of eight images, beside its version and the digest of its weights. The images are
-four in colour and four in grey, of 64 x 64 pixels, and equal on every machine. Kept are 24 sums of each image's
-features with random signs: another feature changes all of them.
+The fingerprint of an extractor is its features of eight images, its version and the digest of its weights. Four images
+are in colour and four in grey, of 64 x 64 pixels, and equal on every machine. Of each image's features, 24 sums with
+random signs are kept: a change of any feature changes all sums.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from PIL import Image
 
 from dpbench.api import Extractor
 from dpbench.errors import DpbenchError
-from dpbench.harness.fingerprints.core import core_bits
+from dpbench.harness.fingerprints.core import fingerprint_core
 from dpbench.harness.fingerprints.learners import take_behaviour, take_choices
 from dpbench.records.fingerprints import Behaviour, FingerprintKind, FitPrint, fingerprint_folder
 from dpbench.registry import Registry
 from dpbench.registry.same_code import Fingerprints
 from dpbench.support.plugin_calls import call_plugin
 
-SIDE, EACH, SUMS = 64, 4, 24
+SIDE, IMAGES_PER_MODE, SUMS = 64, 4, 24
 MODES = {"colour": (SIDE, SIDE, 3), "grey": (SIDE, SIDE)}
 
 
 def take_fingerprint(kind: FingerprintKind, name: str, settings: Mapping[str, Any], plugins: Registry) -> Behaviour:
-    """Return what a component does with these settings: a learner is fitted on a small task, twice.
+    """Return the fingerprint of a component with these settings; a learner is fitted on a small task, twice.
 
     Settings that the installed component does not have are not covered.
     """
     if kind == "core":
-        return Behaviour(task=core_bits(), fits={})
+        return Behaviour(task=fingerprint_core(), fits={})
     try:
         component = plugins.build(kind, name, settings)
     except DpbenchError as error:
@@ -43,15 +43,15 @@ def take_fingerprint(kind: FingerprintKind, name: str, settings: Mapping[str, An
 
 
 def take_open_settings(name: str, asked: Mapping[str, Any], plugins: Registry) -> dict[str, Any]:
-    """Return what a learner chooses where `asked` leaves settings open."""
+    """Return the learner's choices for the settings that `asked` leaves open."""
     try:
         return take_choices(plugins.build("learner", name, asked), plugins)
     except DpbenchError as error:
         return {"": str(error)}
 
 
-def taken_as_asked(plugins: Registry, folder: Path | None = None) -> Fingerprints:
-    """Return the fingerprints in a folder, and of the installed code those that are missing there, when asked for."""
+def lazy_fingerprints(plugins: Registry, folder: Path | None = None) -> Fingerprints:
+    """Return the fingerprints in a folder; missing ones are taken from the installed code on request."""
     return Fingerprints(
         folder or fingerprint_folder(),
         lambda kind, name, settings: take_fingerprint(kind, name, settings, plugins),
@@ -60,7 +60,7 @@ def taken_as_asked(plugins: Registry, folder: Path | None = None) -> Fingerprint
 
 
 def take_features(extractor: Extractor) -> Behaviour:
-    """Return the fingerprint of an extractor; one whose weights are not on this machine is not covered."""
+    """Return the fingerprint of an extractor; it is not covered if its weights are not on this machine."""
     who = f"extractor {extractor.name!r}"
     try:
         if not call_plugin(f"present of {who}", extractor.present):
@@ -73,19 +73,21 @@ def take_features(extractor: Extractor) -> Behaviour:
     for mode in MODES:
         try:
             with torch.no_grad():
-                prepared = torch.stack([call_plugin(who, extractor.prepare, image) for image in eight_images(mode)])
-                fits[mode] = _print(call_plugin(who, network, prepared).double().numpy().reshape(EACH, -1))
+                prepared = torch.stack([call_plugin(who, extractor.prepare, image) for image in make_images(mode)])
+                fits[mode] = _summarise_features(
+                    call_plugin(who, network, prepared).double().numpy().reshape(IMAGES_PER_MODE, -1)
+                )
         except DpbenchError as error:  # an extractor may take images in colour only
             fits[mode] = str(error)
     return Behaviour(task=f"version {extractor.version}, weights {weights}", fits=fits)
 
 
-def eight_images(mode: str) -> list[Image.Image]:
-    """Return four images in colour, or in grey: waves and noise."""
+def make_images(mode: str) -> list[Image.Image]:
+    """Return four fixed images of waves and noise, in colour or in grey."""
     draw = np.random.default_rng([7, len(MODES[mode])])
     places = np.mgrid[:SIDE, :SIDE] / SIDE
     found = []
-    for _ in range(EACH):
+    for _ in range(IMAGES_PER_MODE):
         wave = np.sin(2 * np.pi * np.tensordot(draw.integers(1, 6, 2), places, 1) + draw.uniform(0, 6))
         shape = MODES[mode]
         values = 128 + 70 * wave.reshape(SIDE, SIDE, *[1] * (len(shape) - 2)) + draw.normal(0, 25, shape)
@@ -93,6 +95,6 @@ def eight_images(mode: str) -> list[Image.Image]:
     return found
 
 
-def _print(features: np.ndarray) -> FitPrint:
+def _summarise_features(features: np.ndarray) -> FitPrint:
     signs = 2 * np.random.default_rng(5).integers(0, 2, (features.shape[1], SUMS)) - 1
     return FitPrint.of(features @ signs / features.shape[1] ** 0.5, len(features))

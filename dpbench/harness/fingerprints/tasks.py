@@ -1,8 +1,8 @@
-"""The tasks that learners are fitted on for their fingerprints, equal on every machine.
+"""The tasks on which learners are fitted for their fingerprints, equal on every machine.
 
-They are synthetic, drawn by numpy and rounded to a grid: clusters of ten classes in 160 features (600 or 1,280 where
-the setting `k` needs as many), with 400 private rows and twice as many public rows as features, but at most 1,300; 200
-images; 200 activations before a small network; and for learners of theorems the dataset that they are made for.
+They are synthetic, drawn by numpy and rounded to a grid: clusters of ten classes in 160 features (600 or 1,280 if the
+setting `k` needs as many), with 400 private rows and twice as many public rows as features, but at most 1,300; 200
+images; 200 activations before a small network; and for learners of theorems, the dataset that they are made for.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.protocol import Component
 from dpbench.registry import Registry
 
-CLASSES, ROWS, FEW = 10, 400, 200
+CLASSES, ROWS, FEW_ROWS = 10, 400, 200
 FEATURES = (160, 600, 1280)
 MOST_PUBLIC = 1300
-LABELLED = 100  # test examples
+TEST_ROWS = 100  # test examples
 GRID = 2.0**-10
 
 
 @dataclass(frozen=True)
 class FixedTask:
-    """Examples that are the same on every machine."""
+    """A task with examples that are the same on every machine."""
 
     name: str
     task: Task
@@ -40,20 +40,20 @@ class FixedTask:
     test: Tensor  # (LABELLED, *example_shape)
 
 
-def tasks_for(learner: Learner, plugins: Registry) -> Iterator[FixedTask]:
-    """Yield the tasks that a learner may be fitted on: its own, or those of vectors, images and activations."""
+def list_tasks(learner: Learner, plugins: Registry) -> Iterator[FixedTask]:
+    """Yield the tasks that a learner may be fitted on: its own task, or those of vectors, images and activations."""
     if named := learner.made_for():
         yield made_for(named, plugins)
         return
     k = getattr(learner, "k", None)
-    yield vectors(next((size for size in FEATURES if size > (k or 0)), FEATURES[-1]))
+    yield make_vectors(next((size for size in FEATURES if size > (k or 0)), FEATURES[-1]))
     yield images()
-    yield activations()
+    yield make_activations()
 
 
 @functools.cache
-def vectors(features: int) -> FixedTask:
-    """Return ten clusters in many features, whose spectrum falls, with up to twice as many public rows."""
+def make_vectors(features: int) -> FixedTask:
+    """Return clusters of ten classes in many features with a falling spectrum, and up to twice as many public rows."""
     draw = np.random.default_rng([features, 1])
     spectrum = (1 + np.arange(features) / 10) ** -0.6
     mix = draw.standard_normal((features, features)) / features**0.5
@@ -62,24 +62,24 @@ def vectors(features: int) -> FixedTask:
     def examples(count: int) -> tuple[Tensor, Tensor]:
         y = draw.integers(CLASSES, size=count)
         latent = (centres[y] + draw.standard_normal((count, features))) * spectrum
-        return _rounded(0.3 + latent @ mix), torch.from_numpy(y)
+        return _round_to_grid(0.3 + latent @ mix), torch.from_numpy(y)
 
-    return _fixed(f"{features} features", (features,), examples, ROWS, min(2 * features, MOST_PUBLIC))
+    return _make_task(f"{features} features", (features,), examples, ROWS, min(2 * features, MOST_PUBLIC))
 
 
 @functools.cache
 def images() -> FixedTask:
-    """Return 200 images of three channels and 8 x 8 pixels: a pattern for each class, and noise."""
-    return _grids("images", (3, 8, 8), 2, 200, None)
+    """Return 200 images of three channels and 8 x 8 pixels: a pattern for each class, plus noise."""
+    return _make_grid_task("images", (3, 8, 8), 2, 200, None)
 
 
 @functools.cache
-def activations() -> FixedTask:
+def make_activations() -> FixedTask:
     """Return 200 activations of eight channels, 4 x 4, and the small network behind them."""
-    return _grids("activations", (8, 4, 4), 3, 300, small_tail)
+    return _make_grid_task("activations", (8, 4, 4), 3, 300, make_small_tail)
 
 
-def _grids(
+def _make_grid_task(
     name: str, shape: tuple[int, ...], seed: int, public: int, tail: Callable[[], nn.Module] | None
 ) -> FixedTask:
     draw = np.random.default_rng([8, seed])
@@ -88,16 +88,16 @@ def _grids(
     def examples(count: int) -> tuple[Tensor, Tensor]:
         y = draw.integers(CLASSES, size=count)
         values = 0.5 + 0.25 * (centres[y] + 0.5 * draw.standard_normal((count, *shape)))
-        return _rounded(values), torch.from_numpy(y)
+        return _round_to_grid(values), torch.from_numpy(y)
 
-    return _fixed(name, shape, examples, FEW, public, tail)
+    return _make_task(name, shape, examples, FEW_ROWS, public, tail)
 
 
-def _rounded(values: np.ndarray) -> Tensor:
+def _round_to_grid(values: np.ndarray) -> Tensor:
     return torch.from_numpy((np.rint(values / GRID) * GRID).astype(np.float32))
 
 
-def _fixed(
+def _make_task(
     name: str,
     shape: tuple[int, ...],
     examples: Callable[[int], tuple[Tensor, Tensor]],
@@ -105,12 +105,12 @@ def _fixed(
     public: int,
     tail: Callable[[], nn.Module] | None = None,
 ) -> FixedTask:
-    (x, y), (public_x, public_y), (test, _) = examples(rows), examples(public), examples(LABELLED)
+    (x, y), (public_x, public_y), (test, _) = examples(rows), examples(public), examples(TEST_ROWS)
     task = Task(shape, CLASSES, rows, torch.device("cpu"), public, tail=tail)
     return FixedTask(name, task, PrivateRows(x, y, torch.arange(rows)), PublicData(public_x, public_y), test)
 
 
-def small_tail() -> nn.Module:
+def make_small_tail() -> nn.Module:
     """Return a network behind activations (c, 8, 4, 4) with every kind of layer; it pools to 320 features."""
     with torch.device("meta"):  # weights are drawn by numpy, and torch's generator is left alone
         layers = OrderedDict(
@@ -119,7 +119,7 @@ def small_tail() -> nn.Module:
         )  # fmt: skip
     network, draw = nn.Sequential(layers), np.random.default_rng(9)
     drawn = {
-        name: _rounded(float(parameter[0].numel()) ** -0.5 * draw.standard_normal(tuple(parameter.shape)))
+        name: _round_to_grid(float(parameter[0].numel()) ** -0.5 * draw.standard_normal(tuple(parameter.shape)))
         for name, parameter in network.named_parameters()
     }
     network.load_state_dict(drawn, assign=True)
@@ -127,13 +127,13 @@ def small_tail() -> nn.Module:
 
 
 def made_for(named: str, plugins: Registry) -> FixedTask:
-    """Return the first draw of the dataset that a learner of a theorem is made for."""
+    """Return the first draw of the dataset that a learner of a theorem names as made for it."""
     component = Component.parse(named)
     dataset = plugins.build("dataset", component.name, component.options)
     splits = dataset.drawn(0).load()
     (x, y), public, (test, _) = _arrays(splits.train), _arrays(splits.public), _arrays(splits.test)
     task = Task(tuple(x.shape[1:]), len(dataset.classes), len(y), torch.device("cpu"), len(public[0]))
-    return FixedTask(named, task, PrivateRows(x, y, torch.arange(len(y))), PublicData(*public), test[:LABELLED])
+    return FixedTask(named, task, PrivateRows(x, y, torch.arange(len(y))), PublicData(*public), test[:TEST_ROWS])
 
 
 def _arrays(split: Split | None) -> tuple[Tensor, Tensor]:

@@ -1,1 +1,1 @@
-"""Choosing hyperparameters: by public labels alone, with private data unaccounted, or as private selection."""
+"""Choose hyperparameters: by public labels alone, on private data without accounting, or by private selection."""

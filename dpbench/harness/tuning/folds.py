@@ -1,4 +1,4 @@
-"""What a search trains on and what it scores on: the test split is never part of it."""
+"""The folds of a search: training and validation data, which never include the test split."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpbench.records.search import Search
 
 @dataclass(frozen=True)
 class Fold:
-    """What a setting is trained on, and what it is scored on."""
+    """The training and validation data of a setting."""
 
     rows: PrivateRows  # what it is trained on
     public: PublicData  # what the learner sees of the public split
@@ -27,13 +27,13 @@ class Fold:
     weight: float  # private units that one of the units stands for: 1 where they are the private ones
 
 
-def folds_of(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
+def make_folds(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
     """Return the folds of a search, none of which divides a unit.
 
-    public-validation: the public split in `folds` parts; each in turn is scored on, the others stand in for the private
-    split, each row for as many private ones as make up its size, and are the public data too.
-    Otherwise: one fold of the private rows, scored on the public split; a learner that reads public labels sees
-    all but the first part, and is scored on that.
+    public-validation: the public split in `folds` parts; each part in turn is scored on, and the others stand in for
+    the private split, each row for as many private rows as make up its size, and are the public data too. Otherwise:
+    one fold of the private rows, scored on the public split; a learner that reads public labels sees all but the first
+    part, and is scored on that part.
 
     Raises:
         SpecError: too few labelled public examples to hold some out.
@@ -50,20 +50,20 @@ def folds_of(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
     parts = lambda size: [len(part) for part in np.array_split(np.arange(size), search.folds)]
     held_out = deal_units(np.arange(len(labels)), units, parts, np.random.default_rng(search.seed))
     if search.rule == "public-validation":
-        return [_stand_in(part, roles, learner) for part in held_out]
+        return [_make_public_fold(part, roles, learner) for part in held_out]
     private = roles.private
     if learner.public != "labelled":
         return [Fold(private, select_public(public, learner), public.x, labels.cpu().numpy(), 1.0)]
-    held, kept = _both(held_out[0], len(labels))
-    shown = select_public(_rows(public, kept), learner)
+    held, kept = _split_rows(held_out[0], len(labels))
+    shown = select_public(_take_rows(public, kept), learner)
     return [Fold(private, shown, public.x[held], labels[held].cpu().numpy(), 1.0)]
 
 
-def _stand_in(part: np.ndarray, roles: Roles, learner: Learner) -> Fold:
+def _make_public_fold(part: np.ndarray, roles: Roles, learner: Learner) -> Fold:
     public, units = roles.public, roles.public_units
     assert public.y is not None
-    held, kept = _both(part, len(public.y))
-    rest = _rows(public, kept)
+    held, kept = _split_rows(part, len(public.y))
+    rest = _take_rows(public, kept)
     assert rest.y is not None
     own = None if units is None or roles.private.units is None else number_units(units[kept.numpy()])
     rows = PrivateRows(rest.x.cpu(), rest.y.cpu(), torch.arange(len(rest.y)), None if own is None else Units(own))
@@ -71,12 +71,12 @@ def _stand_in(part: np.ndarray, roles: Roles, learner: Learner) -> Fold:
     return Fold(rows, select_public(rest, learner), x, y, roles.private.count / rows.count)
 
 
-def _both(part: np.ndarray, size: int) -> tuple[Tensor, Tensor]:
+def _split_rows(part: np.ndarray, size: int) -> tuple[Tensor, Tensor]:
     held = torch.from_numpy(part)
     mask = torch.ones(size, dtype=torch.bool)
     mask[held] = False
     return held, mask.nonzero().squeeze(1)
 
 
-def _rows(public: PublicData, index: Tensor) -> PublicData:
+def _take_rows(public: PublicData, index: Tensor) -> PublicData:
     return PublicData(public.x[index], None if public.y is None else public.y[index])

@@ -1,4 +1,4 @@
-"""Private selection: run a random number of times, keep the best, state epsilon of the whole search."""
+"""Private selection: run a random number of times, keep the best run, and state epsilon of the whole search."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import torch
 from dpbench.api import Budget, Learner, Task
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.fitting import FitInput, Fitted, fit_once, predict_isolated
-from dpbench.harness.plans import Who, settle
+from dpbench.harness.plans import Who, settle_learner
 from dpbench.harness.roles import Roles
 from dpbench.harness.scoring import count_confusion
 from dpbench.harness.tuning import space as spaces
-from dpbench.harness.tuning.folds import Fold, folds_of
+from dpbench.harness.tuning.folds import Fold, make_folds
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.accounting.private_search import Repeats, draw
 from dpbench.privacy.core.randomness import Randomness, selection_generator
-from dpbench.records.metrics import count_metric
+from dpbench.records.metrics import count_confusion_metric
 from dpbench.records.search import ResolvedSearch, Selection
 from dpbench.records.stated_plan import Privacy
 from dpbench.support.fields import filled_fields
@@ -27,20 +27,20 @@ MOST_SETTINGS = 100_000  # of a private search, whose settings are drawn
 
 @dataclass(frozen=True)
 class Winner:
-    """The best of the runs that stand behind one seed."""
+    """The best of the runs behind one seed."""
 
     fitted: Fitted
     setting: spaces.Setting
 
 
-def repeats_of(search: ResolvedSearch | None) -> Repeats | None:
-    """Return how the number of runs behind a seed is drawn; None where a seed is one run."""
+def find_repeats(search: ResolvedSearch | None) -> Repeats | None:
+    """Return the distribution of the number of runs behind a seed; None if a seed is one run."""
     return Repeats(search.repeats, search.shape) if search and search.rule == "private-accounted" else None
 
 
 def selection_record(learner: Learner, roles: Roles, search: ResolvedSearch) -> Selection:
-    """Return what may be put on record of a private search: nothing that tells how many runs there were."""
-    folds_of(roles, learner, search)  # refuses where there are too few labels
+    """Return the record of a private search, with nothing that reveals the number of runs."""
+    make_folds(roles, learner, search)  # refuses where there are too few labels
     return Selection(
         rule=search.rule, space=search.space, possible=spaces.count_settings(search.space), tried=None, draw="random",
         seed=search.seed, private_touched=True, public_labels=len(roles.public.x), chosen=None,
@@ -48,7 +48,7 @@ def selection_record(learner: Learner, roles: Roles, search: ResolvedSearch) -> 
 
 
 def candidates(learner: Learner, accountant: AccountantName, search: ResolvedSearch) -> list[Learner]:
-    """Return the learner with every setting that a run of the search may draw.
+    """Return the learner with each of the settings that a run of the search may draw.
 
     Raises:
         SpecError: the accountant or the space does not fit private selection.
@@ -61,28 +61,28 @@ def candidates(learner: Learner, accountant: AccountantName, search: ResolvedSea
     wanted, draw_ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
     if draw_ != "grid":
         raise SpecError(f"Expected at most {MOST_SETTINGS:,} settings in a private search. Name a smaller --space.")
-    return [spaces.candidate(learner, setting) for setting in wanted]
+    return [spaces.set_options(learner, setting) for setting in wanted]
 
 
-def best_of(
+def run_private_search(
     learner: Learner, who: Who, roles: Roles, budget: Budget, search: ResolvedSearch, privacy: Privacy, seed: int,
     identity: str,
 ) -> Winner:  # fmt: skip
-    """Run a random number of times with random settings and return the best run by public labels.
+    """Run a random number of times with random settings, and return the best run by public labels.
 
-    Covered: the winner has the epsilon that `privacy.core.accounting.private_search` states for the search. A run
-    that fails counts, with the worst score; where all do, the outcome is a predictor that knows nothing. How many runs
-    there were is not kept.
+    Covered: the winner has the epsilon that `privacy.core.accounting.private_search` states for the search. A run that
+    fails counts, with the worst score; if all fail, the outcome is a predictor that knows nothing. The number of runs
+    is not kept.
     """
     wanted, _ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
-    fold = folds_of(roles, learner, search)[0]
+    fold = make_folds(roles, learner, search)[0]
     chance = selection_generator(privacy.rng, seed, identity)
     best: tuple[float, Winner] | None = None
     for run in range(1, draw(Repeats(search.repeats, search.shape), chance) + 1):
         setting = wanted[chance.randrange(len(wanted))]
         randomness = Randomness.of(privacy.rng, seed, identity, run)
         try:
-            one = settle(spaces.candidate(learner, setting), who, roles.task, budget)
+            one = settle_learner(spaces.set_options(learner, setting), who, roles.task, budget)
             fitted = fit_once(
                 FitInput(one, who, fold.rows, roles.task, fold.public, privacy.releases, privacy.sigma, randomness)
             )
@@ -93,14 +93,14 @@ def best_of(
             continue
         if best is None or score > best[0]:
             best = score, Winner(fitted, setting | filled_fields(learner, one))
-    return best[1] if best else _nothing(learner, who, roles.task, privacy)
+    return best[1] if best else _make_empty_winner(learner, who, roles.task, privacy)
 
 
 def _score(fitted: Fitted, fold: Fold) -> float:
     scores = predict_isolated(fitted, fold.x)
-    return count_metric(fitted.task.metric, count_confusion(scores, fold.y).tolist())
+    return count_confusion_metric(fitted.task.metric, count_confusion(scores, fold.y).tolist())
 
 
-def _nothing(learner: Learner, who: Who, task: Task, privacy: Privacy) -> Winner:
+def _make_empty_winner(learner: Learner, who: Who, task: Task, privacy: Privacy) -> Winner:
     spent = dict.fromkeys((release.name for release in privacy.plan), 0)
     return Winner(Fitted(learner, who, task, lambda x: torch.zeros(len(x), task.classes), spent), {})

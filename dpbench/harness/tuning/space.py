@@ -1,4 +1,4 @@
-"""The settings that a search walks."""
+"""The space of settings that a search tries."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Space = Mapping[str, Sequence[Any]]
 def list_settings(space: Space, tries: int, seed: int) -> tuple[list[Setting], Literal["grid", "random"]]:
     """Return the whole grid, or `tries` different settings of it drawn at random, in the grid's order.
 
-    Names vary in alphabetical order, the last one fastest: the noise of a setting follows from its place, and a result
-    that was written and read again has its names in that order.
+    Names vary in alphabetical order, the last name fastest: the noise of a setting follows from its position, and a
+    result that was written and read again has its names in that order.
 
     >>> list_settings({"k": (10, 40), "steps": (30, 60)}, 10, 0)[0][1]
     {'k': 10, 'steps': 60}
@@ -32,16 +32,16 @@ def list_settings(space: Space, tries: int, seed: int) -> tuple[list[Setting], L
     chance, numbers = random.Random(seed), set[int]()
     while len(numbers) < tries:
         numbers.add(chance.randrange(total))
-    return [_numbered(space, number) for number in sorted(numbers)], "random"
+    return [_find_setting(space, number) for number in sorted(numbers)], "random"
 
 
 def count_settings(space: Space) -> int:
-    """Return how many settings a space has."""
+    """Return the number of settings in a space."""
     return math.prod(len(values) for values in space.values())
 
 
-def candidate(learner: Learner, setting: Setting) -> Learner:
-    """Return the learner with some fields set otherwise.
+def set_options(learner: Learner, setting: Setting) -> Learner:
+    """Return the learner with some of its fields replaced.
 
     Raises:
         DpbenchError: the learner refuses the setting.
@@ -49,7 +49,7 @@ def candidate(learner: Learner, setting: Setting) -> Learner:
     return call_plugin(f"setting {setting} of {learner.name!r}", lambda: dataclasses.replace(learner, **setting))  # type: ignore[type-var]
 
 
-def _numbered(space: Space, number: int) -> Setting:
+def _find_setting(space: Space, number: int) -> Setting:
     setting = {}
     for name in reversed(list(space)):
         number, digit = divmod(number, len(space[name]))

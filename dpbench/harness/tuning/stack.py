@@ -1,10 +1,10 @@
-"""Several settings of one learner fitted at once over the same rows: one sample, one gather, one product a step.
+"""Fit several settings of one learner at once over the same rows: one sample, one gather, one product per step.
 
-It serves searches alone: `public-validation`, where public rows stand in for the private ones and nothing private is
-read, and `private-unaccounted`, which is never ranked. No fit that a result states an epsilon for goes through it.
+It serves searches only: `public-validation`, where public rows stand in for the private rows and nothing private is
+read, and `private-unaccounted`, which is never ranked. No fit for which a result states an epsilon goes through it.
 
-Searches of `dp-sgd` and `pillar` on digits take 3.0 and 2.6 times less processor time than one setting after another,
-and one of `dp-sgd` on 1,280 features 2.0 times less, with equal accuracies. On digits, sharing mapped rows alone saves
+Searches of `dp-sgd` and `pillar` on digits take 3.0 and 2.6 times less processor time than fits one after another, and
+a search of `dp-sgd` on 1,280 features 2.0 times less, with equal accuracies. On digits, sharing mapped rows alone saves
 little.
 """
 
@@ -26,12 +26,12 @@ from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.randomness import Draws, Std
 from dpbench.privacy.core.rows import Scratch
-from dpbench.privacy.core.sum import check_clips, in_turn, rows_at_once
+from dpbench.privacy.core.sum import check_clips, count_rows_at_once, make_share_reader
 
 
 @dataclass(frozen=True)
 class StackedOuterProducts:
-    """Under setting j of s, row i contributes the outer product of left[j, :, i] and right[i].
+    """Contributions under s settings: row i adds the outer product of left[j, :, i] and right[i] for setting j.
 
     The right factor ends with a constant 1, the bias, which is not stored.
     """
@@ -40,7 +40,7 @@ class StackedOuterProducts:
     right: Tensor | QuantisedRows  # (c, d)
 
     def integers(self, clips: tuple[float, ...], shares: Tensor | None = None) -> IntegerSum:
-        """Return the clipped sums (s, m, d + 1) under clips (s,), each as its own fit's `RankOne` gives it."""
+        """Return the clipped sums (s, m, d + 1) under clips (s,), each equal to that of its own fit's `RankOne`."""
         right = self.right if isinstance(self.right, QuantisedRows) else quantise(self.right)
         return outer_sum(self.left, right, True, clips, shares)
 
@@ -52,21 +52,22 @@ class StackedNoise:
     draws: Sequence[Draws]
 
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
-        """Return (s, ...) noise: part j is what fit j draws with standard deviation std[j]."""
+        """Return noise (s, ...): part j is the noise that fit j draws with standard deviation std[j]."""
         stds = np.broadcast_to(std, (len(self.draws), *np.shape(std)[1:]))
         return np.stack([each.noise(shape[1:], one) for each, one in zip(self.draws, stds, strict=True)])
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The curators of several fits over the same rows, each made by `binding.bind`, asked together.
+    """The curators of several fits over the same rows, each made by `binding.bind` and asked together.
 
-    All see the Poisson samples that the first one draws; each has its own sigma, clip, noise stream and ledger.
+    All fits see the Poisson samples that the first curator draws; each has its own sigma, clip, noise stream and
+    ledger.
 
-    Covered: each answer is what that fit's own curator would give for this sample, beside noise to the same integers. A
-    row that is not finite under a setting counts as zero under that setting.
-    Not covered: what row functions remember or read of other rows, which nothing compares here; and the fits together.
-    They are several mechanisms on the same data: publishing more than one, or choosing by what they give, composes.
+    Covered: each answer is what that fit's own curator would give for this sample, up to the noise, from the same
+    integers. A row that is not finite under a setting counts as zero under that setting. Not covered: what row
+    functions remember or read of other rows, which nothing compares here; and the fits together. They are several
+    mechanisms on the same data: publishing more than one, or choosing by their answers, composes.
     """
 
     curators: tuple[LedgerCurator, ...]
@@ -74,25 +75,25 @@ class Stack:
 
     @property
     def task(self) -> Task:
-        """What is public about the rows, the same for all."""
+        """The public facts about the rows, the same for all fits."""
         return self.curators[0].task
 
     def sigmas(self, release: str) -> list[float]:
-        """Return each fit's noise multiplier as its real run has it: stand-ins have their share of it."""
+        """Return each fit's noise multiplier in its real run; rows that stand in for others have only a share of it."""
         return [curator.sigma[release] * self.weight for curator in self.curators]
 
     @own_arithmetic()
     def noisy_sums(
         self, rows: Callable[[Chunk], StackedOuterProducts], *, release: str, clips: Sequence[float]
     ) -> Tensor:
-        """Return the clipped, noised sums under every setting, float32 (s, m, d + 1), over one Poisson sample."""
+        """Return the clipped, noised sums of every setting, float32 (s, m, d + 1), over one Poisson sample."""
         steps = [curator.ledger.spend(release, Release) for curator in self.curators]
         bounds, _ = check_clips(clips)
         draws, lead = [curator.draws(release) for curator in self.curators], self.curators[0]
         drawn = draws[0].sample(lead.rows.count, steps[0].sample_rate)
         sample, shares = lead.rows.of_units(drawn, self.task.device)
-        of_chunk = in_turn(shares)
-        limit = rows_at_once(lead.rows, len(draws) * self.task.classes)
+        of_chunk = make_share_reader(shares)
+        limit = count_rows_at_once(lead.rows, len(draws) * self.task.classes)
 
         def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
             return ([rows(chunk).integers(bounds, of_chunk(len(chunk)))] for chunk in chunks)
@@ -106,12 +107,12 @@ class Stack:
         return self.with_rows(dataclasses.replace(self, curators=(self.curators[0].answer(Map(transform)),)))
 
     def with_rows(self, other: Stack) -> Stack:
-        """Return these fits over the rows of another stack, with buffers of their own: a fit may fail halfway."""
+        """Return these fits over the rows of another stack, with their own buffers, because a fit may fail halfway."""
         rows, task = other.curators[0].rows, other.task
         rows = dataclasses.replace(rows, scratch=Scratch())
         curators = [dataclasses.replace(each, rows=rows, task=task) for each in self.curators]
         return dataclasses.replace(self, curators=tuple(curators))
 
     def take(self, places: Sequence[int]) -> Stack:
-        """Return some of the fits."""
+        """Return the stack of some of the fits."""
         return dataclasses.replace(self, curators=tuple(self.curators[place] for place in places))

@@ -1,4 +1,4 @@
-"""Settings taken from an earlier tuning or run, on this dataset or another."""
+"""Take settings from an earlier tuning or run, on this dataset or another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpbench.api import Learner
 from dpbench.data.duplicates import Hashes
 from dpbench.errors import DataError, MalformedFile, SpecError
 from dpbench.harness.split_images import SplitName
-from dpbench.records.overlap import COPIES, LOOKALIKES
+from dpbench.records.overlap import MAX_COPIES, MAX_LOOKALIKES
 from dpbench.records.result import Result, Tuning
 from dpbench.records.search import Selection, SelectionRule, SettingsSource, least_clean
 from dpbench.records.spec import Spec
@@ -21,8 +21,8 @@ from dpbench.support.plugin_calls import call_plugin
 
 Earlier = Result | Tuning
 Images = Callable[[SplitName], Hashes]
-_SPLIT = {"dataset", "public_dataset", "public_fraction", "imbalance", "split_seed"}
-_NO_MATTER = {
+_SPLIT_FIELDS = {"dataset", "public_dataset", "public_fraction", "imbalance", "split_seed"}
+_IRRELEVANT_FIELDS = {
     "search",
     "seeds",
     "learner",
@@ -31,13 +31,13 @@ _NO_MATTER = {
 }  # a setting is carried across as if it were chosen here
 
 
-def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
-    """Return the learner with the settings in `file`, a tuning or a result, and what the file holds.
+def read_settings(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
+    """Return the learner with the settings in `file`, a tuning or a result, and the content of the file.
 
     Raises:
-        DataError: not a result or a tuning.
-        SpecError: of another learner, or of a private search, which chooses a setting for each seed.
-        ComponentFailed: the learner raises where it checks its own settings.
+        DataError: the file is neither a result nor a tuning.
+        SpecError: it is about another learner, or a private search, which chooses a setting for each seed.
+        ComponentFailed: the learner raises when it checks its own settings.
     """
     earlier = _read(file)
     if earlier.spec.learner.name != learner.name:
@@ -50,16 +50,16 @@ def settings_from(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
 
 
 def apply_settings(settings: Path, resolved: ResolvedSpec) -> tuple[ResolvedSpec, Earlier]:
-    """Return the spec with the learner's settings from a file, and what the file holds.
+    """Return the spec with the learner's settings from a file, and the content of the file.
 
     Raises:
-        SpecError: the spec asks for a search as well, or names a setting and gives it another value than the file.
-        DpbenchError: as `settings_from` does.
+        SpecError: the spec asks for a search as well, or gives a setting another value than the file does.
+        DpbenchError: as for `read_settings`.
     """
     if resolved.search is not None:
         raise SpecError("Settings can come from a file or from a search, but not both. Drop --settings or --selection.")
     asked = resolved.parts.learner
-    learner, earlier = settings_from(settings, asked)
+    learner, earlier = read_settings(settings, asked)
     for name in resolved.named.keys() - {""}:
         here, there = getattr(asked, name), getattr(learner, name)
         if here != there:
@@ -85,22 +85,22 @@ def selection_record(
 
     Where the rule there, or that of a file before it, is less clean, it stays: what a search on private data found is
     never ranked, however often it was carried on. Data are the same by the digest of their files, and by images: above
-    `COPIES` of the sketch of the public images there, looked up here. Private images need no sketch, which would betray
-    them: a rule that let them have a part stays with the setting.
+    `MAX_COPIES` of the sketch of the public images there, looked up here. Private images need no sketch, which would
+    betray them: a rule that let them have a part stays with the setting.
 
     Settings that nobody chose, a learner's defaults, stay `default` while they are its defaults: those of an earlier
     version of it were found by somebody, who knows on what, and count as `transfer`.
 
     Args:
-        earlier: what `settings_from` read.
+        earlier: what `read_settings` read.
         here: how these settings count for the learner by themselves: as its defaults or not.
         spec: of the run here.
         digests: of the data here.
         images: gives the hashes of a split here by its name, when it has to.
     """
-    options, there = _options(earlier), own_rule(earlier)
+    options, there = _options(earlier), find_own_rule(earlier)
     if there != "default":
-        rule = least_clean(there, _relation(earlier, spec, digests, images))
+        rule = least_clean(there, _relate(earlier, spec, digests, images))
     else:
         rule = "default" if here == "default" else "transfer"
     source = SettingsSource(
@@ -115,20 +115,20 @@ def selection_record(
     return kept.model_copy(update=changed)
 
 
-def own_rule(earlier: Earlier) -> SelectionRule:
-    """Return the least clean rule that had a part in the settings of a file, those before it included."""
+def find_own_rule(earlier: Earlier) -> SelectionRule:
+    """Return the least clean rule that had a part in the settings of a file, or of files before it."""
     search = _search(earlier)
     stated = earlier.selection.rule if isinstance(earlier, Tuning) else earlier.selection
     return least_clean(stated, search.source.selection) if search and search.source else stated
 
 
-def _relation(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Images) -> SelectionRule:
-    """Return what carrying the settings here makes of them, whatever they were found by."""
+def _relate(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Images) -> SelectionRule:
+    """Return the rule that carrying the settings here amounts to, however they were found."""
     public, there = (earlier, earlier.digests) if isinstance(earlier, Tuning) else (earlier.task, earlier.task.digests)
     if digests["private"] in there.values():
-        if _same(earlier.spec, spec, set(Spec.model_fields) - _NO_MATTER):
+        if _agree(earlier.spec, spec, set(Spec.model_fields) - _IRRELEVANT_FIELDS):
             return "default"
-        return "by-hand" if _same(earlier.spec, spec, _SPLIT) else "private-unaccounted"
+        return "by-hand" if _agree(earlier.spec, spec, _SPLIT_FIELDS) else "private-unaccounted"
     if _same_images(images("test"), public.sketch, public.looks, earlier):
         return "oracle"
     private = _same_images(images("private"), public.sketch, public.looks, earlier)
@@ -137,12 +137,12 @@ def _relation(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: 
 
 def _same_images(here: Hashes, sketch: str, looks: str | None, earlier: Earlier) -> bool:
     try:
-        return here.share_of(sketch) > COPIES or here.share_alike(looks or "") > LOOKALIKES
+        return here.share_of(sketch) > MAX_COPIES or here.share_alike(looks or "") > MAX_LOOKALIKES
     except ValueError as error:
         raise DataError(f"Expected a sketch of images in the file of digest {earlier.digest}: {error}.") from error
 
 
-def _same(one: Spec, other: Spec, fields: set[str]) -> bool:
+def _agree(one: Spec, other: Spec, fields: set[str]) -> bool:
     return one.model_dump(include=fields) == other.model_dump(include=fields)
 
 

@@ -13,20 +13,20 @@ import numpy as np
 from dpbench.api import Budget, Curator, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.fitting import FitInput, Fitted, copy_public, fit_once, fit_several, predict_isolated
-from dpbench.harness.plans import Who, plan_of, settle
+from dpbench.harness.plans import Who, ask_plan, settle_learner
 from dpbench.harness.roles import Roles
 from dpbench.harness.scoring import count_confusion
 from dpbench.harness.tuning import space as spaces
-from dpbench.harness.tuning.folds import Fold, folds_of
+from dpbench.harness.tuning.folds import Fold, make_folds
 from dpbench.harness.tuning.stack import Stack
-from dpbench.harness.tuning.together import MappedRows, fit_together, stackable
+from dpbench.harness.tuning.together import MappedRows, fit_together, is_stackable
 from dpbench.privacy.core.accounting import calibration
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.map import Map
-from dpbench.privacy.core.plan import sigmas
+from dpbench.privacy.core.plan import release_sigmas
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.records.metrics import count_metric
+from dpbench.records.metrics import count_confusion_metric
 from dpbench.records.search import ResolvedSearch, Selection, Trial
 from dpbench.support import progress
 
@@ -101,7 +101,7 @@ class Bench:
 
     def trials(self, wanted: Sequence[spaces.Setting]) -> list[Trial]:
         """Return what every setting scored over all folds, or why it has no score."""
-        folds = folds_of(self.roles, self.learner, self.search)
+        folds = make_folds(self.roles, self.learner, self.search)
         tried = [self._planned(index, setting) for index, setting in enumerate(wanted)]
         groups = list(_groups(tried))
         found: dict[int, np.ndarray] = {}  # confusion matrices (classes, classes) over all folds
@@ -125,13 +125,13 @@ class Bench:
 
     def _scored(self, setting: spaces.Setting, confusion: np.ndarray) -> Trial:
         counts, metric = confusion.tolist(), self.task.metric
-        own = None if metric == "accuracy" else count_metric(metric, counts)
-        return Trial(setting=setting, accuracy=count_metric("accuracy", counts), score=own)
+        own = None if metric == "accuracy" else count_confusion_metric(metric, counts)
+        return Trial(setting=setting, accuracy=count_confusion_metric("accuracy", counts), score=own)
 
     def _planned(self, index: int, setting: spaces.Setting) -> TrialPlan:
         try:
-            one = settle(spaces.candidate(self.learner, setting), self.who, self.task, self.budget)
-            plan = plan_of(one, self.who, self.task, self.budget)
+            one = settle_learner(spaces.set_options(self.learner, setting), self.who, self.task, self.budget)
+            plan = ask_plan(one, self.who, self.task, self.budget)
             return TrialPlan(index, setting, one, plan, calibration.calibrate(plan, self.budget, self.accountant))
         except DpbenchError as error:
             return TrialPlan(index, setting, None, error=str(error))
@@ -141,7 +141,7 @@ class Bench:
     ) -> list[np.ndarray | str]:
         """Return the confusion matrix of each setting, or why it has none."""
         inputs = [self._fit_input(one, fold, number) for one in group]
-        probes = [dataclasses.replace(one.learner) for one in group if stackable(one.learner)]
+        probes = [dataclasses.replace(one.learner) for one in group if is_stackable(one.learner)]
         try:
             if len(probes) == len(group):
                 public, start = copy_public(fold.public), inputs[0].randomness.initialisation
@@ -171,7 +171,9 @@ class Bench:
     def _fit(self, one: TrialPlan, given: FitInput, fold: Fold) -> Fitted:
         if fold.weight == 1:
             return fit_once(given)
-        return fit_once(given, wrap=lambda curator: simulate_rows(curator, sigmas(one.plan, one.sigma), fold.weight))
+        return fit_once(
+            given, wrap=lambda curator: simulate_rows(curator, release_sigmas(one.plan, one.sigma), fold.weight)
+        )
 
     def _confusion(self, fitted: Fitted, fold: Fold) -> np.ndarray | str:
         try:
@@ -189,7 +191,7 @@ def _groups(tried: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:
     groups: dict[Hashable, list[TrialPlan]] = defaultdict(list)
     for one in tried:
         if one.learner is not None:
-            shared = one.learner.shared if stackable(one.learner) else one.index
+            shared = one.learner.shared if is_stackable(one.learner) else one.index
             groups[shared].append(one)
     for group in groups.values():
         for start in range(0, len(group), TOGETHER):

@@ -1,1 +1,1 @@
-"""The road of a private sum, from the plan to the noisy answer and its epsilon."""
+"""The path of a private sum, from the plan to the noisy answer and its epsilon."""

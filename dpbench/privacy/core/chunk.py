@@ -1,4 +1,4 @@
-"""What a row function is given and what it is: the types of a question, before anything is computed. No torch here."""
+"""The types of a question: row functions, and the chunks that they receive. Imports no torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Chunk:
 
     @property
     def x(self) -> Tensor:
-        """The rows as a float32 tensor; of mapped rows a copy, where `RankOne` and `exact_linear` take `rows`."""
+        """The rows as a float32 tensor; a copy if they are mapped, where `RankOne` and `exact_linear` take `rows`."""
         return self.rows.float()
 
     def take(self, rows: Tensor) -> Chunk:
@@ -44,7 +44,7 @@ Teacher = Callable[[Chunk, "Tensor"], "Tensor"]
 
 
 class Answerer(ABC):
-    """Whoever answers questions. The guard leaves those of dpbench alone: they change with every question."""
+    """Base class of curators. The guard skips dpbench's own curators, because they change with every question."""
 
     __slots__ = ()
 

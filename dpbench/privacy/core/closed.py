@@ -1,7 +1,7 @@
-"""What is closed: plans, questions and forms count only if `dpbench.privacy` defines them.
+"""The closed set: plans, questions and forms count only if `dpbench.privacy` defines them.
 
-Each of them says what it costs or how long it is, and the harness believes it. A plugin's own, be it a subclass of one
-that is believed, could say anything.
+Each of them states its cost or its norm, and the harness believes it. A plugin's own class, even a subclass of a
+closed one, could state anything.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 
-CLOSED = "dpbench.privacy."
+CLOSED_PREFIX = "dpbench.privacy."
 
 
 @lru_cache(256)
 def is_closed(cls: type) -> bool:
-    """Say whether a module of `dpbench.privacy` has this very class under its own name."""
+    """Return whether a module of `dpbench.privacy` has this very class under its own name."""
     module = sys.modules.get(cls.__module__)
-    return cls.__module__.startswith(CLOSED) and getattr(module, cls.__name__, None) is cls
+    return cls.__module__.startswith(CLOSED_PREFIX) and getattr(module, cls.__name__, None) is cls

@@ -1,4 +1,4 @@
-"""Noise whose distribution is exact: OpenDP's discrete Gaussians, for `--secure-rng`.
+"""Noise with an exact distribution: OpenDP's discrete Gaussians, for `--secure-rng`.
 
 Floating point has no normal distribution: what a generator of doubles gives has gaps, from which a sum can be read
 (Mironov 2012). Here noise is integers. OpenDP draws them with exact rational arithmetic from a cryptographic generator
@@ -10,7 +10,8 @@ deviation `s` >= 2^44 lattice steps, rounded to the grid.
 Covered, for integer sums of sensitivity D in grid steps (L2, add or remove one) and noise of `std` grid steps (with a
 std for each coordinate, D / std stands for sqrt(sum_j (d_j / std_j)^2)): (epsilon, delta) as every accountant states it
 for continuous noise, Poisson sampling included, with epsilon larger by less than 1e-12 and delta by a factor below
-1 + 1e-12, for every epsilon below 600 and up to 10^12 numbers in all (`afford` refuses a release of more than 10^10).
+1 + 1e-12, for every epsilon below 600 and up to 10^12 numbers in all (`check_cost` refuses a release of more than
+10^10).
 
 - Rounding commutes with adding a whole number, so the sum plus continuous noise rounded to the lattice is a rounding of
   the continuous mechanism: post-processing.
@@ -38,14 +39,14 @@ import numpy as np
 from dpbench.errors import SpecError
 from dpbench.support.messages import duration
 
-SECONDS = 12e-6  # a number, on one core
+SECONDS_PER_NUMBER = 12e-6  # a number, on one core
 FINEST = 44  # log2 of the least standard deviation, in steps of the lattice that noise is drawn on
 MOST_LATTICE_STEPS = 2.0**58  # standard deviation in lattice steps: noise stays far inside 64 bits
 CHUNK = 50_000  # numbers drawn at once
 
 
 def check_installed() -> None:
-    """Refuse where OpenDP is missing.
+    """Check that OpenDP is installed.
 
     Raises:
         SpecError: says how to install it.
@@ -72,7 +73,7 @@ def rounded_gaussian(shape: Sequence[int], std: float | np.ndarray) -> np.ndarra
     for value in np.unique(wanted):
         if value:
             here = wanted == value
-            noise[here] = _rounded(int(here.sum()), float(value))
+            noise[here] = _draw_rounded(int(here.sum()), float(value))
     return noise
 
 
@@ -85,17 +86,17 @@ def discrete_gaussian(shape: Sequence[int], std: float) -> np.ndarray:
     if not 0 < std <= MOST_LATTICE_STEPS:
         raise SpecError(f"Expected std={std} in (0, 2^58]: the standard deviation of integer noise.")
     count = math.prod(shape)
-    parts = [np.array(_drawn(min(CHUNK, count - start), std), np.int64) for start in range(0, count, CHUNK)]
+    parts = [np.array(_draw(min(CHUNK, count - start), std), np.int64) for start in range(0, count, CHUNK)]
     return np.concatenate([*parts, np.empty(0, np.int64)]).reshape(tuple(shape))
 
 
-def afford(numbers: int, steps: int, release: str, *, quiet: bool = False) -> None:
-    """Say what the exact noise of a release costs before it is drawn, where that is above ten minutes.
+def check_cost(numbers: int, steps: int, release: str, *, quiet: bool = False) -> None:
+    """Report the time that the exact noise of a release takes, before it is drawn, if it is above ten minutes.
 
     Raises:
         SpecError: it would take longer than a day.
     """
-    seconds = SECONDS * numbers * steps
+    seconds = SECONDS_PER_NUMBER * numbers * steps
     cost = f"Secure noise for release {release!r}: {steps:,} x {numbers:,} numbers, about {duration(seconds)} a fit."
     if seconds > 86_400:
         raise SpecError(f"{cost} That is above a day. Plan fewer numbers, or run without --secure-rng.")
@@ -103,13 +104,13 @@ def afford(numbers: int, steps: int, release: str, *, quiet: bool = False) -> No
         print(f"dpbench: {cost}", file=sys.stderr)
 
 
-def _rounded(count: int, std: float) -> np.ndarray:
+def _draw_rounded(count: int, std: float) -> np.ndarray:
     finer = max(0, FINEST - math.frexp(std)[1] + 1) if math.isfinite(std) else 0
     noise = discrete_gaussian((count,), math.ldexp(std, finer))
     return noise if finer == 0 else ((noise >> (finer - 1)) + 1) >> 1
 
 
-def _drawn(count: int, std: float) -> Any:
+def _draw(count: int, std: float) -> Any:
     import opendp.prelude as dp
 
     dp.enable_features("contrib")

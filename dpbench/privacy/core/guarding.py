@@ -1,4 +1,4 @@
-"""What a question needs of the guard around the functions that it calls; `purity.guard` provides it."""
+"""The interface of the guard around the functions that a question calls; `purity.guard` implements it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ if TYPE_CHECKING:
 
 
 class RowGuard(Protocol):
-    """Calls the row functions of a fit and returns what they contribute."""
+    """Calls the row functions of a fit and returns their contributions."""
 
     def remember_refusals(self) -> AbstractContextManager[None]:
-        """Remember what is refused in here: a refusal is final."""
+        """Remember every refusal in this block; a refusal is final."""
 
     def conclude(self) -> None:
-        """Raise what was refused, if anything was."""
+        """Raise the refusal of an earlier question, if there was one."""
 
     def contributions(
         self, rows: Callable[[Chunk], Any], chunks: Iterable[Chunk], release: str, clips: Sequence[float]
     ) -> Iterator[tuple[Contribution, ...]]:
-        """Yield the blocks that a row function makes of each chunk."""
+        """Yield the blocks that a row function returns for each chunk."""
 
-    def over_none(self, rows: Callable[[Chunk], Any], none: Chunk, release: str) -> tuple[Contribution, ...]:
-        """Return the blocks that a row function makes of a chunk of no rows."""
+    def blocks_of_empty_chunk(
+        self, rows: Callable[[Chunk], Any], none: Chunk, release: str
+    ) -> tuple[Contribution, ...]:
+        """Call a row function on an empty chunk and return its blocks."""
 
     def labels(
         self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, checked: Callable[[Any], Tensor]
     ) -> Iterator[Tensor]:
-        """Yield what a teacher says of each shard, as `checked` reads it."""
+        """Yield the labels of a teacher for each shard, as `checked` returns them."""
 
     def map_rows(
         self, transform: Callable[[Tensor], Tensor], chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Contribution, ...]]:
-        """Yield what a transform makes of each chunk's rows."""
+        """Yield the blocks of each chunk's rows after a transform."""

@@ -18,7 +18,7 @@ from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.closed import is_closed
 from dpbench.privacy.core.exact.elementwise import residuals_
 from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_scores, quantise
-from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum, outer_zero
+from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum, outer_sum_of_no_rows
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 from dpbench.privacy.core.plan import Task
 
@@ -70,7 +70,7 @@ class HeadGradient(OwnRowFunction):
 
     def __call__(self, chunk: Chunk) -> RankOne | Scaled:
         """Return the gradients of a chunk, in 8 bits as mapped chunks are."""
-        rows = _in_8_bits(chunk)
+        rows = _quantise_chunk(chunk)
         gradient = RankOne(self._residuals(rows, chunk.y)[0].T, rows, self.bias)
         return gradient if self.divisor is None else Scaled(gradient, self.divisor)
 
@@ -78,7 +78,7 @@ class HeadGradient(OwnRowFunction):
         """Return the clipped sum of a chunk's gradients, as the form that `__call__` returns gives it."""
         if self.divisor is not None:
             return super().integers(chunk, clip, shares)
-        rows = _in_8_bits(chunk)
+        rows = _quantise_chunk(chunk)
         found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,), shares)
         return IntegerSum(found.total[0], found.grid[0])
 
@@ -96,7 +96,7 @@ class HeadGradient(OwnRowFunction):
         """Return the sum over no rows; the divisor has a part in its grid."""
         outputs, device = len(self.head), self.head.device
         if self.divisor is None:
-            return outer_zero(outputs, features, self.bias, clip, device)
+            return outer_sum_of_no_rows(outputs, features, self.bias, clip, device)
         nobody = quantise(torch.zeros(0, features, device=device))
         return Scaled(RankOne(torch.zeros(0, outputs, device=device), nobody, self.bias), self.divisor).integers(clip)
 
@@ -104,12 +104,12 @@ class HeadGradient(OwnRowFunction):
         return residuals_(scores(self.head.unsqueeze(0), rows, self.bias), y)  # (1, k, c)
 
 
-def own_function(rows: object) -> OwnRowFunction | None:
+def find_own_function(rows: object) -> OwnRowFunction | None:
     """Return the function if it is dpbench's own: a stranger's subclass is a stranger's."""
     return rows if isinstance(rows, OwnRowFunction) and is_closed(type(rows)) else None
 
 
-def _in_8_bits(chunk: Chunk) -> QuantisedRows:
+def _quantise_chunk(chunk: Chunk) -> QuantisedRows:
     return chunk.rows if isinstance(chunk.rows, QuantisedRows) else quantise(chunk.rows)
 
 

@@ -1,4 +1,4 @@
-"""The curator: holds the private rows, spends the plan, has questions answered.
+"""The curator: it holds the private rows, spends the plan and answers questions.
 
 `LedgerCurator` is the harness's side, made by `binding.bind` alone. A learner receives `privacy.curator.Curator`,
 whose attributes lead to no private row. Python cannot stop malice (a closure can be pried open); it can stop accidents.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class LedgerCurator:
-    """The private rows of one fit, with everything that may touch them; `binding.bind` makes it, and says what holds.
+    """The private rows of a fit and all that may touch them; made by `binding.bind`, which states the guarantee.
 
     Covered: no release answers more questions than planned, and each of them is answered as its mechanism's module
     argues. So all answers together have the (epsilon, delta) that the accountant states for the plan and sigma, under
@@ -47,12 +47,14 @@ class LedgerCurator:
     mapped: bool = False  # whether `Map` made the rows
 
     def answer(self, question: Question) -> Any:
-        """Refuse, or spend and answer: the one way to private rows. Spending comes first: a crash can only overcount.
+        """Refuse a question, or spend its steps and answer it: the only access to private rows.
+
+        Steps are spent first, so that a crash can only overcount.
 
         Raises:
-            PrivacyError: it is no question of `dpbench.privacy`, or an earlier one was refused.
+            PrivacyError: it is not a question of `dpbench.privacy`, or an earlier question was refused.
             NotPlanned: a release is not in the plan, has no steps left, or is planned for other questions.
-            SpecError, NotPerExample, NotPure, ComponentFailed: see the words of `Curator`.
+            SpecError, NotPerExample, NotPure, ComponentFailed: see the methods of `Curator`.
         """
         from dpbench.privacy.core.exact.surroundings import own_arithmetic
 
@@ -67,16 +69,16 @@ class LedgerCurator:
             return question.compute_answer(self, spent)
 
     def draws(self, release: str) -> Draws:
-        """Return what the step of a release that was spent last may draw."""
+        """Return the draws of the step of a release that was spent last."""
         return self.randomness.draws(release, self.ledger.spent[release])
 
     def none(self) -> Generator[Chunk, None, None]:
-        """Yield a chunk of no rows: what row functions make of it is public."""
+        """Yield an empty chunk: the blocks that row functions return for it are public."""
         import numpy as np
 
         return self.rows.chunks(np.arange(0), 0, None, self.task.device)
 
-    def everyone(self, draws: Draws, limit: int) -> Generator[Chunk, None, None]:
+    def chunks_of_all_rows(self, draws: Draws, limit: int) -> Generator[Chunk, None, None]:
         """Yield all rows, in chunks of at most `limit`."""
         import numpy as np
 
@@ -84,9 +86,10 @@ class LedgerCurator:
 
 
 class Question(ABC):
-    """A question of private rows, one class per mechanism: its module argues what one row can change in the answer.
+    """A question about private rows, one class per mechanism; its module argues how far one row can change the answer.
 
-    Making one refuses what makes no sense whoever is asked; it reads nothing. `LedgerCurator.answer` spends and judges.
+    The constructor refuses what makes no sense for any curator; it reads nothing. `LedgerCurator.answer` spends and
+    checks.
     """
 
     kind: ClassVar[type[Planned]]
@@ -97,52 +100,52 @@ class Question(ABC):
     @property
     @abstractmethod
     def releases(self) -> tuple[str, ...]:
-        """The releases of which it spends a step each, in order; the last one is named in what is said of it."""
+        """The releases of which the question spends a step each, in order; messages name the last of them."""
 
     def check(self, curator: LedgerCurator) -> None:  # noqa: B027  # most have nothing to refuse
-        """Refuse what this curator cannot answer, before anything is spent.
+        """Refuse a question that this curator cannot answer, before anything is spent.
 
         Raises:
-            SpecError: says what.
+            SpecError: says what is wrong.
         """
 
     @abstractmethod
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Any:
-        """Return the answer; `spent` are the releases as planned, each with a step spent."""
+        """Return the answer; `spent` holds the releases as planned, each with a step spent."""
 
     @property
     def rows_asked(self) -> RowFn | None:
-        """What each row gives, as contributions or tensors; None where a question is about more than single rows."""
+        """The row function, of contributions or tensors; None if the question is about more than single rows."""
         return None
 
     @property
     def clips_asked(self) -> tuple[float, ...]:
-        """The bounds on a row's contribution, one a block; none where the mechanism bounds it itself."""
+        """The bounds on a row's contribution, one per block; none if the mechanism itself bounds it."""
         return ()
 
     @property
     def public(self) -> tuple[Any, ...]:
-        """What else it asks with: tensors and numbers."""
+        """The other public inputs of the question: tensors and numbers."""
         return ()
 
     def candidates(self, curator: LedgerCurator) -> int | None:
-        """Return among how many an answer is chosen; None where it is numbers."""
+        """Return the number of candidates among which the answer is chosen; None if the answer is numbers."""
         return None
 
     def of_stand_ins(self, weight: float) -> Question:
-        """Return what to ask of public rows that stand for `weight` private rows each."""
+        """Return the question to ask over public rows that stand for `weight` private rows each."""
         return self
 
     def weigh(self, answer: Any, weight: float) -> Any:
-        """Return the answer that as many private rows would give."""
+        """Return the answer scaled from stand-ins to as many private rows as they stand for."""
         return answer
 
 
 def check_chunk_size(chunk_size: int | None) -> None:
-    """Refuse a number of rows that is none.
+    """Check that a chunk size is a whole number from 1 on, or None.
 
     Raises:
-        SpecError: it is not a whole number from 1 on.
+        SpecError: it is neither.
     """
     if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
         raise SpecError(
@@ -155,7 +158,7 @@ def sum_chunks(
     integers: Callable[[Iterable[Chunk]], Iterator[Sequence[IntegerSum]]],
     totals: Sequence[IntegerSum] = (),
 ) -> list[IntegerSum]:
-    """Return the sums, one a block, over all chunks of a sample of what `integers` makes of each, from `totals` on.
+    """Return `totals` plus the sums of `integers` over all chunks of a sample, one per block.
 
     Chunks are wiped at once, whatever a traceback holds.
     """

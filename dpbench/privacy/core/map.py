@@ -1,8 +1,8 @@
-"""Transforming every row once: it costs no privacy if each new row is a function of the old one, to the last bit.
+"""Transform every row once: it costs no privacy if each new row is a function of the old row, to the last bit.
 
 Then neighbouring datasets stay neighbouring. `exact_linear` is such a function. A library's float product may round a
-row otherwise elsewhere in a chunk, and 8 bits can make a step of 1/127 of the row's largest number of that: with such a
-map removing a row may move a few other rows by a step, which epsilon does not cover.
+row differently elsewhere in a chunk, and 8 bits can turn this into a step of 1/127 of the row's largest number: with
+such a map, removing a row may move a few other rows by a step, which epsilon does not cover.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dpbench.privacy.core.exact.quantised import quantise
-from dpbench.privacy.core.exact.sums import misfit
+from dpbench.privacy.core.exact.sums import misfit_error
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.rows import PrivateRows, RowGatherer
@@ -36,21 +36,21 @@ class Map(Question):
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """None."""
+        """No release: a map spends nothing."""
         return ()
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> LedgerCurator:
-        """Transform every row once, held to purity."""
+        """Transform every row once, and check that the transform is pure."""
         rows, guard = curator.rows, curator.guard
         with closing(curator.none()) as none:
             shapes = [block.dense().shape[1:] for (block,) in guard.map_rows(self.transform, none)]
         gathering = RowGatherer(len(rows))
-        chunks = rows.chunks(np.arange(len(rows)), 0, rows.per_chunk(MAPPED_BYTES), curator.task.device)
+        chunks = rows.chunks(np.arange(len(rows)), 0, rows.count_rows_per_chunk(MAPPED_BYTES), curator.task.device)
         with closing(chunks):
             for (block,) in guard.map_rows(self.transform, chunks):
                 kept = block.dense().to(rows.held.device, torch.float32)
                 if [kept.shape[1:]] != shapes:
-                    raise misfit()
+                    raise misfit_error()
                 gathering.add(quantise(kept))
         held = gathering.rows()
         task = dataclasses.replace(curator.task, example_shape=tuple(held.shape[1:]))

@@ -1,4 +1,4 @@
-"""What a plan is and must be, and the ledger that holds a fit to it. No torch here."""
+"""Plans, their checks, and the ledger that holds a fit to its plan. Imports no torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_STEPS = 1_000_000  # more is a slip: it would run for hours, and accountant
 
 @dataclass(frozen=True)
 class Task:
-    """What the protocol declares public about the private data."""
+    """The facts about the private data that the protocol declares public."""
 
     example_shape: tuple[int, ...]
     classes: int
@@ -48,7 +48,7 @@ class Budget:
 
 
 class PureCost(ABC):
-    """What a plan of one use costs that is epsilon-DP with delta 0, whatever accountant is asked."""
+    """The cost of a plan with one use that is epsilon-DP with delta 0, the same by every accountant."""
 
     @abstractmethod
     def epsilon(self, noise: float) -> float:
@@ -56,7 +56,7 @@ class PureCost(ABC):
 
     @abstractmethod
     def lower(self, noise: float) -> float:
-        """Return what epsilon is at least, found without the formula of `epsilon`."""
+        """Return a lower bound on epsilon, found without the formula of `epsilon`."""
 
     @abstractmethod
     def base_sigma(self, epsilon: float) -> float:
@@ -84,15 +84,15 @@ class Planned(ABC):
     @property
     @abstractmethod
     def sample_rate(self) -> float:
-        """The chance, per example and step, of being in a question."""
+        """The chance of an example to be in the question, per step."""
 
     @property
     def pure(self) -> PureCost | None:
-        """What it costs if it is the whole plan, where that needs no delta."""
+        """The cost of this use as the whole plan, if it needs no delta; else None."""
         return None
 
     def record(self) -> dict[str, Any]:
-        """Return what is stated of it in a result, beside its noise multiplier: its fields.
+        """Return the fields that a result states about this use, beside its noise multiplier.
 
         The metadata of a field are bounds (`gt`, `ge`, `le`) on what a result may state of it.
         """
@@ -100,11 +100,11 @@ class Planned(ABC):
 
     @abstractmethod
     def describe(self, noise: float) -> str:
-        """Return what a person is told of one step, beside its number."""
+        """Return a description of one step for people, without the number of the step."""
 
     @abstractmethod
     def check(self, where: str) -> None:
-        """Refuse fields of its own that make no sense.
+        """Refuse values of this kind's own fields that make no sense.
 
         Raises:
             PlanError: says which field, and `where`.
@@ -120,11 +120,11 @@ class Planned(ABC):
 
     @abstractmethod
     def loss_variables(self, noise: float) -> tuple[Any, int]:
-        """Return a privacy loss variable for Microsoft's prv-accountant, and how many of it compose."""
+        """Return a privacy loss variable for Microsoft's prv-accountant, and how many of them compose."""
 
     @abstractmethod
     def renyi(self, noise: float, orders: Sequence[float]) -> np.ndarray:
-        """Return the Renyi divergence of all steps at these orders, by other code than `event` is composed by."""
+        """Return the Renyi divergence of all steps at these orders, by code that is independent of `event`."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Release(Planned):
     relative_noise: float = 1.0
 
     def describe(self, noise: float) -> str:
-        """Return its rate and its noise multiplier."""
+        """Return the sample rate and the noise multiplier as text."""
         return f"each example with chance {self.sample_rate:g}, σ {noise:.4g}"
 
     def check(self, where: str) -> None:
@@ -157,21 +157,21 @@ class Release(Planned):
             )
 
     def event(self, noise: float) -> Any:
-        """Return a Gaussian, of a Poisson sample where the rate is below 1."""
+        """Return the event of a Gaussian, over a Poisson sample if the rate is below 1."""
         import dp_accounting as dp
 
         event = dp.GaussianDpEvent(noise)
         return dp.PoissonSampledDpEvent(self.sample_rate, event) if self.sample_rate < 1 else event
 
     def loss_distribution(self, noise: float, interval: float) -> Any:
-        """Return that of a Gaussian over Poisson samples."""
+        """Return the loss distribution of a Gaussian over Poisson samples."""
         from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
         step = from_gaussian_mechanism(noise, value_discretization_interval=interval, sampling_prob=self.sample_rate)
         return step.self_compose(self.steps)
 
     def loss_variables(self, noise: float) -> tuple[Any, int]:
-        """Return a subsampled Gaussian a step; steps at rate 1 are one Gaussian of smaller noise."""
+        """Return a subsampled Gaussian per step; all steps at rate 1 are one Gaussian of smaller noise."""
         import prv_accountant as prv
 
         if self.sample_rate == 1:
@@ -179,7 +179,7 @@ class Release(Planned):
         return prv.PoissonSubsampledGaussianMechanism(self.sample_rate, noise), self.steps
 
     def renyi(self, noise: float, orders: Sequence[float]) -> np.ndarray:
-        """Return Opacus' curve."""
+        """Return the Renyi curve of Opacus."""
         from opacus.accountants.analysis.rdp import compute_rdp
 
         curve: np.ndarray = compute_rdp(
@@ -211,22 +211,22 @@ def check_budget(budget: Budget, task: Task) -> None:
 
 
 def check_plan(plan: Sequence[P], who: str) -> tuple[P, ...]:
-    """Return the plan as a tuple of Python's own numbers, or refuse it. An empty one reads no private data: epsilon 0.
+    """Check a plan and return it as a tuple of Python's own numbers. An empty plan reads no private data: epsilon 0.
 
     Args:
-        plan: whatever a learner's `plan` returned.
-        who: whose it is, as in `learner 'dp-sgd'`.
+        plan: the return value of a learner's `plan`.
+        who: whose plan it is, as in `learner 'dp-sgd'`.
 
     Raises:
-        PlanError: it is no plan, or says which field of which release of whom is wrong.
+        PlanError: it is not a plan; or a field of a release is wrong, which the message names.
     """
     if not isinstance(plan, Sequence):
         raise PlanError(f"Expected a list of Release and Choice as the plan of {who}, got a {type(plan).__name__}.")
-    return _checked([_in_numbers(release, who) for release in plan], who)
+    return _check_releases([_convert_numbers(release, who) for release in plan], who)
 
 
-def _in_numbers(release: P, who: str) -> P:
-    """Return a release whose numbers are Python's own: those of numpy are written otherwise."""
+def _convert_numbers(release: P, who: str) -> P:
+    """Return a release with Python's own numbers, because numpy's are written differently."""
     if not isinstance(release, Planned) or not is_closed(type(release)):
         raise PlanError(f"Expected Release or Choice in the plan of {who}, got a {type(release).__name__}.")
     if not isinstance(release.name, str):
@@ -243,7 +243,7 @@ def _in_numbers(release: P, who: str) -> P:
     return plain
 
 
-def _checked(plan: Sequence[P], who: str) -> tuple[P, ...]:
+def _check_releases(plan: Sequence[P], who: str) -> tuple[P, ...]:
     seen: set[str] = set()
     for release in plan:
         where = f"in release {release.name!r} of {who}"
@@ -264,7 +264,7 @@ def _checked(plan: Sequence[P], who: str) -> tuple[P, ...]:
     return tuple(plan)
 
 
-def sigmas(plan: Sequence[Planned], sigma: float) -> dict[str, float]:
+def release_sigmas(plan: Sequence[Planned], sigma: float) -> dict[str, float]:
     """Return the noise multiplier of each release: the plan's base sigma times the release's relative noise."""
     return {release.name: sigma * release.relative_noise for release in plan}
 

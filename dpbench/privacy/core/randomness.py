@@ -1,4 +1,4 @@
-"""Where randomness comes from: each question of each fit has draws of its own, and none is used twice.
+"""The randomness of fits: each question of each fit has its own draws, and no draw is used twice.
 
 `research` derives every draw from what the fit is (its `identity`: the spec as settled, plan and sigma, the digests of
 the data, versions), a seed that results publish, the release, the step and the purpose. So a run repeats to the last
@@ -38,26 +38,26 @@ Std = float | np.ndarray
 
 
 class NoiseSource(Protocol):
-    """Where noise comes from."""
+    """A source of normal noise."""
 
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
         """Return normal noise of mean 0 and standard deviation `std`, in whole grid steps, int64."""
 
 
 class Draws(ABC):
-    """What one question may draw: its sample, the seeds of its rows, and its noise."""
+    """The draws of one question: its sample, the seeds of its rows, and its noise."""
 
     @abstractmethod
     def sample(self, size: int, rate: float) -> np.ndarray:
-        """Return a Poisson sample, ascending int64: each of `size` rows with chance `rate`, on its own."""
+        """Return a Poisson sample, ascending int64: each of `size` rows independently with chance `rate`."""
 
     @abstractmethod
     def row_base(self) -> int:
-        """Return the number in [0, 2^63) that `row_seeds` makes this question's seeds from."""
+        """Return the number in [0, 2^63) from which `row_seeds` derives the seeds of this question."""
 
     @abstractmethod
-    def afford(self, numbers: int, steps: int) -> None:
-        """Say before the first noise is drawn what so many numbers a step cost, where they cost much; or refuse."""
+    def check_cost(self, numbers: int, steps: int) -> None:
+        """Report the cost of so many noise values per step before the first is drawn, if it is high; or refuse it."""
 
     @abstractmethod
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
@@ -67,7 +67,7 @@ class Draws(ABC):
     def draw(
         self, research: Callable[[np.random.Generator], np.ndarray], secure: Callable[[], np.ndarray]
     ) -> np.ndarray:
-        """Return what a mechanism draws by a law of its own, which is no normal noise.
+        """Return draws from a mechanism's own distribution, which is not normal noise.
 
         Args:
             research: draws from this question's stream.
@@ -104,7 +104,7 @@ class Randomness:
 
     @classmethod
     def research(cls, seed: int, identity: str) -> Randomness:
-        """Derive every draw from a published seed and what the fit is (`dpbench.records.identity`)."""
+        """Derive every draw from a published seed and the identity of the fit (`dpbench.records.identity`)."""
         return cls._seeded(seed, ("fit", identity, str(seed)))
 
     @classmethod
@@ -112,7 +112,7 @@ class Randomness:
         """Return the draws of one setting in one fold: noise is its own, samples and initialisation are the fold's."""
         shared = ("fold", identity, str(seed), str(fold))
         own = (*shared, str(setting))
-        return cls(own, _stream((*own, "checks")), _start(seed, 7, fold), shared)
+        return cls(own, _stream((*own, "checks")), _initial_generator(seed, 7, fold), shared)
 
     @classmethod
     def secure(cls, seed: int, quiet: bool = False) -> Randomness:
@@ -122,11 +122,11 @@ class Randomness:
             SpecError: OpenDP is not installed.
         """
         discrete.check_installed()
-        return cls(None, _generator(secrets.token_bytes(32)), _start(seed, 4), quiet=quiet)
+        return cls(None, _generator(secrets.token_bytes(32)), _initial_generator(seed, 4), quiet=quiet)
 
     @classmethod
     def _seeded(cls, seed: int, key: tuple[str, ...]) -> Randomness:
-        return cls(key, _stream((*key, "checks")), _start(seed, 4))
+        return cls(key, _stream((*key, "checks")), _initial_generator(seed, 4))
 
     def draws(self, release: str, step: int) -> Draws:
         """Return the draws of one question: the release's `step`-th, counted from 1.
@@ -147,7 +147,7 @@ class Randomness:
 
 
 def selection_generator(kind: Kind, seed: int, identity: str) -> random.Random:
-    """Return what draws the number of runs of a private selection, and their settings."""
+    """Return the generator that draws the number of runs of a private selection, and their settings."""
     if kind == "secure":
         return random.SystemRandom()
     return random.Random(int.from_bytes(_digest(("selection", identity, str(seed)))))
@@ -163,7 +163,7 @@ class _SeededDraws(Draws):
     def row_base(self) -> int:
         return int.from_bytes(_digest((*self._shared, "rows"))[:8]) >> 1
 
-    def afford(self, numbers: int, steps: int) -> None:
+    def check_cost(self, numbers: int, steps: int) -> None:
         pass  # ten nanoseconds a number
 
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
@@ -187,8 +187,8 @@ class _SecureDraws(Draws):
     def row_base(self) -> int:
         return secrets.randbits(63)
 
-    def afford(self, numbers: int, steps: int) -> None:
-        discrete.afford(numbers, steps, self._release, quiet=self._quiet)
+    def check_cost(self, numbers: int, steps: int) -> None:
+        discrete.check_cost(numbers, steps, self._release, quiet=self._quiet)
 
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
         return discrete.rounded_gaussian(shape, std)
@@ -250,7 +250,7 @@ def _digest(key: tuple[str, ...]) -> bytes:
     return hashlib.sha256(json.dumps(key).encode()).digest()
 
 
-def _start(seed: int, *place: int) -> torch.Generator:
+def _initial_generator(seed: int, *place: int) -> torch.Generator:
     state = np.random.SeedSequence(seed, spawn_key=place).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0] >> 1))
 

@@ -14,14 +14,14 @@ from torch import Tensor
 
 from dpbench.errors import NotPerExample, SpecError
 from dpbench.privacy.core.chunk import Chunk
-from dpbench.privacy.core.exact.quantised import QuantisedRows, rows_of_parts
+from dpbench.privacy.core.exact.quantised import QuantisedRows, assemble_rows
 from dpbench.privacy.core.randomness import row_seeds
 
 CHUNK_BYTES = 12 * 2**20
 
 
 class RowGatherer:
-    """Rows that come part by part, copied into arrays of their final size: nothing is held twice."""
+    """Gathers rows that come part by part, in arrays of their final size, so that nothing is held twice."""
 
     def __init__(self, count: int) -> None:
         self._count, self.filled = count, 0
@@ -36,12 +36,12 @@ class RowGatherer:
         self.filled += len(rows)
 
     def rows(self) -> Tensor | QuantisedRows:
-        """Return all of them."""
-        return rows_of_parts(*self._arrays) if self._arrays[1:] else self._arrays[0]
+        """Return all gathered rows."""
+        return assemble_rows(*self._arrays) if self._arrays[1:] else self._arrays[0]
 
 
 def wipe(*held: Tensor | QuantisedRows) -> None:
-    """Leave nothing of rows, labels or seeds in these."""
+    """Overwrite rows, labels or seeds, so that nothing of them is left in these tensors."""
     for one in held:
         for part in one.parts if isinstance(one, QuantisedRows) else (one,):
             part.fill_(torch.nan if part.is_floating_point() else 0)
@@ -57,10 +57,10 @@ class Scratch:
 
     @contextmanager
     def lend(self, count: int, like: tuple[Tensor, ...], device: torch.device) -> Iterator[tuple[Tensor, ...]]:
-        """Lend `count` rows like each of these tensors' for one question; what was read into them is gone afterwards.
+        """Lend buffers of `count` rows like these tensors for one question, and wipe them afterwards.
 
         Raises:
-            NotPerExample: they are lent already: a row function asked the curator, so rows would read other rows.
+            NotPerExample: they are already lent: a row function asked the curator, so rows would read other rows.
         """
         if self._lent:
             raise NotPerExample("A row function asked the curator a question. Ask questions outside row functions.")
@@ -85,12 +85,12 @@ class Scratch:
 
 
 class Units:
-    """Whose each row is: a patient's, a lesion's, a track's. Epsilon is stated for a unit, so units are sampled whole.
+    """The unit of each row: a patient, a lesion, a track. Epsilon is stated for a unit, so units are sampled whole.
 
-    The number of units is public by declaration; how many rows each has is not.
+    The number of units is public by declaration; the number of rows of each is not.
 
     Raises:
-        SpecError: not one whole number a row, from 0 on without a gap.
+        SpecError: the units are not one whole number per row, from 0 on without a gap.
     """
 
     def __init__(self, of: np.ndarray) -> None:
@@ -129,13 +129,13 @@ class PrivateRows:
 
     @property
     def count(self) -> int:
-        """How many units there are: what is sampled, one by one."""
+        """Number of units, each of which is sampled on its own."""
         return self.units.count if self.units else len(self)
 
     def of_units(self, sample: np.ndarray, device: torch.device) -> tuple[np.ndarray, Tensor | None]:
-        """Return the rows of the units in a sample, ascending, and (on a device) the share that each is of its unit.
+        """Return the rows of the units in a sample, ascending, and (on a device) the share of each row in its unit.
 
-        A share is 1 / m, rounded down, of a unit with m rows; None where each row is a unit of its own.
+        The share of a row in a unit with m rows is 1 / m, rounded down; None if each row is a unit of its own.
         """
         if self.units is None:
             return sample, None
@@ -163,7 +163,7 @@ class PrivateRows:
         where that is shorter and after the last, so a chunk kept beyond its row function holds no private row, and the
         memory around a chunk none of another. Labels and seeds are wiped as soon as they are used.
         """
-        size = min(limit or self.per_chunk(CHUNK_BYTES), len(self))
+        size = min(limit or self.count_rows_per_chunk(CHUNK_BYTES), len(self))
         with self.scratch.lend(min(size, max(1, len(sample))), self._parts, device) as buffers:
             for start in range(0, max(1, len(sample)), size):
                 rows = sample[start : start + size]
@@ -194,10 +194,10 @@ class PrivateRows:
                 torch.index_select(part, 0, rows, out=buffer)
             else:
                 buffer.copy_(part[rows])
-        return rows_of_parts(*into) if isinstance(self.held, QuantisedRows) else into[0]
+        return assemble_rows(*into) if isinstance(self.held, QuantisedRows) else into[0]
 
-    def per_chunk(self, size: int) -> int:
-        """Return how many rows fit into a chunk of so many bytes, at least one."""
+    def count_rows_per_chunk(self, size: int) -> int:
+        """Return how many rows fit into a chunk of so many bytes: at least one."""
         return max(1, size // max(1, self._row_bytes))
 
     @cached_property

@@ -36,7 +36,7 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution
-from dpbench.privacy.core.head import own_function
+from dpbench.privacy.core.head import find_own_function
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_chunk_size, sum_chunks
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.plan import Planned, Release
@@ -48,10 +48,10 @@ SCORES = 2**20  # numbers by row and class that a chunk makes room for: so memor
 
 @dataclass(frozen=True)
 class Sum(Question):
-    """A noisy sum of what `rows` gives, each row clipped; see `Curator.noisy_sum`. May be asked again, step by step.
+    """A noisy sum of the contributions of `rows`, each clipped; see `Curator.noisy_sum`. It can be asked at every step.
 
     Raises:
-        SpecError: a clip that is no number, or not between the limits of `CLIPS`; a chunk size that is none.
+        SpecError: a clip is not a number or not between the limits of `CLIPS`; or the chunk size is not one.
     """
 
     kind: ClassVar[type[Planned]] = Release
@@ -62,34 +62,34 @@ class Sum(Question):
     chunk_size: int | None = None
 
     def __post_init__(self) -> None:
-        """Read the clips."""
+        """Check the chunk size and the clips."""
         check_chunk_size(self.chunk_size)
         clips, single = check_clips(self.clip)
         object.__setattr__(self, "clip", clips[0] if single else clips)
 
     @property
     def clips(self) -> tuple[float, ...]:
-        """The bounds, one a block."""
+        """The bounds on a row's contribution, one per block."""
         return self.clip if isinstance(self.clip, tuple) else (self.clip,)
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """The one that pays."""
+        """The release that pays for the sum."""
         return (self.release,)
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor | tuple[Tensor, ...]:
-        """Sample, clip, sum, noise."""
+        """Draw a sample, clip and sum its rows, and add noise."""
         step: Release = spent[0]
         draws, witness, clips = curator.draws(self.release), curator.witness, self.clips
         whole = draws.sample(curator.rows.count + witness.members, step.sample_rate)
         sample, planted = witness.split(whole, curator.rows.count)
         places, shares = curator.rows.of_units(sample, curator.task.device)
-        limit = self.chunk_size or rows_at_once(curator.rows, curator.task.classes)
-        own = own_function(self.rows)
+        limit = self.chunk_size or count_rows_at_once(curator.rows, curator.task.classes)
+        own = find_own_function(self.rows)
         chunks = curator.rows.chunks(places, None if own else draws.row_base(), limit, curator.task.device)
 
         def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
-            of_chunk = in_turn(shares)
+            of_chunk = make_share_reader(shares)
             if own:
                 yield from ([own.integers(chunk, clips[0], of_chunk(len(chunk)))] for chunk in chunks)
                 return
@@ -97,28 +97,30 @@ class Sum(Question):
                 yield self._integers(blocks, clips, of_chunk)
                 del blocks  # or two chunks of rows would be held at once
 
-        nothing = self._over_none(curator)
+        nothing = self._sums_of_empty_chunk(curator)
         with torch.inference_mode(own is not None):  # what it makes is not kept, so torch need not count its versions
             totals = sum_chunks(chunks, integers, nothing)
         stds = [curator.sigma[self.release] * math.sqrt(len(clips)) * clip for clip in clips]
         if curator.ledger.spent[self.release] == 1 and any(stds):
-            draws.afford(sum(summed.total.numel() for summed in totals), step.steps)
+            draws.check_cost(sum(summed.total.numel() for summed in totals), step.steps)
         answers = tuple(add_noise(summed, std, draws) for summed, std in zip(totals, stds, strict=True))
         witness.answer(self.release, totals, [*zip(clips, stds, strict=True)], draws, sample, planted)
         return answers if isinstance(self.clip, tuple) else answers[0]
 
-    def _over_none(self, curator: LedgerCurator) -> list[IntegerSum]:
-        """Return the sums over no rows, one a block: whatever is added to them has their shapes and grids.
+    def _sums_of_empty_chunk(self, curator: LedgerCurator) -> list[IntegerSum]:
+        """Return the sums over no rows, one per block; the sums over a sample have the same shapes and grids.
 
-        So no private row has a part in the shape of an answer, or in the grid that its noise is rounded to.
+        So no private row influences the shape of an answer, or the grid that its noise is rounded to.
         """
-        if own := own_function(self.rows):
+        if own := find_own_function(self.rows):
             own.check(curator.task)  # by public shapes: a failure over rows would tell of them
             totals = [own.zero(curator.task.example_shape[0], self.clips[0])]
         else:
             with closing(curator.none()) as none:
                 totals = self._integers(
-                    curator.guard.over_none(self.rows, next(none), self.release), self.clips, in_turn(None)
+                    curator.guard.blocks_of_empty_chunk(self.rows, next(none), self.release),
+                    self.clips,
+                    make_share_reader(None),
                 )
         for total in totals:
             total.expect_room(curator.rows.count)
@@ -150,8 +152,8 @@ class Sum(Question):
         return tuple(part * weight for part in answer) if isinstance(answer, tuple) else answer * weight
 
 
-def in_turn(shares: Tensor | None) -> Callable[[int], Tensor | None]:
-    """Return what hands out the shares of a sample's rows, chunk after chunk: those of the next so many rows."""
+def make_share_reader(shares: Tensor | None) -> Callable[[int], Tensor | None]:
+    """Return a function that returns the shares of a sample's next rows, chunk by chunk."""
     place = 0
 
     def following(count: int) -> Tensor | None:
@@ -162,16 +164,16 @@ def in_turn(shares: Tensor | None) -> Callable[[int], Tensor | None]:
     return following
 
 
-def rows_at_once(rows: PrivateRows, scores: int) -> int:
-    """Return how many rows a chunk has that makes `scores` numbers of each; two, at least, can be compared."""
-    return min(rows.per_chunk(CHUNK_BYTES), max(2, SCORES // scores))
+def count_rows_at_once(rows: PrivateRows, scores: int) -> int:
+    """Return the number of rows in a chunk, if each makes `scores` numbers: at least two, which can be compared."""
+    return min(rows.count_rows_per_chunk(CHUNK_BYTES), max(2, SCORES // scores))
 
 
 def check_clips(clip: float | Sequence[float]) -> tuple[tuple[float, ...], bool]:
-    """Return the bounds, one a block, and whether a single one was given; or refuse one that bounds nothing.
+    """Check the clips, and return them, one per block, with whether a single clip was given.
 
     Raises:
-        SpecError: a clip that is no number, or not between the limits of `CLIPS`.
+        SpecError: a clip that is not a number, or not between the limits of `CLIPS`.
     """
     given = _plain(clip)
     several = isinstance(given, Sequence) and not isinstance(given, str)

@@ -1,7 +1,7 @@
-"""What an audit sees of a curator, and the examples that it plants: closed to plugins, handed to `binding.bind` alone.
+"""The witness of an audit, and the examples that it plants: closed to plugins, passed to `binding.bind` alone.
 
-A witness is told the integer sums behind each answer, from which whoever also has the answers knows the noise. So it
-serves runs whose randomness is published anyway (`research`), and `bind` refuses it beside any other.
+A witness receives the integer sums behind each answer, from which whoever also has the answers knows the noise. So it
+serves only runs whose randomness is published anyway (`research`); `bind` refuses it with any other randomness.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXCESS = 2.0**20  # what a canary would contribute if nobody clipped it, in clip
 
 @dataclass(frozen=True)
 class Canaries:
-    """Private examples of an audit's own, behind the private rows: the i-th contributes on coordinate i alone.
+    """An audit's own private examples, placed after the private rows: the i-th contributes on coordinate i alone.
 
     Coordinates are further ones of each answer, which no learner sees: noise is drawn for them after the answer's own,
     from the same stream, so that answers are those of a run without an audit. A canary asks for `EXCESS` times the clip
@@ -35,7 +35,7 @@ class Canaries:
 
     @property
     def places(self) -> np.ndarray:
-        """The coordinates of those in the data, ascending."""
+        """The coordinates of the canaries in the data, ascending."""
         return np.flatnonzero(self.member)
 
     def integers(self, sampled: np.ndarray, clip: float, device: torch.device) -> IntegerSum:
@@ -50,7 +50,7 @@ class Canaries:
 
 @dataclass(frozen=True)
 class SumObservation:
-    """One question as it was answered."""
+    """The record of one answered question."""
 
     release: str
     sums: tuple[IntegerSum, ...]  # of the private rows, before noise, by block
@@ -61,7 +61,7 @@ class SumObservation:
 
 @dataclass(frozen=True)
 class ChoiceObservation:
-    """One choice as it was made."""
+    """The record of one choice."""
 
     release: str
     lost: IntegerSum  # total losses of the private rows by each candidate, (parts * N,)
@@ -71,14 +71,14 @@ class ChoiceObservation:
 
 @dataclass(frozen=True)
 class Witness:
-    """Sees every question of one fit, and has canaries among its examples."""
+    """Observes every question of one fit, and adds canaries to its examples."""
 
     see: Callable[[SumObservation], None]
     canaries: Canaries | None = None
     chose: Callable[[ChoiceObservation], None] = lambda chosen: None
 
     def split(self, sample: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the part of a sample of private rows and members that is of rows, and the others' coordinates."""
+        """Split a sample of private rows and members: return the rows, and the coordinates of the members."""
         if self.canaries is None:
             return sample, np.empty(0, np.int64)
         count = int(np.searchsorted(sample, rows))
@@ -86,14 +86,14 @@ class Witness:
 
     @property
     def members(self) -> int:
-        """How many canaries are in the data."""
+        """Number of canaries in the data."""
         return 0 if self.canaries is None else len(self.canaries.places)
 
     def answer(
         self, release: str, sums: Sequence[IntegerSum], bounds: Sequence[tuple[float, float]], draws: Draws,
         drawn: np.ndarray, sampled: np.ndarray,
     ) -> None:  # fmt: skip
-        """Answer for the canaries, block by block with its clip and std, and tell all of it."""
+        """Answer for the canaries, block by block with its clip and std, and report the whole question."""
         padding = []
         for summed, (clip, std) in zip(sums, bounds, strict=True):
             if self.canaries is not None:
@@ -102,5 +102,5 @@ class Witness:
         self.see(SumObservation(release, tuple(sums), drawn, sampled, tuple(padding)))
 
 
-NOBODY = Witness(lambda seen: None)
+NO_WITNESS = Witness(lambda seen: None)
 """Watches the questions of every fit that is not audited."""

@@ -1,1 +1,1 @@
-"""Every other question that a curator answers, one module each."""
+"""All questions that a curator answers beside sums, one module each."""

@@ -1,4 +1,4 @@
-"""Asking a question again over other rows: what an audit has each mechanism do, and what it finds."""
+"""Replay a question over other rows: the tools by which an audit tests each mechanism, and its findings."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ import torch
 from torch import Tensor
 
 from dpbench.privacy.core.chunk import Chunk
-from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise, rows_of_parts
+from dpbench.privacy.core.exact.quantised import QuantisedRows, assemble_rows, quantise
 from dpbench.privacy.core.plan import Planned, Task
 from dpbench.privacy.core.rows import PrivateRows, Units
 
 REPLAY = "replay"
 """The name of a release that a replay is planned as."""
 SEED = 0x5DEECE66D
-BASE, SMALL = 1_000, 16  # private rows that a question is put to again: of features, and of images, which cost more
-LABELS = 24  # labels that a copy of a real row is given
+MOST_FEATURE_ROWS, MOST_IMAGE_ROWS = (
+    1_000,
+    16,
+)  # private rows that a question is put to again: of features, and of images, which cost more
+MOST_LABELS = 24  # labels that a copy of a real row is given
 SIZES = (1e-30, 1e-8, 1e-2, 1.0, 1e4, 1e10, 1e20, 1e30)
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What neighbouring sets of rows are made of, and how the question was planned that is put to them."""
+    """The rows from which an audit makes neighbouring datasets, and the plan of the question that it replays."""
 
     held: PrivateRows
     task: Task
@@ -38,21 +41,21 @@ class Neighbours:
         return len(self.held.example_shape) == 1
 
     def base(self, most: int) -> PrivateRows:
-        """Return some of the rows that are held."""
-        return some(self.held, most, self.generator)
+        """Draw some of the rows that are held."""
+        return draw_rows(self.held, most, self.generator)
 
     def odd(self, base: PrivateRows) -> PrivateRows:
-        """Return rows that nobody expects and data may hold."""
-        return adversaries(base, self.task.classes, self.generator, self.features)
+        """Return unusual rows that data may nevertheless hold."""
+        return make_adversarial_rows(base, self.task.classes, self.generator, self.features)
 
     def key(self) -> int:
-        """Return what the randomness of one replay is derived from."""
+        """Draw the key from which the randomness of one replay is derived."""
         return int(self.generator.integers(2**31))
 
 
 @dataclass
 class RowInfluence:
-    """By how much rows moved answers: in what the mechanism says one row can move them."""
+    """How far rows moved answers, relative to the most that one row may move them by the mechanism's claim."""
 
     tried: int = 0
     largest: float = 0.0
@@ -69,23 +72,23 @@ class ReleasedSum:
 
 
 def strip_seeds(chunk: Chunk) -> Chunk:
-    """Return the chunk with one seed for all rows: a row that stands elsewhere would have another."""
+    """Return the chunk with one seed for all rows, because a row at another position would have another seed."""
     return Chunk(chunk.rows, chunk.y, torch.full_like(chunk.seeds, SEED))
 
 
-def one(rows: PrivateRows, place: int) -> PrivateRows:
-    """Return one row alone; where rows have units, all rows of one unit."""
+def take_row(rows: PrivateRows, place: int) -> PrivateRows:
+    """Return a single row; if rows have units, all rows of one unit."""
     if rows.units is None:
         return PrivateRows(rows.held[place : place + 1], rows.y[place : place + 1], torch.arange(1))
     return _pick(rows, rows.units.rows(np.array([place])))
 
 
 def join_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
-    """Return all rows of both, whose units are others'."""
+    """Join two sets of rows, which have no unit in common."""
     held: Tensor | QuantisedRows
     if isinstance(rows.held, QuantisedRows) and isinstance(more.held, QuantisedRows):
         parts = [torch.cat(pair) for pair in zip(rows.held.parts, more.held.parts, strict=True)]
-        held = rows_of_parts(*parts)
+        held = assemble_rows(*parts)
     else:
         held = torch.cat([rows.x, more.x])
     units = None
@@ -94,15 +97,15 @@ def join_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
     return PrivateRows(held, torch.cat([rows.y, more.y]), torch.arange(len(rows) + len(more)), units)
 
 
-def put_between(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
-    """Return all rows of both, the second's in the middle of the first's."""
+def insert_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
+    """Insert the second rows in the middle of the first rows."""
     half, behind = len(rows) // 2, np.arange(len(rows), len(rows) + len(more))
     order = np.concatenate([np.arange(half), behind, np.arange(half, len(rows))])
     return _pick(join_rows(rows, more), order)
 
 
-def some(rows: PrivateRows, most: int, generator: np.random.Generator) -> PrivateRows:
-    """Return a copy of some rows that were drawn: of whole units, as many as fit, and one at least."""
+def draw_rows(rows: PrivateRows, most: int, generator: np.random.Generator) -> PrivateRows:
+    """Draw some rows and return a copy: whole units, as many as fit, and at least one."""
     drawn = generator.permutation(rows.count)
     if rows.units is not None:
         sizes = np.bincount(rows.units.of)[drawn].cumsum()
@@ -111,7 +114,7 @@ def some(rows: PrivateRows, most: int, generator: np.random.Generator) -> Privat
 
 
 def group_rows(rows: PrivateRows, generator: np.random.Generator) -> PrivateRows:
-    """Return the same rows as units of several, three on average: which are together is drawn."""
+    """Group the same rows at random into units of several rows, three on average."""
     of = np.unique(generator.integers(-(-len(rows) // 3), size=len(rows)), return_inverse=True)[1]
     return PrivateRows(rows.held, rows.y, rows.index, Units(of.astype(np.int64)))
 
@@ -130,10 +133,10 @@ def _units(rows: PrivateRows) -> np.ndarray:
     return np.arange(len(rows)) if rows.units is None else rows.units.of
 
 
-def adversaries(base: PrivateRows, classes: int, generator: np.random.Generator, many: bool) -> PrivateRows:
-    """Return rows that nobody expects and data may hold: sizes, numbers that are none, copies under all labels.
+def make_adversarial_rows(base: PrivateRows, classes: int, generator: np.random.Generator, many: bool) -> PrivateRows:
+    """Return unusual rows that data may hold: extreme sizes, numbers that are not finite, copies under all labels.
 
-    Beside rows that have units they are units of several.
+    If the base rows have units, these rows are grouped into units of several rows too.
     """
     x = base.x
     flat = x.flatten(1).nan_to_num(0, 0, 0)
@@ -142,11 +145,11 @@ def adversaries(base: PrivateRows, classes: int, generator: np.random.Generator,
     unit = torch.zeros_like(direction)
     unit[int(generator.integers(len(unit)))] = 1
     rows = [direction * size for size in (SIZES if many else SIZES[::2])]
-    rows += [unit * 1e4, _leading(flat), _leading(flat) * -1e4, direction * 0]
+    rows += [unit * 1e4, _leading_direction(flat), _leading_direction(flat) * -1e4, direction * 0]
     rows += [torch.full_like(direction, number) for number in (math.nan, math.inf, -math.inf, 3e38)]
     spoiled = flat[0].clone()
     spoiled[0] = math.nan
-    labels = generator.permutation(classes)[: LABELS if many else 4]
+    labels = generator.permutation(classes)[: MOST_LABELS if many else 4]
     rows += [spoiled, *[flat[int(generator.integers(len(flat)))]] * len(labels)]
     stacked = torch.stack(rows).reshape(-1, *base.example_shape)
     y = torch.from_numpy(generator.integers(classes, size=len(rows)))
@@ -156,7 +159,7 @@ def adversaries(base: PrivateRows, classes: int, generator: np.random.Generator,
     return made if base.units is None else group_rows(made, generator)
 
 
-def _leading(rows: Tensor) -> Tensor:
+def _leading_direction(rows: Tensor) -> Tensor:
     """Return the direction in which rows vary most, by power iteration."""
     rows = rows.double()
     rows = rows / rows.abs().max().clamp(min=1e-300)

@@ -1,11 +1,11 @@
-"""The closed table: every mechanism there is, what is asked by it, and what an audit does about it.
+"""The closed table of all mechanisms, with the questions and the audit of each.
 
-A new question is one module (or package) beside this one, a new form one in `core.forms`, and each has a line here, in
-`PLANS` and in `mechanisms`. Nothing in `core` names a question: accountants, ledger and records ask its `Planned`,
-`LedgerCurator` its `Question`, sums its form. What no line names is refused wherever it counts (`core.closed`), and a
-test holds this table to all that is defined.
+A new question is a module (or package) beside this one, a new form a module in `core.forms`, and each has a line here,
+in `PLANS` and in `mechanisms`. Nothing in `core` names a question: accountants, ledger and records ask its `Planned`,
+`LedgerCurator` its `Question`, sums its form. Anything that no line names is refused wherever it counts
+(`core.closed`), and a test compares this table with all definitions.
 
-Importing it brings in no torch, for records read `PLANS`: how results are read and written follows from them.
+Importing it brings in no torch, because records read `PLANS`: the form of stored results follows from it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PLANS: tuple[type[Planned], ...] = (Release, Choice)
 
 @dataclass(frozen=True)
 class AuditReplay:
-    """How an audit puts a mechanism's questions again and reads its answers; not for sums (`audit.sensitivity`)."""
+    """How an audit replays a mechanism's questions and reads the answers; not for sums (`audit.sensitivity`)."""
 
     replay: Callable[[Any, Neighbours], RowInfluence]
     costly: bool = False  # to ask again, whatever rows are
@@ -44,7 +44,7 @@ class AuditReplay:
 
 @dataclass(frozen=True)
 class TestedClaim:
-    """What holds of a mechanism, and who tries to break it."""
+    """A claim about a mechanism, and the tests that try to break it."""
 
     text: str
     tests: tuple[str, ...]
@@ -53,7 +53,7 @@ class TestedClaim:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """One mechanism."""
+    """One mechanism: its module, its type in a plan, its questions and forms, its audit and its claims."""
 
     module: str  # or package, below dpbench.privacy
     planned: type[Planned] | None  # how its uses are planned; None where it costs nothing
@@ -65,7 +65,7 @@ class Mechanism:
 
 @cache
 def mechanisms() -> tuple[Mechanism, ...]:
-    """Return the table."""
+    """Return the table of all mechanisms."""
     from dpbench.privacy.core.forms.contributions import Joined, RankOne, Rows, Scaled
     from dpbench.privacy.core.forms.residual.form import Residual
     from dpbench.privacy.core.map import Map
@@ -91,7 +91,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
             Choice,
             (question.LeastLoss, question.Majorities, parts.LeastLosses),
             (cells.Cells, parts.PartLosses),
-            AuditReplay(replay.replay, probe=replay.probe, laws=replay.laws),
+            AuditReplay(replay.replay, probe=replay.probe, laws=replay.draw_from_laws),
             claims=(
                 TestedClaim(
                     "one example moves each loss by 0 to 1, the law by eps0", ("test_choice", "test_units"), "steps"
@@ -113,11 +113,11 @@ def mechanisms() -> tuple[Mechanism, ...]:
     )
 
 
-def audit_of(question: type[Question]) -> AuditReplay | None:
-    """Return how questions of this type are put again; None of sums."""
+def find_audit(question: type[Question]) -> AuditReplay | None:
+    """Return how an audit replays questions of this type; None for sums."""
     return next(one.audit for one in mechanisms() if question in one.questions)
 
 
-def audits_of(planned: type[Planned]) -> tuple[AuditReplay, ...]:
-    """Return how an audit puts questions again that are planned so."""
+def find_audits(planned: type[Planned]) -> tuple[AuditReplay, ...]:
+    """Return how an audit replays each kind of question that is planned as this type."""
     return tuple(one.audit for one in mechanisms() if one.planned is planned and one.audit is not None)

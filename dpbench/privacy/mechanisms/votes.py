@@ -47,13 +47,21 @@ from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import SumObservation, Witness
-from dpbench.privacy.mechanisms.replay import REPLAY, SMALL, Neighbours, ReleasedSum, RowInfluence, one, put_between
+from dpbench.privacy.mechanisms.replay import (
+    MOST_IMAGE_ROWS,
+    REPLAY,
+    Neighbours,
+    ReleasedSum,
+    RowInfluence,
+    insert_rows,
+    take_row,
+)
 
 BITS = 20  # noise comes in steps of 2^-20 votes
 BATCH = 1_024  # rows that are hashed at once
-SHARDS, LEAST = 8, 4  # of a replay, with so many rows in each
-REMOVED = 6  # rows that are taken away again, one by one: of each, all teachers are fitted anew
-QUERIES = 64  # that are voted on in a replay
+MOST_REPLAY_SHARDS, ROWS_PER_SHARD = 8, 4  # of a replay, with so many rows in each
+MOST_REMOVED = 6  # rows that are taken away again, one by one: of each, all teachers are fitted anew
+MOST_QUERIES = 64  # that are voted on in a replay
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,7 @@ class TeacherVotes(Question):
     threshold: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what could be asked of no rows."""
+        """Refuse a question that makes no sense over any rows."""
         if not isinstance(self.queries, Tensor) or self.queries.ndim < 1 or not len(self.queries):
             raise SpecError("Expected at least one public query (m, ...) for the teachers to vote on.")
         if self.threshold and self.confident is None:
@@ -90,11 +98,11 @@ class TeacherVotes(Question):
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """What decides which queries are answered, if there is one, and what answers them."""
+        """The release that decides which queries are answered, if there is one, and the release that answers them."""
         return (self.release,) if self.confident is None else (self.confident, self.release)
 
     def check(self, curator: LedgerCurator) -> None:
-        """Refuse shards that cannot be, and rows that a map may have rounded by their place."""
+        """Refuse impossible numbers of shards, and mapped rows, which may be rounded by their position."""
         if curator.mapped:
             raise SpecError(
                 "Expected votes over unmapped rows, got a curator whose rows are mapped. A map may round a row by its "
@@ -108,27 +116,27 @@ class TeacherVotes(Question):
             )
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
-        """Deal, teach, count, noise."""
+        """Deal rows to shards, let teachers vote, count the votes and add noise."""
         for planned in spent:
             if planned.sample_rate < 1:
                 raise SpecError(
                     f"Expected sample_rate=1 of votes, got {planned.sample_rate:g} in release {planned.name!r}."
                 )
         draws = {name: curator.draws(name) for name in self.releases}
-        counts = self._counts(curator, deal(curator.rows, self.shards, draws[self.release].row_base()))
+        counts = self._count_votes(curator, deal_rows(curator.rows, self.shards, draws[self.release].row_base()))
         answered = torch.arange(len(counts), device=counts.device)
         if self.confident is not None:
-            spread = largest_spread(len(counts))
-            largest = _noised(curator, counts.amax(1), self.confident, spread, draws[self.confident])
+            spread = largest_sensitivity(len(counts))
+            largest = _answer_counts(curator, counts.amax(1), self.confident, spread, draws[self.confident])
             answered = (largest >= self.threshold).nonzero().squeeze(1)
         answers = torch.full(counts.shape, math.nan, device=counts.device)
         if len(answered):
-            spread = counts_spread(len(answered))
-            answers[answered] = _noised(curator, counts[answered], self.release, spread, draws[self.release])
+            spread = counts_sensitivity(len(answered))
+            answers[answered] = _answer_counts(curator, counts[answered], self.release, spread, draws[self.release])
         return answers
 
-    def _counts(self, curator: LedgerCurator, dealt: ShardAssignment) -> Tensor:
-        """Return the votes of a teacher a shard, (m, classes) int64."""
+    def _count_votes(self, curator: LedgerCurator, dealt: ShardAssignment) -> Tensor:
+        """Count the votes of one teacher per shard, (m, classes) int64."""
         device, queries = curator.task.device, self.queries
         counts = torch.zeros(len(queries), curator.task.classes, dtype=torch.int64, device=device)
         teacher = lambda shard: self.teacher(shard, queries)
@@ -140,11 +148,11 @@ class TeacherVotes(Question):
 
     @property
     def public(self) -> tuple[Any, ...]:
-        """Queries, shards and what decides which are answered."""
+        """The queries, the number of shards, and the release and threshold that select the answered queries."""
         return self.queries, self.shards, self.confident, self.threshold
 
     def of_stand_ins(self, weight: float) -> TeacherVotes:
-        """Return as many fewer teachers, over shards of the real size."""
+        """Return the question with fewer teachers, by the factor `weight`, over shards of the real size."""
         return replace(self, shards=max(1, round(self.shards / weight)), threshold=self.threshold / weight)
 
     def weigh(self, answer: Any, weight: float) -> Any:
@@ -152,12 +160,12 @@ class TeacherVotes(Question):
         return weight * answer
 
 
-def _noised(curator: LedgerCurator, counts: Tensor, release: str, spread: float, draws: Draws) -> Tensor:
-    """Return counts with noise of `spread` times the release's sigma, float32."""
+def _answer_counts(curator: LedgerCurator, counts: Tensor, release: str, spread: float, draws: Draws) -> Tensor:
+    """Add noise of `spread` times the release's sigma to counts, and return them as float32."""
     std, witness, rows = curator.sigma[release] * spread, curator.witness, curator.rows.count
     if std:
-        draws.afford(counts.numel(), 1)
-    summed = sum_of(counts)
+        draws.check_cost(counts.numel(), 1)
+    summed = to_integer_sum(counts)
     answer = add_noise(summed, std, draws)
     voters, planted = witness.split(np.arange(rows + witness.members), rows)
     witness.answer(release, [summed], [(spread, std)], draws, voters, planted)
@@ -166,7 +174,7 @@ def _noised(curator: LedgerCurator, counts: Tensor, release: str, spread: float,
 
 @dataclass(frozen=True)
 class ShardAssignment:
-    """Which shard each private row is in, and its seed: functions of the row's content and the salt."""
+    """The shard and the seed of each private row, both functions of the row's content and the salt."""
 
     shard: np.ndarray  # (n,) int64 in [0, shards)
     seed: np.ndarray  # (n,) int64
@@ -180,13 +188,13 @@ class ShardAssignment:
                 yield Chunk(chunk.rows, chunk.y, seeds)
 
 
-def deal(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
+def deal_rows(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
     """Deal rows to shards by a keyed hash (BLAKE2b) of their bytes, and units whole.
 
-    Where a unit goes is a function of its own rows alone, so that one unit more changes one teacher's shard.
+    The shard of a unit is a function of its own rows alone, so that one more unit changes one teacher's shard.
     """
     key = salt.to_bytes(8)
-    digests = [hashlib.blake2b(content, digest_size=16, key=key).digest() for content in contents(rows)]
+    digests = [hashlib.blake2b(content, digest_size=16, key=key).digest() for content in list_contents(rows)]
     words, units = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2), rows.units
     if units is not None:  # all rows of a unit go where the least of their digests does
         digests = [min(digests[row] for row in units.rows(np.array([unit]))) for unit in range(units.count)]
@@ -198,7 +206,7 @@ def deal(rows: PrivateRows, shards: int, salt: int) -> ShardAssignment:
     )
 
 
-def contents(rows: PrivateRows) -> Generator[bytes, None, None]:
+def list_contents(rows: PrivateRows) -> Generator[bytes, None, None]:
     """Yield the bytes of each row and its label, in order."""
     for chunk in rows.chunks(np.arange(len(rows)), 0, BATCH, torch.device("cpu")):
         held = (chunk.rows,) if isinstance(chunk.rows, Tensor) else chunk.rows.parts
@@ -208,31 +216,31 @@ def contents(rows: PrivateRows) -> Generator[bytes, None, None]:
 
 
 def add(total: Tensor, labels: Tensor) -> None:
-    """Add one teacher's votes (m,) to the counts (m, classes); a label that is no class is no vote."""
+    """Add one teacher's votes (m,) to the counts (m, classes); a label that is not a class is no vote."""
     valid = ((labels >= 0) & (labels < total.shape[1])).nonzero().squeeze(1)
     total[valid, labels[valid]] += 1
 
 
-def sum_of(counts: Tensor) -> IntegerSum:
+def to_integer_sum(counts: Tensor) -> IntegerSum:
     """Return counts in steps of 2^-20 votes, the grid of their noise."""
     return IntegerSum(counts << BITS, torch.tensor(2.0**-BITS, dtype=torch.float64, device=counts.device))
 
 
-def counts_spread(queries: int) -> float:
-    """Return how far one example moves the counts of so many queries in L2: sqrt(2) each."""
+def counts_sensitivity(queries: int) -> float:
+    """Return the L2 sensitivity of the counts of so many queries: one example moves each query's by sqrt(2)."""
     return math.sqrt(2 * queries)
 
 
-def largest_spread(queries: int) -> float:
-    """Return how far one example moves the largest counts of so many queries in L2: 1 each."""
+def largest_sensitivity(queries: int) -> float:
+    """Return the L2 sensitivity of the largest counts of so many queries: one example moves each by 1."""
     return math.sqrt(queries)
 
 
 def check_labels(labels: object, queries: int) -> Tensor:
-    """Return a teacher's labels, (m,) int64.
+    """Check a teacher's labels, and return them, (m,) int64.
 
     Raises:
-        SpecError: they are no whole numbers, one a query.
+        SpecError: they are not one whole number per query.
     """
     if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or tuple(labels.shape) != (queries,):
         found = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
@@ -241,15 +249,15 @@ def check_labels(labels: object, queries: int) -> Tensor:
 
 
 def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
-    """Have teachers vote over the base rows, with and without each of some odd ones in their middle."""
-    base = near.base(max(SMALL, SHARDS * LEAST))
+    """Let teachers vote over the base rows, with and without some odd rows, each of them put in the middle."""
+    base = near.base(max(MOST_IMAGE_ROWS, MOST_REPLAY_SHARDS * ROWS_PER_SHARD))
     odd, moved, key = near.odd(base), RowInfluence(), near.key()
-    without = _replayed(question, near, base, key)
-    for place in near.generator.permutation(odd.count)[:REMOVED]:
-        among = _replayed(question, near, put_between(base, one(odd, int(place))), key)
+    without = _replay_counts(question, near, base, key)
+    for place in near.generator.permutation(odd.count)[:MOST_REMOVED]:
+        among = _replay_counts(question, near, insert_rows(base, take_row(odd, int(place))), key)
         votes = (among.total - without.total).double() * without.grid  # (m, classes)
         moved.tried += 1
-        moved.largest = max(moved.largest, float(votes.norm()) / counts_spread(len(votes)))
+        moved.largest = max(moved.largest, float(votes.norm()) / counts_sensitivity(len(votes)))
         if float(votes.abs().max()) > 1 or float(torch.linalg.vector_norm(votes, dim=1).max()) > math.sqrt(2) + 1e-9:
             moved.complaints.append("an example moved more than one vote of a query")
     return moved
@@ -258,15 +266,15 @@ def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
 def released_counts(question: TeacherVotes, answer: Tensor) -> Sequence[ReleasedSum]:
     """Return the counts that were answered; no answer reveals how far the largest were from the threshold."""
     answered = answer[~answer.isnan().any(1)]
-    largest = (ReleasedSum((), (largest_spread(len(answer)),)),) if question.confident is not None else ()
-    return (*largest, ReleasedSum((answered,), (counts_spread(len(answered)),)))
+    largest = (ReleasedSum((), (largest_sensitivity(len(answer)),)),) if question.confident is not None else ()
+    return (*largest, ReleasedSum((answered,), (counts_sensitivity(len(answered)),)))
 
 
-def _replayed(question: TeacherVotes, near: Neighbours, rows: PrivateRows, key: int) -> IntegerSum:
-    """Return the counts over other rows."""
+def _replay_counts(question: TeacherVotes, near: Neighbours, rows: PrivateRows, key: int) -> IntegerSum:
+    """Return the counts of the question over other rows."""
     seen: list[SumObservation] = []
     randomness = Randomness.research(key, "replayed votes")
     curator = bind(rows, near.task, (Release(REPLAY),), 1.0, randomness, Witness(seen.append))
-    queries, shards = question.queries[:QUERIES], min(question.shards, SHARDS)
+    queries, shards = question.queries[:MOST_QUERIES], min(question.shards, MOST_REPLAY_SHARDS)
     curator.answer(TeacherVotes(question.teacher, queries, REPLAY, shards))
     return seen[0].sums[0]

@@ -1,1 +1,1 @@
-"""Row functions are pure, and held to it: they remember nothing, read no other row, and fail without telling values."""
+"""Check that row functions are pure: they remember nothing, read no other row, and fail without revealing values."""

@@ -1,4 +1,4 @@
-"""Python's audit events (a table in its documentation), told to whoever judges what runs in this thread."""
+"""Pass Python's audit events (a table in its documentation) to the judge of the code that runs in this thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 class Judge(Protocol):
-    """Hears of every event of a block, in its thread."""
+    """Receives every audit event of a block, in the block's thread."""
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
         """Raise to stop what is about to happen."""
@@ -20,7 +20,7 @@ JUDGE: ContextVar[Judge | None] = ContextVar("judge", default=None)
 
 
 class judged_by:  # noqa: N801  # a generator would take a microsecond more, a chunk
-    """Tell `judge` of all events of this thread while the block runs, and nobody else."""
+    """Pass all audit events of this thread to `judge`, and to no other judge, while the block runs."""
 
     __slots__ = ("_judge", "_token")
 
@@ -37,11 +37,11 @@ class judged_by:  # noqa: N801  # a generator would take a microsecond more, a c
 
 @functools.cache
 def _install() -> None:
-    """Add the hook, once a process: Python can remove none."""
-    sys.addaudithook(_tell)
+    """Add the hook, once per process: Python cannot remove it."""
+    sys.addaudithook(_pass_event)
 
 
-def _tell(event: str, details: tuple[Any, ...]) -> None:
+def _pass_event(event: str, details: tuple[Any, ...]) -> None:
     judge = JUDGE.get()
     if judge is not None:
         judge.judge(event, details)

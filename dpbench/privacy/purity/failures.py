@@ -1,4 +1,4 @@
-"""A row function that fails is told of without what it said: the text may hold private values."""
+"""Report the failure of a row function without its text, which may hold private values."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dpbench.support.code import package_of
 A = TypeVar("A")
 R = TypeVar("R")
 
-ALLOCATORS = ("out of memory", "allocate memory", "not enough memory")  # what they say
+ALLOCATOR_MESSAGES = ("out of memory", "allocate memory", "not enough memory")  # what they say
 
 
 def call_withholding(function: Callable[[A], R], argument: A, what: str, public: bool = False) -> R:
-    """Call what a plugin wrote, in a quiet room; of its failure, tell the type and the line alone.
+    """Call a plugin's function in a quiet room; of a failure, report only the type and the line.
 
-    What dpbench itself refuses passes through. With DPBENCH_DEBUG set, everything does. A failure over a `public`
-    argument, such as a chunk of no rows, is told whole.
+    dpbench's own refusals pass through unchanged; with DPBENCH_DEBUG set, all failures do. A failure over a `public`
+    argument, such as an empty chunk, is reported in full.
 
     Raises:
         ComponentFailed: `what` failed, and where.
@@ -46,7 +46,7 @@ def _without_text(error: BaseException, what: str, public: bool) -> Exception:
     traces = list(_traces(error.__traceback__))
     if isinstance(error, DpbenchError) and _package(traces[-1]) == "dpbench":
         return type(error)(*error.args)
-    if isinstance(error, MemoryError) or any(said in str(error).lower() for said in ALLOCATORS):
+    if isinstance(error, MemoryError) or any(said in str(error).lower() for said in ALLOCATOR_MESSAGES):
         return MemoryError(f"{what} ran out of memory.")
     strangers = [trace for trace in traces if _package(trace) not in LIBRARIES]
     own = (strangers or traces)[-1]

@@ -1,4 +1,4 @@
-"""Row functions remember nothing: whatever one can reach is after a call what it was before.
+"""Check that row functions remember nothing: all that a function can reach is the same after a call as before.
 
 What a row function remembers about the rows it saw can reach the learner past every clip and all noise. So all that it
 can reach is read before each chunk and again after it, and a difference ends the fit.
@@ -30,12 +30,12 @@ from torch import Tensor
 
 from dpbench.errors import ComponentFailed, DpbenchError, NotPerExample, NotPure
 from dpbench.privacy.core.chunk import Chunk
-from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.rows import wipe
 from dpbench.privacy.purity.failures import call_withholding
 from dpbench.privacy.purity.reach import Reach, Reading
-from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, CheckSchedule, set_aside
+from dpbench.privacy.purity.spotchecks import MAP_INTERVALS, QUESTION_INTERVALS, CheckSchedule, make_probe
 
 Evaluate = Callable[[Chunk], Any]
 Checked = Callable[[object], Tensor]
@@ -47,22 +47,22 @@ ADVICE = (
 
 
 class Guard:
-    """Judges the functions that one fit hands to its curators; a refusal is final, even if the learner catches it.
+    """Judges the functions that one fit passes to its curators; a refusal is final, even if the learner catches it.
 
-    So is a failure, for want of memory too: whether a question fails may depend on a row, and no noise covers what a
-    learner makes of that.
+    A failure is final as well, also for want of memory: whether a question fails may depend on a row, and no noise
+    covers what a learner makes of that.
     """
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
-        self._moments = defaultdict[str, CheckSchedule](lambda: CheckSchedule(QUESTIONS, generator))
+        self._moments = defaultdict[str, CheckSchedule](lambda: CheckSchedule(QUESTION_INTERVALS, generator))
         self._latest: GuardedFunction | None = None
         self._refusal: DpbenchError | None = None
 
     def contributions(
         self, rows: Evaluate, chunks: Iterable[Chunk], release: str, clips: Sequence[float]
     ) -> Iterator[tuple[Contribution, ...]]:
-        """Yield the blocks that a row function makes of each chunk; those of one chunk are gone before the next.
+        """Yield the blocks that a row function returns for each chunk; they are freed before the next chunk.
 
         Raises:
             NotPure: the function remembers, or reaches what cannot be compared.
@@ -70,23 +70,23 @@ class Guard:
             PrivacyError: an earlier question was refused.
         """
         with self.remember_refusals():
-            held = self._hold(rows, f"A row function of release {release!r}")
+            held = self._guard_function(rows, f"A row function of release {release!r}")
             yield from held.check_chunks(chunks, clips, self._moments[release])
 
-    def over_none(self, rows: Evaluate, none: Chunk, release: str) -> tuple[Contribution, ...]:
-        """Return the blocks that a row function makes of a chunk of no rows: their form, shape and scale are public.
+    def blocks_of_empty_chunk(self, rows: Evaluate, none: Chunk, release: str) -> tuple[Contribution, ...]:
+        """Call a row function on an empty chunk and return its blocks: their form, shape and scale are public.
 
         Raises:
             PrivacyError: as `contributions` does.
         """
         with self.remember_refusals():
-            held = self._hold(rows, f"A row function of release {release!r}")
+            held = self._guard_function(rows, f"A row function of release {release!r}")
             return held.blocks(none)
 
     def labels(
         self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, checked: Checked
     ) -> Iterator[Tensor]:
-        """Yield what a teacher says of each shard, as `checked` reads it.
+        """Yield the labels of a teacher for each shard, as `checked` returns them.
 
         Raises:
             NotPure: the teacher remembers, or reaches what cannot be compared.
@@ -94,23 +94,23 @@ class Guard:
             PrivacyError: an earlier question was refused.
         """
         with self.remember_refusals():
-            held = self._hold(teacher, f"A teacher of release {release!r}")
+            held = self._guard_function(teacher, f"A teacher of release {release!r}")
             yield from held.check_shards(shards, checked, self._moments[release])
 
     def map_rows(
         self, transform: Callable[[Tensor], Tensor], chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Contribution, ...]]:
-        """Yield what a transform makes of each chunk's rows.
+        """Yield the blocks of each chunk's rows after a transform.
 
         Raises:
             PrivacyError: as `contributions` does.
         """
         with self.remember_refusals():
-            held = self._hold(lambda chunk: transform(chunk.x), "A transform given to map")
-            yield from held.check_chunks(chunks, (1.0,), CheckSchedule(MAPS, self._generator))
+            held = self._guard_function(lambda chunk: transform(chunk.x), "A transform given to map")
+            yield from held.check_chunks(chunks, (1.0,), CheckSchedule(MAP_INTERVALS, self._generator))
 
     def conclude(self) -> None:
-        """Raise what was refused or failed, if anything was.
+        """Raise the refusal or failure of an earlier question, if there was one.
 
         Raises:
             DpbenchError: a question was refused, or failed; it is `final`.
@@ -122,7 +122,7 @@ class Guard:
 
     @contextmanager
     def remember_refusals(self) -> Iterator[None]:
-        """Remember what is refused in here.
+        """Remember every refusal and failure in this block.
 
         Raises:
             DpbenchError: an earlier question was refused, or failed.
@@ -139,33 +139,35 @@ class Guard:
             self._refusal = ComponentFailed(f"A question failed: {type(error).__name__}. No other one is answered.")
             raise
 
-    def _hold(self, function: Evaluate, what: str) -> GuardedFunction:
-        held = self._latest.hold_again(function, what) if self._latest else None
+    def _guard_function(self, function: Evaluate, what: str) -> GuardedFunction:
+        held = self._latest.reuse_for(function, what) if self._latest else None
         self._latest = held or GuardedFunction(function, what, Reach(function, thorough=False))
         return self._latest
 
 
 class GuardedFunction:
-    """A function of rows during one question, held to purity."""
+    """A function of rows during one question, whose purity is checked at every call."""
 
     def __init__(self, function: Evaluate, what: str, reach: Reach, reading: Reading | None = None) -> None:
         self._function, self._what, self._reach = function, what, reach
         self._before = reading or reach.read()
 
-    def hold_again(self, function: Evaluate, what: str) -> GuardedFunction | None:
-        """Return the function held for another question, if it is the same and reaches the same: without a walk."""
+    def reuse_for(self, function: Evaluate, what: str) -> GuardedFunction | None:
+        """Return the guarded function for another question without a new walk, if what it reaches is the same."""
         if function is not self._function:
             return None
         reading = self._reach.read()
-        return GuardedFunction(function, what, self._reach, reading) if reading.refers_as(self._before) else None
+        return (
+            GuardedFunction(function, what, self._reach, reading) if reading.has_same_referents(self._before) else None
+        )
 
     def check_chunks(
         self, chunks: Iterable[Chunk], clips: Sequence[float], moments: CheckSchedule
     ) -> Iterator[tuple[Contribution, ...]]:
-        """Yield what the function makes of each chunk, checking those that are due."""
+        """Yield the function's blocks for each chunk, checking the chunks that are due."""
         for chunk in chunks:
             due = moments.due()
-            probe = set_aside(chunk, clips, moments.generator) if due else None
+            probe = make_probe(chunk, clips, moments.generator) if due else None
             blocks = self.blocks(chunk, thorough=due)
             if probe:
                 probe.keep(blocks)
@@ -175,12 +177,12 @@ class GuardedFunction:
                 probe.compare(self, self._what)
 
     def blocks(self, chunk: Chunk, thorough: bool = False) -> tuple[Contribution, ...]:
-        """Return what the function makes of a chunk; see `__call__`.
+        """Return the function's blocks for a chunk; see `__call__`.
 
         Raises:
             NotPerExample: not one contribution per row.
         """
-        blocks = blocks_of(self(chunk, thorough))
+        blocks = wrap_blocks(self(chunk, thorough))
         for block in blocks:
             if len(block) != len(chunk):
                 raise NotPerExample(
@@ -190,16 +192,16 @@ class GuardedFunction:
         return blocks
 
     def check_shards(self, shards: Iterable[Chunk], checked: Checked, moments: CheckSchedule) -> Iterator[Tensor]:
-        """Yield what the function says of each shard, having it say so again after another one where that is due."""
+        """Yield the function's labels for each shard; if a check is due, call it on another shard and again."""
         for shard in shards:
             due = moments.due()
             again = shard.take(torch.arange(len(shard), device=shard.y.device)) if due else None
             labels = checked(self(shard, thorough=due))
             if again:
-                self._repeats(again, labels, checked)
+                self._check_repeats(again, labels, checked)
             yield labels
 
-    def _repeats(self, shard: Chunk, labels: Tensor, checked: Checked) -> None:
+    def _check_repeats(self, shard: Chunk, labels: Tensor, checked: Checked) -> None:
         half = shard.take(torch.arange(-(-len(shard) // 2), device=shard.y.device))
         try:
             self(half)
@@ -214,11 +216,11 @@ class GuardedFunction:
             )
 
     def __call__(self, chunk: Chunk, thorough: bool = False) -> Any:
-        """Call it on a chunk; `thorough` compares all that is covered.
+        """Call the function on a chunk; `thorough` compares everything that this module covers.
 
         Raises:
-            NotPure: something has changed, or cannot be compared.
-            ComponentFailed: it failed; without its text, which may tell private values.
+            NotPure: something that it reaches has changed, or cannot be compared.
+            ComponentFailed: it failed; without its text, which may hold private values.
             MemoryError: there was too little.
         """
         whole = Reach(self._function, thorough=True, settings=True) if thorough else None
@@ -227,10 +229,10 @@ class GuardedFunction:
             return call_withholding(self._function, chunk, self._what, public=len(chunk) == 0)
         finally:
             after = self._reach.read()
-            self._expect(self._reach.change(self._before, after))
+            self._expect(self._reach.find_change(self._before, after))
             self._before = after
             if whole and before:
-                self._expect(whole.change(before, whole.read()))
+                self._expect(whole.find_change(before, whole.read()))
 
     def _expect(self, change: str | None) -> None:
         if change:

@@ -1,4 +1,4 @@
-"""What code names: globals of its own module and of modules that it names, and data in modules of libraries."""
+"""Follow the names in code: globals of its own module and of modules that it names, and data in libraries' modules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpbench.privacy.purity.kinds import ABSENT, LIBRARIES, Kind, cell_of
+from dpbench.privacy.purity.kinds import ABSENT, LIBRARIES, Kind, read_cell
 from dpbench.support.code import package_of
 
 _DATA = (bool, int, float, complex, str, bytes, bytearray, list, dict, set, tuple, torch.Tensor, np.ndarray)
@@ -24,19 +24,21 @@ LeftOut = Callable[[str], bool]
 """Says of a module's name whether the module counts as absent."""
 
 
-def names_followed(left_out: LeftOut) -> Kind:
-    """Return how to read the globals that a function's code names, looking them up anew each time."""
-    return Kind(lambda function: _globals(function, left_out), lambda function: _names_of_globals(function, left_out))
+def named_globals_kind(left_out: LeftOut) -> Kind:
+    """Return how to read the globals that a function's code names; they are looked up anew each time."""
+    return Kind(
+        lambda function: _read_globals(function, left_out), lambda function: _names_of_globals(function, left_out)
+    )
 
 
-def namespace(left_out: LeftOut) -> Kind:
+def namespace_kind(left_out: LeftOut) -> Kind:
     """Return how to read all globals of a module: each is compared, whichever code names it."""
 
     def held(module: ModuleType) -> dict[str, Any]:
         return {
             name: value
             for name, value in vars(module).items()
-            if name not in _BY_PYTHON and _unless(left_out, value) is not ABSENT
+            if name not in _BY_PYTHON and _hide_left_out(left_out, value) is not ABSENT
         }
 
     def read(module: ModuleType) -> tuple[Any, ...]:
@@ -49,14 +51,14 @@ def namespace(left_out: LeftOut) -> Kind:
     return Kind(read, names)
 
 
-def data_lent(function: FunctionType) -> Kind:
-    """Return how to read the data that a function's code names in modules of libraries: it may be a plugin's.
+def library_data_kind(function: FunctionType) -> Kind:
+    """Return how to read the data that a function's code names in modules of libraries; it may be a plugin's data.
 
-    Modules are those that are imported now: what a library imports when it is first used is no memory.
+    Only modules that are imported now are read: a module that a library imports at its first use is no memory.
     """
-    names = tuple(dict.fromkeys((*_names_in(function.__code__), *_words_in(function.__code__))))
+    names = tuple(dict.fromkeys((*_names_in(function.__code__), *_attribute_words_in(function.__code__))))
     found = [space.get(name) for space in (function.__globals__, sys.modules) for name in names]
-    found += map(cell_of, function.__closure__ or ())
+    found += map(read_cell, function.__closure__ or ())
     modules: dict[str, Mapping[str, Any]] = {}
     while found:
         owner = found.pop()
@@ -66,10 +68,12 @@ def data_lent(function: FunctionType) -> Kind:
             modules[owner.__name__] = vars(owner)
             found += [vars(owner).get(name) for name in names]
     told = [f"attribute `{name}` of module `{owner}`" for owner in modules for name in names]
-    return Kind(lambda _: tuple(_data(space, name) for space in modules.values() for name in names), lambda _: told)
+    return Kind(
+        lambda _: tuple(_read_data(space, name) for space in modules.values() for name in names), lambda _: told
+    )
 
 
-def _data(space: Mapping[str, Any], name: str) -> Any:
+def _read_data(space: Mapping[str, Any], name: str) -> Any:
     found = space.get(name, ABSENT)
     return found if isinstance(found, _DATA) and found is not sys.modules else ABSENT
 
@@ -81,17 +85,17 @@ def _names_in(code: CodeType) -> tuple[str, ...]:
 
 
 @functools.lru_cache(4096)
-def _words_in(code: CodeType) -> tuple[str, ...]:
+def _attribute_words_in(code: CodeType) -> tuple[str, ...]:
     """Return the constants that may name an attribute: those of `setattr`, and of a module's dictionary."""
-    inner = (word for const in code.co_consts if isinstance(const, CodeType) for word in _words_in(const))
+    inner = (word for const in code.co_consts if isinstance(const, CodeType) for word in _attribute_words_in(const))
     return (*(one for one in code.co_consts if isinstance(one, str) and one.isidentifier()), *inner)
 
 
-def _spaces(function: FunctionType, left_out: LeftOut) -> dict[str, dict[str, Any]]:
-    """Return the modules in which a function's code may look names up: its own, and those that it names in turn."""
+def _find_namespaces(function: FunctionType, left_out: LeftOut) -> dict[str, dict[str, Any]]:
+    """Return the modules in which a function's code may look names up: its own, and modules that it names in turn."""
     names = _names_in(function.__code__)
     spaces = {str(function.__globals__.get("__name__")): function.__globals__}
-    found = [*map(function.__globals__.get, names), *_modules_named(function, names)]
+    found = [*map(function.__globals__.get, names), *_named_modules(function, names)]
     while found:
         module = found.pop()
         if not isinstance(module, ModuleType) or package_of(module.__name__) in LIBRARIES or module.__name__ in spaces:
@@ -103,7 +107,7 @@ def _spaces(function: FunctionType, left_out: LeftOut) -> dict[str, dict[str, An
     return spaces
 
 
-def _modules_named(function: FunctionType, names: tuple[str, ...]) -> Iterator[Any]:
+def _named_modules(function: FunctionType, names: tuple[str, ...]) -> Iterator[Any]:
     """Yield the imported modules that names may mean: `from .kept import it` names a module of the same package."""
     package = str(function.__globals__.get("__package__") or "")
     while package:
@@ -113,17 +117,19 @@ def _modules_named(function: FunctionType, names: tuple[str, ...]) -> Iterator[A
     yield from map(sys.modules.get, names)
 
 
-def _globals(function: FunctionType, left_out: LeftOut) -> tuple[Any, ...]:
+def _read_globals(function: FunctionType, left_out: LeftOut) -> tuple[Any, ...]:
     names = _names_in(function.__code__)
-    spaces = _spaces(function, left_out).values()
-    return tuple(_unless(left_out, space.get(name, ABSENT)) for space in spaces for name in names)
+    spaces = _find_namespaces(function, left_out).values()
+    return tuple(_hide_left_out(left_out, space.get(name, ABSENT)) for space in spaces for name in names)
 
 
 def _names_of_globals(function: FunctionType, left_out: LeftOut) -> list[str]:
     names = _names_in(function.__code__)
-    return [f"global `{name}` of module `{module}`" for module in _spaces(function, left_out) for name in names]
+    return [
+        f"global `{name}` of module `{module}`" for module in _find_namespaces(function, left_out) for name in names
+    ]
 
 
-def _unless(left_out: LeftOut, value: Any) -> Any:
-    """Return a value, or `ABSENT` for a module that is left out: an import sets it on its package."""
+def _hide_left_out(left_out: LeftOut, value: Any) -> Any:
+    """Return a value, or `ABSENT` for a module that is left out; importing a module sets it on its package."""
     return ABSENT if isinstance(value, ModuleType) and left_out(value.__name__) else value

@@ -1,8 +1,8 @@
-"""What a thread in a quiet room prints, warns of or logs is withheld; what other threads say goes where it always does.
+"""Withhold what a thread in a quiet room prints, warns or logs; the output of other threads is unchanged.
 
-By attribute (`sys.stdout`, `sys.stderr`, `warnings.showwarning`, `logging.Logger.handle`), for what is written to a
-notebook, a file or a test; and by file descriptor (1 and 2), for streams that somebody kept and for code in C.
-What no audit event tells of is asked about by name (`UNTOLD`).
+Output is withheld by attribute (`sys.stdout`, `sys.stderr`, `warnings.showwarning`, `logging.Logger.handle`), for text
+that goes to a notebook, a file or a test; and by file descriptor (1 and 2), for streams that somebody kept and for C
+code. Functions that cause no audit event are wrapped by name (`WITHOUT_AUDIT_EVENT`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from typing import Any, TextIO
 import torch
 
 DESCRIPTORS = (1, 2)  # standard output and error
-UNTOLD: tuple[tuple[Any, str], ...] = (
+WITHOUT_AUDIT_EVENT: tuple[tuple[Any, str], ...] = (
     (torch, "save"), (os, "write"), (os, "pwrite"), (os, "writev"), (atexit, "register"), (threading.Thread, "start"),
 )  # fmt: skip
 """Functions that leave something behind and cause no audit event: code in C opens a file, or writes to an open one."""
 
 
-class StandIn:
-    """Stands in for a stream: hears what is written in a room and leaves the rest to the stream itself."""
+class StreamProxy:
+    """Proxy of a stream: withholds text written in a quiet room and passes everything else to the stream."""
 
     def __init__(self, stream: TextIO, hears: Callable[[], bool], descriptors: dict[int, int]) -> None:
         self._stream, self._hears, self._descriptors = stream, hears, descriptors
 
     def write(self, text: str) -> int:
-        """Write, outside of rooms."""
+        """Write the text, unless this thread is in a quiet room."""
         if self._hears():
             return len(text)
         own = self._descriptors.get(_descriptor(self._stream))
@@ -44,28 +44,28 @@ class StandIn:
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_nowhere() if self._hears() else self._stream, name)
+        return getattr(_null_stream() if self._hears() else self._stream, name)
 
 
 class Outlets:
-    """Where text leaves this process: closed while a thread is in a room, from the first one to the last."""
+    """The ways by which text leaves this process, closed while any thread is in a quiet room."""
 
     def __init__(self, hears: Callable[[], bool], refuse: Callable[[str, tuple[Any, ...]], None]) -> None:
-        """`hears` says whether this thread is in a room, and notes that it spoke; `refuse` raises where it must."""
+        """Take `hears`, which says whether this thread is in a room and notes output, and `refuse`, which may raise."""
         self._hears, self._refuse, self._lock, self._rooms = hears, refuse, threading.Lock(), 0
         self._undo: list[Callable[[], None]] = []
         self._streams: list[TextIO] = []
         self._descriptors: dict[int, int] = {}
 
     def close(self) -> None:
-        """Withhold what this thread says from now on."""
+        """Withhold the output of this thread from now on."""
         with self._lock:
             self._rooms += 1
             if self._rooms == 1:
                 self._withhold()
 
     def open(self) -> None:
-        """Withhold it no longer."""
+        """Stop withholding the output of this thread."""
         with self._lock:
             self._rooms -= 1
             if self._rooms == 0:
@@ -73,11 +73,11 @@ class Outlets:
 
     def _withhold(self) -> None:
         output, error, show, handle = sys.stdout, sys.stderr, warnings.showwarning, logging.Logger.handle
-        untold = [(owner, name, getattr(owner, name)) for owner, name in UNTOLD]
+        untold = [(owner, name, getattr(owner, name)) for owner, name in WITHOUT_AUDIT_EVENT]
         kept = [one for one in (sys.__stdout__, sys.__stderr__) if one is not output and one is not error]
         self._streams = [one for one in (output, error, *kept) if one is not None]
         _flush(self._streams)
-        nowhere = _nowhere().fileno()
+        nowhere = _null_stream().fileno()
         for number in DESCRIPTORS:
             try:
                 self._descriptors[number] = os.dup(number)
@@ -99,15 +99,15 @@ class Outlets:
             for owner, name, function in untold:
                 setattr(owner, name, function)
 
-        sys.stdout = output and StandIn(output, self._hears, self._descriptors)
-        sys.stderr = error and StandIn(error, self._hears, self._descriptors)
+        sys.stdout = output and StreamProxy(output, self._hears, self._descriptors)
+        sys.stderr = error and StreamProxy(error, self._hears, self._descriptors)
         warnings.showwarning = showwarning
         for owner, name, function in untold:
-            setattr(owner, name, self._asking(f"{owner.__name__}.{name}", function))
+            setattr(owner, name, self._wrap_function(f"{owner.__name__}.{name}", function))
         logging.Logger.handle = handled  # type: ignore[method-assign, assignment]
         self._undo = [restore]
 
-    def _asking(self, event: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_function(self, event: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def asks(*given: Any, **named: Any) -> Any:
             self._refuse(event, given)
             return function(*given, **named)
@@ -140,7 +140,7 @@ def _descriptor(stream: TextIO) -> int:
 
 
 @cache
-def _nowhere() -> TextIO:
+def _null_stream() -> TextIO:
     stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # for all rooms of this process
     atexit.register(stream.close)
     return stream

@@ -1,4 +1,4 @@
-"""A quiet room: what runs in it opens nothing, starts nothing and says nothing.
+"""A quiet room: code that runs in it opens nothing, starts nothing and prints nothing.
 
 Whatever leaves a row function past its return value has no noise: a file, the environment, a socket, a program, a C
 library, a printed loss. Python's audit events tell of most of these before they happen, and of them the first ends the
@@ -7,7 +7,7 @@ fit, even if the plugin catches the error. Output is withheld instead (`outlets`
 Covered, in the thread that is in the room: files and folders, the environment, sockets, programs, `ctypes`, memory
 maps, locks on files, `torch.save`, `os.write`, threads that it starts, `atexit`, `input`, tracing; what `sys.stdout`,
 `sys.stderr`, the descriptors 1 and 2, `warnings` and `logging` are given. Imports are let pass, with what a module does
-when it is first imported, and what a few libraries do for themselves (`INTERNAL`).
+when it is first imported, and what a few libraries do for themselves (`INTERNAL_MODULES`).
 Not covered: what audit events do not tell of: sockets that are open already, files that code in C opens by itself
 (OpenCV, HDF5, Arrow, traces of torch's profiler), text that code in C leaves in a buffer of its own, memory that is
 written by its address (`ctypes.memmove`), what an extension module keeps in C, threads that run already, and how long
@@ -50,14 +50,14 @@ USES = {
     "atexit.register": "left something to do at the end of the process", "Thread.start": "started a thread",
 }  # fmt: skip
 """What is said of a refused event, by its name or by what stands before the first dot."""
-READING = frozenset({
+READ_EVENTS = frozenset({
     "os.listdir", "os.scandir", "os.walk", "os.fwalk", "glob.glob", "glob.glob/2", "pathlib.Path.glob",
     "pathlib.Path.rglob", "os.getxattr", "os.listxattr", "mmap.__new__",
 })  # fmt: skip
 """Events that whoever may read files may cause."""
-WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 IMPORT, HERE = "<frozen importlib", "dpbench.privacy.purity"
-INTERNAL = (
+INTERNAL_MODULES = (
     IMPORT, "torch._dynamo", "torch._inductor", "torch._functorch", "torch.cuda", "triton", "threadpoolctl",
     "joblib.externals.loky",
 )  # fmt: skip
@@ -71,7 +71,7 @@ ADVICE = (
 
 
 class QuietRoom:
-    """Judges what one call does."""
+    """Judges the audit events of one call."""
 
     def __init__(self, what: str, reads: bool) -> None:
         self._what, self._reads = what, reads
@@ -85,15 +85,15 @@ class QuietRoom:
             NotPure: says what was used; no argument of the event, which may be a private value.
         """
         said = USES.get(event) or USES.get(event.partition(".")[0])
-        if said is None or self._may(event, details):
+        if said is None or self._is_allowed(event, details):
             return
-        asked = _who_asked(sys._getframe(2))
-        if asked.startswith(INTERNAL) or (event in HELPING and package_of(asked) in HELPERS):
+        asked = _find_caller(sys._getframe(2))
+        if asked.startswith(INTERNAL_MODULES) or (event in HELPING and package_of(asked) in HELPERS):
             return
         self.refused = f"{self._what} {said} ({event}). {ADVICE}"
         raise NotPure(self.refused)
 
-    def _may(self, event: str, details: tuple[Any, ...]) -> bool:
+    def _is_allowed(self, event: str, details: tuple[Any, ...]) -> bool:
         if event == "builtins.breakpoint":
             return DEBUG in os.environ
         if event in {"os.write", "os.pwrite", "os.writev"}:
@@ -101,12 +101,12 @@ class QuietRoom:
         if event == "open":
             path, _, flags = details
             code = str(path).endswith(".py")  # read to show a line of it
-            return path == os.devnull or (not flags & WRITES and (self._reads or code))
-        return self._reads and event in READING
+            return path == os.devnull or (not flags & WRITE_FLAGS and (self._reads or code))
+        return self._reads and event in READ_EVENTS
 
 
 def call_quietly(function: Callable[[A], R], argument: A, what: str, reads: bool = False) -> R:
-    """Call a function in a quiet room: `what` names it in a refusal; `reads` says whether it may read files.
+    """Call a function in a quiet room; `what` names it in a refusal, and `reads` allows it to read files.
 
     Raises:
         NotPure: it opened, started or reached something, whether or not it caught the error.
@@ -125,14 +125,14 @@ def call_quietly(function: Callable[[A], R], argument: A, what: str, reads: bool
             if outlets:
                 outlets.open()
     if room.spoke:
-        _tell_withheld()
+        _report_withheld()
     if room.refused is not None:
         raise NotPure(room.refused)  # out here it carries no frame of the function, where private rows may lie
     return found  # type: ignore[return-value]
 
 
-def _who_asked(frame: FrameType | None) -> str:
-    """Return the module that wants something, the last one that is none of Python's own; `IMPORT` of what that does."""
+def _find_caller(frame: FrameType | None) -> str:
+    """Return the last calling module that is not Python's own; `IMPORT` if an import is the cause."""
     asked = ""
     while frame is not None and frame.f_code is not call_quietly.__code__:
         name, code = str(frame.f_globals.get("__name__")), frame.f_code
@@ -146,8 +146,8 @@ def _who_asked(frame: FrameType | None) -> str:
     return asked
 
 
-def _hears() -> bool:
-    """Say whether this thread is in a room, whose output is withheld."""
+def _withholds_output() -> bool:
+    """Return whether this thread is in a quiet room, and record that it produced output there."""
     room = JUDGE.get()
     if isinstance(room, QuietRoom):
         room.spoke = True
@@ -157,8 +157,8 @@ def _hears() -> bool:
 
 @cache
 def _outlets() -> Outlets:
-    """Return those of this process: there is one standard output."""
-    return Outlets(_hears, _refuse)
+    """Return the outlets of this process, which has only one standard output."""
+    return Outlets(_withholds_output, _refuse)
 
 
 def _refuse(event: str, details: tuple[Any, ...]) -> None:
@@ -168,7 +168,7 @@ def _refuse(event: str, details: tuple[Any, ...]) -> None:
 
 
 @cache
-def _tell_withheld() -> None:
+def _report_withheld() -> None:
     progress.line(
         "Output that a plugin printed, warned or logged while it held private rows is withheld, because it "
         "may tell private values. Add --debug to see it, where those may be seen."

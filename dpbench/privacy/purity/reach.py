@@ -1,8 +1,8 @@
-"""What a function can reach, and whether it is still what it was.
+"""Read everything that a function can reach, and find out whether it has changed.
 
-A reach is a list of things; each is read as what it refers to, compared by identity, and its own state, compared by
-value. While all things refer to what they referred to, the list is complete: so reading it twice compares everything
-that can be reached, and walking it once is enough.
+A reach is a list of objects. Each is read as its referents, which are compared by identity, and its own state, which is
+compared by value. While all objects have the same referents, the list is complete, so that reading it twice compares
+everything that can be reached, and a single walk is enough.
 """
 
 from __future__ import annotations
@@ -21,11 +21,19 @@ import numpy as np
 import torch
 
 from dpbench.errors import NotPure
-from dpbench.privacy.purity.kinds import ABSENT, CLASS, LIBRARIES, Kind, kinds_of, torch_state, words_of
-from dpbench.privacy.purity.names import LeftOut, data_lent, names_followed, namespace
+from dpbench.privacy.purity.kinds import (
+    ABSENT,
+    CLASS,
+    LIBRARIES,
+    Kind,
+    bit_generator_state,
+    find_kinds,
+    torch_generator_state,
+)
+from dpbench.privacy.purity.names import LeftOut, library_data_kind, named_globals_kind, namespace_kind
 from dpbench.support.code import package_of
 
-LIMIT = 100_000  # things: to compare more would take longer than the steps themselves
+MOST_OBJECTS = 100_000  # things: to compare more would take longer than the steps themselves
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), torch.Size})
 
 Referents = list[tuple[Any, ...]]
@@ -33,7 +41,7 @@ Referents = list[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ReachedValue:
-    """One thing and how it was reached: as referent number `at` of the parent, or by this name."""
+    """An object and how it was reached: as referent number `at` of the parent, or by this name."""
 
     thing: Any
     kind: Kind
@@ -42,25 +50,25 @@ class ReachedValue:
     name: str = ""
 
     def path(self) -> str:
-        """Say where it was found, such as "attribute `mean` of closure variable `self` of `rows`"."""
-        return self.name if self.parent is None else self.parent.path_of(self.at)
+        """Return where the object was found, such as "attribute `mean` of closure variable `self` of `rows`"."""
+        return self.name if self.parent is None else self.parent.referent_path(self.at)
 
-    def path_of(self, at: int) -> str:
-        """Say where a referent was found."""
+    def referent_path(self, at: int) -> str:
+        """Return where a referent of the object was found."""
         step = self.kind.names(self.thing)[at]
         return step if " of module `" in step or " of class `" in step else f"{step} of {self.path()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What all things referred to, and the states they were in."""
+    """The referents and the states of all objects at one time."""
 
     referents: Referents
     flat: list[Any]
     states: list[object]
 
-    def refers_as(self, other: Reading) -> bool:
-        """Say whether everything refers to what it did then: what can be reached is then the same."""
+    def has_same_referents(self, other: Reading) -> bool:
+        """Return whether every object has the same referents as in `other`; then the same can be reached."""
         return (
             len(self.flat) == len(other.flat)
             and all(map(is_, self.flat, other.flat))
@@ -88,30 +96,30 @@ class Reach:
         left_out: LeftOut = lambda module: False,
     ) -> None:
         self.root, self._thorough = root, thorough
-        self._names = names_followed(left_out)
-        self._entries = list(_generators()) if thorough and generators else []
-        self._entries += _settings() if settings else ()
+        self._names = named_globals_kind(left_out)
+        self._entries = list(_global_generators()) if thorough and generators else []
+        self._entries += _library_settings() if settings else ()
         self._walk(root)
         self._holders = [(entry.kind.referents, entry.thing) for entry in self._entries if entry.kind.referents]
         self._stateful = [(read, entry) for entry in self._entries if (read := self._reader(entry.kind)) is not None]
         self._states = [(read, entry.thing) for read, entry in self._stateful]
 
     def read(self) -> Reading:
-        """Read everything now."""
+        """Read the referents and the states of all objects now."""
         referents = [read(thing) for read, thing in self._holders]
         return Reading(referents, [*chain.from_iterable(referents)], [read(thing) for read, thing in self._states])
 
-    def change(self, before: Reading, after: Reading) -> str | None:
-        """Name the first thing that differs between two readings; values are not told."""
-        if not before.refers_as(after):
+    def find_change(self, before: Reading, after: Reading) -> str | None:
+        """Name the first object that differs between two readings, without its value."""
+        if not before.has_same_referents(after):
             holders = [entry for entry in self._entries if entry.kind.referents]
             for entry, old, new in zip(holders, before.referents, after.referents, strict=True):
-                if told := _moved(entry, old, new):
+                if told := _describe_change(entry, old, new):
                     return told
         if before.states != after.states:
             pairs = zip(self._stateful, before.states, after.states, strict=True)
             changed = next(entry for (_, entry), old, new in pairs if old != new)
-            kind = "" if changed.thing is None else f"{_described(changed.thing)}, "  # a global generator is no thing
+            kind = "" if changed.thing is None else f"{_describe(changed.thing)}, "  # a global generator is no thing
             return f"{changed.path()} ({kind}changed in place)"
         return None
 
@@ -131,18 +139,18 @@ class Reach:
                 self._entries.append(entry)
                 if kind.referents:
                     ends += [(one, entry, place) for place, one in enumerate(kind.referents(thing))]
-            if len(seen) > LIMIT:
+            if len(seen) > MOST_OBJECTS:
                 raise NotPure(
-                    f"{_name(root)} reaches more than {LIMIT:,} objects, too many to compare. Give it tensors."
+                    f"{_name(root)} reaches more than {MOST_OBJECTS:,} objects, too many to compare. Give it tensors."
                 )
 
     def _kinds(self, thing: Any, parent: ReachedValue | None, at: int) -> Sequence[Kind]:
-        if self._thorough and _published(thing):
+        if self._thorough and _is_published(thing):
             return ()
         cls: Any = type(thing)
-        kinds = kinds_of(cls)
+        kinds = find_kinds(cls)
         if kinds is None:
-            where = parent.path_of(at) if parent else _name(thing)
+            where = parent.referent_path(at) if parent else _name(thing)
             raise NotPure(
                 f"{where} is a {cls.__name__}, whose state cannot be compared: an iterator advances, and an object of "
                 "another library may keep state. Give a row function values, such as tensors."
@@ -151,8 +159,8 @@ class Reach:
             return kinds
         if isinstance(thing, FunctionType):
             known = package_of(thing.__globals__.get("__name__")) in LIBRARIES
-            return kinds if known else (*kinds, self._names, data_lent(thing))
-        classes = (_CLASSES,) if _classes(thing) else ()
+            return kinds if known else (*kinds, self._names, library_data_kind(thing))
+        classes = (_CLASSES,) if _list_classes(thing) else ()
         return (*kinds, CLASS, *classes) if isinstance(thing, type) and classes else (*kinds, *classes)
 
 
@@ -164,7 +172,7 @@ class ModuleReach(Reach):
     """
 
     def __init__(self, modules: Sequence[ModuleType], left_out: LeftOut) -> None:
-        self._namespace, self._modules = namespace(left_out), frozenset(map(id, modules))
+        self._namespace, self._modules = namespace_kind(left_out), frozenset(map(id, modules))
         self._packages = {package_of(module.__name__) for module in modules}
         super().__init__(tuple(modules), thorough=True, generators=False, left_out=left_out)
         self.first = self.read()
@@ -173,7 +181,7 @@ class ModuleReach(Reach):
         if isinstance(thing, ModuleType):
             return (self._namespace,) if id(thing) in self._modules else ()
         cls: Any = type(thing)
-        kinds = kinds_of(cls)
+        kinds = find_kinds(cls)
         if kinds is None or (isinstance(thing, type | FunctionType) and self._is_foreign(thing)):
             return ()
         if isinstance(thing, FunctionType):  # the globals that it names are here whether it does or not
@@ -181,24 +189,24 @@ class ModuleReach(Reach):
         return super()._kinds(thing, parent, at)
 
     def _is_foreign(self, thing: type | FunctionType) -> bool:
-        """Say whether another package has the code: `functools.wraps` gives a function the module of what it wraps."""
+        """Return whether another package has the code: `functools.wraps` copies the module of the wrapped function."""
         known = thing.__globals__.get("__name__") if isinstance(thing, FunctionType) else thing.__module__
         return package_of(known) not in self._packages
 
 
 class Snapshot:
-    """Everything that `root` reaches by a thorough `Reach`, read once: tells later what of it has changed."""
+    """A reading of everything that `root` reaches by a thorough `Reach`; it names later changes."""
 
     def __init__(self, root: Any, generators: bool = True, left_out: LeftOut = lambda module: False) -> None:
         self._reach = Reach(root, thorough=True, generators=generators, left_out=left_out)
         self._before = self._reach.read()
 
-    def change(self) -> str | None:
-        """Name the first thing that has changed since."""
-        return self._reach.change(self._before, self._reach.read())
+    def find_change(self) -> str | None:
+        """Name the first object that has changed since the snapshot."""
+        return self._reach.find_change(self._before, self._reach.read())
 
 
-def _moved(entry: ReachedValue, before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
+def _describe_change(entry: ReachedValue, before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
     if len(before) != len(after):
         known = {name for name in before if isinstance(name, str)}
         added = [name for name in getattr(entry.thing, "__dict__", ()) if name not in known]
@@ -208,18 +216,18 @@ def _moved(entry: ReachedValue, before: tuple[Any, ...], after: tuple[Any, ...])
         old, new = len(before) // each, len(after) // each
         return f"{entry.path()} ({type(entry.thing).__name__}, had {old} items, has {new})"
     for place, (old, new) in enumerate(zip(before, after, strict=True)):
-        if old is not new and not _equal(old, new):
-            return f"{entry.path_of(place)} ({_described(old)}, replaced by {_described(new)})"
+        if old is not new and not _are_equal(old, new):
+            return f"{entry.referent_path(place)} ({_describe(old)}, replaced by {_describe(new)})"
     return None
 
 
-def _equal(old: Any, new: Any) -> bool:
+def _are_equal(old: Any, new: Any) -> bool:
     if isinstance(old, tuple) and isinstance(new, tuple) and len(old) == len(new):
-        return all(a is b or _equal(a, b) for a, b in zip(old, new, strict=True))
+        return all(a is b or _are_equal(a, b) for a, b in zip(old, new, strict=True))
     return type(old) is type(new) and type(old) in _PLAIN and bool(old == new)
 
 
-def _described(thing: Any) -> str:
+def _describe(thing: Any) -> str:
     if thing is ABSENT:
         return "nothing"
     shape = f" {tuple(thing.shape)}" if isinstance(thing, (torch.Tensor, np.ndarray)) else ""
@@ -230,24 +238,24 @@ def _name(root: Any) -> str:
     return f"`{getattr(root, '__name__', type(root).__name__)}`"
 
 
-def _published(thing: Any) -> bool:
-    """Say whether a library has this function or class under its own name; one wrapped for a plugin has none."""
+def _is_published(thing: Any) -> bool:
+    """Return whether a library has this function or class under its own name; a plugin's wrapped one has none."""
     module, name = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
     if not isinstance(module, str) or not isinstance(name, str) or package_of(module) not in LIBRARIES:
         return False
     return getattr(sys.modules.get(module), name, None) is thing
 
 
-def _classes(thing: Any) -> tuple[type, ...]:
+def _list_classes(thing: Any) -> tuple[type, ...]:
     cls = thing if isinstance(thing, type) else type(thing)
     return tuple(base for base in cls.__mro__ if package_of(base.__module__) not in LIBRARIES | {"builtins"})
 
 
-_CLASSES = Kind(_classes, lambda thing: [f"class `{cls.__name__}`" for cls in _classes(thing)])
+_CLASSES = Kind(_list_classes, lambda thing: [f"class `{cls.__name__}`" for cls in _list_classes(thing)])
 
 
-def _settings() -> Iterator[ReachedValue]:
-    """Yield settings of libraries that tell what a row function set them by."""
+def _library_settings() -> Iterator[ReachedValue]:
+    """Yield settings of libraries by which a row function could pass a value on."""
     kinds = {
         "numpy's error handling": Kind(state=lambda _: np.geterr()),
         "numpy's print options": Kind(state=lambda _: repr(np.get_printoptions())),
@@ -260,11 +268,11 @@ def _settings() -> Iterator[ReachedValue]:
         yield ReachedValue(None, kind, None, 0, name)
 
 
-def _generators() -> Iterator[ReachedValue]:
+def _global_generators() -> Iterator[ReachedValue]:
     kinds = {
-        "torch's global generator": Kind(state=lambda _: torch_state(torch.default_generator)),
-        "numpy's global generator": Kind(state=lambda _: words_of(np.random.mtrand.get_bit_generator())),
-        "a GPU's global generator": Kind(state=lambda _: [*map(torch_state, torch.cuda.default_generators)]),
+        "torch's global generator": Kind(state=lambda _: torch_generator_state(torch.default_generator)),
+        "numpy's global generator": Kind(state=lambda _: bit_generator_state(np.random.mtrand.get_bit_generator())),
+        "a GPU's global generator": Kind(state=lambda _: [*map(torch_generator_state, torch.cuda.default_generators)]),
     }
     others = [one for one in threading.enumerate() if package_of(type(one).__module__) != "tqdm"]
     if len(others) == 1:  # threads of other libraries draw from it: Dask's, a notebook's

@@ -1,4 +1,4 @@
-"""What other libraries know of a training, read from their own objects. Each library is imported only when it is read.
+"""Read the facts of a training from other libraries' objects. Each library is imported only when it is read.
 
-Exporters read and never guess: what an object does not tell stays empty, or is asked for as an argument.
+Exporters never guess: a fact that an object does not hold stays empty or is an argument.
 """

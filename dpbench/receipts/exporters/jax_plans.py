@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dpbench.errors import SpecError
-from dpbench.receipts.exporters.dp_events import adjacency_of, convert, describe_accountant
-from dpbench.receipts.receipt import Accountant, Batches, Divisor, Drawn, Noise, Training, find_version
+from dpbench.receipts.exporters.dp_events import convert_event, describe_accountant, read_adjacency
+from dpbench.receipts.receipt import Accountant, Batches, BatchSampling, Divisor, Noise, Training, find_version
 
-DRAWS = 200_000  # of noise: their standard deviation is known to 0.2%
+NOISE_DRAWS = 200_000  # of noise: their standard deviation is known to 0.2%
 
 
 def from_jax_privacy(
@@ -20,41 +20,41 @@ def from_jax_privacy(
     normalised_by: Divisor | None = None,
     clipped_per: str | None = None,
 ) -> Training:
-    """Return what a loop that follows a `DPExecutionPlan` of jax_privacy does.
+    """Return the training of a loop that follows a `DPExecutionPlan` of jax_privacy.
 
-    Read are the plan's event, its batch selection, the norm bound of `clipped_grad`, and the standard deviation of what
-    `noise_addition_transform` adds to zeros (where the noise of steps is independent).
+    It reads the plan's event, its batch selection, the norm bound of `clipped_grad`, and the standard deviation of the
+    noise that `noise_addition_transform` adds to zeros (if the noise of steps is independent).
 
     Args:
         plan: the `DPExecutionPlan`, or an object with its fields that the loop uses.
-        size: rows of the private data.
-        accountant: the accountant that calibrated it; without one, that of jax_privacy's own plans: PLD, zero-out.
-        steps: how many steps the loop took, as it counted them.
-        normalised_by: what sums of gradients were divided by after the noise.
+        size: number of rows of the private data.
+        accountant: the accountant that calibrated it; by default, that of jax_privacy's own plans: PLD, zero-out.
+        steps: the number of steps that the loop counted.
+        normalised_by: the divisor of the sums of gradients after the noise.
         clipped_per: whose gradient is clipped: image, example ...
 
     Raises:
         SpecError: the plan has an event or a batch selection that receipts do not have.
     """
-    adjacency = adjacency_of(accountant) if accountant is not None else "zero-out"
+    adjacency = read_adjacency(accountant) if accountant is not None else "zero-out"
     selection = plan.batch_selection_strategy
     name = Accountant(
         name="pld", library="dp-accounting", version=find_version("dp-accounting"), adjacency=adjacency
     )  # fmt: skip
     return Training(
-        events=convert(plan.dp_event, 2.0 if adjacency == "replace-one" else 1.0),
+        events=convert_event(plan.dp_event, 2.0 if adjacency == "replace-one" else 1.0),
         size=size,
-        noise=_noise(plan, clipped_per),
-        batches=_batches(selection, size, steps, normalised_by),
+        noise=_measure_noise(plan, clipped_per),
+        batches=_read_batches(selection, size, steps, normalised_by),
         accountant=describe_accountant(accountant) or name,
         libraries={one: found for one in ("jax-privacy", "jax") if (found := find_version(one))},
     )
 
 
-def _batches(selection: Any, size: int, steps: int | None, normalised_by: Divisor | None) -> Batches:
+def _read_batches(selection: Any, size: int, steps: int | None, normalised_by: Divisor | None) -> Batches:
     from jax_privacy import batch_selection as kinds
 
-    drawn: Drawn
+    drawn: BatchSampling
     cycle: int | None = None
     if isinstance(selection, kinds.CyclicPoissonSampling):
         drawn = "poisson" if selection.cycle_length == 1 else "cyclic-poisson"
@@ -71,13 +71,13 @@ def _batches(selection: Any, size: int, steps: int | None, normalised_by: Diviso
     return Batches(drawn=drawn, size=float(rows) or None, steps=taken, cycle=cycle, normalised_by=normalised_by)
 
 
-def _noise(plan: Any, clipped_per: str | None) -> Noise | None:
-    """Return the bound and the noise of one step; None where steps share noise, as in banded factorisations."""
+def _measure_noise(plan: Any, clipped_per: str | None) -> Noise | None:
+    """Measure the clip and the noise of one step; None if steps share noise, as in banded factorisations."""
     import jax.numpy as jnp
 
     if plan.batch_selection_strategy.iterations and getattr(plan.batch_selection_strategy, "cycle_length", 1) != 1:
         return None
-    zeros = jnp.zeros(DRAWS)
+    zeros = jnp.zeros(NOISE_DRAWS)
     transform = plan.noise_addition_transform
     added, _ = transform.update(zeros, transform.init(zeros))
     std, clip = float(jnp.std(added)), float(plan.clipped_grad(lambda weights, row: 0.0).l2_norm_bound)

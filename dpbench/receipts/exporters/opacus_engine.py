@@ -1,4 +1,4 @@
-"""Read a training by Opacus: what its accountant recorded, its optimizer adds and its loader draws."""
+"""Read a training by Opacus: its accountant's record, its optimizer's noise and its loader's batches."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import Any
 
 from dpbench.errors import SpecError
 from dpbench.receipts.events import Composed, Event
-from dpbench.receipts.receipt import Accountant, Batches, Divisor, Drawn, Noise, Training, find_version
+from dpbench.receipts.receipt import Accountant, Batches, BatchSampling, Divisor, Noise, Training, find_version
 from dpbench.receipts.steps import gaussian_steps
 
 
 def from_opacus(
     engine: Any, optimizer: Any, loader: Any, *, steps: int | None = None, clipped_per: str | None = None
 ) -> Training:
-    """Return what a loop of Opacus did, after it has trained.
+    """Return the training of an Opacus loop that has ended.
 
-    Read are the accountant's history (noise multiplier, rate and steps), the optimizer's clip, noise, reduction and
-    divisor, and whether the loader draws Poisson samples. Not read, for no object has it: whether an optimizer without
-    the engine's hook took steps too.
+    It reads the accountant's history (noise multiplier, rate and steps), the optimizer's clip, noise, reduction and
+    divisor, and whether the loader draws Poisson samples. It cannot read, because no object records it, whether an
+    optimizer without the engine's hook took steps too.
 
     Args:
         engine: the `PrivacyEngine`, or an accountant of Opacus.
         optimizer: the `DPOptimizer` that `make_private` returned.
-        loader: the loader that the loop walked through.
-        steps: how many steps the loop took, as it counted them; Adam counts them too, and is read.
+        loader: the loader that the loop iterated over.
+        steps: the number of steps that the loop counted; by default Adam's own count, if there is one.
         clipped_per: whose gradient is clipped: image, example ...
 
     Raises:
-        SpecError: an object is not what Opacus makes, or the accountant has recorded no step.
+        SpecError: an object is not made by Opacus, or the accountant has recorded no step.
     """
     from opacus.accountants import IAccountant
     from opacus.optimizers import DPOptimizer
@@ -50,8 +50,8 @@ def from_opacus(
     return Training(
         events=events[0] if len(events) == 1 else Composed(events=tuple(events)),
         size=len(loader.dataset),
-        noise=_noise(optimizer, clipped_per),
-        batches=_batches(loader, steps or _counted(optimizer), "expected-size" if averaged else "nothing"),
+        noise=_read_noise(optimizer, clipped_per),
+        batches=_read_batches(loader, steps or _count_steps(optimizer), "expected-size" if averaged else "nothing"),
         accountant=Accountant(
             name=str(accountant.mechanism()), library="opacus", version=find_version("opacus"),
             adjacency="add-or-remove-one",
@@ -60,13 +60,13 @@ def from_opacus(
     )  # fmt: skip
 
 
-def _noise(optimizer: Any, clipped_per: str | None) -> Noise | None:
+def _read_noise(optimizer: Any, clipped_per: str | None) -> Noise | None:
     clip = float(optimizer.max_grad_norm)
     std = float(optimizer.noise_multiplier) * clip
     return Noise(clip=clip, std=std, added_to="sum", clipped_per=clipped_per) if std > 0 else None
 
 
-def _batches(loader: Any, steps: int | None, divisor: Divisor) -> Batches:
+def _read_batches(loader: Any, steps: int | None, divisor: Divisor) -> Batches:
     from opacus.utils.batch_memory_manager import BatchSplittingSampler
     from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler, UniformWithReplacementSampler
 
@@ -74,7 +74,7 @@ def _batches(loader: Any, steps: int | None, divisor: Divisor) -> Batches:
     if isinstance(sampler, BatchSplittingSampler):  # of a memory manager: the logical batches are another's
         sampler = sampler.sampler
     batch = getattr(sampler, "batch_size", None)
-    drawn: Drawn
+    drawn: BatchSampling
     if isinstance(sampler, UniformWithReplacementSampler | DistributedUniformWithReplacementSampler):
         drawn, size = "poisson", float(sampler.sample_rate) * rows
     elif batch is None:
@@ -88,7 +88,7 @@ def _batches(loader: Any, steps: int | None, divisor: Divisor) -> Batches:
     return Batches(drawn=drawn, size=size, steps=steps, normalised_by=divisor)
 
 
-def _counted(optimizer: Any) -> int | None:
-    """Return the steps that the optimizer itself has counted, as Adam does."""
+def _count_steps(optimizer: Any) -> int | None:
+    """Return the number of steps that the optimizer itself has counted, as Adam does; None if it counts none."""
     counts = [int(state["step"]) for state in optimizer.original_optimizer.state.values() if "step" in state]
     return max(counts, default=None)

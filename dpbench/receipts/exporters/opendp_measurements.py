@@ -1,4 +1,4 @@
-"""Read a measurement of OpenDP: what its privacy map states, and for which neighbours."""
+"""Read a measurement of OpenDP: the cost by its privacy map, and the neighbours it is stated for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpbench.errors import SpecError
 from dpbench.receipts.events import Approximate, Concentrated, Event, Pure, Repeated
 from dpbench.receipts.receipt import Accountant, Adjacency, Training, find_version
 
-METRICS: dict[str, Adjacency] = {
+ADJACENCIES: dict[str, Adjacency] = {
     "SymmetricDistance": "add-or-remove-one", "InsertDeleteDistance": "add-or-remove-one",
     "ChangeOneDistance": "replace-one", "HammingDistance": "replace-one",
 }  # fmt: skip
@@ -18,27 +18,27 @@ METRICS: dict[str, Adjacency] = {
 def from_opendp(
     measurement: Any, *, size: int | None = None, delta: float | None = None, d_in: int = 1, times: int = 1
 ) -> Training:
-    """Return what a measurement of OpenDP costs, by its own map.
+    """Return the cost of a measurement of OpenDP by its own privacy map.
 
     Args:
-        measurement: the `Measurement`; of a composition, all of it.
-        size: rows of the private data, if the measurement's domain does not say.
-        delta: where the map is a privacy profile, at which delta it is read.
-        d_in: how far neighbours are apart; 2 in the symmetric distance is one row replaced.
-        times: how often it was invoked.
+        measurement: the `Measurement`; for a composition, all of it.
+        size: number of rows of the private data, if the measurement's domain does not state it.
+        delta: the delta at which a map that is a privacy profile is read.
+        d_in: the distance of neighbours; 2 in the symmetric distance is one row replaced.
+        times: how often the measurement was invoked.
 
     Raises:
-        SpecError: the metric or the measure is one that receipts do not have.
+        SpecError: receipts do not have this metric or measure.
     """
     metric, measure = str(measurement.input_metric), str(measurement.output_measure)
-    adjacency = METRICS.get(metric.partition("(")[0])
+    adjacency = ADJACENCIES.get(metric.partition("(")[0])
     if adjacency == "add-or-remove-one" and d_in == 2:
         adjacency = "replace-one"
     elif adjacency is None or d_in != 1:
         raise SpecError(
-            f"Receipts are about one row: expected a distance of 1 in {', '.join(METRICS)}, got {d_in} in {metric}."
+            f"Receipts are about one row: expected a distance of 1 in {', '.join(ADJACENCIES)}, got {d_in} in {metric}."
         )
-    event = _event(measure, measurement.map(d_in), delta)
+    event = _convert_cost(measure, measurement.map(d_in), delta)
     stated = re.search(r"size=(\d+)", str(measurement.input_domain))
     found = find_version("opendp")
     return Training(
@@ -49,7 +49,7 @@ def from_opendp(
     )
 
 
-def _event(measure: str, cost: Any, delta: float | None) -> Event:
+def _convert_cost(measure: str, cost: Any, delta: float | None) -> Event:
     if measure == "MaxDivergence":
         return Pure(epsilon=float(cost))
     if measure == "ZeroConcentratedDivergence":

@@ -13,9 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli.given import Given
+from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json
-from dpbench.cli.takes import takes
+from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.records.place import Place
 from dpbench.records.protocol import Component, Protocol, SplitRule
@@ -28,7 +28,7 @@ LEAST = 10  # labelled public images, for five folds
 MOST = 20  # epsilons
 
 
-@takes(
+@add_setting_flags(
     Protocol, Place,
     several=("epsilon",), only=("epsilon", "extractor", "delta", "public_fraction", "split_seed", "device"),
 )  # fmt: skip
@@ -41,7 +41,7 @@ def advise(
         bool, typer.Option("--public-labels/--no-public-labels", help="Read the labels of public images, or do not.")
     ] = True,
     *,
-    given: Given,
+    given: UserSettings,
     as_json: Json = False,
 ) -> None:
     """Predict what each learner will score on your images, from the public ones alone. No private image is opened."""

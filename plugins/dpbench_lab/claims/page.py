@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import Line, exact, lines, new_figure
+from dpbench.analysis.draw import Line, draw_lines, new_figure, score_without_interval
 from dpbench.analysis.palette import REFERENCE, SHAPES, LearnerStyle, style_at
 from dpbench.board.index import Standing
 from dpbench.site.context import Site
-from dpbench.site.extras import Page
+from dpbench.site.extras import ExtraPages
 from dpbench.site.layout import Section
-from dpbench.site.picture import Chart, picture
+from dpbench.site.picture import Chart, inline_svg
 from dpbench.site.render import Renderer
 from dpbench_lab.claims.catalogue import PUBLIC, Claim, Paper, PublicData, read_catalogue
 from dpbench_lab.claims.verdict import JUDGEMENTS, Judgement, Verdict, judge_all, read_record
@@ -145,7 +145,7 @@ def _chart(
         f"{len(group)} claims, marked by verdict; lines show the best entry of our boards at each ε. Papers differ in "
         "private images, public images and networks, so a higher point does not mean a better method."
     )
-    drawn = picture(lambda: _draw(group, ours), key, f"{title}. The table below the chart lists the numbers.")
+    drawn = inline_svg(lambda: _draw(group, ours), key, f"{title}. The table below the chart lists the numbers.")
     cells: list[tuple[str, ...]] = [
         (f"{row.paper.key}, {row.claim.id}", f"{row.claim.epsilon:f}", row.score, row.verdict.judgement)
         for row in group
@@ -159,11 +159,16 @@ def _draw(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]) 
     axes = figure.add_axes((0.09, 0.12, 0.62, 0.85))
     axes.set_xscale("log")
     drawn = [
-        Line(judgement, {float(row.claim.epsilon): exact(row.claim.accuracy or 0.0)}, style, stroke="", size=6)
+        Line(
+            judgement, {float(row.claim.epsilon): score_without_interval(row.claim.accuracy or 0.0)}, style, stroke="",
+            size=6,
+        )
         for judgement, style in MARKS.items() for row in group if row.verdict.judgement == judgement
     ]  # fmt: skip
-    drawn += [Line(name, {x: exact(best[x]) for x in best}, OURS, size=4) for name, best in ours.items()]
-    shown = {str(handle.get_label()): handle for handle in lines(axes, drawn)}
+    drawn += [
+        Line(name, {x: score_without_interval(best[x]) for x in best}, OURS, size=4) for name, best in ours.items()
+    ]
+    shown = {str(handle.get_label()): handle for handle in draw_lines(axes, drawn)}
     ticks = sorted({x for x in (0.1, 0.3, 1, 3, 10, 30) if axes.get_xlim()[0] <= x <= axes.get_xlim()[1]})
     axes.set_xticks(ticks, labels=[f"{x:g}" for x in ticks])
     axes.minorticks_off()
@@ -172,4 +177,4 @@ def _draw(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]) 
     return figure
 
 
-PAGE = Page(Section("claims", "Claims", "claims.html"), _files, "dpbench_lab.claims")
+PAGE = ExtraPages(Section("claims", "Claims", "claims.html"), _files, "dpbench_lab.claims")

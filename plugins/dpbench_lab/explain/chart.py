@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import Bar, bars, new_figure, write_chart
+from dpbench.analysis.draw import Bar, draw_bars, new_figure, write_chart
 from dpbench.analysis.palette import INK, LINE, QUIET, style_at
-from dpbench.records.metrics import FACTS
+from dpbench.records.metrics import METRIC_FACTS
 from dpbench_lab.explain.explanation import Explanation, LearnerExplanation
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def figure(explanation: Explanation, *, titled: bool = True) -> Figure:
     ceiling = 100 * explanation.score.mean
     high = max(ceiling, *(max(before, after) for one in learners for _, before, after in stairs(one)))
     left = low - 0.25 * (high - low) - 1
-    bars(axes, (bar for row, one in enumerate(learners) for bar in _row(row, one, left)))
+    draw_bars(axes, (bar for row, one in enumerate(learners) for bar in _row(row, one, left)))
     axes.axvline(ceiling, color=INK, linestyle="--", linewidth=1)
     axes.set(xlim=(left, high + 0.12 * (high - low) + 0.5), ylim=(len(learners) - 0.45, -0.55))
-    axes.set_xlabel(FACTS[explanation.metric].axis)
+    axes.set_xlabel(METRIC_FACTS[explanation.metric].axis)
     axes.set_yticks(range(len(learners)), labels=[one.learner.name for one in learners])
     _legend(axes, explanation)
     return drawn

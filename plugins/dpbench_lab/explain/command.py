@@ -10,13 +10,13 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from dpbench.cli.given import Given
+from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json, report_interrupt
-from dpbench.cli.takes import takes
+from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.records.metrics import TITLES
 from dpbench.records.place import Place
-from dpbench.records.search import TUNE, Search
+from dpbench.records.search import TUNE_SWITCH, Search
 from dpbench.records.spec import Spec, make_spec
 from dpbench_lab.output import check_outputs, write_record
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dpbench_lab.explain.explanation import Explanation, Lift
 
 
-@takes(
+@add_setting_flags(
     Spec, Search, Place,
     several=("learner",),
     without=(
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     ),
 )  # fmt: skip
 def explain(
-    given: Given,
+    given: UserSettings,
     seeds: Annotated[int, typer.Option(help="Number of seeds: 3 means 0 to 2.")] = 3,
     tune: Annotated[
         bool, typer.Option("--tune", help="Also show what is gained by choosing settings with public labels.")
@@ -49,7 +49,7 @@ def explain(
     if "tries" in given.flags and not tune:
         raise SpecError("--tries needs --tune: without --tune, nothing is searched.")
     if tune:
-        given = replace(given, taken=replace(given.taken, defaults={"selection": TUNE.value}))
+        given = replace(given, taken=replace(given.taken, defaults={"selection": TUNE_SWITCH.value}))
 
     from dpbench.registry import load
     from dpbench.registry.components import resolve

@@ -90,4 +90,4 @@ class Explanation(Record):
             OutputError: the folder cannot be written.
         """
         name = f"explanation-{self.specs[0].dataset.name}-{self.digest[:16]}.json"
-        return storage.write(self, storage.mark_not_private(folder) / name)
+        return storage.write_record(self, storage.make_not_private_folder(folder) / name)

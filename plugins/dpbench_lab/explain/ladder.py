@@ -22,14 +22,14 @@ from dpbench.errors import ComponentFailed, SpecError
 from dpbench.harness import scoring
 from dpbench.harness.fit import fit
 from dpbench.harness.fitting import fit_once, predict_isolated
-from dpbench.harness.loaded import origins_of
-from dpbench.harness.plans import plan_of
+from dpbench.harness.loaded import get_origins
+from dpbench.harness.plans import ask_plan
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.session import Session
 from dpbench.privacy.core.ledger_curator import LedgerCurator
-from dpbench.privacy.core.plan import sigmas
+from dpbench.privacy.core.plan import release_sigmas
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.curator import make_handle
 from dpbench.records.result import Interval, SeedResult, interval
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
@@ -80,7 +80,7 @@ def explain(specs: Sequence[Spec], session: Session, tuned: Sequence[Spec] = ())
         digest=canonical_digest([spec.digest for spec in (*specs, *tuned)]), specs=tuple(one.spec for one in prepared),
         private=first.roles.task.size, public=len(first.roles.public.x), test=len(first.test.y),
         ceiling=ceiling.spec.learner, score=interval(tops), learners=tuple(found), digests=first.images.digests,
-        seconds=time.monotonic() - began, components=origins_of(first.parts),
+        seconds=time.monotonic() - began, components=get_origins(first.parts),
         provenance=first.loaded.provenance,
     )  # fmt: skip
 
@@ -104,7 +104,7 @@ def _checked(prepared: PreparedRun) -> PreparedRun:
 def _alike(prepared: PreparedRun) -> bool:
     """Return whether every seed has the same data."""
     first, *others = prepared.spec.seeds
-    return all(prepared.loaded.alike(seed, first) for seed in others)
+    return all(prepared.loaded.is_same_data(seed, first) for seed in others)
 
 
 def _without_privacy(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spec:
@@ -143,7 +143,7 @@ def _explained(default: PreparedRun, tuned: PreparedRun | None, tops: list[float
         learner=write_component(base.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=interval(private), ladder=tuple(ladder), alone=alone,
         rest=_interval([top - one for top, one in zip(ceiling, scores, strict=True)]),
-        signals=tuple(signals(steps, plan, sigmas(plan, base.privacy.sigma), size, units=units)),
+        signals=tuple(signals(steps, plan, release_sigmas(plan, base.privacy.sigma), size, units=units)),
     )  # fmt: skip
 
 
@@ -233,15 +233,15 @@ class LiftedFits:
     ) -> tuple[float, bool]:
         base = prepare_seed(self.base, seed)
         task = base.roles.task
-        plan = plan_of(learner, base.loaded.who, task, base.loaded.budget)
+        plan = ask_plan(learner, base.loaded.who, task, base.loaded.budget)
         noise, initial = torch.Generator().manual_seed(seed), Randomness.research(seed, base.identity)
         given = dataclasses.replace(base.fit_input(seed), learner=learner, plan=plan, sigma=0.0, randomness=initial)
         start = initial.initialisation.get_state()
 
         def wrap(curator: LedgerCurator) -> Curator:
-            exact = handle_of(curator)
+            exact = make_handle(curator)
             exact = exact if steps is None else observed(exact, steps)
-            return lifted(exact, sigmas(plan, base.privacy.sigma), kept, noise)
+            return lifted(exact, release_sigmas(plan, base.privacy.sigma), kept, noise)
 
         scores = predict_isolated(fit_once(given, wrap=wrap), base.test.x)
         sampled = any(release.sample_rate < 1 for release in plan)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpbench.api import Chunk, Curator
 from dpbench.errors import SpecError
-from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
+from dpbench.privacy.core.forms.blocks import Blocks, wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
 from dpbench.privacy.core.ledger_curator import Question
 from dpbench.privacy.core.map import Map
@@ -81,7 +81,7 @@ def observed(curator: Curator, steps: list[Step]) -> Curator:
         clips = question.clips
 
         def rows(chunk: Chunk) -> Blocks:
-            blocks = blocks_of(question.rows(chunk))
+            blocks = wrap_blocks(question.rows(chunk))
             norms = torch.stack([block.norms() / clip for block, clip in zip(blocks, clips, strict=True)], 1)
             kept = norms.nan_to_num(0.0).clamp(max=1).square().sum(1)
             longer = (norms > 1 + ROUNDING).any(1).to(kept)
@@ -137,7 +137,7 @@ def _scaled(curator: Curator, question: Sum) -> list[Tensor]:
     clips, bounds = question.clips, [RATIO**power for power in range(RANGES)]
 
     def ranges(chunk: Chunk) -> Blocks:
-        blocks = blocks_of(question.rows(chunk))
+        blocks = wrap_blocks(question.rows(chunk))
         norms = [block.norms() / clip for block, clip in zip(blocks, clips, strict=True)]
         ends = [
             (low, bound if bound < bounds[-1] else torch.inf)

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from dpbench.analysis.columns import write_budget
-from dpbench.board.folder import content_of, validate_content
+from dpbench.board.folder import read_content, validate_content
 from dpbench.errors import DataError, MalformedFile
 from dpbench.records.metrics import TITLES
 from dpbench.site.context import Site
-from dpbench.site.picture import Chart, picture
+from dpbench.site.picture import Chart, inline_svg
 from dpbench_lab.explain.chart import figure, stairs
 from dpbench_lab.explain.explanation import Explanation
 
@@ -35,7 +35,7 @@ def _explanations(site: Site) -> list[Explanation]:
     found = []
     for file in sorted((site.root / EXPLANATIONS).rglob("*.json")):
         try:
-            found.append(validate_content(Explanation, content_of(file)))
+            found.append(validate_content(Explanation, read_content(file)))
         except MalformedFile as error:
             raise DataError(
                 f"Expected an explanation in {file}, at {error.field}: {error.said}. Make it again."
@@ -56,7 +56,9 @@ def _charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
                 for each in mine
                 for stage, before, after in stairs(each)
             )
-            drawn = picture(functools.partial(figure, alone, titled=False), key, f"{title}. The table has the numbers.")
+            drawn = inline_svg(
+                functools.partial(figure, alone, titled=False), key, f"{title}. The table has the numbers."
+            )
             note = (
                 f"{TITLES[one.metric]} gained when noise, clipping and other limits are removed one after another. "
                 "Only the private run has a guarantee."

@@ -10,7 +10,7 @@ from typing import Any
 from dpbench import registry
 from dpbench.analysis.figure_data import FigureData, Series
 from dpbench.analysis.formula import evaluate
-from dpbench.analysis.plots import Plot, Position, matches_through, position
+from dpbench.analysis.plots import Plot, Position, locate_cell, matches_through
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.records.result import Interval, Result
 from dpbench.registry import Registry
@@ -63,7 +63,7 @@ def assemble(name: str, plot: Plot, places: Sequence[Place], series: Sequence[Se
     Raises:
         DataError: a result lacks the metric.
     """
-    placed = [(position(plot, one.values, one.numbers), one) for one in places]
+    placed = [(locate_cell(plot, one.values, one.numbers), one) for one in places]
     measured = {at: metric(one.result, plot.metric) for at, one in placed if one.result}
     seeds = tuple(len(one.result.seeds) for one in places if one.result)
     bound, fitted = _bound(plot, placed, measured)

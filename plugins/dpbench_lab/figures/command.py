@@ -53,7 +53,7 @@ def plot(
 
 
 def _write_folder_chart(folder: Path, files: list[Path], plugins: Registry) -> None:
-    from dpbench.analysis.tables import arrange
+    from dpbench.analysis.tables import make_grids
     from dpbench.registry.components import shorten_component
 
-    write_charts(arrange(read_intact([folder]), named=shorten_component(plugins)), folder.resolve().name, files)
+    write_charts(make_grids(read_intact([folder]), named=shorten_component(plugins)), folder.resolve().name, files)

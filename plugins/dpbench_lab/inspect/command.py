@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dpbench.cli.given import Given
+from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json
-from dpbench.cli.takes import takes
+from dpbench.cli.takes import add_setting_flags
 from dpbench.records.place import Place
 from dpbench.records.protocol import Protocol
 from dpbench_lab.output import check_outputs, write_record
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Inspection, Prediction, Range
 
 
-@takes(
+@add_setting_flags(
     Protocol, Place,
     only=("dataset", "extractor", "public_fraction", "public_dataset", "split_seed", "device", "out"),
 )  # fmt: skip
 def inspect(
-    given: Given,
+    given: UserSettings,
     k: Annotated[
         list[str] | None,
         typer.Option(help="Numbers of dimensions, like 10,40,200. \\[default: 10 to 800, and all]"),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpbench.errors import SpecError
-from dpbench.harness.loaded import origins_of
+from dpbench.harness.loaded import get_origins
 from dpbench.harness.roles import Roles
 from dpbench.harness.session import Session
 from dpbench.harness.source import DataSource
@@ -57,7 +57,7 @@ def inspect(asked: InspectionRequest, session: Session) -> Inspection:
         guarantee=_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
         digests=images.digests, licence=parts.dataset.licence, spectrum=spectrum, separability=separated, margins=found,
         prediction=predicted, note=note, seconds=phases.seconds, components=_components(parts),
-        provenance=provenance.collect(str(session.device)),
+        provenance=provenance.collect_provenance(str(session.device)),
     )  # fmt: skip
 
 
@@ -96,4 +96,4 @@ def _guarantee(asked: InspectionRequest) -> Guarantee:
 
 
 def _components(parts: Parts) -> dict[str, ComponentOrigin]:
-    return {role: one for role, one in origins_of(parts).items() if role != "learner"}
+    return {role: one for role, one in get_origins(parts).items() if role != "learner"}

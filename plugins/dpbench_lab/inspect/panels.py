@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import Line, exact, label_powers, lines, new_figure, write_chart
+from dpbench.analysis.draw import Line, draw_lines, label_powers, new_figure, score_without_interval, write_chart
 from dpbench.analysis.palette import INK, QUIET, style_at
 from dpbench.records.result import Interval
 from dpbench_lab.inspect.report import Inspection, Values
@@ -43,7 +43,9 @@ def _spectrum(axes: Axes, inspection: Inspection) -> None:
     found = inspection.spectrum
     values = [value for value in found.eigenvalues if value > 1e-10 * found.eigenvalues[0]]
     ranks = sorted({round(len(values) ** (step / POINTS)) for step in range(POINTS + 1)})
-    lines(axes, [Line("", {rank: exact(values[rank - 1]) for rank in ranks}, style_at(0), marked=False)])
+    draw_lines(
+        axes, [Line("", {rank: score_without_interval(values[rank - 1]) for rank in ranks}, style_at(0), marked=False)]
+    )
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
         label_powers(axis)
@@ -63,7 +65,7 @@ def _separability(axes: Axes, inspection: Inspection) -> None:
     assert inspection.separability is not None
     found, k = inspection.separability, inspection.asked.k
     spans = ((found.own, "pair's own components"), (found.shared, "components of all classes"))
-    lines(axes, [
+    draw_lines(axes, [
         Line(f"{name}, median", _scores(k, span.median, span.smallest, span.largest), style_at(place), band=True)
         for place, (span, name) in enumerate(spans)
     ])  # fmt: skip
@@ -78,7 +80,7 @@ def _margins(axes: Axes, inspection: Inspection) -> None:
         return
     assert inspection.margins is not None
     found, k = inspection.margins, inspection.asked.k
-    lines(axes, [
+    draw_lines(axes, [
         Line(f"that {share:.0%} of rows reach", _scores(k, values), style_at(place))
         for place, (share, values) in enumerate(zip(found.shares, found.smallest, strict=True))
     ])  # fmt: skip

@@ -143,8 +143,8 @@ class Inspection(Record):
             OutputError: the folder cannot be written.
         """
         name = f"inspection-{self.asked.dataset.name}-{self.asked.extractor.name}-{self.digest[:16]}.json"
-        file = (storage.mark_not_private(folder) if self.mark else folder) / name
-        return storage.write(self, file)
+        file = (storage.make_not_private_folder(folder) if self.mark else folder) / name
+        return storage.write_record(self, file)
 
 
 def make_request(spec: Spec, k: Sequence[str], *, read_private: bool, pairs: int, svm_c: float) -> InspectionRequest:

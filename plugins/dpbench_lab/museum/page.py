@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from dpbench.site import prose
 from dpbench.site.context import Site
-from dpbench.site.extras import Page
+from dpbench.site.extras import ExtraPages
 from dpbench.site.layout import Section
 from dpbench.site.render import Renderer
 from dpbench_lab.museum.record import GUARDS, ExhibitRecord, Guard, read
@@ -105,7 +105,7 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     records = read()
     guards = [guard for guard in GUARDS if any(guard in one.stopped + one.passed for one in records)]
     code = {one.name: one.code for one in EXHIBITS}
-    stories = [Story(one, prose.mark(one.summary), _source(one), code.get(one.name, "")) for one in records]
+    stories = [Story(one, prose.render_paragraph(one.summary), _source(one), code.get(one.name, "")) for one in records]
     groups: dict[Guard, list[Story]] = defaultdict(list)
     for one in stories:
         for guard in one.record.stopped[:1]:
@@ -121,7 +121,7 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
 def _source(record: ExhibitRecord) -> Markup:
     """Return where an exhibit was found, as a sentence."""
     said = record.source
-    return prose.mark(f"{said[:1].upper()}{said[1:]}")
+    return prose.render_paragraph(f"{said[:1].upper()}{said[1:]}")
 
 
 def _nouns(guards: Sequence[Guard]) -> str:
@@ -136,4 +136,4 @@ def evidence() -> Markup:
     return Markup('{} in the <a href="museum.html">museum</a>.').format(known)
 
 
-PAGE = Page(Section("museum", "Museum", "museum.html"), _files, "dpbench_lab.museum")
+PAGE = ExtraPages(Section("museum", "Museum", "museum.html"), _files, "dpbench_lab.museum")

@@ -13,7 +13,7 @@ from PIL import Image
 
 from dpbench.api import Learner
 from dpbench.errors import DpbenchError
-from dpbench.harness.guarantee import epsilon_of_copies
+from dpbench.harness.guarantee import compute_copies_epsilon
 from dpbench.harness.session import open_session
 from dpbench.records.search import UNRANKED
 from dpbench.testing.checking import check_laws
@@ -37,7 +37,7 @@ class DataBug(Exhibit):
         """Return epsilon of one row, and of all rows of one image."""
         if self.copies == 1:
             return None
-        found = epsilon_of_copies(prepare_learner(self.learner).privacy, self.copies)
+        found = compute_copies_epsilon(prepare_learner(self.learner).privacy, self.copies)
         return None if found is None else Epsilon(EPSILON, found)
 
     def visit(self) -> Findings:

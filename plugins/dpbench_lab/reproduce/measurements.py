@@ -90,7 +90,7 @@ def axes(spec: Spec) -> dict[str, Any]:
 def _inspected(study: Study, folder: Path) -> list[Measurement]:
     kept = []
     for file in sorted(folder.rglob("inspection-*.json")):
-        one = storage.read(Inspection, file)
+        one = storage.read_validated(Inspection, file)
         if one.separability is None or one.margins is None:
             continue
         values = one.separability.own.median if study.inspection == "xi" else one.margins.smallest[0]

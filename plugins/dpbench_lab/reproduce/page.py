@@ -8,18 +8,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis.figure import draw
+from dpbench.analysis.figure import draw_figure
 from dpbench.analysis.figure_data import FigureData
 from dpbench.analysis.formats import percent
-from dpbench.analysis.formula import numbers
-from dpbench.analysis.plots import Plot, Position, axis_text, position
+from dpbench.analysis.formula import collect_numbers
+from dpbench.analysis.plots import Plot, Position, axis_text, locate_cell
 from dpbench.records.packed import find_records
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.site.context import Site
-from dpbench.site.extras import Page
+from dpbench.site.extras import ExtraPages
 from dpbench.site.layout import Section
-from dpbench.site.picture import Chart, picture
+from dpbench.site.picture import Chart, inline_svg
 from dpbench.site.render import Renderer
 from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.figures import literature
@@ -74,9 +74,9 @@ def figure_of(name: str, results: Sequence[Result]) -> FigureData:
     axes = (*plot.axes, *plot.through)
     kept = [result for result in results if plot.metric in {"error", *result.metrics}]
     places = [
-        Place({axis: _value(one, axis) for axis in axes}, numbers(one.spec.model_dump()), one) for one in kept
+        Place({axis: _value(one, axis) for axis in axes}, collect_numbers(one.spec.model_dump()), one) for one in kept
     ]  # fmt: skip
-    places.sort(key=lambda one: _order(position(plot, one.values, one.numbers)))
+    places.sort(key=lambda one: _order(locate_cell(plot, one.values, one.numbers)))
     return assemble(name, plot, places, literature.choose_series(plot, name))
 
 
@@ -114,8 +114,8 @@ def _chart(one: FigureData) -> Chart:
         note += f" Dotted: {one.plot.rate}, times one constant that is fitted at the ringed point."
     if one.series:
         note += " Hollow and dashed: published numbers."
-    drawn = picture(lambda: draw(one, titled=False), one.name, f"{title}. The table lists the numbers.")
+    drawn = inline_svg(lambda: draw_figure(one, titled=False), one.name, f"{title}. The table lists the numbers.")
     return Chart(one.name, title, note, drawn, head, rows)
 
 
-PAGE = Page(Section("figures", "Figures", "figures.html"), _files, "dpbench_lab.reproduce")
+PAGE = ExtraPages(Section("figures", "Figures", "figures.html"), _files, "dpbench_lab.reproduce")

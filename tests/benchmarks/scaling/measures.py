@@ -62,7 +62,7 @@ def fit(learner: Learner, x: torch.Tensor, classes: int) -> Found:
     from dpbench.privacy.binding import bind
     from dpbench.privacy.core.randomness import Randomness
     from dpbench.privacy.core.rows import PrivateRows
-    from dpbench.privacy.curator import handle_of
+    from dpbench.privacy.curator import make_handle
     from dpbench.support.phases import Phases
 
     n, d = x.shape
@@ -78,7 +78,7 @@ def fit(learner: Learner, x: torch.Tensor, classes: int) -> Found:
         with _Watch() as watch, phases(name):
             randomness = Randomness.research(0, "scaling")
             curator = bind(rows, task, settled.plan(task, budget), 3.0, randomness)
-            settled.fit(handle_of(curator), public, randomness.initialisation)
+            settled.fit(make_handle(curator), public, randomness.initialisation)
     few, peak = phases.cpu_seconds["few"], phases.peak_bytes["all"]
     beyond, private = peak - phases.peak_bytes["before all"], phases.cpu_seconds["all"] - few
     return {"private": private, "public": few, "beyond": beyond, "peak": peak, "unmapped": watch.most}
@@ -148,7 +148,7 @@ def leaderboard(root: str, count: int) -> Found:
     plugins, begin = registry.load(), _worked()
     build.verify_leaderboard = timed
     try:
-        index = build.index_of(Path(root), plugins)
+        index = build.build_index(Path(root), plugins)
     finally:
         build.verify_leaderboard = verified
     assert [len(standing.entries) for standing in index.standings] == [count]

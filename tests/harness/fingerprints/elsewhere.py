@@ -43,9 +43,9 @@ def main(results: Path, folder: Path) -> None:
         sys.modules[name] = module
         spec.loader.exec_module(module)
     from dpbench import registry
-    from dpbench.board.fingerprinting import refresh
+    from dpbench.board.fingerprinting import refresh_fingerprints
 
-    for done in refresh(results, folder, registry.load()):
+    for done in refresh_fingerprints(results, folder, registry.load()):
         print(f"{done.kind} {done.name}: {len(done.prints)} settings, {len(done.choices)} choices", flush=True)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.audit import auditing_curator
-from dpbench.audit.audit_fit import audit_of
+from dpbench.audit.audit_fit import audit_prepared
 from dpbench.audit.sensitivity import Replays
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records.spec import make_spec
@@ -43,11 +43,11 @@ def test_an_audit_rejects_a_broken_core(core: BrokenCore, case: AuditCase, monke
     """If an audit that is to pass turns red, the page on audits says too little."""
     run = prepared(case.learner)
     assert isinstance(core.patch, Replacement)
-    monkeypatch.setattr(auditing_curator, "QUESTIONS", 2)  # of a release that are asked again: enough, and quick
+    monkeypatch.setattr(auditing_curator, "FEATURE_REPLAYS", 2)  # of a release that are asked again: enough, and quick
     for name in ("replay", "probe") if case.part != "sensitivity" else ():
         monkeypatch.setattr(Replays, name, lambda *_: None)
     with core.patch.apply():
-        found = audit_of(run, 0, case.canaries)
+        found = audit_prepared(run, 0, case.canaries)
     assert found.passed == (case.part is None), found.figures.failed
     assert case.part is None or found.part(case.part) is False, found.figures.failed
 

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from dpbench import AnchorBasis, Chunk, Curator, DenseBasis, Learner, PublicData, Task
 from dpbench.learning.probabilities import label_temperature
-from dpbench.privacy.core.exact.quantised import QuantisedRows, floats, quantise
-from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise, to_floats
+from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.ledger_curator import Question
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.sum import Sum
@@ -50,9 +50,9 @@ class Exact:
 
         def answer(question: Question) -> Any:
             if isinstance(question, Map):
-                return Exact(quantise(question.transform(floats(x))), y, self.classes).handle()
+                return Exact(quantise(question.transform(to_floats(x))), y, self.classes).handle()
             assert isinstance(question, Sum)
-            blocks = blocks_of(question.rows(Chunk(x.clone(), y, torch.zeros_like(y))))
+            blocks = wrap_blocks(question.rows(Chunk(x.clone(), y, torch.zeros_like(y))))
             answers = tuple(clipped_sum(*pair).float() for pair in zip(blocks, question.clips, strict=True))
             return answers if isinstance(question.clip, tuple) else answers[0]
 
@@ -74,7 +74,7 @@ class World:
 
     @property
     def rows(self) -> Tensor:
-        return floats(self.private.x)
+        return to_floats(self.private.x)
 
     def standardised(self, x: Tensor) -> Tensor:
         return (x - self.public.x.mean(0)) / self.public.x.std(0, correction=0)

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from dpbench import Budget, Learner, Task, components, effective_size, pace, travel
 from dpbench.errors import SpecError
-from dpbench.learning.defaults import MOST, STEPS
+from dpbench.learning.defaults import MOST_TRAVEL, STEP_LIMITS
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import load
@@ -51,12 +51,16 @@ def test_more_examples_and_a_larger_epsilon_never_carry_fewer_dimensions_or_a_sh
     small, large = task(n, public, features), task(more, public, features)
     for less, greater in ((budget(epsilon), budget(larger)),):
         assert effective_size(small, less) <= effective_size(large, greater)
-        assert travel(small, less) <= travel(large, greater) <= MOST
+        assert travel(small, less) <= travel(large, greater) <= MOST_TRAVEL
         assert 1 <= components(small, less) <= components(large, greater) <= min(max(public // 4, 1), features)
 
 
 @given(
-    st.floats(0.01, MOST), st.floats(1e-3, 1), st.floats(0, 0.99), st.floats(0.01, 10), st.none() | st.integers(1, 999)
+    st.floats(0.01, MOST_TRAVEL),
+    st.floats(1e-3, 1),
+    st.floats(0, 0.99),
+    st.floats(0.01, 10),
+    st.none() | st.integers(1, 999),
 )
 def test_steps_and_learning_rate_together_go_the_way(
     way: float, sample_rate: float, momentum: float, clip: float, steps: int | None
@@ -64,7 +68,7 @@ def test_steps_and_learning_rate_together_go_the_way(
     found = pace(way, steps=steps, sample_rate=sample_rate, momentum=momentum, clip=clip)
     assert found["learning_rate"] * found["steps"] * clip / (1 - momentum) == pytest.approx(way, rel=0.01)
     if steps is None:
-        assert STEPS[0] * 0.9 <= found["steps"] * sample_rate <= STEPS[1] * 1.1
+        assert STEP_LIMITS[0] * 0.9 <= found["steps"] * sample_rate <= STEP_LIMITS[1] * 1.1
     else:
         assert found["steps"] == steps
 

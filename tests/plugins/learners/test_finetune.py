@@ -25,12 +25,12 @@ from torch.nn.functional import cross_entropy
 import dpbench
 from dpbench import AdamBC, Budget, Chunk, Joined, PublicData, SpecError, Task, registry
 from dpbench.audit.audit_fit import audit
-from dpbench.board.verify.plan_check import check_plan_of
+from dpbench.board.verify.plan_check import check_learner_plan
 from dpbench.errors import DataMissing
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.curator import make_handle
 from dpbench.records.spec import Spec, make_spec
 from dpbench.testing import LearnerLaws
 from tests.helpers.sessions import session
@@ -206,7 +206,7 @@ def fitted(learner: DPFineTune, sigma: float = 0.0) -> Any:
     x = torch.randn(3, *SHAPE, generator=torch.Generator().manual_seed(4))[y] + torch.randn(200, *SHAPE, generator=draw)
     rows = PrivateRows(x, y, torch.arange(200))
     curator = bind(rows, task, tuple(learner.plan(task, BUDGET)), sigma, Randomness.research(0, "a test"))
-    predict = learner.fit(handle_of(curator), PublicData(x[:40], None), torch.Generator().manual_seed(0))
+    predict = learner.fit(make_handle(curator), PublicData(x[:40], None), torch.Generator().manual_seed(0))
     curator.guard.conclude()
     return predict, x, y
 
@@ -229,7 +229,7 @@ def test_the_head_alone_is_thrift_on_the_tail_s_features() -> None:
         PrivateRows(features, y, torch.arange(200)), flat, tuple(thrift.plan(flat, BUDGET)), 0.0,
         Randomness.research(0, "a test"),
     )  # fmt: skip
-    other = thrift.fit(handle_of(curator), PublicData(features[:40], None), torch.Generator().manual_seed(0))
+    other = thrift.fit(make_handle(curator), PublicData(features[:40], None), torch.Generator().manual_seed(0))
     torch.testing.assert_close(predict(x), other(features), rtol=1e-2, atol=1e-2)
 
 
@@ -296,9 +296,9 @@ class TestWithANetwork:
     def test_its_plan_is_checked_where_the_network_is_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
         plugins = registry.load()
         result = session(plugins).run(self._spec())
-        assert list(check_plan_of(result, plugins)) == []
+        assert list(check_learner_plan(result, plugins)) == []
         other = {**result.settled, "learning_rate": 0.5}
-        assert [field for field, _ in check_plan_of(result.model_copy(update={"settled": other}), plugins)] == [
+        assert [field for field, _ in check_learner_plan(result.model_copy(update={"settled": other}), plugins)] == [
             "settled.learning_rate"
         ]
 
@@ -307,14 +307,14 @@ class TestWithANetwork:
 
         with monkeypatch.context() as patch:
             patch.setattr(DPFineTune, "plan", absent)  # a learner that says so is not believed
-            assert [field for field, _ in check_plan_of(result, plugins)] == ["privacy.plan"]
+            assert [field for field, _ in check_learner_plan(result, plugins)] == ["privacy.plan"]
         with monkeypatch.context() as patch:
             patch.setattr(EfficientNetLite, "_tail", absent)
-            assert list(check_plan_of(result, plugins)) == []
+            assert list(check_learner_plan(result, plugins)) == []
         found = dict(plugins.components["extractor"])
         del found["efficientnet-lite0"]
         without = replace(plugins, components={**plugins.components, "extractor": found})
-        assert list(check_plan_of(result, without)) == []
+        assert list(check_learner_plan(result, without)) == []
 
     def _spec(self) -> Spec:
         named = {"learner": self.SETTINGS, "extractor": self.EXTRACTOR, "epsilon": 8, "seeds": 1, "dataset": "digits"}

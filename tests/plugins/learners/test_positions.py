@@ -23,7 +23,7 @@ from dpbench_plugins.learners.whitened import WhitenedProbe
 from torch import Tensor
 
 from dpbench import Budget, Chunk, Learner, PublicData, Task, quantise
-from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.plan import check_plan
@@ -63,11 +63,11 @@ class Moving(Proxy):
         if not isinstance(question, Sum):
             asked = question.rows_asked
             assert asked is not None
-            self._same(lambda chunk: [*blocks_of(asked(chunk))], lambda block, _: (block.dense(),))
+            self._same(lambda chunk: [*wrap_blocks(asked(chunk))], lambda block, _: (block.dense(),))
             return self.curator.answer(question)
         clips = question.clips
         self._same(
-            lambda chunk: [*blocks_of(question.rows(chunk))], lambda block, at: (block.integers(clips[at]).total,)
+            lambda chunk: [*wrap_blocks(question.rows(chunk))], lambda block, at: (block.integers(clips[at]).total,)
         )
         return self.curator.answer(question)
 

@@ -18,7 +18,7 @@ from dpbench import Budget, GaussianPrior, LinearProbe, PublicData, SpecError, T
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.curator import make_handle
 from tests.helpers.worlds import curator_over, private_rows
 from tests.plugins.learners.test_thrift import clusters
 
@@ -85,7 +85,7 @@ def test_a_class_of_one_example_and_a_class_of_none_are_a_result(
     task = Task((12,), 4, len(x), torch.device("cpu"), public=len(public.x), metric=metric)
     settled = learner.settle(task, BUDGET)
     rows, draws = PrivateRows(x, y, torch.arange(len(x))), Randomness.research(0, "a test")
-    curator = handle_of(bind(rows, task, settled.plan(task, BUDGET), 1.0, draws))
+    curator = make_handle(bind(rows, task, settled.plan(task, BUDGET), 1.0, draws))
     fresh, expected = clusters((200, 200, 0, 0), seed=2)
     scores = settled.fit(curator, public, torch.Generator().manual_seed(0))(fresh)
     assert bool(scores.isfinite().all())
@@ -134,7 +134,7 @@ def test_it_aims_for_balanced_accuracy_where_the_protocol_does() -> None:
         task = Task((12,), 3, len(x), torch.device("cpu"), public=len(public.x), metric=metric)
         settled = PublicPrior().settle(task, BUDGET)
         rows, draws = PrivateRows(x, y, torch.arange(len(x))), Randomness.research(0, "a test")
-        curator = handle_of(bind(rows, task, settled.plan(task, BUDGET), 0.0, draws))
+        curator = make_handle(bind(rows, task, settled.plan(task, BUDGET), 0.0, draws))
         scores = settled.fit(curator, public, torch.Generator().manual_seed(0))(fresh)
         balanced[metric] = float((scores.argmax(1) == expected).double().mean())
     assert balanced["balanced_accuracy"] > balanced["accuracy"] + 0.03

@@ -20,7 +20,7 @@ from dpbench.privacy.binding import bind
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.curator import handle_of
+from dpbench.privacy.curator import make_handle
 from tests.helpers.worlds import curator_over
 
 TASK = Task((1280,), 10, 45_000, torch.device("cpu"), public=5_000)
@@ -288,7 +288,7 @@ def test_for_balanced_accuracy_a_rare_class_is_predicted_as_often_as_it_should()
         learner = Thrift().settle(task, Budget(1.0, 1e-6))
         rows = PrivateRows(x, y, torch.arange(len(x)))
         bound = bind(rows, task, learner.plan(task, Budget(1.0, 1e-6)), 5.0, Randomness.research(0, "a test"))
-        predict = learner.fit(handle_of(bound), PublicData(public, None), torch.Generator())
+        predict = learner.fit(make_handle(bound), PublicData(public, None), torch.Generator())
         guesses = predict(fresh).argmax(1)
         recall[metric] = [float((guesses[labels == label] == label).double().mean()) for label in range(3)]
     assert sum(recall["balanced_accuracy"]) > sum(recall["accuracy"]) + 0.15

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpbench.api import Budget, Choice, Release
 from dpbench.errors import AccountantsDisagree, PlanError
-from dpbench.privacy.core.accounting.accountant import AccountantName, calibrate, distance, epsilon, smallest_sigma
+from dpbench.privacy.core.accounting.accountant import AccountantName, calibrate, distance, epsilon, find_smallest_sigma
 from dpbench.privacy.core.accounting.crosscheck import Account, cross_check
 
 SIGMAS = st.floats(0.8, 20)
@@ -125,7 +125,7 @@ def test_the_smallest_sigma_of_any_curve_is_found_in_few_questions(needed: float
         asked.append(sigma)
         return float((needed / sigma) ** power)
 
-    found = smallest_sigma(reached, 1.0, needed * guess, "it", "another")
+    found = find_smallest_sigma(reached, 1.0, needed * guess, "it", "another")
     assert needed <= found <= needed * (1 + 1e-4)
     assert found in asked
     assert found == float(f"{found:.6g}")
@@ -134,7 +134,7 @@ def test_the_smallest_sigma_of_any_curve_is_found_in_few_questions(needed: float
 
 @pytest.mark.parametrize(("below", "above"), [(2.0, 0.0), (math.inf, 0.0), (math.inf, 0.999)])
 def test_the_smallest_sigma_of_a_curve_that_jumps_is_at_the_jump(below: float, above: float) -> None:
-    found = smallest_sigma(lambda sigma: below if sigma < 7 else above, 1.0, 1.0, "it", "another")
+    found = find_smallest_sigma(lambda sigma: below if sigma < 7 else above, 1.0, 1.0, "it", "another")
     assert 7 <= found <= 7.001
 
 
@@ -142,7 +142,9 @@ def test_an_accountant_that_does_not_fall_with_sigma_is_refused() -> None:
     with pytest.raises(
         PlanError, match=r"Expected epsilon to fall with sigma for it, but rounding .* raised it above 1"
     ):
-        smallest_sigma(lambda sigma: 2.0 if sigma == float(f"{sigma:.6g}") else 6 / sigma, 1.0, 1.3, "it", "another")
+        find_smallest_sigma(
+            lambda sigma: 2.0 if sigma == float(f"{sigma:.6g}") else 6 / sigma, 1.0, 1.3, "it", "another"
+        )
 
 
 def test_no_privacy_asked_means_no_noise() -> None:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from dpbench import AnchorBasis, DenseBasis, RankOne, Residual
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.privacy.core.exact.quantised import floats, quantise
-from dpbench.privacy.core.forms.blocks import Blocks, blocks_of
+from dpbench.privacy.core.exact.quantised import quantise, to_floats
+from dpbench.privacy.core.forms.blocks import Blocks, wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 from dpbench.privacy.core.forms.residual.bases import Basis
 from tests.helpers.oracles import clipped_sum
@@ -30,7 +30,7 @@ def _normal(draw: torch.Generator, *shape: int) -> Tensor:
 
 
 def _doubled(outer: RankOne) -> RankOne:
-    return RankOne(outer.left.double(), floats(outer.right).double(), outer.bias)
+    return RankOne(outer.left.double(), to_floats(outer.right).double(), outer.bias)
 
 
 def _written_out(basis: Basis) -> Tensor:
@@ -48,7 +48,7 @@ def _stored(residual: Residual) -> Tensor:
 
 
 def _both(residual: Residual) -> tuple[Contribution, ...]:
-    return blocks_of(Blocks((residual.embedding, residual)))
+    return wrap_blocks(Blocks((residual.embedding, residual)))
 
 
 def _bases(anchors: RankOne, k: int, smallest: float = 0.2) -> tuple[AnchorBasis, DenseBasis]:
@@ -236,7 +236,7 @@ def _bent(form: type) -> Any:
     [
         lambda: Residual(_bent(RankOne)(_few().left, _few().right), _bases(_few(4), 2)[0]),
         lambda: Residual(_few(), _bent(DenseBasis)(_bases(_few(4), 2)[1].vectors)),
-        lambda: blocks_of(_bent(Residual)(_few(), _bases(_few(4), 2)[0])),
+        lambda: wrap_blocks(_bent(Residual)(_few(), _bases(_few(4), 2)[0])),
     ],
 )
 def test_a_subclass_which_could_give_any_norm_is_refused(made: Callable[[], object]) -> None:

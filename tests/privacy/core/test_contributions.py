@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench.errors import SpecError
-from dpbench.privacy.core.exact.quantised import floats
-from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.exact.quantised import to_floats
+from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Joined, RankOne, Rows, Scaled
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 6), st.integers(1, 12))
@@ -138,7 +138,7 @@ def test_joined_rows_are_clipped_as_one() -> None:
     parts = tuple(10.0**power * torch.randn(5, 4, 7, generator=draw) for power in (-6, 0, 0, 3))
     for row in range(5):
         assert float(Joined(parts).take(torch.tensor([row])).integers(0.5).value().norm()) <= 0.5
-    (block,) = blocks_of(Joined(parts))
+    (block,) = wrap_blocks(Joined(parts))
     assert torch.equal(block.integers(0.5).total, Joined(parts).integers(0.5).total)
 
 
@@ -152,11 +152,11 @@ def test_a_joined_row_with_one_number_that_is_not_finite_counts_as_zero(value: f
 
 def test_one_number_per_row_needs_an_axis_of_its_own() -> None:
     with pytest.raises(SpecError, match=r"return \(c, 1\)"):
-        blocks_of(torch.ones(3))
+        wrap_blocks(torch.ones(3))
 
 
 def test_a_bare_tensor_is_one_block_of_rows() -> None:
-    (block,) = blocks_of(torch.ones(2, 3))
+    (block,) = wrap_blocks(torch.ones(2, 3))
     assert isinstance(block, Rows)
 
 
@@ -164,7 +164,7 @@ def _times(form: Contribution, factor: float) -> Contribution:
     if isinstance(form, Rows):
         return Rows(form.rows * factor)
     if isinstance(form, RankOne):
-        return RankOne(form.left, floats(form.right) * factor, form.bias)
+        return RankOne(form.left, to_floats(form.right) * factor, form.bias)
     if isinstance(form, Joined):
         return Joined(tuple(part * factor for part in form.parts))
     assert isinstance(form, Scaled)

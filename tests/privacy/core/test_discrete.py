@@ -11,7 +11,7 @@ from scipy import special, stats
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core import discrete
-from dpbench.privacy.core.discrete import afford, discrete_gaussian, rounded_gaussian
+from dpbench.privacy.core.discrete import check_cost, discrete_gaussian, rounded_gaussian
 
 
 def _pmf(std: float, reach: int) -> np.ndarray:
@@ -117,11 +117,11 @@ def test_a_missing_sampler_is_one_sentence_with_the_command(monkeypatch: pytest.
 
 
 def test_a_long_fit_says_what_it_costs_and_one_above_a_day_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    afford(41_000, 100, "gradient")
+    check_cost(41_000, 100, "gradient")
     assert capsys.readouterr().err == ""
-    afford(1_300_000, 100, "gradient")
+    check_cost(1_300_000, 100, "gradient")
     assert "100 x 1,300,000 numbers, about 26 min 0 s a fit" in capsys.readouterr().err
-    afford(1_300_000, 100, "gradient", quiet=True)
+    check_cost(1_300_000, 100, "gradient", quiet=True)
     assert capsys.readouterr().err == ""
     with pytest.raises(SpecError, match="above a day"):
-        afford(1_300_000, 10_000, "gradient", quiet=True)
+        check_cost(1_300_000, 10_000, "gradient", quiet=True)

@@ -17,7 +17,14 @@ from dpbench import exact_linear, quantise, residuals, unit_norm
 from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.elementwise import exp_, folded, softmax_
-from dpbench.privacy.core.exact.products import by_float, by_int8, by_narrow_int8, is_right, product, way
+from dpbench.privacy.core.exact.products import (
+    exact_int8_product,
+    is_product_right,
+    multiply_by_float,
+    multiply_by_int8,
+    multiply_by_narrow_int8,
+    way,
+)
 from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_product, round_numbers, slice_numbers
 from dpbench.privacy.core.exact.sums import lengths
 
@@ -45,10 +52,10 @@ def test_products_are_exact_by_either_way(rows: int, inner: int, columns: int, s
     draw = torch.Generator().manual_seed(seed)
     a, b = _int8(draw, rows, inner), _int8(draw, inner, columns)
     expected = a.long() @ b.long()
-    assert torch.equal(by_float(a, b).long(), expected)
-    assert torch.equal(product(a, b).long(), expected)
-    for one in (by_int8, by_narrow_int8):
-        if is_right(one, "cpu"):
+    assert torch.equal(multiply_by_float(a, b).long(), expected)
+    assert torch.equal(exact_int8_product(a, b).long(), expected)
+    for one in (multiply_by_int8, multiply_by_narrow_int8):
+        if is_product_right(one, "cpu"):
             assert torch.equal(one(a, b).long(), expected)
             assert torch.equal(one(a // 2, b.T.contiguous().T).long(), (a // 2).long() @ b.long())
 
@@ -57,19 +64,19 @@ def test_products_are_exact_by_either_way(rows: int, inner: int, columns: int, s
 @pytest.mark.parametrize("inner", [products.LONGEST, products.LONGEST + 1, 2 * products.LONGEST + 5])
 def test_the_longest_sums_do_not_overflow(value: int, inner: int) -> None:
     a = torch.full((2, inner), value, dtype=torch.int8)
-    assert set(product(a, a.T).flatten().tolist()) == {value * value * inner}
+    assert set(exact_int8_product(a, a.T).flatten().tolist()) == {value * value * inner}
 
 
 @pytest.mark.parametrize("inner", [products.BLOCK, 2**11 + 1, 2**13 + 3])
 def test_long_sums_are_exact_in_float32(inner: int) -> None:
     a = torch.full((1, inner), 127, dtype=torch.int8)
-    assert by_float(a, a.T).item() == 127 * 127 * inner
+    assert multiply_by_float(a, a.T).item() == 127 * 127 * inner
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (3, 2, 0)])
 def test_products_of_nothing_are_zero(shape: tuple[int, int, int]) -> None:
     rows, inner, columns = shape
-    found = product(torch.ones(rows, inner, dtype=torch.int8), torch.ones(inner, columns, dtype=torch.int8))
+    found = exact_int8_product(torch.ones(rows, inner, dtype=torch.int8), torch.ones(inner, columns, dtype=torch.int8))
     assert found.shape == (rows, columns)
     assert not found.any()
 
@@ -89,10 +96,10 @@ def test_instructions_that_saturate_are_found_out(monkeypatch: pytest.MonkeyPatc
         return total.int()
 
     monkeypatch.setattr(torch, "_int_mm", either)
-    assert not is_right(by_int8, "cpu")
-    assert is_right(by_narrow_int8, "cpu")
-    monkeypatch.setattr(products, "_is_quick", lambda one, device: True)
-    assert way.__wrapped__("cpu") is by_narrow_int8
+    assert not is_product_right(multiply_by_int8, "cpu")
+    assert is_product_right(multiply_by_narrow_int8, "cpu")
+    monkeypatch.setattr(products, "_is_product_quick", lambda one, device: True)
+    assert way.__wrapped__("cpu") is multiply_by_narrow_int8
 
 
 def test_instructions_that_a_library_emulates_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,8 +108,8 @@ def test_instructions_that_a_library_emulates_are_not_used(monkeypatch: pytest.M
         return (a.long() @ b.long()).int()
 
     monkeypatch.setattr(torch, "_int_mm", slow)
-    assert is_right(by_int8, "cpu")
-    assert way.__wrapped__("cpu") is by_float
+    assert is_product_right(multiply_by_int8, "cpu")
+    assert way.__wrapped__("cpu") is multiply_by_float
 
 
 def test_without_int8_instructions_products_are_taken_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,10 +117,10 @@ def test_without_int8_instructions_products_are_taken_in_float32(monkeypatch: py
         raise RuntimeError("no such operation")
 
     monkeypatch.setattr(torch, "_int_mm", missing)
-    assert way.__wrapped__("cpu") is by_float
+    assert way.__wrapped__("cpu") is multiply_by_float
     monkeypatch.setattr(products, "way", way.__wrapped__)
     a = _int8(torch.Generator().manual_seed(0), 5, 70)
-    assert torch.equal(product(a, a.T).long(), a.long() @ a.long().T)
+    assert torch.equal(exact_int8_product(a, a.T).long(), a.long() @ a.long().T)
 
 
 def _moved(function: Callable[[Tensor, Tensor], Tensor], row: Tensor, others: Tensor) -> list[Tensor]:

@@ -61,7 +61,7 @@ def test_one_sampled_step_costs_what_integration_says(rate: float, rows: int, si
 def test_the_bound_of_other_accountants_is_above_the_mixture(rows: int) -> None:
     tight = group.epsilon(SAMPLED, 2.0, DELTA, rows)
     assert accountant.epsilon(SAMPLED, 2.0, DELTA) < tight
-    assert tight <= accountant.epsilon(group.enlarged(SAMPLED, rows), 2.0, DELTA)
+    assert tight <= accountant.epsilon(group.enlarge_plan(SAMPLED, rows), 2.0, DELTA)
     assert tight <= group.epsilon(SAMPLED, 2.0, DELTA, rows, "rdp")
 
 

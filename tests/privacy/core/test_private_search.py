@@ -21,7 +21,7 @@ from dpbench.privacy.core.accounting.private_search import (
     cross_check,
     draw,
     epsilon,
-    independent,
+    independent_epsilon,
 )
 
 DELTA = 1e-5
@@ -58,7 +58,7 @@ def _true_delta(drawn: Repeats, sigma: float, at: float) -> float:
 def test_gamma_gives_the_mean(mean: float, shape: float) -> None:
     drawn = Repeats(mean, shape)
     assert 0 < drawn.gamma <= 1
-    assert private_search._mean(drawn.log_inverse_gamma, shape) == pytest.approx(mean, rel=1e-9)
+    assert private_search._expected_runs(drawn.log_inverse_gamma, shape) == pytest.approx(mean, rel=1e-9)
 
 
 def test_the_geometric_and_the_logarithmic_are_the_textbook_ones() -> None:
@@ -104,12 +104,12 @@ def test_a_draw_ends_even_at_the_largest_uniform() -> None:
 )
 def test_the_theorem_written_out_equals_dp_accounting(rate: float, steps: int, sigma: float, drawn: Repeats) -> None:
     plan = [Release("gradient", steps, rate)]
-    assert independent(plan, sigma, DELTA, drawn) == pytest.approx(epsilon(plan, sigma, DELTA, drawn), rel=1e-6)
+    assert independent_epsilon(plan, sigma, DELTA, drawn) == pytest.approx(epsilon(plan, sigma, DELTA, drawn), rel=1e-6)
 
 
 def test_a_plan_of_unlike_releases_is_one_sequence_in_both_accounts() -> None:
     plan = [Release("mean", 1, 1.0, relative_noise=4.0), Release("gradient", 875, 0.08), Release("score", 1, 1.0, 6.0)]
-    assert independent(plan, 9.3, DELTA, TEN) == pytest.approx(epsilon(plan, 9.3, DELTA, TEN), rel=1e-6)
+    assert independent_epsilon(plan, 9.3, DELTA, TEN) == pytest.approx(epsilon(plan, 9.3, DELTA, TEN), rel=1e-6)
     assert epsilon(plan, 9.3, DELTA, TEN) > epsilon(plan[1:], 9.3, DELTA, TEN) > epsilon(plan[1:2], 9.3, DELTA, TEN)
 
 
@@ -122,18 +122,18 @@ def test_dp_accounting_is_never_below_the_theorem_where_opacus_answers(
     plan, drawn = [Release("gradient", steps, rate)], Repeats(mean, shape)
     stated = epsilon(plan, sigma, DELTA, drawn)
     if stated > 0.05:  # below, the best order may be one where Opacus overflows
-        assert independent(plan, sigma, DELTA, drawn) <= stated * (1 + 1e-6)
+        assert independent_epsilon(plan, sigma, DELTA, drawn) <= stated * (1 + 1e-6)
 
 
 def test_the_accounts_differ_by_less_than_a_thousandth_at_epsilon_eight() -> None:
     for sigma, drawn in ((1.057, TEN), (1.181, FORTY_EIGHT), (1.054, LOGARITHMIC)):
         stated = epsilon(BOARD, sigma, DELTA, drawn)
-        assert independent(BOARD, sigma, DELTA, drawn) == pytest.approx(stated, rel=1e-3)
+        assert independent_epsilon(BOARD, sigma, DELTA, drawn) == pytest.approx(stated, rel=1e-3)
 
 
 @pytest.mark.parametrize(("rate", "sigma"), [(0.0227, 0.8), (0.3, 2.0), (0.7, 5.0)])
 def test_at_fractional_orders_the_integral_is_what_opacus_says(rate: float, sigma: float) -> None:
-    found = private_search._curve([Release("gradient", 1, rate)], sigma)
+    found = private_search._renyi_curve([Release("gradient", 1, rate)], sigma)
     y = np.linspace(-12 * sigma, 12 * sigma + 5, 400_001)
     for order, value in zip(ORDERS, found, strict=True):
         if order in (1.1, 1.5, 2.5, 4.5):
@@ -190,7 +190,7 @@ def test_at_one_mean_a_search_that_varies_less_costs_more() -> None:
 
 
 def test_no_noise_no_data_and_no_budget() -> None:
-    for account in (epsilon, independent):
+    for account in (epsilon, independent_epsilon):
         assert account([], 1.0, DELTA, TEN) == 0
         assert math.isinf(account(BOARD, 0.0, DELTA, TEN))
     assert calibrate([], Budget(1.0, DELTA), TEN) == 0

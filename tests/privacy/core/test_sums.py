@@ -36,7 +36,7 @@ from dpbench.errors import ComponentFailed, NotPerExample, PrivacyError
 from dpbench.harness.tuning.stack import StackedOuterProducts
 from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.sums import IntegerSum, _weighted_squares, weights_within
-from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.purity import spotchecks
@@ -46,7 +46,11 @@ from tests.privacy.core.test_exact import threads
 SEEDS = st.integers(0, 2**32 - 1)
 POWERS = st.sampled_from([-30, -12, -3, 0, 0, 3, 12, 24, 30])
 CLIPS = st.sampled_from([1e-9, 0.3, 1.0, 1e3, 1e9])
-WAYS = [way for way in (products.by_int8, products.by_narrow_int8, products.by_float) if products.is_right(way, "cpu")]
+WAYS = [
+    way
+    for way in (products.multiply_by_int8, products.multiply_by_narrow_int8, products.multiply_by_float)
+    if products.is_product_right(way, "cpu")
+]
 FORMS = ("rows", "joined", "rank one", "with bias", "scaled", "scaled with bias", "residual", "residual of anchors")
 
 
@@ -306,7 +310,7 @@ def test_a_form_that_lies_about_its_tensors_is_measured_as_what_it_is() -> None:
         RankOne(big, quantise(big)),
         Scaled(outer, torch.ones(3, 3).as_subclass(Small)),
     ):
-        for (block,) in (blocks_of(form), blocks_of(dataclasses.replace(form))):
+        for (block,) in (wrap_blocks(form), wrap_blocks(dataclasses.replace(form))):
             summed = block.integers(1.0)
             assert type(summed.total) is Tensor
             one = block.take(torch.tensor([0])).integers(1.0)
@@ -353,7 +357,9 @@ def _set(setter: Callable[[Any], None], value: object, before: object) -> Iterat
     ids=["autocast", "inference", "precision", "dtype", "functions", "operations"],
 )
 def test_answers_do_not_depend_on_what_is_set_around_the_question(
-    surroundings: Callable[[], AbstractContextManager[object]], way: products.Way, monkeypatch: pytest.MonkeyPatch
+    surroundings: Callable[[], AbstractContextManager[object]],
+    way: products.ProductFunction,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(products, "way", lambda device: way)
     rows, weights = private_rows(500, 20), torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
@@ -420,7 +426,7 @@ def test_the_scale_of_a_bias_leaves_room_for_sums_in_64_bits() -> None:
 
 
 def test_no_private_row_has_a_part_in_the_shape_or_the_scale_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spotchecks, "_moments", lambda *_: repeat(False))  # as most chunks of a long fit
+    monkeypatch.setattr(spotchecks, "_draw_moments", lambda *_: repeat(False))  # as most chunks of a long fit
 
     def wide(chunk: Chunk) -> Tensor:
         return chunk.x.new_ones(len(chunk), 1 + int((chunk.y == 2).any()))

@@ -36,7 +36,7 @@ from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms.choice.cells import Cells
-from dpbench.privacy.mechanisms.choice.choice_plan import divergence, eps0_of, loss_variable
+from dpbench.privacy.mechanisms.choice.choice_plan import compute_eps0, divergence, loss_variable
 from dpbench.privacy.mechanisms.choice.question import check_matrix, choose, losses
 from dpbench.privacy.mechanisms.choice.steps import project_totals
 from tests.helpers.worlds import curator_over, private_rows
@@ -170,7 +170,7 @@ def test_parts_are_chosen_each_by_its_own_votes() -> None:
     sigma = 40.0
     curators = [curator_over(rows, plan, sigma, seed=seed) for seed in range(400)]
     drawn = torch.stack([curator.noisy_choices(votes, release="coins") for curator in curators])
-    expected = torch.sigmoid(eps0_of(sigma) * (counts[:, 1] - counts[:, 0]).double())
+    expected = torch.sigmoid(compute_eps0(sigma) * (counts[:, 1] - counts[:, 0]).double())
     error = (expected * (1 - expected) / 400).sqrt()
     assert bool(((drawn.double().mean(0) - expected).abs() < 4.5 * error + 1e-9).all())
 
@@ -323,7 +323,7 @@ def test_a_plan_of_one_choice_is_pure(name: accountant.AccountantName) -> None:
     stated = state((Choice("any", 4, relative_noise=3.0),), Budget(0.5, DELTA), name, "research")
     assert stated.delta == 0
     assert 0.4999 < stated.epsilon <= 0.5
-    assert stated.epsilon == eps0_of(stated.plan[0].sigma)
+    assert stated.epsilon == compute_eps0(stated.plan[0].sigma)
     assert stated.independent.upper == stated.epsilon
     assert stated.releases == (Choice("any", 4, relative_noise=3.0),)
 
@@ -331,7 +331,7 @@ def test_a_plan_of_one_choice_is_pure(name: accountant.AccountantName) -> None:
 def test_several_choices_compose_below_the_sum_of_theirs() -> None:
     plan = [Choice("any", 4, steps=20)]
     assert not accountant.is_pure(plan)
-    assert accountant.epsilon(plan, 20.0, DELTA) < 0.9 * 20 * eps0_of(20.0)
+    assert accountant.epsilon(plan, 20.0, DELTA) < 0.9 * 20 * compute_eps0(20.0)
 
 
 def test_steps_of_a_choice_cost_what_as_many_choices_do() -> None:
@@ -344,7 +344,7 @@ def test_a_private_search_charges_for_choices() -> None:
     repeats = Repeats(5.0)
     sigma = private_search.calibrate(plan, Budget(1.0, DELTA), repeats)
     stated = private_search.epsilon(plan, sigma, DELTA, repeats)
-    assert private_search.independent(plan, sigma, DELTA, repeats) == pytest.approx(stated, rel=1e-6)
+    assert private_search.independent_epsilon(plan, sigma, DELTA, repeats) == pytest.approx(stated, rel=1e-6)
     assert private_search.epsilon(plan[1:], sigma, DELTA, repeats) < 0.8 * stated
 
 

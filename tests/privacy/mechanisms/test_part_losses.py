@@ -23,9 +23,9 @@ from dpbench.privacy.core.plan import Budget
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.core.witness import ChoiceObservation, Witness
-from dpbench.privacy.curator import handle_of
-from dpbench.privacy.mechanisms.choice.choice_plan import eps0_of
-from dpbench.privacy.mechanisms.choice.parts import PartLosses, in_parts
+from dpbench.privacy.curator import make_handle
+from dpbench.privacy.mechanisms.choice.choice_plan import compute_eps0
+from dpbench.privacy.mechanisms.choice.parts import PartLosses, wrap_parts
 from dpbench.privacy.mechanisms.choice.replay import log_law
 from tests.helpers.worlds import curator_over, private_rows
 
@@ -57,7 +57,7 @@ def seen(rows: PrivateRows, sigma: float = 1.0, seed: int = 0, chunk_size: int |
     curator = bind(
         rows, task, PLAN, sigma, Randomness.research(seed, "a test"), Witness(lambda _: None, chose=found.append)
     )
-    handle_of(curator).noisy_choices(lose, part=part_of, release="any", chunk_size=chunk_size)
+    make_handle(curator).noisy_choices(lose, part=part_of, release="any", chunk_size=chunk_size)
     return found[0]
 
 
@@ -96,7 +96,7 @@ def test_combinations_are_drawn_with_the_chances_of_one_exponential_mechanism(se
     rows, sigma = held(copies, lost.repeat(times, 1)), 0.7
     randomness = Randomness.secure(0, quiet=True) if secure else Randomness.research(0, "a test")
     task, plan = Task(rows.example_shape, 2, len(rows), torch.device("cpu")), Choice("any", CANDIDATES, PARTS * times)
-    curator = handle_of(bind(rows, task, [plan], sigma, randomness))
+    curator = make_handle(bind(rows, task, [plan], sigma, randomness))
     drawn = curator.noisy_choices(lose, part=part_of, release="any").reshape(times, PARTS)
     counts = np.bincount((drawn @ torch.tensor([CANDIDATES**2, CANDIDATES, 1])).numpy(), minlength=len(COMBINATIONS))
     own = totals(held(part, lost)).numpy() * 2.0**-20
@@ -169,8 +169,8 @@ def test_neighbours_that_differ_by_a_unit_in_several_parts_have_laws_within_eps0
         lost = totals(held(part[:count], numbers[:count], of[:count])).numpy() * 2.0**-20  # type: ignore[arg-type]
         worst.append(log_law(by_combination(lost)[None], sigma)[0])
     ratio = worst[0] - worst[1]
-    assert np.abs(ratio).max() <= eps0_of(sigma) + 1e-9
-    assert np.ptp(ratio) <= eps0_of(sigma) + 1e-9  # bounded range, which composition rests on
+    assert np.abs(ratio).max() <= compute_eps0(sigma) + 1e-9
+    assert np.ptp(ratio) <= compute_eps0(sigma) + 1e-9  # bounded range, which composition rests on
 
 
 def test_losses_of_votes_choose_what_votes_do() -> None:
@@ -212,7 +212,7 @@ def test_without_noise_each_part_has_the_first_of_its_least() -> None:
 
 
 def test_the_form_says_what_its_rows_are() -> None:
-    form = in_parts(lose, part_of, PLAN[0])(
+    form = wrap_parts(lose, part_of, PLAN[0])(
         Chunk(held([1, -1, 2], torch.ones(3, CANDIDATES)).x, torch.zeros(3), torch.zeros(3))
     )
     assert form.norms().tolist() == pytest.approx([2.0, 0.0, 2.0], rel=1e-5)
@@ -286,6 +286,6 @@ def test_a_step_is_spent_and_a_release_of_sums_is_refused() -> None:
 
 def test_all_parts_together_are_stated_as_one_pure_choice() -> None:
     stated = state(PLAN, Budget(0.5, 1e-5), "pld", "research")
-    assert (stated.delta, stated.epsilon) == (0, eps0_of(stated.plan[0].sigma))
+    assert (stated.delta, stated.epsilon) == (0, compute_eps0(stated.plan[0].sigma))
     assert 0.4999 < stated.epsilon <= 0.5
     assert stated.independent.lower <= stated.epsilon <= stated.independent.upper

@@ -28,7 +28,7 @@ from dpbench.errors import ComponentFailed, DpbenchError, NotPerExample, NotPure
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 from dpbench.privacy.core.forms.residual.bases import AnchorBasis
 from dpbench.privacy.purity.reach import Reach
-from dpbench.privacy.purity.spotchecks import MAPS, QUESTIONS, CheckSchedule, set_aside
+from dpbench.privacy.purity.spotchecks import MAP_INTERVALS, QUESTION_INTERVALS, CheckSchedule, make_probe
 from tests.helpers.worlds import curator_over, note, noted, private_rows
 
 Row = Callable[[Chunk], Any]
@@ -426,17 +426,17 @@ def test_any_nested_list_that_grows_is_seen_wherever_it_lies(held: Any, data: st
     collect(held)
     reach = Reach(lambda: held, thorough=data.draw(st.booleans()))
     before = reach.read()
-    assert reach.change(before, reach.read()) is None
+    assert reach.find_change(before, reach.read()) is None
     if lists:
         data.draw(st.sampled_from(lists)).append(0)
-        assert "had" in (reach.change(before, reach.read()) or "")
+        assert "had" in (reach.find_change(before, reach.read()) or "")
 
 
 class TestSpotChecks:
     """Rows are evaluated again at moments that are drawn."""
 
     def test_one_chunk_of_every_run_of_chunks_is_drawn(self) -> None:
-        for lengths in (QUESTIONS, MAPS):
+        for lengths in (QUESTION_INTERVALS, MAP_INTERVALS):
             moments = CheckSchedule(lengths, np.random.default_rng(0))
             for length in (*lengths, lengths[-1], lengths[-1]):
                 assert sum(moments.due() for _ in range(length)) == 1
@@ -683,7 +683,7 @@ def test_a_shared_scale_that_each_chunk_writes_anew_is_seen_by_the_spot_check_it
         scale.copy_(chunk.x.std(0).expand(3, 4))
         return Scaled(RankOne(nn.functional.one_hot(chunk.y, 3).float(), chunk.x), scale)
 
-    probe = set_aside(chunk, (1.0,), np.random.default_rng(0))
+    probe = make_probe(chunk, (1.0,), np.random.default_rng(0))
     assert probe is not None
     probe.keep([rows(chunk)])
     with pytest.raises(NotPerExample, match="changed when it was evaluated"):

@@ -183,7 +183,7 @@ class TestOutput:
 
     @pytest.fixture(autouse=True)
     def fresh(self) -> None:
-        quiet_room._tell_withheld.cache_clear()
+        quiet_room._report_withheld.cache_clear()
 
     @pytest.mark.filterwarnings("default")
     def test_nothing_of_it_is_seen_whatever_road_it_takes(

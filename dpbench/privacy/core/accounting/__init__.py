@@ -1,1 +1,1 @@
-"""epsilon from plan and sigma, sigma from plan and budget, and a second opinion. Pure arithmetic."""
+"""Compute epsilon from plan and sigma, sigma from plan and budget, and a second opinion. Pure arithmetic."""

@@ -1,4 +1,4 @@
-"""epsilon from a plan and sigma, and sigma from a plan and a budget. Pure: no files, no private data, no torch.
+"""Compute epsilon from plan and sigma, and sigma from plan and budget. Pure: no files, no private data, no torch.
 
 A plan composes as one sequence of mechanisms (`DpEvent`s); epsilons are never added. Neighbours differ by adding or
 removing one example.
@@ -54,19 +54,19 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, accountant: Acc
         return 0.0
     if sigma == 0:
         return math.inf
-    if (pure := pure_of(plan)) is not None:
+    if (pure := find_pure_cost(plan)) is not None:
         return pure.epsilon(sigma * plan[0].relative_noise)
-    return _evaluated(_EPSILON[accountant], tuple(plan), sigma, delta)
+    return _cached_epsilon(_EPSILON[accountant], tuple(plan), sigma, delta)
 
 
 @functools.lru_cache(4096)  # a run asks the same when it calibrates and when it states, and many runs share a plan
-def _evaluated(method: Callable[..., float], plan: tuple[Planned, ...], sigma: float, delta: float) -> float:
-    with quiet():
+def _cached_epsilon(method: Callable[..., float], plan: tuple[Planned, ...], sigma: float, delta: float) -> float:
+    with silence_libraries():
         return float(method(plan, sigma, delta))
 
 
-def pure_of(plan: Sequence[Planned]) -> PureCost | None:
-    """Return what a plan costs whose delta is 0, by every accountant; None if it needs one.
+def find_pure_cost(plan: Sequence[Planned]) -> PureCost | None:
+    """Return the cost of a plan whose delta is 0, the same by every accountant; None if the plan needs a delta.
 
     One choice, asked once, is such a plan.
     """
@@ -74,8 +74,8 @@ def pure_of(plan: Sequence[Planned]) -> PureCost | None:
 
 
 def is_pure(plan: Sequence[Planned]) -> bool:
-    """Say whether the delta of a plan is 0."""
-    return pure_of(plan) is not None
+    """Return whether the delta of a plan is 0."""
+    return find_pure_cost(plan) is not None
 
 
 def calibrate(
@@ -98,19 +98,22 @@ def calibrate(
     if hint and 0.999 * budget.epsilon < reached(hint) <= budget.epsilon:
         return hint
     asked, advice = f"this plan with accountant {accountant!r}", "accountant 'pld', fewer steps or a larger epsilon"
-    return smallest_sigma(reached, budget.epsilon, first_guess(plan, budget), asked, advice)
+    return find_smallest_sigma(reached, budget.epsilon, guess_sigma(plan, budget), asked, advice)
 
 
-def smallest_sigma(reached: Callable[[float], float], target: float, guess: float, asked: str, advice: str) -> float:
+def find_smallest_sigma(
+    reached: Callable[[float], float], target: float, guess: float, asked: str, advice: str
+) -> float:
     """Return the smallest sigma, to 1e-4 and rounded up to six digits, whose epsilon is at most the target.
 
-    Brent's method on log sigma. dp-accounting's `calibrate_dp_mechanism` is that method too, but looks for a bracket
-    upwards only, and asks two to three times as often. Whatever the search believes, what it returns was asked about.
+    This is Brent's method on log sigma. dp-accounting's `calibrate_dp_mechanism` uses it too, but searches for a
+    bracket only upwards, and evaluates epsilon two to three times as often. The returned sigma itself is always
+    evaluated.
 
     Args:
         reached: sigma -> epsilon.
         target: epsilon to reach from below.
-        guess: a sigma to look around.
+        guess: a sigma to start the search from.
         asked: what needs the sigma, for messages.
         advice: what to use instead, for messages.
 
@@ -134,7 +137,7 @@ def smallest_sigma(reached: Callable[[float], float], target: float, guess: floa
         low, high = high, high + _STRIDE
     while low == high or excess(low) <= 0:
         low, high = low - _STRIDE, low
-    sigma = _rounded_up(math.exp(brentq(excess, low, high, xtol=PRECISION) + PRECISION))
+    sigma = _round_up(math.exp(brentq(excess, low, high, xtol=PRECISION) + PRECISION))
     if not reached(sigma) <= target:
         raise PlanError(
             f"Expected epsilon to fall with sigma for {asked}, but rounding up to sigma={sigma:g} raised it above "
@@ -165,13 +168,13 @@ def _gaussian_sigma(epsilon: float, delta: float) -> float:
     return float(get_sigma_gaussian(epsilon, delta))
 
 
-def first_guess(plan: Sequence[Planned], budget: Budget) -> float:
-    """Return a sigma near the one that calibrates a plan: neighbours are about as far apart as in one release.
+def guess_sigma(plan: Sequence[Planned], budget: Budget) -> float:
+    """Return a sigma near the calibrated one, at which neighbours are about as far apart as in one release.
 
     Raises:
         PlanError: delta is no smaller than the chance of being sampled at all, so that any sigma would do.
     """
-    if (pure := pure_of(plan)) is not None:
+    if (pure := find_pure_cost(plan)) is not None:
         return pure.base_sigma(budget.epsilon)
     chance = sum(release.steps * release.sample_rate for release in plan)
     if chance <= budget.delta:
@@ -185,8 +188,8 @@ def first_guess(plan: Sequence[Planned], budget: Budget) -> float:
 def distance(plan: Sequence[Planned], sigma: float) -> float:
     """Return by how many standard deviations neighbours differ, by the central limit theorem (Bu et al. 2019).
 
-    It is exact for sums at rate 1, and otherwise holds for many steps at small rates, from either side: it serves for
-    guesses, and to tell which plans cost too much to be composed, but no epsilon is stated by it.
+    It is exact for sums at rate 1, and otherwise approximate, from either side, for many steps at small rates. It
+    serves for guesses, and to tell which plans cost too much to compose; no stated epsilon depends on it.
     """
     squared = 0.0
     for release in plan:
@@ -197,20 +200,20 @@ def distance(plan: Sequence[Planned], sigma: float) -> float:
     return math.sqrt(squared)
 
 
-def _rounded_up(sigma: float) -> float:
+def _round_up(sigma: float) -> float:
     return float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(sigma))
 
 
 def events(plan: Sequence[Planned], sigma: float) -> list[Any]:
-    """Return the `DpEvent` of each release: what composes, for Renyi accountants."""
+    """Return the `DpEvent` of each release, for Renyi accountants to compose."""
     import dp_accounting as dp
 
     return [dp.SelfComposedDpEvent(one.event(sigma * one.relative_noise), one.steps) for one in plan]
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Hold back what the libraries say about their own internals, such as orders that did not converge."""
+def silence_libraries() -> Iterator[None]:
+    """Suppress messages of the libraries about their own internals, such as orders that did not converge."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -222,12 +225,12 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _pld(plan: Sequence[Planned], sigma: float, delta: float) -> float:
+def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     import dp_accounting as dp
     from dp_accounting.pld import PLDAccountant
 
     if not all(release.gaussian for release in plan):
-        return finest(lambda interval: _mixed(plan, sigma, delta, interval))
+        return epsilon_on_fine_grid(lambda interval: _mixed_epsilon(plan, sigma, delta, interval))
     if all(release.sample_rate == 1 for release in plan):
         total = sum(release.steps / release.relative_noise**2 for release in plan)
         return float(dp.get_epsilon_gaussian(sigma / math.sqrt(total), delta))
@@ -238,10 +241,10 @@ def _pld(plan: Sequence[Planned], sigma: float, delta: float) -> float:
             accountant.compose(event)
         return float(accountant.get_epsilon(delta))
 
-    return finest(composed)
+    return epsilon_on_fine_grid(composed)
 
 
-def finest(epsilon_at: Callable[[float], float]) -> float:
+def epsilon_on_fine_grid(epsilon_at: Callable[[float], float]) -> float:
     """Return epsilon on a grid that is fine enough for it.
 
     A first answer sets the scale; below epsilon 0.2 the default grid of 1e-4 would cost more than half a percent.
@@ -255,25 +258,25 @@ def finest(epsilon_at: Callable[[float], float]) -> float:
         interval = finer
 
 
-def _mixed(plan: Sequence[Planned], sigma: float, delta: float, interval: float) -> float:
+def _mixed_epsilon(plan: Sequence[Planned], sigma: float, delta: float, interval: float) -> float:
     return float(compose(plan, sigma, interval).get_epsilon_for_delta(delta))
 
 
 def compose(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
-    """Return dp-accounting's privacy loss distribution of a whole plan, on a grid of this interval, from above."""
-    parts = [*_joined([one for one in plan if one.gaussian]), *(one for one in plan if not one.gaussian)]
+    """Compose a whole plan to dp-accounting's privacy loss distribution, on a grid of this interval, from above."""
+    parts = [*_merge_gaussians([one for one in plan if one.gaussian]), *(one for one in plan if not one.gaussian)]
     losses = [one.loss_distribution(sigma * one.relative_noise, interval) for one in parts]
     return functools.reduce(lambda one, other: one.compose(other), losses)
 
 
-def _joined(sums: Sequence[Planned]) -> list[Planned]:
-    """Return Gaussian releases with all steps at rate 1 as one Gaussian of smaller noise, which they are."""
+def _merge_gaussians(sums: Sequence[Planned]) -> list[Planned]:
+    """Merge Gaussian releases with all steps at rate 1 into one equivalent Gaussian of smaller noise."""
     sampled = [one for one in sums if one.sample_rate < 1]
     whole = sum(one.steps / one.relative_noise**2 for one in sums if one.sample_rate == 1)
     return [*sampled, *([Release("all", relative_noise=1 / math.sqrt(whole))] if whole else [])]
 
 
-def _rdp(plan: Sequence[Planned], sigma: float, delta: float) -> float:
+def _rdp_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     import dp_accounting as dp
     from dp_accounting.rdp import RdpAccountant
 
@@ -283,7 +286,7 @@ def _rdp(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-def _opacus(plan: Sequence[Planned], sigma: float, delta: float) -> float:
+def _prv_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     from opacus.accountants import PRVAccountant
 
     if others := {type(release).__name__ for release in plan if not release.gaussian}:
@@ -298,4 +301,4 @@ def _opacus(plan: Sequence[Planned], sigma: float, delta: float) -> float:
         raise PlanError(f"Accountant 'prv' cannot answer at sigma={sigma:g}: {error} Use accountant 'pld'.") from error
 
 
-_EPSILON = {"pld": _pld, "rdp": _rdp, "prv": _opacus}
+_EPSILON = {"pld": _pld_epsilon, "rdp": _rdp_epsilon, "prv": _prv_epsilon}

@@ -19,9 +19,9 @@ _PLAUSIBLE = (1e-2, 1e7)  # a damaged file must not send an accountant where it 
 
 
 def calibrate(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> float:
-    """Return `accountant.calibrate`, starting from the disk cache where it knows this very question."""
-    file = _file(plan, budget, name)
-    hint = _remembered(file)
+    """Return `accountant.calibrate`, with the sigma that the disk cache has for these arguments as a hint."""
+    file = _cache_file(plan, budget, name)
+    hint = _read_cached_sigma(file)
     sigma = accountant.calibrate(plan, budget, name, hint)
     if sigma != hint:
         try:
@@ -31,7 +31,7 @@ def calibrate(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> 
     return sigma
 
 
-def _file(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> Path:
+def _cache_file(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> Path:
     library = "opacus" if name == "prv" else "dp-accounting"
     question = {
         "plan": [release.record() for release in plan],
@@ -42,7 +42,7 @@ def _file(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> Path
     return cache_folder() / "calibrations" / f"{canonical_digest(question)[:32]}.json"
 
 
-def _remembered(file: Path) -> float | None:
+def _read_cached_sigma(file: Path) -> float | None:
     try:
         sigma = float(json.loads(file.read_text(encoding="utf-8"))["sigma"])
     except (OSError, ValueError, KeyError, TypeError):

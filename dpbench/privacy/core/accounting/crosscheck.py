@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench.errors import AccountantsDisagree
-from dpbench.privacy.core.accounting.accountant import AccountantName, epsilon, pure_of, quiet
+from dpbench.privacy.core.accounting.accountant import AccountantName, epsilon, find_pure_cost, silence_libraries
 from dpbench.privacy.core.plan import Planned
 
-FAR = 4.0  # times what is stated: where RDP is so much above it, no grid for numbers as small as that decides
+FAR_RATIO = 4.0  # times what is stated: where RDP is so much above it, no grid for numbers as small as that decides
 
 
 @dataclass(frozen=True)
 class Account:
-    """An interval that holds epsilon, and the accountant that says so; `lower` is 0 where only a bound is known."""
+    """An interval that contains epsilon, and the accountant that computed it; `lower` is 0 if only a bound is known."""
 
     accountant: str
     lower: float
@@ -24,22 +24,22 @@ class Account:
 
     @classmethod
     def exact(cls, accountant: str, epsilon: float) -> Account:
-        """Return the account of an epsilon that nobody doubts."""
+        """Return the account of an epsilon that is known exactly."""
         return cls(accountant, epsilon, epsilon)
 
     @classmethod
     def tight(cls, accountant: str, upper: float) -> Account:
-        """Return the account of an accountant whose own rounding is worth less than 1%."""
+        """Return the account of an accountant whose own rounding changes epsilon by less than 1%."""
         return cls(accountant, 0.99 * upper, upper)
 
     @classmethod
     def bound(cls, accountant: str, upper: float) -> Account:
-        """Return an account from above alone."""
+        """Return an account that is only an upper bound."""
         return cls(accountant, 0.0, upper)
 
     @property
     def least(self) -> float:
-        """The smallest epsilon that may be stated: the bound itself where nothing else is known."""
+        """The smallest epsilon that may be stated: the upper bound if no lower bound is known."""
         return self.lower or self.upper
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Account:
 def cross_check(
     plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float
 ) -> Account:
-    """Return epsilon by an independent library and method, and refuse a contradiction to what `accountant` stated.
+    """Compute epsilon by an independent library and method, and refuse a contradiction to `accountant`'s epsilon.
 
     `pld` and `rdp` are checked by Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
     2021), or `pld` by RDP where its grid would pass 2^24 points; `prv`, whose code descends from that package, by
@@ -60,13 +60,13 @@ def cross_check(
     """
     if math.isinf(stated) or not plan:
         return Account.exact("none", stated)
-    if (pure := pure_of(plan)) is not None:
+    if (pure := find_pure_cost(plan)) is not None:
         noise = sigma * plan[0].relative_noise
         other = Account("law", pure.lower(noise), pure.epsilon(noise))
     elif accountant == "prv":
         other = Account.tight("pld", epsilon(plan, sigma, delta, "pld"))
     else:
-        other = _microsoft(tuple(plan), sigma, delta, stated) or _renyi(plan, sigma, delta, accountant, stated)
+        other = _prv_account(tuple(plan), sigma, delta, stated) or _rdp_account(plan, sigma, delta, accountant, stated)
     too_high = accountant == "pld" and stated > other.upper * 1.005
     if stated < other.lower or too_high:
         raise AccountantsDisagree(
@@ -77,8 +77,8 @@ def cross_check(
 
 
 @functools.lru_cache(1024)  # many runs share a plan
-def _microsoft(plan: tuple[Planned, ...], sigma: float, delta: float, about: float) -> Account | None:
-    """Return what prv-accountant says, to 2% of `about`, or None where that would take too fine a grid."""
+def _prv_account(plan: tuple[Planned, ...], sigma: float, delta: float, about: float) -> Account | None:
+    """Return prv-accountant's account, to 2% of `about`; None if that would take too fine a grid."""
     import prv_accountant as prv
 
     error, delta_error = 0.02 * about, delta / 1000
@@ -88,7 +88,7 @@ def _microsoft(plan: tuple[Planned, ...], sigma: float, delta: float, about: flo
     if points > 2**24 * error:
         return None
     try:
-        with quiet():
+        with silence_libraries():
             accountant = prv.PRVAccountant(mechanisms, error, delta_error, counts)
             lower, _, upper = accountant.compute_epsilon(delta, counts)
     except RuntimeError:  # past epsilon of about 10^5 it finds none, or an infinite one
@@ -96,13 +96,15 @@ def _microsoft(plan: tuple[Planned, ...], sigma: float, delta: float, about: flo
     return Account("prv-accountant", float(lower), float(upper)) if math.isfinite(upper) else None
 
 
-def _renyi(plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float) -> Account:
-    """Return what RDP says, from above alone.
+def _rdp_account(
+    plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float
+) -> Account:
+    """Return an upper bound by RDP.
 
-    Of an epsilon far below that a coarser grid has an opinion, perhaps; of RDP's own there is no other.
+    If the stated epsilon is far below it, a coarser grid may give an account. RDP's own epsilon has no second opinion.
     """
     upper = epsilon(plan, sigma, delta, "rdp")
-    coarser = _microsoft(tuple(plan), sigma, delta, upper / 2) if FAR * stated < upper < math.inf else None
+    coarser = _prv_account(tuple(plan), sigma, delta, upper / 2) if FAR_RATIO * stated < upper < math.inf else None
     if coarser is None and accountant == "rdp":
         return Account.exact("none", stated)
     return coarser or Account.bound("rdp", upper)

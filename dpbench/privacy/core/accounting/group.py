@@ -1,4 +1,4 @@
-"""What a plan costs whoever has several rows: the same mechanism between datasets that differ by m rows.
+"""The cost of a plan for a person with several rows: the same mechanism between datasets that differ by m rows.
 
 Epsilon is stated for one row. If one image is in the private split m times, or one person has m images, removing all of
 them moves each sum by up to m clips. That is accounted for as it is: multiplying epsilon by m would need a delta that
@@ -30,10 +30,10 @@ from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.plan import Planned, Release
 
-MOST, FAR = 50, 100.0
+MOST_ROWS, LARGEST_EPSILON = 50, 100.0
 """Rows of one group, and epsilon, for which the mixture is composed; beyond, the Renyi bound is stated: a grid for
 losses as large as these takes minutes and gigabytes, and an epsilon as large as that protects nobody."""
-COARSE = 1e-2  # the first grid: mixtures are slow on a fine one, and groups have a large epsilon
+COARSE_INTERVAL = 1e-2  # the first grid: mixtures are slow on a fine one, and groups have a large epsilon
 P = TypeVar("P", bound=Planned)
 
 
@@ -46,23 +46,23 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int, name
     """
     if rows < 1:
         raise SpecError(f"Expected one row or more to remove, got {rows}.")
-    large = enlarged(plan, rows)
+    large = enlarge_plan(plan, rows)
     if rows == 1 or not sigma or all(one.sample_rate == 1 for one in plan):
         return accountant.epsilon(large, sigma, delta, name)
     bound = accountant.epsilon(large, sigma, delta, "rdp")
-    if name != "pld" or rows > MOST or bound > FAR:
+    if name != "pld" or rows > MOST_ROWS or bound > LARGEST_EPSILON:
         return bound
     if not all(one.gaussian for one in plan):
         return accountant.epsilon(large, sigma, delta, name)
-    return _of_mixtures(plan, sigma, delta, rows)
+    return _mixture_epsilon(plan, sigma, delta, rows)
 
 
-def enlarged(plan: Sequence[P], rows: int) -> list[P]:
-    """Return a plan whose cost for one row is at least what `plan` costs for `rows` of them."""
-    return [_enlarged(one, rows) for one in plan]
+def enlarge_plan(plan: Sequence[P], rows: int) -> list[P]:
+    """Return a plan whose cost for one row is at least the cost of `plan` for `rows` rows."""
+    return [_enlarge_release(one, rows) for one in plan]
 
 
-def _enlarged(release: P, rows: int) -> P:
+def _enlarge_release(release: P, rows: int) -> P:
     larger = replace(release, relative_noise=release.relative_noise / rows)  # type: ignore[type-var]
     if isinstance(larger, Release) and larger.sample_rate < 1:
         rate = -math.expm1(rows * math.log1p(-larger.sample_rate))
@@ -70,7 +70,7 @@ def _enlarged(release: P, rows: int) -> P:
     return larger
 
 
-def _of_mixtures(plan: Sequence[Planned], sigma: float, delta: float, rows: int) -> float:
+def _mixture_epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int) -> float:
     from dp_accounting.pld.privacy_loss_distribution import from_mixture_gaussian_mechanism
     from scipy.stats import binom
 
@@ -87,6 +87,6 @@ def _of_mixtures(plan: Sequence[Planned], sigma: float, delta: float, rows: int)
         whole = functools.reduce(lambda one, other: one.compose(other), losses)
         return float(whole.get_epsilon_for_delta(delta))
 
-    with accountant.quiet():
-        about = composed(COARSE)  # sets the scale of the grid, from above
-        return composed(max(about / 1000, 1e-6)) if about < 1000 * COARSE else about
+    with accountant.silence_libraries():
+        about = composed(COARSE_INTERVAL)  # sets the scale of the grid, from above
+        return composed(max(about / 1000, 1e-6)) if about < 1000 * COARSE_INTERVAL else about

@@ -1,4 +1,4 @@
-"""What epsilon means as odds: how often a membership test can be right about one example, or one unit.
+"""Epsilon as odds: how often a membership test can be right about one example, or one unit.
 
 Somebody who knows everything else guesses from all answers whether the example was in the data. At a false-positive
 rate x, no test has a true-positive rate above either of
@@ -17,10 +17,10 @@ import math
 from collections.abc import Sequence
 
 from dpbench.errors import SpecError
-from dpbench.privacy.core.accounting.accountant import compose, epsilon, pure_of, quiet
+from dpbench.privacy.core.accounting.accountant import compose, epsilon, find_pure_cost, silence_libraries
 from dpbench.privacy.core.plan import Planned
 
-CURVE = 201
+CURVE_POINTS = 201
 """Epsilons at which the bounds are taken."""
 DELTA = 1e-5  # at which epsilon sets the grid of the curve, and no more
 
@@ -47,18 +47,18 @@ def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rat
         distance = math.sqrt(sum(one.steps / one.relative_noise**2 for one in plan)) / sigma
         return float(norm.sf(norm.isf(false_positive_rate) - distance))
     stated = epsilon(plan, sigma, DELTA)
-    if pure_of(plan) is not None:
+    if find_pure_cost(plan) is not None:
         epsilons, deltas = np.array([stated]), np.zeros(1)
     else:
-        epsilons = np.linspace(0, -math.log(false_positive_rate), CURVE)
-        with quiet():
+        epsilons = np.linspace(0, -math.log(false_positive_rate), CURVE_POINTS)
+        with silence_libraries():
             curve = compose(plan, sigma, max(stated / 5000, 1e-6))
             deltas = np.array(curve.get_delta_for_epsilon(epsilons.tolist()))
     pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)
-    return min(bounded_rate(one, delta, false_positive_rate) for one, delta in pairs)
+    return min(bound_rate(one, delta, false_positive_rate) for one, delta in pairs)
 
 
-def bounded_rate(epsilon: float, delta: float, false_positive_rate: float) -> float:
-    """Return what one epsilon with its delta allows: a bound on the true-positive rate, at most 1."""
+def bound_rate(epsilon: float, delta: float, false_positive_rate: float) -> float:
+    """Return the largest true-positive rate, at most 1, that one epsilon with its delta allows."""
     above = math.exp(min(epsilon, 700.0)) * false_positive_rate + delta
     return min(1.0, above, 1 - math.exp(-epsilon) * (1 - false_positive_rate - delta))

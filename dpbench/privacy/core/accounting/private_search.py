@@ -1,4 +1,4 @@
-"""What it costs to keep the best of several private runs, when how many is random. Pure: no files, no torch.
+"""The cost of keeping the best of several private runs, if their number is random. Pure: no files, no torch.
 
 A search draws K once, makes K independent runs, each with its own random configuration and fresh noise, and keeps
 the best (Papernot and Steinke, Hyperparameter Tuning with Rényi Differential Privacy, arXiv 2110.03620). Keeping the
@@ -27,7 +27,13 @@ from typing import Protocol
 import numpy as np
 
 from dpbench.errors import AccountantsDisagree, SpecError
-from dpbench.privacy.core.accounting.accountant import ORDERS, events, first_guess, quiet, smallest_sigma
+from dpbench.privacy.core.accounting.accountant import (
+    ORDERS,
+    events,
+    find_smallest_sigma,
+    guess_sigma,
+    silence_libraries,
+)
 from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.privacy.core.plan import Budget, Planned
 
@@ -44,7 +50,7 @@ class UniformSource(Protocol):
 
 @dataclass(frozen=True)
 class Repeats:
-    """How the number of runs is drawn: truncated negative binomial on 1, 2, ... (definition 1 of the paper).
+    """The distribution of the number of runs: truncated negative binomial on 1, 2, ... (definition 1 of the paper).
 
     P(K = k) is proportional to ``(1 - gamma)^k * product over 0 < j < k of (j + shape) / (j + 1)``.
 
@@ -82,17 +88,17 @@ class Repeats:
             return math.log(self.mean)
 
         def excess(u: float) -> float:
-            return _mean(u, self.shape) - self.mean if u else 1 - self.mean
+            return _expected_runs(u, self.shape) - self.mean if u else 1 - self.mean
 
         # Whatever the shape, E[K] >= (e^u - 1) / u >= e^(u / 2); 1e-12 covers rounding where the mean is close to 1.
         return float(brentq(excess, 0.0, 2 * math.log(self.mean) + 1e-12, xtol=1e-16))
 
 
 def draw(repeats: Repeats, chance: UniformSource) -> int:
-    """Return one K, the number of runs of a search: one uniform draw through the inverse distribution function.
+    """Draw K, the number of runs of a search: one uniform draw through the inverse distribution function.
 
-    Exact up to the rounding of doubles. K must stay secret, and with it what `chance` goes by and the duration of
-    the search: the guarantee rests on nobody knowing how many runs the best one had to beat. Once K is known, the
+    Exact up to the rounding of doubles. K must stay secret, and so must the state of `chance` and the duration of the
+    search: the guarantee rests on nobody knowing how many runs the best run had to beat. Once K is known, the
     output is that of a search of fixed length, whose cost grows with K.
     """
     u = repeats.log_inverse_gamma
@@ -119,13 +125,13 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeat
     from dp_accounting.rdp import RdpAccountant
 
     run = ComposedDpEvent(events(plan, sigma))
-    with quiet():
+    with silence_libraries():
         accountant = RdpAccountant(orders=ORDERS)
         accountant.compose(RepeatAndSelectDpEvent(run, repeats.mean, repeats.shape))
         return float(accountant.get_epsilon(delta))
 
 
-def independent(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
+def independent_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
     """Return the same bound as `epsilon` by other code: Opacus' Rényi curve, and the theorem written out here.
 
     The two agree to rounding where every rate is 1, or the best orders are whole numbers up to 1,024, as they mostly
@@ -140,7 +146,7 @@ def independent(plan: Sequence[Planned], sigma: float, delta: float, repeats: Re
     if sigma == 0:
         return math.inf
     orders = np.array(ORDERS)
-    one_run = _curve(plan, sigma)
+    one_run = _renyi_curve(plan, sigma)
     choice = np.min((1 - 1 / orders) * one_run + repeats.log_inverse_gamma / orders)
     search = one_run + (1 + repeats.shape) * choice + math.log(repeats.mean) / (orders - 1)
     bounds = search + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
@@ -148,19 +154,21 @@ def independent(plan: Sequence[Planned], sigma: float, delta: float, repeats: Re
 
 
 def cross_check(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, stated: float) -> Account:
-    """Return the two accounts of a search as one, and refuse a contradiction.
+    """Compare the two accounts of a search, refuse a contradiction, and return them as one account.
 
     Args:
-        plan: what every run spends.
+        plan: the plan of every run.
         sigma: base noise multiplier of every run.
         delta: of the whole search.
-        repeats: how the number of runs is drawn.
-        stated: what `epsilon` says of these.
+        repeats: the distribution of the number of runs.
+        stated: the result of `epsilon` for these arguments.
 
     Raises:
-        AccountantsDisagree: `independent` is more than 2% above what is stated, and above 0.05: below it is loose.
+        AccountantsDisagree: `independent_epsilon` is more than 2% above the stated epsilon, and above 0.05: below, it
+            is
+            loose.
     """
-    other = independent(plan, sigma, delta, repeats)
+    other = independent_epsilon(plan, sigma, delta, repeats)
     if max(stated, 0.05) < other / (1 + _LOOSE):
         raise AccountantsDisagree(
             f"dp-accounting states epsilon={stated:.6g} for the search, the theorem over Opacus' divergences "
@@ -182,12 +190,12 @@ def calibrate(plan: Sequence[Planned], budget: Budget, repeats: Repeats) -> floa
         return epsilon(plan, sigma, budget.delta, repeats)
 
     asked = f"a search of {repeats.mean:g} runs on average"
-    return smallest_sigma(
-        reached, budget.epsilon, first_guess(plan, budget), asked, "fewer repeats or a larger epsilon"
+    return find_smallest_sigma(
+        reached, budget.epsilon, guess_sigma(plan, budget), asked, "fewer repeats or a larger epsilon"
     )
 
 
-def _mean(u: float, shape: float) -> float:
+def _expected_runs(u: float, shape: float) -> float:
     """Return E[K], where u is log(1 / gamma)."""
     return math.expm1(u) * (shape / -math.expm1(-shape * u) if shape else 1 / u)
 
@@ -197,9 +205,9 @@ def _eta_over_expm1(u: float, shape: float) -> float:
     return shape / math.expm1(shape * u) if shape else 1 / u
 
 
-def _curve(plan: Sequence[Planned], sigma: float) -> np.ndarray:
+def _renyi_curve(plan: Sequence[Planned], sigma: float) -> np.ndarray:
     """Return the Rényi divergence of one run at every order, infinite where Opacus overflows."""
-    with quiet():
+    with silence_libraries():
         total = np.zeros(len(ORDERS))
         for release in plan:
             total += release.renyi(sigma * release.relative_noise, ORDERS)

@@ -28,7 +28,7 @@ LOWEST = -80.0  # exp of less is taken for exp(-80) = 2e-35
 
 
 @cache
-def number(value: float) -> Tensor:
+def cached_number(value: float) -> Tensor:
     """Return a float32 number for operations on small tensors: of a plain one, torch makes such a tensor every time."""
     import torch
 
@@ -62,13 +62,13 @@ def exp_(x: Tensor) -> Tensor:
     """
     import torch
 
-    x.clamp_(min=LOWEST).mul_(number(1 / math.log(2)))
+    x.clamp_(min=LOWEST).mul_(cached_number(1 / math.log(2)))
     whole = x.round()
     x.sub_(whole)  # |x| <= 1/2
-    power = x * number(POWERS[-1])
+    power = x * cached_number(POWERS[-1])
     for coefficient in POWERS[-2:0:-1]:
-        power.add_(number(coefficient)).mul_(x)
-    power.add_(number(POWERS[0]))
+        power.add_(cached_number(coefficient)).mul_(x)
+    power.add_(cached_number(POWERS[0]))
     power.view(torch.int32).add_(whole.to(torch.int32), alpha=2**23)  # adds to the exponent
     return power
 

@@ -17,22 +17,22 @@ LONGEST = 2**17 - 8  # products that int32 adds up: 2^14 each, at most; a multip
 BLOCK = 2**9  # products that float32 adds up
 NARROW = 64  # two products of a number below 2^8 and one up to this fit into 16 bits
 
-Way = Callable[[Tensor, Tensor], Tensor]
+ProductFunction = Callable[[Tensor, Tensor], Tensor]
 
 
-def product(a: Tensor, b: Tensor) -> Tensor:
+def exact_int8_product(a: Tensor, b: Tensor) -> Tensor:
     """Return the exact product of int8 (p, c) and (c, d): int32, or int64 where c is above `LONGEST`."""
     if a.shape[1] > LONGEST:
         total = torch.zeros(len(a), b.shape[1], dtype=torch.int64, device=a.device)
         for left, right in zip(torch.split(a, LONGEST, 1), torch.split(b, LONGEST), strict=True):
-            total += product(left, right)
+            total += exact_int8_product(left, right)
         return total
     if not a.numel() or not b.numel():
         return torch.zeros(len(a), b.shape[1], dtype=torch.int32, device=a.device)
     return way(a.device.type)(a, b)
 
 
-def by_int8(a: Tensor, b: Tensor) -> Tensor:
+def multiply_by_int8(a: Tensor, b: Tensor) -> Tensor:
     """Return the product by the processor's own int8 instructions."""
     if a.device.type == "cpu":
         return torch._int_mm(a, b)
@@ -42,16 +42,16 @@ def by_int8(a: Tensor, b: Tensor) -> Tensor:
     return wide[:rows, :columns]
 
 
-def by_narrow_int8(a: Tensor, b: Tensor) -> Tensor:
+def multiply_by_narrow_int8(a: Tensor, b: Tensor) -> Tensor:
     """Return the product by the int8 instructions of processors before VNNI, which add pairs of products in 16 bits.
 
     They take the first matrix as unsigned, 128 added, so pairs fit if the second holds numbers up to 64: slices do, and
     larger numbers are taken in halves. Of a vector and a matrix either may be the first one: vectors are taken twice.
     """
     if len(a) == 1:
-        return by_narrow_int8(a.expand(2, -1).contiguous(), b)[:1]
+        return multiply_by_narrow_int8(a.expand(2, -1).contiguous(), b)[:1]
     if b.shape[1] == 1:
-        return by_narrow_int8(a, b.expand(-1, 2).contiguous())[:, :1]
+        return multiply_by_narrow_int8(a, b.expand(-1, 2).contiguous())[:, :1]
     if int(a.amax()) <= NARROW and int(a.amin()) >= -NARROW:
         return torch._int_mm(b.T, a.T).T
     half = a >> 1
@@ -59,7 +59,7 @@ def by_narrow_int8(a: Tensor, b: Tensor) -> Tensor:
     return one + other
 
 
-def by_float(a: Tensor, b: Tensor) -> Tensor:
+def multiply_by_float(a: Tensor, b: Tensor) -> Tensor:
     """Return the product by float32 products of at most `BLOCK` terms, each exact, joined as integers.
 
     At about the price of a float32 product of as many numbers.
@@ -71,26 +71,28 @@ def by_float(a: Tensor, b: Tensor) -> Tensor:
 
 
 @cache
-def way(device: str) -> Way:
+def way(device: str) -> ProductFunction:
     """Return how to take products on this kind of device: by its int8 instructions, if they are right and quick."""
-    ways: tuple[Way, ...] = (by_int8, by_narrow_int8)
-    return next((one for one in ways if is_right(one, device) and _is_quick(one, device)), by_float)
+    ways: tuple[ProductFunction, ...] = (multiply_by_int8, multiply_by_narrow_int8)
+    return next(
+        (one for one in ways if is_product_right(one, device) and _is_product_quick(one, device)), multiply_by_float
+    )
 
 
-def is_right(one: Way, device: str) -> bool:
-    """Say whether products come out right on this kind of device, from the extremes of int8 at several shapes.
+def is_product_right(one: ProductFunction, device: str) -> bool:
+    """Return whether products come out right on this kind of device, from the extremes of int8 at several shapes.
 
     Processors before VNNI multiply unsigned by signed bytes and add pairs in 16 bits, which saturate.
     """
     shapes = ((1, 1, 1), (2, 9, 5), (20, 64, 40), (20, 1000, 33), (3, 4096, 2), (2, 1000, 300), (130, 70, 200))
     vectors = ((1, 700, 90), (90, 700, 1), (1, 700, 1))
     try:
-        return all(_is_right(one, shape, device) for shape in (*shapes, *vectors))
+        return all(_is_right_at_shape(one, shape, device) for shape in (*shapes, *vectors))
     except (RuntimeError, NotImplementedError, AttributeError):
         return False
 
 
-def _is_right(one: Way, shape: tuple[int, int, int], device: str) -> bool:
+def _is_right_at_shape(one: ProductFunction, shape: tuple[int, int, int], device: str) -> bool:
     rows, inner, columns = shape
     draw = torch.Generator().manual_seed(inner)
     for low, high in ((-127, -126), (127, 128), (-127, 128), (-128, 128), (-128, -127), (-64, 65), (64, 65)):
@@ -103,12 +105,12 @@ def _is_right(one: Way, shape: tuple[int, int, int], device: str) -> bool:
     return True
 
 
-def _is_quick(one: Way, device: str) -> bool:
-    """Say whether it takes less than twice as long as floats: without instructions for it, a library loops."""
-    return device != "cpu" or _seconds(one) < 2 * _seconds(by_float)
+def _is_product_quick(one: ProductFunction, device: str) -> bool:
+    """Return whether it takes less than twice as long as floats: without instructions for it, a library loops."""
+    return device != "cpu" or _measure_seconds(one) < 2 * _measure_seconds(multiply_by_float)
 
 
-def _seconds(one: Way) -> float:
+def _measure_seconds(one: ProductFunction) -> float:
     a, b = torch.ones(20, 512, dtype=torch.int8), torch.ones(512, 512, dtype=torch.int8)
     times = []
     for _ in range(4):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.privacy.core.exact.elementwise import number
+from dpbench.privacy.core.exact.elementwise import cached_number
 
 if TYPE_CHECKING:
     import torch
@@ -48,18 +48,18 @@ class QuantisedRows:
 
     def _keep(self, q: Tensor, scale: Tensor, lengths: Tensor) -> None:
         self.q, self.scale, self.lengths = q, scale, lengths
-        self._versions = versions(*self.parts)
+        self._versions = tensor_versions(*self.parts)
 
     def __len__(self) -> int:
         return self.q.shape[0]
 
     def __getitem__(self, rows: Tensor | slice) -> QuantisedRows:
         """Return the rows with these indices."""
-        return rows_of_parts(*(part[rows] for part in self.parts))
+        return assemble_rows(*(part[rows] for part in self.parts))
 
     def index_select(self, axis: Literal[0], rows: Tensor) -> QuantisedRows:
         """Return the rows with these indices, as tensors do: many times as fast as `[rows]`."""
-        return rows_of_parts(*(part.index_select(axis, rows) for part in self.parts))
+        return assemble_rows(*(part.index_select(axis, rows) for part in self.parts))
 
     @property
     def parts(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -86,7 +86,7 @@ class QuantisedRows:
 
     def clone(self) -> QuantisedRows:
         """Return a copy."""
-        return rows_of_parts(*(part.clone() for part in self.parts))
+        return assemble_rows(*(part.clone() for part in self.parts))
 
     def check_unchanged(self) -> None:
         """Refuse rows that were changed after their lengths were measured.
@@ -94,11 +94,11 @@ class QuantisedRows:
         Raises:
             PrivacyError: a tensor of these rows was written to, or another one put in its place.
         """
-        if versions(*self.parts) != self._versions:
+        if tensor_versions(*self.parts) != self._versions:
             raise PrivacyError("Quantised rows were changed in place. Work on .float(), which is a copy.")
 
 
-def rows_of_parts(q: Tensor, scale: Tensor, lengths: Tensor) -> QuantisedRows:
+def assemble_rows(q: Tensor, scale: Tensor, lengths: Tensor) -> QuantisedRows:
     """Return rows from the parts of other `QuantisedRows`, or some of their rows.
 
     It believes the lengths, which the clip rests on: never call it with lengths that `_lengths` did not return.
@@ -108,7 +108,7 @@ def rows_of_parts(q: Tensor, scale: Tensor, lengths: Tensor) -> QuantisedRows:
     return rows
 
 
-def versions(*tensors: Tensor) -> list[tuple[int, int]]:
+def tensor_versions(*tensors: Tensor) -> list[tuple[int, int]]:
     """Return which tensors these are and how often each was written to, as far as torch counts."""
     return [(id(tensor), 0 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
@@ -130,7 +130,7 @@ def quantise(rows: Tensor) -> QuantisedRows:
     scale = largest / largest.new_tensor(127)  # by a plain number a GPU multiplies with its inverse: other bits
     inverse = torch.where(largest >= SMALLEST, 127 / largest.clamp(min=SMALLEST), 0)
     q = (flat * inverse.unsqueeze(1)).round_().to(torch.int8)
-    return rows_of_parts(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan), _lengths(q))
+    return assemble_rows(q.reshape(rows.shape), scale.masked_fill(broken, torch.nan), _lengths(q))
 
 
 def strip_subclass(tensor: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ def strip_subclass(tensor: Tensor) -> Tensor:
     return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
 
 
-def floats(rows: Tensor | QuantisedRows) -> Tensor:
+def to_floats(rows: Tensor | QuantisedRows) -> Tensor:
     """Return the rows as a tensor, whichever they are."""
     return rows.float() if isinstance(rows, QuantisedRows) else rows
 
@@ -164,14 +164,14 @@ def slice_numbers(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
     flat = strip_subclass(numbers.detach() if numbers.requires_grad else numbers).flatten(1)
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
-    scale = power_of_two(largest.clamp_(min=SMALLEST)).mul_(number(2.0**-5))
+    scale = power_of_two(largest.clamp_(min=SMALLEST)).mul_(cached_number(2.0**-5))
     rest = flat / scale.unsqueeze(1)
     slices: list[Tensor] = []
     while len(slices) < count:
         whole = rest.round()
         slices.append(whole.to(torch.int8))
         if len(slices) < count:
-            rest.sub_(whole).mul_(number(2.0**SLICE))
+            rest.sub_(whole).mul_(cached_number(2.0**SLICE))
     return torch.stack(slices).reshape(count, *numbers.shape), scale
 
 
@@ -221,11 +221,11 @@ def exact_linear(x: Tensor | QuantisedRows, weight: Tensor, bias: Tensor | None 
 
 def exact_scores(x: QuantisedRows, weights: Tensor) -> Tensor:
     """Return (s, k, c) float32, classes first: what each of s heads (s, k, d), 12 bits, makes of the rows (c, d)."""
-    from dpbench.privacy.core.exact.products import product
+    from dpbench.privacy.core.exact.products import exact_int8_product
 
     x.check_unchanged()
     slices, scale = slice_numbers(weights, 2)
-    high, low = product(slices.flatten(0, 2), x.q.T).float().chunk(2)  # (s k, c) each
+    high, low = exact_int8_product(slices.flatten(0, 2), x.q.T).float().chunk(2)  # (s k, c) each
     scores = high.add_(low, alpha=2.0**-SLICE).reshape(*weights.shape[:2], len(x))
     return scores.mul_(scale.reshape(-1, 1, 1) * x.scale)  # one scale for each setting and row
 
@@ -237,17 +237,17 @@ def exact_product(a: Tensor | QuantisedRows, b: Tensor | QuantisedRows, count: i
     """
     import torch
 
-    from dpbench.privacy.core.exact.products import product
+    from dpbench.privacy.core.exact.products import exact_int8_product
 
-    (left, one), (right, other) = (_in_slices(rows, count) for rows in (a, b))
+    (left, one), (right, other) = (_slice_rows(rows, count) for rows in (a, b))
     total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
     for i, part in enumerate(right):
         for j, other_part in enumerate(left):
-            total.add_(product(other_part, part.T), alpha=2.0 ** (-SLICE * (i + j)))
+            total.add_(exact_int8_product(other_part, part.T), alpha=2.0 ** (-SLICE * (i + j)))
     return total.mul_(one.unsqueeze(1)).mul_(other)
 
 
-def _in_slices(rows: Tensor | QuantisedRows, count: int) -> tuple[list[Tensor], Tensor]:
+def _slice_rows(rows: Tensor | QuantisedRows, count: int) -> tuple[list[Tensor], Tensor]:
     if not isinstance(rows, QuantisedRows):
         slices, scale = slice_numbers(rows, count)
         return [*slices], scale.double()

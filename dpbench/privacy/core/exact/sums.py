@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from dpbench.errors import NotPerExample, SpecError
-from dpbench.privacy.core.exact.elementwise import TINY, folded, number, roundings
-from dpbench.privacy.core.exact.products import product
+from dpbench.privacy.core.exact.elementwise import TINY, cached_number, folded, roundings
+from dpbench.privacy.core.exact.products import exact_int8_product
 from dpbench.privacy.core.exact.quantised import ROW_LIMIT, SLICE, SLICES, QuantisedRows, slice_numbers
 
 DENSE_BITS = 24  # the grid of dense rows is clip * 2^-24: float32 holds every integer up to 2^24
@@ -45,7 +45,7 @@ class IntegerSum:
         """
         same = type(other) is IntegerSum and self.total.shape == other.total.shape
         if not same or not torch.equal(self.grid, other.grid):
-            raise misfit()
+            raise misfit_error()
         return IntegerSum(self.total + other.total, self.grid, self.largest)
 
     def expect_room(self, rows: int) -> None:
@@ -127,7 +127,7 @@ def outer_bits(features: int) -> int:
     return 21 + max(0, (features // 256).bit_length() - 1) // 2
 
 
-def misfit() -> NotPerExample:
+def misfit_error() -> NotPerExample:
     """Return the refusal of chunks whose sums cannot be added: the first of every sample holds no row."""
     return NotPerExample(
         "Two chunks of one sample, one of them empty perhaps, contributed rows of another form, shape or scale. "
@@ -183,9 +183,9 @@ def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids
         left = left.masked_fill((weights == 0).unsqueeze(1), 0)
         scales = scales.nan_to_num()
     whole = (left * _factors(weights * scales, grids.products)).round_()
-    high = (whole * number(2.0**-SLICE)).round_()
+    high = (whole * cached_number(2.0**-SLICE)).round_()
     slices = torch.cat([high.to(torch.int8), whole.sub_(high, alpha=2**SLICE).to(torch.int8)])
-    high, low = product(slices.flatten(0, 1), right.q).reshape(2, settings, outputs, features).unbind()
+    high, low = exact_int8_product(slices.flatten(0, 1), right.q).reshape(2, settings, outputs, features).unbind()
     total = torch.add(low, high.long(), alpha=2**SLICE)
     if grids.column is not None:
         column = torch.mul(left, _factors(weights, grids.column), out=whole).round_()
@@ -208,27 +208,27 @@ def outer_sum(
     """
     outputs, features = left.shape[1], right.shape[1]
     bits = outer_bits(features)
-    grids = outer_grids(_steps(clips, features), outputs, features, bias, left.device)
+    grids = outer_grids(_grid_steps(clips, features), outputs, features, bias, left.device)
     reach = right.lengths.clamp(min=2.0**bits / (LEFT_LIMIT - 2))  # (c,)
     widths = (reach * right.scale).square_().add_(float(bias)).sqrt_().mul_(1 + 2.0**-40)
-    room = _shared(grids.products * 2.0**bits, shares) - grids.reserve(reach)
+    room = _scale_clips(grids.products * 2.0**bits, shares) - grids.reserve(reach)
     weights = weights_within(lengths(left).mul_(widths), room, ROW_LIMIT**2, shares)
     return rounded_outer_sum(left, right, weights, grids)
 
 
-def _shared(clips: Tensor | float, shares: Tensor | None) -> Tensor | float:
+def _scale_clips(clips: Tensor | float, shares: Tensor | None) -> Tensor | float:
     return clips if shares is None else clips * shares
 
 
 @lru_cache(64)
-def outer_zero(outputs: int, features: int, bias: bool, clip: float, device: torch.device) -> IntegerSum:
+def outer_sum_of_no_rows(outputs: int, features: int, bias: bool, clip: float, device: torch.device) -> IntegerSum:
     """Return what `outer_sum` gives of no rows under one clip: made once for all steps, of one number in memory."""
-    grids = outer_grids(_steps((clip,), features), outputs, features, bias, device)
+    grids = outer_grids(_grid_steps((clip,), features), outputs, features, bias, device)
     nothing = torch.zeros((), dtype=torch.int64, device=device)
     return IntegerSum(nothing.expand(outputs, features + bias), grids.entries[0])
 
 
-def _steps(clips: tuple[float, ...], features: int) -> tuple[float, ...]:
+def _grid_steps(clips: tuple[float, ...], features: int) -> tuple[float, ...]:
     return tuple(clip * 2.0 ** -outer_bits(features) for clip in clips)
 
 
@@ -263,7 +263,7 @@ def scaled_sum(
     if grids.column is not None:
         steps.add_(last * grids.column.square())
     reserve = folded(steps).sqrt_().mul_(0.5 * (1 + 2.0**-30))
-    weights = weights_within(norms, (_shared(clip, shares) - reserve).unsqueeze(0), ROW_LIMIT**2, shares)
+    weights = weights_within(norms, (_scale_clips(clip, shares) - reserve).unsqueeze(0), ROW_LIMIT**2, shares)
     found = rounded_outer_sum(left, right, torch.minimum(weights, fitting(left, right, grids)), grids)
     grid = found.grid[0] / scale
     column = 2 * clip / float(grid[:, features:].min()) if bias else 0.0  # the left factors of products are bounded
@@ -277,7 +277,7 @@ def _weighted_squares(right: QuantisedRows, shares: Tensor) -> Tensor:
     squares.mul_(squares)  # at most 127^2, in two slices
     total = torch.zeros(len(shares), len(right), dtype=torch.float64, device=shares.device)
     for part, worth in ((squares >> SLICE, 2.0**SLICE), (squares & 127, 1.0)):
-        terms = product(slices.flatten(0, 1), part.to(torch.int8).T).chunk(SLICES)
+        terms = exact_int8_product(slices.flatten(0, 1), part.to(torch.int8).T).chunk(SLICES)
         for j, term in enumerate(terms):
             total.add_(term, alpha=worth * 2.0 ** (-SLICE * j))
     left_out = right.lengths.square() * 2.0 ** (-SLICE * (SLICES - 1))

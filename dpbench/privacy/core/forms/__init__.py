@@ -1,1 +1,1 @@
-"""What one example may contribute to a noisy sum, and how each form is measured, clipped and summed."""
+"""The forms of one example's contribution to a noisy sum, and how each form is measured, clipped and summed."""

@@ -1,4 +1,4 @@
-"""What a row function may return: one contribution a row, or several side by side."""
+"""The return values of row functions: one contribution per row, or several side by side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError
 from dpbench.privacy.core.closed import is_closed
-from dpbench.privacy.core.exact.quantised import QuantisedRows, floats
+from dpbench.privacy.core.exact.quantised import QuantisedRows, to_floats
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ class Blocks:
     parts: tuple[Contribution | Tensor | QuantisedRows, ...]
 
 
-def blocks_of(contribution: Tensor | QuantisedRows | Contribution | Blocks) -> tuple[Contribution, ...]:
-    """Return the blocks of whatever a row function returned, bare tensors wrapped.
+def wrap_blocks(contribution: Tensor | QuantisedRows | Contribution | Blocks) -> tuple[Contribution, ...]:
+    """Return the blocks in a row function's return value, with bare tensors wrapped.
 
     Raises:
         PrivacyError: a form outside the closed set, even a subclass: its norms could be anything.
@@ -37,7 +37,7 @@ def blocks_of(contribution: Tensor | QuantisedRows | Contribution | Blocks) -> t
     blocks: list[Contribution] = []
     for part in parts:
         if isinstance(part, torch.Tensor | QuantisedRows):
-            blocks.append(Rows(floats(part)))
+            blocks.append(Rows(to_floats(part)))
         elif isinstance(part, Contribution) and is_closed(type(part)):
             blocks.append(part)
         else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.exact.elementwise import TINY
-from dpbench.privacy.core.exact.quantised import QuantisedRows, floats, quantise, strip_subclass
+from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise, strip_subclass, to_floats
 from dpbench.privacy.core.forms.rounding import check_precision, joined_norms, row_norms, unit_roundoff
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _SCALES = (1e-8, 1e8)
 
 
 class Contribution(ABC):
-    """One contribution per row."""
+    """A form in which each row contributes to a sum."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class Rows(Contribution):
     rows: Tensor  # (c, ...)
 
     def __post_init__(self) -> None:
-        """Refuse a tensor without an axis to sum over and one to clip along."""
+        """Refuse a tensor without an axis to sum over and an axis to clip along."""
         if self.rows.ndim < 2:
             raise SpecError(
                 f"Expected one contribution per row, (c, ...) with two axes or more, got {tuple(self.rows.shape)}. "
@@ -105,7 +105,7 @@ class Joined(Contribution):
     parts: tuple[Tensor, ...]  # each (c, ...)
 
     def __post_init__(self) -> None:
-        """Refuse parts of other lengths, and parts without an axis to clip along."""
+        """Refuse parts of different lengths, and parts without an axis to clip along."""
         shapes = [tuple(part.shape) for part in self.parts]
         if not shapes or min(map(len, shapes)) < 2 or len({shape[0] for shape in shapes}) > 1:
             raise SpecError(
@@ -154,7 +154,7 @@ class RankOne(Contribution):
     bias: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse factors of other shapes: broadcasting them would sum what no norm has measured."""
+        """Refuse factors whose shapes do not match: broadcasting would sum entries that no norm has measured."""
         if len(self.left.shape) != 2 or len(self.right.shape) != 2 or len(self.left) != len(self.right):
             raise SpecError(
                 f"Expected factors (c, m) and (c, d) of a RankOne contribution, got {tuple(self.left.shape)} and "
@@ -164,8 +164,8 @@ class RankOne(Contribution):
         if type(self.right) is QuantisedRows:
             check_precision(self.left)
         else:
-            check_precision(self.left, strip_subclass(floats(self.right)))
-            object.__setattr__(self, "right", strip_subclass(floats(self.right)))
+            check_precision(self.left, strip_subclass(to_floats(self.right)))
+            object.__setattr__(self, "right", strip_subclass(to_floats(self.right)))
 
     def __len__(self) -> int:
         return len(self.left)
@@ -199,14 +199,14 @@ class RankOne(Contribution):
 
     def right_norms(self) -> Tensor:
         """Return (c,) float64: the norms of the right factors, the constant of the bias included."""
-        norms = row_norms(floats(self.right))
+        norms = row_norms(to_floats(self.right))
         return norms.square_().add_(1).sqrt_().mul_(1 + 4 * unit_roundoff(norms)) if self.bias else norms
 
     def whole_right(self) -> Tensor:
         """Return the right factors as floats with the constant of the bias appended, (c, d) or (c, d + 1)."""
         import torch
 
-        right = floats(self.right)
+        right = to_floats(self.right)
         return torch.nn.functional.pad(right, (0, 1), value=1.0) if self.bias else right
 
 
@@ -222,7 +222,7 @@ class Scaled(Contribution):
     scale: Tensor  # (m, d), or (m, d + 1) with bias
 
     def __post_init__(self) -> None:
-        """Refuse scales of another shape than a row, or whose norms float32 cannot bound."""
+        """Refuse scales that are not shaped like a row, or whose norms float32 cannot bound."""
         expected = (self.outer.left.shape[1], self.outer.right.shape[1] + self.outer.bias)
         if tuple(self.scale.shape) != expected:
             raise SpecError(

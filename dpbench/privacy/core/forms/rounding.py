@@ -1,4 +1,4 @@
-"""Norms that rounding cannot bring below the truth.
+"""Norms that rounding never under-estimates.
 
 Clipping is safe only if no norm is under-estimated. A sum of t non-negative terms, each rounded at most r times, is at
 least (1 - u)^r of the true sum, u = 2^-24 in float32 (Higham, Accuracy and Stability of Numerical Algorithms, section
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def check_precision(*factors: Tensor) -> None:
-    """Refuse kinds of numbers that the bounds of this module do not cover.
+    """Check that the bounds of this module cover the number types of all factors.
 
     Raises:
-        SpecError: not all float32, or all float64.
+        SpecError: they are not all float32, or all float64.
     """
     import torch
 
@@ -38,18 +38,18 @@ def row_norms(rows: Tensor) -> Tensor:
     """Return (c,) float64: the L2 norm of each row of (c, ...), never under-estimated, and its bits the row's alone."""
     from dpbench.privacy.core.exact.sums import lengths
 
-    return _finite(lengths(rows.flatten(1)))
+    return _mark_infinite(lengths(rows.flatten(1)))
 
 
 def joined_norms(norms: Tensor) -> Tensor:
     """Return (c,) float64: norms of rows whose parts have at most the norms (parts, c), never under-estimated."""
     from dpbench.privacy.core.exact.sums import lengths
 
-    return _finite(lengths(norms, 0))
+    return _mark_infinite(lengths(norms, 0))
 
 
-def _finite(norms: Tensor) -> Tensor:
-    """Make the norms of rows that count as not finite infinite."""
+def _mark_infinite(norms: Tensor) -> Tensor:
+    """Replace the norms of rows that count as not finite by infinity."""
     return norms.masked_fill_(~(norms <= ROW_LIMIT), math.inf)
 
 

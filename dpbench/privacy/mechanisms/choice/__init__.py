@@ -1,1 +1,1 @@
-"""The exponential mechanism: `choice_plan` (its cost), `question` and `parts` (what is asked), `replay` (its audit)."""
+"""The exponential mechanism: `choice_plan` (its cost), `question` and `parts` (its questions), `replay` (its audit)."""

@@ -32,7 +32,7 @@ class Cells(Contribution):
         return self._inside().double()
 
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Return how many rows are in each cell, (count,): whole numbers, whatever the clip, which must be 1.
+        """Count the rows in each cell, (count,): whole numbers, whatever the clip, which must be 1.
 
         Sensitivity: adding or removing one row moves one cell by 1. With `shares` a row counts for its share of 2^20
         steps, rounded down.
@@ -63,31 +63,31 @@ class Cells(Contribution):
 
 
 def counts(block: Contribution, shares: Tensor | None = None) -> IntegerSum:
-    """Return how many rows of a chunk are in each cell.
+    """Count the rows of a chunk in each cell.
 
     Sensitivity: adding or removing one row moves one count by 1, or by its share.
     """
     return block.integers(1.0, shares)
 
 
-def number_cells(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
-    """Return the row function whose whole numbers are taken for cells.
+def wrap_cells(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
+    """Wrap a row function so that its whole numbers are the cells of the rows.
 
     Raises:
-        SpecError: when called, if it returns anything but whole numbers, one a row.
+        SpecError: when called, if it returns anything but one whole number per row.
     """
 
     def in_cells(chunk: Chunk) -> Cells:
-        return Cells(whole_numbers(rows(chunk), "cells"), count)
+        return Cells(check_whole_numbers(rows(chunk), "cells"), count)
 
     return in_cells
 
 
-def whole_numbers(index: object, over: str) -> Tensor:
-    """Return what a row function over cells, or over parts, returned.
+def check_whole_numbers(index: object, over: str) -> Tensor:
+    """Check that a row function over cells or parts returned whole numbers, and return them.
 
     Raises:
-        SpecError: it is anything but whole numbers, one a row.
+        SpecError: it returned anything but one whole number per row.
     """
     if not isinstance(index, Tensor) or index.dtype != torch.int64 or index.ndim != 1:
         kind = f"{index.dtype} {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
@@ -95,8 +95,8 @@ def whole_numbers(index: object, over: str) -> Tensor:
     return strip_subclass(index)
 
 
-def in_bytes(rows: RowFn) -> RowFn:
-    """Return a row function whose whole numbers are told apart by their bytes, (c, 8): none is near another."""
+def wrap_bytes(rows: RowFn) -> RowFn:
+    """Wrap a row function so that its whole numbers come as their bytes, (c, 8): no two numbers are near each other."""
 
     def apart(chunk: Chunk) -> Tensor:
         index: Any = rows(chunk)

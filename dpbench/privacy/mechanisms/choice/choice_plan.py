@@ -1,4 +1,4 @@
-"""What a choice is in a plan, and what it costs: the privacy of the exponential mechanism. No torch here.
+"""A choice in a plan, and its cost: the privacy of the exponential mechanism. Imports no torch.
 
 Totals L_j of losses are whole steps, and adding or removing a row moves each by that row's loss in [0, 1], all in one
 direction (`choice.question`). Candidate j is chosen with chance P(j) = exp(-eps0 L_j) / Z, with Z the sum over all
@@ -13,7 +13,7 @@ Privacy (add or remove one). Let P' be the law with one more row, of losses l_j.
   eps0^2 / 8 * s (s - 1) - K(s) is convex with zeros at 0 and 1, and not negative for s > 1, where K(s) / (s - 1) is the
   Renyi divergence of order s of P' from P. With -f for f it is that of P from P' (Cesar and Rogers 2021, lemma 3.4).
 
-`eps0_of` makes that of a Gaussian of noise multiplier sigma: eps0 = 2 / sigma, eps0^2 / 8 = 1 / (2 sigma^2).
+`compute_eps0` makes that of a Gaussian of noise multiplier sigma: eps0 = 2 / sigma, eps0^2 / 8 = 1 / (2 sigma^2).
 
 What composes. f lies in an interval [t - eps0, t], 0 <= t <= eps0: it has bounded range. Both ways round, and whatever
 was answered before, its hockey-stick divergence at e is then at most
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 MOST_CANDIDATES = 2**22  # of a choice, over all parts
 
 
-def eps0_of(sigma: float) -> float:
+def compute_eps0(sigma: float) -> float:
     """Return the eps0 of a choice with this noise multiplier: eps0^2 / 8 is the zCDP of a Gaussian release with it."""
     return 2 / sigma
 
@@ -74,17 +74,17 @@ class Choice(Planned):
     relative_noise: float = 1.0
 
     def describe(self, noise: float) -> str:
-        """Return among how many it is, and its eps0."""
+        """Return the number of candidates and parts, and eps0, as text."""
         parts = f" in each of {self.parts:,} parts" if self.parts > 1 else ""
-        return f"of up to {self.candidates:,} candidates{parts}, ε₀ {eps0_of(noise):.4g}"
+        return f"of up to {self.candidates:,} candidates{parts}, ε₀ {compute_eps0(noise):.4g}"
 
     @property
     def pure(self) -> PureCost | None:
-        """Its eps0, if it is asked once."""
+        """The eps0 of the choice, if it is asked only once."""
         return PureChoice(self) if self.steps == 1 else None
 
     def check(self, where: str) -> None:
-        """Refuse candidates and parts that nothing is chosen from, and more totals than can be held."""
+        """Refuse numbers of candidates and parts that leave no choice, and more totals than memory can hold."""
         for field, count, least in (("candidates", self.candidates, 2), ("parts", self.parts, 1)):
             if not (count >= least and count % 1 == 0):
                 raise PlanError(f"Expected {field}={count} to be a whole number >= {least} {where}.")
@@ -96,47 +96,47 @@ class Choice(Planned):
             )
 
     def event(self, noise: float) -> Any:
-        """Return its zCDP, and nothing finer."""
+        """Return the event of the choice's zCDP, and nothing finer."""
         import dp_accounting as dp
 
-        return dp.ZCDpEvent(eps0_of(noise) ** 2 / 8)
+        return dp.ZCDpEvent(compute_eps0(noise) ** 2 / 8)
 
     def loss_distribution(self, noise: float, interval: float) -> Any:
-        """Return the pair that dominates it, on a grid."""
-        return loss_distribution(eps0_of(noise), interval).self_compose(self.steps)
+        """Return the loss distribution of the pair that dominates the choice, on a grid."""
+        return loss_distribution(compute_eps0(noise), interval).self_compose(self.steps)
 
     def loss_variables(self, noise: float) -> tuple[Any, int]:
-        """Return the pair that dominates it, by its density."""
-        return loss_variable(eps0_of(noise)), self.steps
+        """Return the loss variable of the pair that dominates the choice, by its density, and the number of steps."""
+        return loss_variable(compute_eps0(noise)), self.steps
 
     def renyi(self, noise: float, orders: Sequence[float]) -> np.ndarray:
-        """Return its zCDP at every order."""
+        """Return the Renyi divergence that follows from the choice's zCDP, at every order."""
         import numpy as np
 
-        curve: np.ndarray = self.steps * eps0_of(noise) ** 2 / 8 * np.array(orders)
+        curve: np.ndarray = self.steps * compute_eps0(noise) ** 2 / 8 * np.array(orders)
         return curve
 
 
 @dataclass(frozen=True)
 class PureChoice(PureCost):
-    """One choice, asked once."""
+    """The cost of one choice that is asked once."""
 
     choice: Choice
 
     def epsilon(self, noise: float) -> float:
-        """Return eps0."""
-        return eps0_of(noise)
+        """Return eps0, the whole epsilon."""
+        return compute_eps0(noise)
 
     def lower(self, noise: float) -> float:
-        """Return by how much one row moves the chance of one of two candidates, where that one has lost far more."""
+        """Return by how much one row moves the log-chance of one of two candidates, which has lost far more."""
         import numpy as np
 
-        eps0, far = eps0_of(noise), 30.0  # eps0 times how much more; at its worst, rounding is worth 1e-12
+        eps0, far = compute_eps0(noise), 30.0  # eps0 times how much more; at its worst, rounding is worth 1e-12
         moved = np.logaddexp(0, far + eps0) - np.logaddexp(0, far)
         return float(moved * (1 - 1e-12))
 
     def base_sigma(self, epsilon: float) -> float:
-        """Return the sigma of eps0 = epsilon."""
+        """Return the base sigma at which eps0 is this epsilon."""
         return 2 / (epsilon * self.choice.relative_noise)
 
 
@@ -163,7 +163,7 @@ def loss_distribution(eps0: float, interval: float) -> Any:
 
 
 def loss_variable(eps0: float) -> Any:
-    """Return the same pair for Microsoft's prv-accountant, from the density of its loss."""
+    """Return the dominating pair for Microsoft's prv-accountant, from the density of its loss."""
     import numpy as np
     from prv_accountant import PrivacyRandomVariable
 

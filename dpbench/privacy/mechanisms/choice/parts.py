@@ -1,4 +1,4 @@
-"""Losses part by part: a row touches one part and loses by its candidates alone; all parts cost one choice.
+"""Choices part by part: a row touches one part and loses by its candidates only; all parts cost one choice.
 
 Claim (add or remove one row, or one unit): let row i touch part p_i, or none, and lose l_ij in [0, 1] by candidate j of
 that part. Part p becomes j with chance proportional to exp(-eps0 L_pj), where L_pj adds up l_ij over the rows that
@@ -38,16 +38,16 @@ from torch import Tensor
 from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn
 from dpbench.privacy.core.exact.sums import IntegerSum
-from dpbench.privacy.core.forms.blocks import blocks_of
+from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 from dpbench.privacy.core.ledger_curator import LedgerCurator
-from dpbench.privacy.mechanisms.choice.cells import in_bytes, whole_numbers
+from dpbench.privacy.mechanisms.choice.cells import check_whole_numbers, wrap_bytes
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
 from dpbench.privacy.mechanisms.choice.question import (
     ChoiceQuestion,
     check_losses,
     choose_parts,
-    rows_held,
+    count_rows_held,
     single_block,
     sum_over_rows,
 )
@@ -64,13 +64,13 @@ class LeastLosses(ChoiceQuestion):
     part: Callable[[Chunk], Tensor]
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
-        """Add up losses by part, choose for each."""
+        """Add up losses by part, and choose a candidate for each part."""
         choice: Choice = spent[0]
-        draws, rows = curator.draws(self.release), in_parts(self.rows, self.part, choice)
+        draws, rows = curator.draws(self.release), wrap_parts(self.rows, self.part, choice)
         with closing(curator.none()) as none:  # no private row has a part in how many candidates there are
-            block = single_block(curator.guard.over_none(rows, next(none), self.release), self.release)
+            block = single_block(curator.guard.blocks_of_empty_chunk(rows, next(none), self.release), self.release)
         start = block.integers(1.0)
-        limit = rows_held(start.total.numel() // choice.parts, self.chunk_size)
+        limit = count_rows_held(start.total.numel() // choice.parts, self.chunk_size)
         lost = sum_over_rows(
             curator, rows, self.release, draws, lambda block, shares: block.integers(1.0, shares), limit, [start]
         )
@@ -78,12 +78,12 @@ class LeastLosses(ChoiceQuestion):
 
     @property
     def rows_asked(self) -> RowFn:
-        """The losses, beside the parts, told apart by their bytes."""
-        parts = in_bytes(self.part)
+        """The row function of the losses, with the parts as bytes before them."""
+        parts = wrap_bytes(self.part)
         return lambda chunk: torch.cat([parts(chunk), self.rows(chunk)], 1)  # type: ignore[list-item]
 
     def candidates(self, curator: LedgerCurator) -> int | None:
-        """Return how many columns the losses of no rows have."""
+        """Return the number of candidates in the losses of an empty chunk."""
         with closing(curator.none()) as none:
             return int(self.rows(next(none)).shape[1])  # type: ignore[union-attr]
 
@@ -97,7 +97,7 @@ class PartLosses(Contribution):
     parts: int
 
     def __post_init__(self) -> None:
-        """Refuse another number of parts than of losses."""
+        """Refuse a number of parts that differs from the number of losses."""
         if len(self.part) != len(self.rows):
             raise SpecError(f"Expected a part for each of {len(self.rows)} rows of losses, got {len(self.part)}.")
 
@@ -136,15 +136,15 @@ class PartLosses(Contribution):
         return (self.part >= 0) & (self.part < self.parts)
 
 
-def in_parts(rows: RowFn, part: Callable[[Chunk], Tensor], choice: Choice) -> Callable[[Chunk], PartLosses]:
-    """Return the row function whose losses are by the candidates of the part that each row touches.
+def wrap_parts(rows: RowFn, part: Callable[[Chunk], Tensor], choice: Choice) -> Callable[[Chunk], PartLosses]:
+    """Wrap a row function so that its losses are by the candidates of the part that each row touches.
 
     Raises:
         SpecError: when called, if losses are not (c, N) with N as planned, or parts not whole numbers, one a row.
     """
 
     def by_part(chunk: Chunk) -> PartLosses:
-        lost = check_losses(single_block(blocks_of(rows(chunk)), choice.name), choice.candidates)
-        return PartLosses(whole_numbers(part(chunk), "parts"), lost, choice.parts)
+        lost = check_losses(single_block(wrap_blocks(rows(chunk)), choice.name), choice.candidates)
+        return PartLosses(check_whole_numbers(part(chunk), "parts"), lost, choice.parts)
 
     return by_part

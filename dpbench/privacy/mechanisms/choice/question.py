@@ -1,4 +1,4 @@
-"""The exponential mechanism (McSherry and Talwar 2007): of public candidates, one that loses little, chosen by chance.
+"""The exponential mechanism (McSherry and Talwar 2007): choose at random a public candidate that loses little.
 
 Row i loses l_ij in [0, 1] by candidate j. Totals L_j = sum_i l_ij are added up in integers, and j is chosen with chance
 P(j) = exp(-eps0 L_j) / Z, with Z the sum over all candidates, which are public. What that costs: `choice.choice_plan`.
@@ -14,7 +14,7 @@ Candidates are as many as the losses of no rows are by: a count that no private 
 
 Not covered: how long a choice takes. With research randomness Gumbel noise is drawn in float64: chances below some
 2^-53 come out as zero, and low bits are those of a library's logarithm (mitigation, not proof). `--secure-rng` draws by
-OpenDP in exact arithmetic (`exact_least`).
+OpenDP in exact arithmetic (`draw_least_exactly`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_c
 from dpbench.privacy.core.plan import Planned
 from dpbench.privacy.core.randomness import Draws
 from dpbench.privacy.core.rows import CHUNK_BYTES
-from dpbench.privacy.core.sum import in_turn
+from dpbench.privacy.core.sum import make_share_reader
 from dpbench.privacy.core.witness import ChoiceObservation
-from dpbench.privacy.mechanisms.choice.cells import counts, in_bytes, number_cells
+from dpbench.privacy.mechanisms.choice.cells import counts, wrap_bytes, wrap_cells
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
-from dpbench.privacy.mechanisms.choice.steps import HELD, loss_grid, loss_steps, project_totals
+from dpbench.privacy.mechanisms.choice.steps import MOST_LOSSES_HELD, loss_grid, loss_steps, project_totals
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class ChoiceQuestion(Question):
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """The one that pays."""
+        """The release that pays for the choice."""
         return (self.release,)
 
 
@@ -79,42 +79,43 @@ class LeastLoss(ChoiceQuestion):
     project: Tensor | None = None
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> int:
-        """Add up losses, choose."""
+        """Add up losses, and choose a candidate."""
         choice: Choice = spent[0]
         if choice.parts > 1:
             raise SpecError(f"Release {self.release!r} is planned with {choice.parts} parts. Ask noisy_choices.")
         draws = curator.draws(self.release)
         if self.project is None:
-            count = self._counted(curator, choice.candidates)
-            limit = rows_held(count, self.chunk_size)
+            count = self._count_candidates(curator, choice.candidates)
+            limit = count_rows_held(count, self.chunk_size)
             lost = sum_over_rows(
                 curator, self.rows, self.release, draws, lambda block, shares: losses(block, count, shares), limit
             )
         else:
             matrix = check_matrix(self.project, choice.candidates)
-            cells = number_cells(self.rows, len(matrix))
+            cells = wrap_cells(self.rows, len(matrix))
             lost = project_totals(sum_over_rows(curator, cells, self.release, draws, counts, self.chunk_size), matrix)
         return int(choose_parts(curator, lost, 1, choice, draws))
 
-    def _counted(self, curator: LedgerCurator, candidates: int) -> int:
-        """Return among how many a choice is, by losses over no rows: no private row has a part in that number."""
+    def _count_candidates(self, curator: LedgerCurator, candidates: int) -> int:
+        """Return the number of candidates in the losses of an empty chunk, so that no private row has a part in it."""
         with closing(curator.none()) as none:
             return count_candidates(
-                single_block(curator.guard.over_none(self.rows, next(none), self.release), self.release), candidates
+                single_block(curator.guard.blocks_of_empty_chunk(self.rows, next(none), self.release), self.release),
+                candidates,
             )
 
     @property
     def rows_asked(self) -> RowFn:
-        """The losses, or the cells, told apart by their bytes."""
-        return self.rows if self.project is None else in_bytes(self.rows)
+        """The row function of the losses, or of the cells as bytes."""
+        return self.rows if self.project is None else wrap_bytes(self.rows)
 
     @property
     def public(self) -> tuple[Any, ...]:
-        """The matrix."""
+        """The public matrix of losses, if there is one."""
         return () if self.project is None else (self.project,)
 
     def candidates(self, curator: LedgerCurator) -> int | None:
-        """Return how many columns the matrix has, or the losses of no rows."""
+        """Return the number of candidates in the matrix, or in the losses of an empty chunk."""
         if self.project is not None:
             return self.project.shape[1]
         with closing(curator.none()) as none:
@@ -123,29 +124,29 @@ class LeastLoss(ChoiceQuestion):
 
 @dataclass(frozen=True)
 class Majorities(ChoiceQuestion):
-    """A candidate for each part, one that got many votes; see `Curator.noisy_choices`. Rows are votes, (c,) int64."""
+    """A candidate with many votes for each part; see `Curator.noisy_choices`. Rows are votes, (c,) int64."""
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
-        """Count votes, choose for each part."""
+        """Count votes, and choose a candidate for each part."""
         choice: Choice = spent[0]
         draws = curator.draws(self.release)
-        cells = number_cells(self.rows, choice.parts * choice.candidates)
+        cells = wrap_cells(self.rows, choice.parts * choice.candidates)
         votes = sum_over_rows(curator, cells, self.release, draws, counts, self.chunk_size)
         return choose_parts(curator, IntegerSum(-votes.total, votes.grid), choice.parts, choice, draws)
 
     @property
     def rows_asked(self) -> RowFn:
-        """The votes, told apart by their bytes."""
-        return in_bytes(self.rows)
+        """The row function of the votes, as bytes."""
+        return wrap_bytes(self.rows)
 
     def candidates(self, curator: LedgerCurator) -> int | None:
-        """Return among how many each part is chosen."""
+        """Return the number of candidates of each part."""
         planned = curator.ledger.find_release(self.release)
         return planned.candidates if isinstance(planned, Choice) else 0
 
 
 def single_block(blocks: Sequence[Contribution], release: str) -> Contribution:
-    """Return the one block of what rows contribute to a choice.
+    """Return the only block that rows contribute to a choice.
 
     Raises:
         SpecError: there are several.
@@ -162,34 +163,35 @@ def sum_over_rows(
     integers: Callable[[Contribution, Tensor | None], IntegerSum], limit: int | None,
     totals: Sequence[IntegerSum] = (),
 ) -> IntegerSum:  # fmt: skip
-    """Return the sum over all rows of what `integers` makes of each chunk of them, from `totals` on."""
+    """Return `totals` plus the sum of `integers` over all chunks of the private rows."""
     _, shares = curator.rows.of_units(np.arange(curator.rows.count), curator.task.device)
 
     def of_chunks(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
-        of_chunk = in_turn(shares)
+        of_chunk = make_share_reader(shares)
         for blocks in curator.guard.contributions(rows, chunks, release, (1.0,)):
             block = single_block(blocks, release)
             yield [integers(block, of_chunk(len(block)))]
             del blocks  # or two chunks of rows would be held at once
 
-    limit = min(limit or len(curator.rows), curator.rows.per_chunk(CHUNK_BYTES))
-    return sum_chunks(curator.everyone(draws, limit), of_chunks, totals)[0]
+    limit = min(limit or len(curator.rows), curator.rows.count_rows_per_chunk(CHUNK_BYTES))
+    return sum_chunks(curator.chunks_of_all_rows(draws, limit), of_chunks, totals)[0]
 
 
 def choose_parts(curator: LedgerCurator, lost: IntegerSum, parts: int, choice: Choice, draws: Draws) -> Tensor:
     """Return the choice for each part, given total losses (parts * N,)."""
     sigma = curator.sigma[choice.name]
     if curator.ledger.spent[choice.name] == 1 and sigma:
-        draws.afford(lost.total.numel(), choice.steps)
+        draws.check_cost(lost.total.numel(), choice.steps)
     chosen = choose(lost.total.reshape(parts, -1), sigma, float(lost.grid), draws)
     curator.witness.chose(ChoiceObservation(choice.name, lost, parts, chosen))
     return chosen
 
 
 def choose(totals: Tensor, sigma: float, grid: float, draws: Draws) -> Tensor:
-    """Return one candidate a row of whole `totals` (parts, N), int64 (parts,); the first of the least if sigma is 0.
+    """Choose a candidate for each row of whole `totals` (parts, N), int64 (parts,); the least total if sigma is 0.
 
-    Candidate j has chance proportional to exp(-eps0 * grid * totals[j]), with eps0 = 2 / sigma.
+    Candidate j has chance proportional to exp(-eps0 * grid * totals[j]), with eps0 = 2 / sigma. If sigma is 0, ties go
+    to the first candidate.
     """
     if not sigma:
         return totals.argmin(1)
@@ -198,9 +200,9 @@ def choose(totals: Tensor, sigma: float, grid: float, draws: Draws) -> Tensor:
 
 
 def least(totals: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
-    """Return an index a row of int64 (parts, N), int64 (parts,): j with chance proportional to exp(-totals[j] / scale).
+    """Draw an index per row of int64 (parts, N), int64 (parts,): j with chance proportional to exp(-totals[j] / scale).
 
-    It is the least of the totals less Gumbel noise of this scale.
+    It is the index of the least total after Gumbel noise of this scale is subtracted.
     """
 
     def gumbel_least(stream: np.random.Generator) -> np.ndarray:
@@ -208,13 +210,13 @@ def least(totals: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
         chosen: np.ndarray = (stream.gumbel(size=totals.shape) - excess).argmax(1)
         return chosen
 
-    return draws.draw(gumbel_least, lambda: exact_least(totals, scale))
+    return draws.draw(gumbel_least, lambda: draw_least_exactly(totals, scale))
 
 
-def exact_least(totals: np.ndarray, scale: float) -> np.ndarray:
-    """Return the same by OpenDP, which compares the noise to as many bits as it takes: the law is exact.
+def draw_least_exactly(totals: np.ndarray, scale: float) -> np.ndarray:
+    """Draw as `least` does, by OpenDP, which compares noise to as many bits as needed: the law is exact.
 
-    So is `scale` if it is a double, as one half of sigma times a power of two is.
+    `scale` is exact too if it is a double, as one half of sigma times a power of two is.
     """
     import opendp.prelude as dp
 
@@ -225,25 +227,25 @@ def exact_least(totals: np.ndarray, scale: float) -> np.ndarray:
     return np.array([chosen(row.tolist()) for row in totals], np.int64)
 
 
-def rows_held(candidates: int, chunk_size: int | None) -> int:
-    """Return how many rows of losses by so many candidates a chunk may have; two, at least, can be compared."""
-    return max(2, min(chunk_size or HELD, HELD // candidates))
+def count_rows_held(candidates: int, chunk_size: int | None) -> int:
+    """Return how many rows of losses by so many candidates a chunk may have: at least two, which can be compared."""
+    return max(2, min(chunk_size or MOST_LOSSES_HELD, MOST_LOSSES_HELD // candidates))
 
 
 def count_candidates(block: Contribution, candidates: int) -> int:
-    """Return how many candidates losses over no rows (0, N) are by.
+    """Return the number of candidates in the losses of an empty chunk (0, N).
 
     Raises:
-        SpecError: they are no losses, or by more candidates than were planned.
+        SpecError: the block is not losses, or has more candidates than were planned.
     """
     return int(check_losses(block, candidates).rows.shape[1])
 
 
 def check_losses(block: Contribution, candidates: int) -> Rows:
-    """Return losses (c, N) by at most so many candidates, or refuse them.
+    """Check that a block is losses (c, N) by at most so many candidates, and return it.
 
     Raises:
-        SpecError: they are none, or by more candidates than were planned.
+        SpecError: the block is not losses, or has more candidates than were planned.
     """
     shape = tuple(block.rows.shape) if isinstance(block, Rows) else None
     if not isinstance(block, Rows) or block.rows.ndim != 2 or not 1 <= block.rows.shape[1] <= candidates:
@@ -254,7 +256,7 @@ def check_losses(block: Contribution, candidates: int) -> Rows:
 
 
 def losses(block: Contribution, count: int, shares: Tensor | None = None) -> IntegerSum:
-    """Return the total losses of a chunk by each of `count` candidates, in steps of 2^-20.
+    """Add up the losses of a chunk by each of `count` candidates, in steps of 2^-20.
 
     Sensitivity: adding or removing one row moves each total by 0 to 2^20 steps; `shares` (c,) of them, where given.
 
@@ -268,10 +270,10 @@ def losses(block: Contribution, count: int, shares: Tensor | None = None) -> Int
 
 
 def check_matrix(project: Tensor, candidates: int) -> Tensor:
-    """Return a copy of a public matrix of losses (cells, N), or refuse it.
+    """Check a public matrix of losses (cells, N), and return a copy.
 
     Raises:
-        SpecError: it is none, or an entry is not in [0, 1].
+        SpecError: it is not such a matrix, or an entry is not in [0, 1].
     """
     if not isinstance(project, Tensor) or project.ndim != 2 or not project.numel() or project.shape[1] > candidates:
         what = tuple(project.shape) if isinstance(project, Tensor) else type(project).__name__

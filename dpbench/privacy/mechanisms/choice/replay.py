@@ -1,8 +1,8 @@
-"""The audit of choices: what a row moves totals and the law by, and whether candidates are drawn as the law has it.
+"""The audit of choices: how far a row moves totals and the law, and whether candidates are drawn by the law.
 
-A question is put, through the one constructor, to rows that nobody would expect, alone and among others; the law that
-follows from the totals is compared between neighbours, candidate by candidate. What is drawn is to be compared with the
-law at the noise that was stated: many parts at once, and many questions one after another.
+A question is replayed, through the one constructor, on unusual rows, alone and among other rows; the law that
+follows from the totals is compared between neighbours, candidate by candidate. Draws are compared with the law at the
+stated noise: many parts at once, and many questions one after another.
 """
 
 from __future__ import annotations
@@ -19,57 +19,68 @@ from dpbench.privacy.core.plan import Task
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.core.witness import ChoiceObservation, Witness
-from dpbench.privacy.mechanisms.choice.choice_plan import Choice, eps0_of
+from dpbench.privacy.mechanisms.choice.choice_plan import Choice, compute_eps0
 from dpbench.privacy.mechanisms.choice.parts import LeastLosses
 from dpbench.privacy.mechanisms.choice.question import LeastLoss, Majorities
-from dpbench.privacy.mechanisms.replay import BASE, REPLAY, SMALL, Neighbours, RowInfluence, join_rows, one, strip_seeds
+from dpbench.privacy.mechanisms.replay import (
+    MOST_FEATURE_ROWS,
+    MOST_IMAGE_ROWS,
+    REPLAY,
+    Neighbours,
+    RowInfluence,
+    join_rows,
+    strip_seeds,
+    take_row,
+)
 
-CHUNK = 97  # rows of a chunk, where totals are taken in other chunks
-PARTS, QUESTIONS = 10_000, 600  # draws that are compared with the law: in one question, and one a question
-SPREAD = 20  # votes between candidates, at most
+CHUNK_SIZE = 97  # rows of a chunk, where totals are taken in other chunks
+DRAWN_PARTS, DRAWN_QUESTIONS = 10_000, 600  # draws that are compared with the law: in one question, and one a question
+MOST_VOTES = 20  # votes between candidates, at most
 
-Asked = LeastLoss | LeastLosses | Majorities
+ReplayableChoice = LeastLoss | LeastLosses | Majorities
 
 
 @dataclass(frozen=True)
 class ChoiceCounts:
-    """How often candidates were chosen, and how often they should have been."""
+    """The number of times that each candidate was chosen, and its chance by the law."""
 
     how: str
     found: np.ndarray  # (3,) counts
     chances: np.ndarray  # (3,)
 
 
-def replay(question: Asked, near: Neighbours) -> RowInfluence:
-    """Ask over the base rows with and without each of the odd ones."""
-    base = near.base(BASE if near.features else SMALL)
+def replay(question: ReplayableChoice, near: Neighbours) -> RowInfluence:
+    """Replay a choice over the base rows, with and without each of the odd rows."""
+    base = near.base(MOST_FEATURE_ROWS if near.features else MOST_IMAGE_ROWS)
     odd = near.odd(base)
-    return _judged(question, near, base, odd)
+    return _judge(question, near, base, odd)
 
 
 def probe(near: Neighbours) -> RowInfluence:
-    """Ask a choice of the audit's own, whose losses are whatever numbers rows hold, over all rows that are held."""
+    """Replay a choice of the audit's own, whose losses are the numbers that rows hold, over all rows held."""
     own = replace(near, planned=Choice(REPLAY, near.held.example_shape[0]))
-    return _judged(LeastLoss(lambda chunk: chunk.x, REPLAY), own, near.held, near.odd(near.held))
+    return _judge(LeastLoss(lambda chunk: chunk.x, REPLAY), own, near.held, near.odd(near.held))
 
 
-def _judged(question: Asked, near: Neighbours, base: PrivateRows, odd: PrivateRows) -> RowInfluence:
+def _judge(question: ReplayableChoice, near: Neighbours, base: PrivateRows, odd: PrivateRows) -> RowInfluence:
     moved = RowInfluence(tried=odd.count)
-    without = _lost(question, near, base)
-    alone = [_lost(question, near, one(odd, place)) for place in range(odd.count)]
-    whole = _lost(question, near, join_rows(base, odd), CHUNK)
+    without = _total_losses(question, near, base)
+    alone = [_total_losses(question, near, take_row(odd, place)) for place in range(odd.count)]
+    whole = _total_losses(question, near, join_rows(base, odd), CHUNK_SIZE)
     moved.shift = float(np.abs(whole - without - sum(alone)).max())
     for lost in alone:
         moved.largest = max(moved.largest, float(np.abs(lost).max(1).sum()))
         if lost.min() < 0 < lost.max():
             moved.complaints.append("a row moves totals both ways, which takes twice the noise")
         ratio = np.abs(log_law(without + lost, near.sigma) - log_law(without, near.sigma)).max(1).sum()
-        if not ratio <= eps0_of(near.sigma) * (1 + 1e-9):
+        if not ratio <= compute_eps0(near.sigma) * (1 + 1e-9):
             moved.complaints.append("the law of neighbours differs by more than eps0")
     return moved
 
 
-def _lost(question: Asked, near: Neighbours, rows: PrivateRows, chunk_size: int | None = None) -> np.ndarray:
+def _total_losses(
+    question: ReplayableChoice, near: Neighbours, rows: PrivateRows, chunk_size: int | None = None
+) -> np.ndarray:
     """Return the total losses (parts, N) over these rows."""
     seen: list[ChoiceObservation] = []
     planned = near.planned
@@ -82,7 +93,7 @@ def _lost(question: Asked, near: Neighbours, rows: PrivateRows, chunk_size: int 
     return found
 
 
-def _without_seeds(question: Asked) -> Asked:
+def _without_seeds(question: ReplayableChoice) -> ReplayableChoice:
     """Return the question with row functions that read one seed for all rows."""
     rows = question.rows
     if isinstance(question, LeastLosses):
@@ -93,35 +104,35 @@ def _without_seeds(question: Asked) -> Asked:
 
 def log_law(lost: np.ndarray, sigma: float) -> np.ndarray:
     """Return the logarithms of the chances of each candidate, by part, given total losses (parts, N)."""
-    scores = -eps0_of(sigma) * (lost - lost.min(1, keepdims=True))
+    scores = -compute_eps0(sigma) * (lost - lost.min(1, keepdims=True))
     law: np.ndarray = scores - np.log(np.exp(scores).sum(1, keepdims=True))
     return law
 
 
-def laws(sigma: float, task: Task, generator: np.random.Generator) -> Iterator[ChoiceCounts]:
-    """Yield how often three candidates are drawn at this noise, in both kinds of question."""
-    votes = int(np.clip(round(1 / eps0_of(sigma)), 1, SPREAD))
+def draw_from_laws(sigma: float, task: Task, generator: np.random.Generator) -> Iterator[ChoiceCounts]:
+    """Draw among three candidates at this noise in both kinds of question, and yield the counts."""
+    votes = int(np.clip(round(1 / compute_eps0(sigma)), 1, MOST_VOTES))
     chances = np.exp(log_law(-votes * np.arange(3.0)[None], sigma))[0]
-    for how, made in (("part by part", _by_parts), ("one by one", _one_by_one)):
+    for how, made in (("part by part", _make_part_votes), ("one by one", _make_question_losses)):
         rows, plan = made(votes)
         randomness = Randomness.research(int(generator.integers(2**31)), "the law of a choice")
-        yield ChoiceCounts(how, _drawn(bind(rows, task, (plan,), sigma, randomness), plan), chances)
+        yield ChoiceCounts(how, _count_draws(bind(rows, task, (plan,), sigma, randomness), plan), chances)
 
 
-def _by_parts(votes: int) -> tuple[PrivateRows, Choice]:
-    """Return rows that vote in every part for candidates 0, 1 and 2: not at all, so often, and twice as often."""
+def _make_part_votes(votes: int) -> tuple[PrivateRows, Choice]:
+    """Return rows whose votes for candidates 0, 1 and 2 are none, `votes` and twice `votes` in every part."""
     each = torch.tensor([1] * votes + [2] * 2 * votes)
-    cells = (3 * torch.arange(PARTS).unsqueeze(1) + each).flatten()
-    return PrivateRows(torch.zeros(len(cells), 1), cells, torch.arange(len(cells))), Choice(REPLAY, 3, PARTS)
+    cells = (3 * torch.arange(DRAWN_PARTS).unsqueeze(1) + each).flatten()
+    return PrivateRows(torch.zeros(len(cells), 1), cells, torch.arange(len(cells))), Choice(REPLAY, 3, DRAWN_PARTS)
 
 
-def _one_by_one(votes: int) -> tuple[PrivateRows, Choice]:
-    """Return rows that lose by candidates 0, 1 and 2: twice as much, so much, and nothing."""
+def _make_question_losses(votes: int) -> tuple[PrivateRows, Choice]:
+    """Return rows whose total losses by candidates 0, 1 and 2 are twice `votes`, `votes` and 0."""
     y = torch.arange(2 * votes) % 2
-    return PrivateRows(torch.zeros(len(y), 1), y, torch.arange(len(y))), Choice(REPLAY, 3, 1, QUESTIONS)
+    return PrivateRows(torch.zeros(len(y), 1), y, torch.arange(len(y))), Choice(REPLAY, 3, 1, DRAWN_QUESTIONS)
 
 
-def _drawn(curator: LedgerCurator, plan: Choice) -> np.ndarray:
+def _count_draws(curator: LedgerCurator, plan: Choice) -> np.ndarray:
     if plan.parts > 1:
         chosen = curator.answer(Majorities(lambda chunk: chunk.y, REPLAY)).cpu().numpy()
     else:

@@ -1,4 +1,4 @@
-"""What one row adds to the totals of a choice: whole steps of 2^-20, from 0 to 2^20, whatever other rows are."""
+"""The steps that one row adds to the totals of a choice: 0 to 2^20 steps of 2^-20, whatever the other rows are."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dpbench.privacy.core.exact.sums import IntegerSum
 
 BITS = 20  # losses are whole steps of 2^-20
 FEWER_BITS = 10  # of a loss that is multiplied by counts in steps of 2^-20: eight million units fit into 53 bits
-HELD = 2**24  # losses of a chunk that are held at once
+MOST_LOSSES_HELD = 2**24  # losses of a chunk that are held at once
 
 
 def loss_steps(lost: Tensor, shares: Tensor | None = None) -> Tensor:
-    """Return losses (c, N) in whole steps of 2^-20: from 0 to 2^20, or to the share of that which a row is."""
+    """Return losses (c, N) in whole steps of 2^-20: from 0 to 2^20, or to the row's share of that."""
     steps = _steps(lost)
     if shares is not None:  # down, so that those of a unit add up to 2^20 at most
         steps = steps.double().mul_(shares.unsqueeze(1)).floor_()
@@ -21,14 +21,15 @@ def loss_steps(lost: Tensor, shares: Tensor | None = None) -> Tensor:
 
 
 def project_totals(cells: IntegerSum, matrix: Tensor) -> IntegerSum:
-    """Return the total losses (N,) of rows counted by cell, given a checked matrix of those of a row in each cell.
+    """Return the total losses (N,) of rows counted by cell, given a checked matrix of a row's losses in each cell.
 
     Sensitivity: that of `question.losses`: a row adds the steps of its cell. Products and sums are whole numbers below
-    2^53. Rows that are shares of units count in steps themselves: then a loss keeps fewer, so that these fit too.
+    2^53. Rows that are shares of units are counted in steps themselves: then a loss keeps fewer bits, so that these
+    products fit too.
     """
     bits = BITS if float(cells.grid) == 1 else FEWER_BITS
     total = torch.zeros(matrix.shape[1], dtype=torch.float64, device=cells.total.device)
-    held = max(1, HELD // matrix.shape[1])  # cells at once
+    held = max(1, MOST_LOSSES_HELD // matrix.shape[1])  # cells at once
     for some, part in zip(torch.split(cells.total, held), torch.split(matrix, held), strict=True):
         total += some.double() @ _steps(part.to(total.device).double(), bits)
     return IntegerSum(total.to(torch.int64), cells.grid * 2.0**-bits)
@@ -39,5 +40,5 @@ def _steps(numbers: Tensor, bits: int = BITS) -> Tensor:
 
 
 def loss_grid(like: Tensor) -> Tensor:
-    """Return what a step of a loss is worth, where this tensor is."""
+    """Return the size of a loss step, 2^-20, on the device of this tensor."""
     return torch.tensor(2.0**-BITS, dtype=torch.float64, device=like.device)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpbench.api import Dataset, Learner, Release
-from dpbench.audit.audit_fit import audit_of
-from dpbench.harness.guarantee import epsilon_of_copies
+from dpbench.audit.audit_fit import audit_prepared
+from dpbench.harness.guarantee import compute_copies_epsilon
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.accounting import accountant
 from dpbench.records.audit import PARTS, Part
@@ -34,7 +34,7 @@ class CoreExhibit(Exhibit):
     def truth(self) -> Epsilon | None:
         """Return epsilon as the run states it, and that of the noise and rate that the worst example meets."""
         stated = self._run.privacy
-        if self.images > 1 and (found := epsilon_of_copies(stated, self.images)) is not None:
+        if self.images > 1 and (found := compute_copies_epsilon(stated, self.images)) is not None:
             return Epsilon(EPSILON, found)
         if self.noise is None and self.rate == 1:
             return None
@@ -49,7 +49,7 @@ class CoreExhibit(Exhibit):
         """Audit an honest learner on the broken core."""
         run = self._run
         with self.patch.apply():
-            found = audit_of(run, 0, CANARIES)
+            found = audit_prepared(run, 0, CANARIES)
         failed = found.figures.failed
         said = {part: [told.partition(": ")[2] for told in failed if told.startswith(part)] for part in PARTS}
         return {_GUARD[part]: "; ".join(said[part]) or None for part in PARTS if found.part(part) is not None}

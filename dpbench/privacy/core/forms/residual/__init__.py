@@ -1,5 +1,5 @@
 """Gradient embedding perturbation: a row's part along a public basis and the residual, released from one sample.
 
-It is a form of `Sum` and no question of its own: `bases` says what the parts are and what rounding may add, `form` how
-long a residual is, `total` how residuals are added up.
+It is a form of `Sum`, not a question of its own: `bases` defines the parts and bounds their rounding, `form` bounds the
+length of a residual, `total` adds residuals up.
 """

@@ -1,4 +1,4 @@
-"""Gradient embedding: rank-one rows split into their part along a public basis and what is left of them.
+"""Gradient embedding: rank-one rows are split into their part along a public basis and a residual.
 
 With V the orthonormal basis, (rows' entries) x k, a row G has the embedding e = V^T G and the residual G - V e. Neither
 needs G: for G = left right^T and V[c] the (d, k) slice of output c, e = sum_c left_c (right @ V[c]); where V is spanned
@@ -26,7 +26,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError, SpecError
-from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_product, floats, round_numbers, versions
+from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_product, round_numbers, tensor_versions, to_floats
 from dpbench.privacy.core.forms.contributions import RankOne
 from dpbench.privacy.core.forms.rounding import check_precision
 
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DEFECT_LIMIT = 1e-4
-MOST = 2**12  # directions: what a float64 sum of 20 by 18 bits has room for
-WIDE = 5  # slices that hold numbers to 2^-34 of the largest, where badly conditioned anchors magnify what is left out
+MOST_DIRECTIONS = 2**12  # directions: what a float64 sum of 20 by 18 bits has room for
+WIDE_SLICES = (
+    5  # slices that hold numbers to 2^-34 of the largest, where badly conditioned anchors magnify what is left out
+)
 
 
 class Basis(ABC):
@@ -46,22 +48,22 @@ class Basis(ABC):
     @property
     @abstractmethod
     def k(self) -> int:
-        """How many directions."""
+        """Number of directions."""
 
     @property
     @abstractmethod
     def tensors(self) -> tuple[Tensor, ...]:
-        """What the basis is made of, which nobody may change after it was checked."""
+        """The tensors of the basis, which nobody may change after they were checked."""
 
     @property
     @abstractmethod
     def terms(self) -> int:
-        """How many products are added up in one entry of an embedding."""
+        """Number of products that are added up in one entry of an embedding."""
 
     @property
     @abstractmethod
     def spread(self) -> float:
-        """| |V|^T |G| | / |G| at most: how much an embedding magnifies rounding."""
+        """Upper bound on | |V|^T |G| | / |G|: how much an embedding magnifies rounding."""
 
     @property
     @abstractmethod
@@ -76,7 +78,7 @@ class Basis(ABC):
     @property
     @abstractmethod
     def shift(self) -> float:
-        """Frobenius norm of what rounding to `integers` changes in V after the embedding was fixed, at most."""
+        """Upper bound on the Frobenius norm by which rounding to `integers` changes V after the embedding is fixed."""
 
     @property
     def rounding(self) -> float:
@@ -111,7 +113,7 @@ class Basis(ABC):
     @property
     @abstractmethod
     def row_shape(self) -> tuple[int, int]:
-        """The shape of the rows that it is a basis of."""
+        """The shape of the rows that the basis is made for."""
 
     @abstractmethod
     def embed(self, outer: RankOne) -> Tensor:
@@ -122,12 +124,12 @@ class Basis(ABC):
         """Return V times (k,) coefficients, float64 and shaped like one row."""
 
     def check(self) -> None:
-        """Refuse a basis that was changed since it was found orthonormal: norms of residuals would be of another.
+        """Refuse a basis that was changed after its check: the norms of residuals would be those of another basis.
 
         Raises:
             PrivacyError: a tensor of it was written to.
         """
-        if versions(*self.tensors) != self._versions:
+        if tensor_versions(*self.tensors) != self._versions:
             raise PrivacyError(
                 "A basis was changed in place after it was made, so its norms are no longer known. Make a new "
                 f"{type(self).__name__} from the changed vectors."
@@ -158,12 +160,12 @@ class DenseBasis(Basis):
         if self.vectors.ndim != 3:
             raise SpecError(f"Expected the vectors of a basis to be (m, d, k), got {tuple(self.vectors.shape)}.")
         expect_float32(self.vectors)
-        if self.vectors.shape[2] > MOST:
-            raise SpecError(f"Expected at most {MOST} directions in a basis, got {self.vectors.shape[2]}.")
+        if self.vectors.shape[2] > MOST_DIRECTIONS:
+            raise SpecError(f"Expected at most {MOST_DIRECTIONS} directions in a basis, got {self.vectors.shape[2]}.")
         vectors, unit = round_numbers(self.vectors)
         object.__setattr__(self, "_unit", unit)
         object.__setattr__(self, "vectors", vectors)  # a copy
-        object.__setattr__(self, "_versions", versions(*self.tensors))
+        object.__setattr__(self, "_versions", tensor_versions(*self.tensors))
         self._refuse_skew()
 
     @property
@@ -173,7 +175,7 @@ class DenseBasis(Basis):
 
     @property
     def k(self) -> int:
-        """How many directions."""
+        """Number of directions."""
         return self.vectors.shape[2]
 
     @property
@@ -188,7 +190,7 @@ class DenseBasis(Basis):
 
     @property
     def shift(self) -> float:
-        """Nothing: vectors were rounded first."""
+        """Zero: the vectors were rounded before the embedding was fixed."""
         return 0.0
 
     @property
@@ -198,7 +200,7 @@ class DenseBasis(Basis):
 
     @property
     def spread(self) -> float:
-        """Return |V|_F."""
+        """Upper bound on the Frobenius norm of V."""
         return float(self.k**0.5 * (1 + DEFECT_LIMIT))
 
     @cached_property
@@ -216,7 +218,7 @@ class DenseBasis(Basis):
         left = outer.left.T.double()  # (m, c)
         total = torch.zeros(self.k, len(outer), dtype=torch.float64, device=left.device)
         for weight, vectors in zip(left, self.vectors, strict=True):
-            product = exact_product(vectors[: outer.right.shape[1]].T, outer.right, WIDE)  # (k, c)
+            product = exact_product(vectors[: outer.right.shape[1]].T, outer.right, WIDE_SLICES)  # (k, c)
             product = product.add_(vectors[-1].double().unsqueeze(1)) if outer.bias else product
             total.add_(product.mul_(weight))
         return total.T.float()
@@ -252,8 +254,8 @@ class AnchorBasis(Basis):
             raise PrivacyError(
                 f"Expected the anchors of a basis to be a RankOne and no subclass, got {type(anchors).__name__}."
             )
-        if self.mixing.shape[-1] > MOST:
-            raise SpecError(f"Expected at most {MOST} directions in a basis, got {self.mixing.shape[-1]}.")
+        if self.mixing.shape[-1] > MOST_DIRECTIONS:
+            raise SpecError(f"Expected at most {MOST_DIRECTIONS} directions in a basis, got {self.mixing.shape[-1]}.")
         if self.mixing.ndim != 2 or len(self.mixing) != len(anchors):
             shape = tuple(self.mixing.shape)
             raise SpecError(f"Expected mixing ({len(anchors)}, k), a row for each anchor, got {shape}.")
@@ -262,7 +264,7 @@ class AnchorBasis(Basis):
         everything = torch.arange(len(anchors), device=anchors.left.device)
         object.__setattr__(self, "anchors", anchors.take(everything))  # a copy
         object.__setattr__(self, "mixing", self.mixing.clone())
-        object.__setattr__(self, "_versions", versions(*self.tensors))
+        object.__setattr__(self, "_versions", tensor_versions(*self.tensors))
         self._refuse_skew()
 
     @property
@@ -273,7 +275,7 @@ class AnchorBasis(Basis):
 
     @property
     def k(self) -> int:
-        """How many directions."""
+        """Number of directions."""
         return self.mixing.shape[1]
 
     @property
@@ -288,7 +290,7 @@ class AnchorBasis(Basis):
 
     @cached_property
     def spread(self) -> float:
-        """Return | |mixing|^T anchor norms |."""
+        """The norm of |mixing|^T times the norms of the anchors."""
         return float((self.mixing.double().abs().T @ self.anchors.norms()).norm())
 
     @cached_property
@@ -304,10 +306,10 @@ class AnchorBasis(Basis):
     def embed(self, outer: RankOne) -> Tensor:
         """Return the inner products with the anchors, mixed."""
         anchors = self.anchors
-        products = exact_product(anchors.right, outer.right, WIDE)  # (s, c)
+        products = exact_product(anchors.right, outer.right, WIDE_SLICES)  # (s, c)
         products = products.add_(1) if outer.bias else products
-        products.mul_(exact_product(anchors.left, outer.left, WIDE))
-        return exact_product(self.mixing.T, products.T, WIDE).T.float()
+        products.mul_(exact_product(anchors.left, outer.left, WIDE_SLICES))
+        return exact_product(self.mixing.T, products.T, WIDE_SLICES).T.float()
 
     def expand(self, coefficients: Tensor) -> Tensor:
         """Return the anchors' sum weighted by mixing @ coefficients."""
@@ -318,21 +320,21 @@ class AnchorBasis(Basis):
     @property
     def integers(self) -> tuple[Tensor, float]:
         """V written out and rounded to 19 bits of the largest, made when residuals are first summed in integers."""
-        return self._written_out[:2]
+        return self._rounded_vectors[:2]
 
     @property
     def shift(self) -> float:
-        """What that rounding changed."""
-        return self._written_out[2]
+        """Upper bound on the Frobenius norm of the change of V by that rounding."""
+        return self._rounded_vectors[2]
 
     @property
     def rounding(self) -> float:
-        """A bound on |δ| / |G|: also of the numbers that `WIDE` slices of left factors and mixing leave out."""
+        """Upper bound on |δ| / |G|, including what `WIDE_SLICES` slices of left factors and mixing leave out."""
         largest = float(self.mixing.double().abs().amax(0).norm()) * float(self.anchors.norms().max())
         return super().rounding + 2**-32 * len(self.mixing) * largest
 
     @cached_property
-    def _written_out(self) -> tuple[Tensor, float, float]:
+    def _rounded_vectors(self) -> tuple[Tensor, float, float]:
         import torch
 
         right, mixing = self.anchors.whole_right().double(), self.mixing.double()
@@ -343,16 +345,16 @@ class AnchorBasis(Basis):
 
 def _inner_products(rows: RankOne) -> Tensor:
     """Return (s, s) float64 inner products of rank-one rows: (left . left') (right . right')."""
-    left, right = rows.left.double(), floats(rows.right).double()
+    left, right = rows.left.double(), to_floats(rows.right).double()
     product = right @ right.T
     return (left @ left.T).mul_(product.add_(1) if rows.bias else product)
 
 
 def expect_float32(*tensors: Tensor) -> None:
-    """Refuse what is not in float32: products are those of integers that come of it.
+    """Check that tensors are float32, because products are those of integers made from them.
 
     Raises:
-        SpecError: another kind of numbers.
+        SpecError: a tensor has another number type.
     """
     import torch
 

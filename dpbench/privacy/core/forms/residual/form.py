@@ -1,4 +1,4 @@
-"""The form of a row less its part along a public basis: what GEP releases beside the embedding."""
+"""The residual form: a row minus its part along a public basis, which GEP releases beside the embedding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EMBEDDING_BITS = 20  # embeddings are rounded to a grid of clip * 2^-20 before t
 
 @dataclass(frozen=True, eq=False)
 class Residual(Contribution):
-    """Row i contributes what a public basis leaves of an outer product: G_i - V ê_i, with `embedding` ê.
+    """Row i contributes the residual of an outer product after a public basis: G_i - V ê_i, with `embedding` ê.
 
     The embedding is computed here, not taken from the caller: the bound on the norm needs it to be that of G. Return
     ``Blocks((residual.embedding, residual))`` to release both parts of one sample.
@@ -38,7 +38,7 @@ class Residual(Contribution):
 
     @property
     def embedding(self) -> Tensor:
-        """Return ê, (c, k): a copy, for changing the one that is subtracted would change the norm."""
+        """The embedding ê, (c, k), as a copy: changing the subtracted embedding itself would change the norm."""
         return self._embedding.clone()
 
     def __post_init__(self) -> None:

@@ -1,11 +1,11 @@
-"""The sum of residuals before noise: outer products less V times all embeddings, rounded down once a sample."""
+"""The sum of residuals before noise: outer products minus V times all embeddings, rounded down once per sample."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from dpbench.privacy.core.exact.sums import IntegerSum, misfit
+from dpbench.privacy.core.exact.sums import IntegerSum, misfit_error
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ResidualSum(IntegerSum):
-    """A sum that keeps both of its parts until it is read.
+    """A sum of residuals that keeps both of its parts until it is read.
 
     V times the embeddings is rounded down to the grid. Rounded in every chunk, it would move by up to a step an entry
     and chunk where one row less shifts all later rows; of the whole sample's embeddings it moves by less than one.
@@ -42,5 +42,5 @@ class ResidualSum(IntegerSum):
             NotPerExample: they are not residuals of one basis.
         """
         if not isinstance(other, ResidualSum) or other._basis is not self._basis:
-            raise misfit()
+            raise misfit_error()
         return ResidualSum(self._outer + other._outer, self._along + other._along, self._step, self._basis)

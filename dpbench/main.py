@@ -37,9 +37,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def is_lab_installed() -> bool:
     """Return whether the lab is installed."""
-    from dpbench.support.paths import is_package
+    from dpbench.support.paths import is_installed
 
-    return is_package(LAB_PACKAGE)
+    return is_installed(LAB_PACKAGE)
 
 
 def build() -> Typer:

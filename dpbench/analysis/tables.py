@@ -47,7 +47,7 @@ def make_grids(
     """Return the grids of some results, in the order of their titles; results without the metric are left out.
 
     `named` says how titles write components: with all their options, or with those that are not at their default
-    (`registry.components.shorten_component`), as long as that tells them apart.
+    (`registry.components.component_shortener`), as long as that tells them apart.
     """
     having = [one for one in filed if metric in one.result.metrics]
     grounds: dict[str, list[StoredResult]] = defaultdict(list)

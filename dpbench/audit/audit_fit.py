@@ -102,7 +102,7 @@ def audit_prepared(
     other = lambda number: Randomness.research(seed + (1 + number) * SEED_DISTANCE, prepared.identity)
     noise = {one.name: privacy.sigma * one.relative_noise for one in plan}  # as epsilon has it, whoever else says what
     ears = FitEvidence(plan, noise, member, replays, generator, other)
-    with progress.status(f"Auditing {prepared.learner.name}"):
+    with progress.show_status(f"Auditing {prepared.learner.name}"):
         fitted = _fit_audited(prepared, seed, ears, Canaries(member))
         replays.probe()
         for probe in {own.probe: None for one in plan for own in find_audits(type(one)) if own.probe}:
@@ -156,7 +156,7 @@ def _matches_result(prepared: PreparedRun, result: Result, seed: int, fitted: Fi
     stated = [one.predictions for one in result.seeds if one.seed == seed]
     if not stated:
         return None
-    found = scoring.score(predict_isolated(fitted, prepared.test.x), prepared.test.y)
+    found = scoring.score_predictions(predict_isolated(fitted, prepared.test.x), prepared.test.y)
     return found.predictions == stated[0]
 
 

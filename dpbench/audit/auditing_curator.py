@@ -12,7 +12,7 @@ import torch
 
 from dpbench.api import Curator, Planned, Task
 from dpbench.audit.attack import CanaryScores
-from dpbench.audit.noise_log import NoiseLog, StandardNoise, standardise, standardise_noise
+from dpbench.audit.noise_log import NoiseLog, StandardNoise, extract_noise, standardise_noise
 from dpbench.audit.sensitivity import FEATURE_REPLAYS, IMAGE_REPLAYS, Replays
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.forms.blocks import Blocks
@@ -96,11 +96,11 @@ class FitEvidence:
         release, bounds, sigma = seen.release, released.bounds, self.stds[seen.release]
         spread = sigma * math.sqrt(len(bounds))
         noise = [
-            standardise(part, summed, spread * bound)
+            extract_noise(part, summed, spread * bound)
             for part, summed, bound in zip(released.answers, seen.sums, bounds, strict=False)
         ]
         padding = [
-            standardise(noisy, summed, spread * bound)
+            extract_noise(noisy, summed, spread * bound)
             for (summed, noisy), bound in zip(seen.padding, bounds, strict=True)
         ]
         planted = [

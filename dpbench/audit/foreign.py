@@ -55,10 +55,17 @@ SEVERAL_FEATURE_STRENGTHS = (
     1.0,
 )  # strengths of examples of several features: gradients of 1.4, 2.8, 7.8 and 71 clips
 WEAK_FEATURE = 0.5  # a feature, in clips, whose gradient is below the clip
-SHARES = (0.1, 0.5, 0.9)  # of a sample that is below the clip, with one row more and one less: quantiles jump there
+WEAK_SHARES = (
+    0.1,
+    0.5,
+    0.9,
+)  # of a sample that is below the clip, with one row more and one less: quantiles jump there
 OUTLIER_STRENGTH = 1e4  # a strong row among others that are a ten-thousandth of it: statistics of norms move
-SIZES = (1e-30, 1e-8, 1.0, 1e8, 1e30, math.nan, math.inf, -math.inf)
-PROBES = (*((strength, False) for strength in SIZES), *((strength, True) for strength in SEVERAL_FEATURE_STRENGTHS))
+SINGLE_FEATURE_STRENGTHS = (1e-30, 1e-8, 1.0, 1e8, 1e30, math.nan, math.inf, -math.inf)
+PROBES = (
+    *((strength, False) for strength in SINGLE_FEATURE_STRENGTHS),
+    *((strength, True) for strength in SEVERAL_FEATURE_STRENGTHS),
+)
 """Strengths of examples, and whether they have several features: norms that are no L2 norms show there."""
 ROUNDING = 2.0**-18  # of answers in float32
 LOOP = "a loop of another library"
@@ -273,7 +280,7 @@ def _mixed_crowds(loop: _Loop, watch: RowWatch, size: int, seed: int, place: int
     """
     drawn = watch.skipped + np.flatnonzero(watch.contributions(size, seed).norms[0])
     drawn = drawn[drawn != place]
-    for share in SHARES:
+    for share in WEAK_SHARES:
         for more in (-1, 0, 1):
             x, y = torch.zeros(size, loop.columns), torch.zeros(size, dtype=torch.int64)
             x[:, 0] = STRONG_FEATURE * loop.claim.clip

@@ -41,7 +41,7 @@ class StandardNoise:
     coarse: np.ndarray  # the same: how coarse the answer's floats are
 
 
-def standardise(answer: Tensor, summed: IntegerSum, std: float) -> StandardNoise:
+def extract_noise(answer: Tensor, summed: IntegerSum, std: float) -> StandardNoise:
     """Return the noise in an answer, its difference from the integer sum, in units of `std`."""
     sums = summed.total.double().mul_(summed.grid)
     found: np.ndarray = answer.double().sub_(sums).div_(std).cpu().numpy()

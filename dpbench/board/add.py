@@ -20,7 +20,7 @@ from dpbench.records.packed import record_exists, remove_record
 from dpbench.records.provenance import HARNESS
 from dpbench.records.result import Result
 from dpbench.registry import Registry
-from dpbench.registry.components import kind_of
+from dpbench.registry.components import component_kind
 from dpbench.support.files import write_json
 
 
@@ -157,7 +157,7 @@ def _find_unrepeatable(result: Result, known: Expectations) -> Iterator[tuple[st
             f"expected {MECHANISM}, or nobody can re-run the result: run its spec with this version",
         )
     for role, origin in result.components.items():
-        here = known.installed.get((kind_of(role), result.spec.roles[role].name))
+        here = known.installed.get((component_kind(role), result.spec.roles[role].name))
         if origin.distribution == HARNESS and here is not None and origin.version != here.version:
             yield f"components.{role}.version", f"expected {here.version}, which can be run again, got {origin.version}"
 

@@ -14,12 +14,12 @@ from dpbench.board.exchange import Curve
 from dpbench.board.folder import read_boards
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
-from dpbench.harness.fit import fit
+from dpbench.harness.fit import score_seed
 from dpbench.harness.loaded import get_origins
 from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.session import Session
 from dpbench.records.board import Board
-from dpbench.registry.boards import entry_spec
+from dpbench.registry.boards import make_entry_spec
 from dpbench.registry.components import write_component
 from dpbench.support import progress
 from dpbench.support.messages import unknown_name
@@ -46,7 +46,7 @@ def write_curves(names: Sequence[str], root: Path, session: Session) -> Iterator
         raise SpecError(f"Expected a board with public labels and results in {root}, found none. Name boards.")
     for name in names or filled:
         board = known[name]
-        same = entry_spec(board, {"learner": LEARNER}, session.plugins, name).data_key + board.metric
+        same = make_entry_spec(board, {"learner": LEARNER}, session.plugins, name).data_key + board.metric
         if same not in made:
             made[same] = make_learning_curve(board, session)
         yield made[same].model_copy(update={"board": name, "digest": board.digest}).write(root)
@@ -63,9 +63,9 @@ def make_learning_curve(board: Board, session: Session) -> Curve:
     """
     if not board.public_labels:
         raise SpecError(f"Expected labelled public data on board {board.name!r}: without labels there is no exchange.")
-    prepared = session.prepare(entry_spec(board, {"learner": LEARNER}, session.plugins, "a learning curve"))
+    prepared = session.prepare(make_entry_spec(board, {"learner": LEARNER}, session.plugins, "a learning curve"))
     sizes = sizes_up_to(len(prepared.public.x))
-    with progress.meter(f"Learning curve of {board.name}", DRAW_COUNT * len(sizes)) as advance:
+    with progress.progress_bar(f"Learning curve of {board.name}", DRAW_COUNT * len(sizes)) as advance:
         rows = []
         for draw in range(DRAW_COUNT):
             order = _shuffle_public(prepared, draw)
@@ -110,7 +110,7 @@ def _score_subset(prepared: PreparedRun, rows: torch.Tensor, metric: str) -> flo
     if len(torch.unique(y)) < 2:  # nothing to fit: that class is always guessed
         guesses = np.zeros((len(prepared.test.y), prepared.roles.task.classes))
         guesses[:, int(y[0])] = 1
-        return scoring.score(guesses, prepared.test.y).value(metric)
+        return scoring.score_predictions(guesses, prepared.test.y).value(metric)
     roles = dataclasses.replace(prepared.roles, public=PublicData(public.x[rows], y))
     part = dataclasses.replace(prepared, loaded=dataclasses.replace(prepared.loaded, roles=roles))
-    return fit(part, prepared.spec.seeds[0]).value(metric)
+    return score_seed(part, prepared.spec.seeds[0]).value(metric)

@@ -13,7 +13,7 @@ from dpbench.records.fingerprints import Code, ComponentFingerprints, Fingerprin
 from dpbench.records.packed import find_records, read_record
 from dpbench.records.protocol import CONCAT
 from dpbench.registry import Registry
-from dpbench.registry.same_code import code_here, settings_as_asked
+from dpbench.registry.same_code import installed_code, requested_settings
 from dpbench.support import progress
 
 WRITE_EVERY = 10
@@ -43,7 +43,7 @@ def collect_settings(results: Path) -> dict[tuple[FingerprintKind, str], Setting
         settings = {**spec["learner"]["options"], **chosen, **content["settled"]}
         own.settings.setdefault(settings_key(settings), settings)
         if content["settled"]:
-            asked = settings_as_asked(settings, content["settled"])
+            asked = requested_settings(settings, content["settled"])
             own.asked.setdefault(settings_key(asked), asked)
         extractor = spec["extractor"]
         for part in extractor["options"]["of"] if extractor["name"] == CONCAT else [extractor]:
@@ -64,7 +64,7 @@ def refresh_fingerprints(results: Path, folder: Path, plugins: Registry) -> Iter
         OutputError: the folder cannot be written.
     """
     for (kind, name), asked in collect_settings(results).items():
-        code = code_here(kind, name, plugins)
+        code = installed_code(kind, name, plugins)
         if code is not None:
             yield _refresh_component(read_fingerprints(folder, kind, name), asked, code, folder, plugins)
 
@@ -75,7 +75,7 @@ def _refresh_component(
     from dpbench.harness.fingerprints.taking import take_fingerprint, take_open_settings
 
     left = [settings for settings in asked.settings.values() if kept.behaviour(settings, code) is None]
-    with progress.meter(f"Taking fingerprints of {kept.name}", len(left)) as advance:
+    with progress.progress_bar(f"Taking fingerprints of {kept.name}", len(left)) as advance:
         for number, settings in enumerate(left):
             kept = kept.with_behaviour(settings, take_fingerprint(kept.kind, kept.name, settings, plugins), code)
             if number % WRITE_EVERY == WRITE_EVERY - 1:

@@ -37,7 +37,7 @@ from dpbench.records.board import NAME_PATTERN, Board, board_files
 from dpbench.records.packed import ARCHIVE, list_packed_names, read_packed, record_exists
 from dpbench.records.schema1 import upgrade
 from dpbench.support.untrusted import open_regular
-from dpbench.support.validation import misfit
+from dpbench.support.validation import first_misfit
 
 Read = TypeVar("Read", bound=BaseModel)
 
@@ -166,7 +166,7 @@ def validate_content(kind: type[Read], content: dict[str, Any]) -> Read:
     except SpecError as error:  # of a component's text, which is read as a flag is
         raise MalformedFile("file", str(error)[:MAX_TEXT]) from None
     except ValidationError as error:
-        found = misfit(error)
+        found = first_misfit(error)
         raise MalformedFile(found.field[:MAX_TEXT], found.said) from None
 
 

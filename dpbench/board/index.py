@@ -18,7 +18,7 @@ from dpbench.records.board import Board
 from dpbench.records.overlap import Overlap
 from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.records.search import SelectionRule
-from dpbench.support.validation import Record, misfit
+from dpbench.support.validation import Record, first_misfit
 
 Trust = Literal["submitted", "re-run", "reproduced", "audited"]
 """What was done to a number beyond the checks that every result passes (two accountants, counted scores, digests).
@@ -199,4 +199,4 @@ class Index(Record):
                 f"Cannot read leaderboard {file}: {error.strerror}. `dpbench leaderboard build` makes it from results."
             ) from error
         except ValidationError as error:
-            raise DataError(f"{file} is not a valid leaderboard.json, at {misfit(error)}.") from None
+            raise DataError(f"{file} is not a valid leaderboard.json, at {first_misfit(error)}.") from None

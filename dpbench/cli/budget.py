@@ -75,7 +75,7 @@ def _query_accountants(
 
 def _parse_plan(releases: list[str], choices: list[str]) -> list[Planned]:
     from dpbench.records.protocol import Component
-    from dpbench.registry import fields_from
+    from dpbench.registry import convert_fields
     from dpbench.support.fields import is_required
 
     if not releases and not choices:
@@ -92,7 +92,7 @@ def _parse_plan(releases: list[str], choices: list[str]) -> list[Planned]:
             given = {"name": f"{word} {number + 1}", **Component.parse(f"{word}:{text}").options}
             if lacking := [one.name for one in fields(kind) if one.name not in given and is_required(one)]:
                 raise SpecError(f"Expected {' and '.join(lacking)} in --{word} {text}, as in {lacking[0]}=10.")
-            plan.append(kind(**fields_from(kind, given, word)))
+            plan.append(kind(**convert_fields(kind, given, word)))
     return plan
 
 

@@ -18,10 +18,10 @@ app = typer.Typer(help="List and clear features and other files kept between run
 @app.command("list")
 def list_holdings() -> None:
     """List the cache, largest entries first."""
-    from dpbench.data.holdings import holdings
+    from dpbench.data.holdings import list_entries
     from dpbench.support.paths import cache_folder
 
-    held = holdings()
+    held = list_entries()
     table = Table("name", "what", Column("size", justify="right"), "written", box=None)
     for one in held:
         written = datetime.fromtimestamp(one.used).astimezone().date().isoformat()
@@ -43,5 +43,5 @@ def clear(
 
     if bool(names) == everything:
         raise SpecError("Expected names of cache entries, or --all. `dpbench cache list` shows the names.")
-    cleared = holdings.clear(names or [])
+    cleared = holdings.clear_cache(names or [])
     print(f"Cleared {len(cleared)} entries, {bytes_in_words(sum(one.size for one in cleared)) or '0 MB'}")

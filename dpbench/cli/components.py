@@ -101,7 +101,7 @@ def _list_boards() -> list[dict[str, str]]:
 def _list_figures() -> list[dict[str, str]]:
     """Return a row for every ready-made sweep, with the first comment of its file."""
     rows = []
-    for name in ready_made_sweeps.names():
+    for name in ready_made_sweeps.sweep_names():
         lines = itertools.takewhile(lambda line: line.startswith("#"), ready_made_sweeps.lines(name))
         said = " ".join(line.lstrip("# ") for line in lines)
         rows.append(

@@ -19,7 +19,7 @@ from dpbench.errors import SpecError
 from dpbench.records.protocol import Component
 from dpbench.registry import load
 from dpbench.support.messages import bytes_in_words
-from dpbench.support.paths import data_folders, own_data_folder
+from dpbench.support.paths import data_folders, user_data_folder
 
 if TYPE_CHECKING:
     from dpbench.data.survey import Survey
@@ -57,7 +57,7 @@ def list_datasets(as_json: Json = False) -> None:
 def fetch(name: Name, to: To = None) -> None:
     """Download a dataset, verify it and store it in a data folder. Resumes interrupted downloads."""
     dataset = _build_dataset(name)
-    found = sources.find(dataset)
+    found = sources.find_dataset(dataset)
     if found is not None:
         print(f"{dataset.name} is already here: {found.folder}")
         return
@@ -80,7 +80,7 @@ def import_data(
     from dpbench.data.fetch import store
 
     dataset, folder = _build_dataset(name), _choose_folder(to)
-    _print_stored(dataset, folder, store.adopt(dataset, path, folder, link=link))
+    _print_stored(dataset, folder, store.import_dataset(dataset, path, folder, link=link))
 
 
 @app.command()
@@ -88,9 +88,9 @@ def info(name: Name, as_json: Json = False) -> None:
     """Describe a dataset: its sizes and classes, where it is, and how many of its images are duplicates."""
     dataset = _build_dataset(name)
     sources.check_present(dataset)
-    from dpbench.data.survey import survey
+    from dpbench.data.survey import survey_dataset
 
-    found = survey(dataset)
+    found = survey_dataset(dataset)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
@@ -112,7 +112,7 @@ def remove(
     kept = store.read_store_record(dataset, folder)
     if kept is not None and not yes:
         typer.confirm(f"Delete {kept} in {folder}?", abort=True)
-    kept = store.remove(dataset, folder)
+    kept = store.remove_dataset(dataset, folder)
     print(f"Deleted {kept} in {folder}")
 
 
@@ -124,7 +124,7 @@ def _build_dataset(text: str) -> Dataset:
 
 def _choose_folder(to: Path | None) -> Path:
     if to is None:
-        return own_data_folder()
+        return user_data_folder()
     known = [folder.expanduser().resolve() for folder in data_folders()]
     if to.expanduser().resolve() not in known:
         raise SpecError(f"Expected one of {', '.join(map(str, known))}, got {to}. To use it, add it to DPBENCH_DATA.")

@@ -19,10 +19,10 @@ def docs(
     import webbrowser
 
     from dpbench.docs import build, build_cached
-    from dpbench.support.progress import status
+    from dpbench.support.progress import show_status
 
     command, extras = context.find_root().command, load_extras(context)
-    with status("Building the documentation (about a minute)"):
+    with show_status("Building the documentation (about a minute)"):
         if out is None:
             folder = build_cached(command, extras=extras)
         else:

@@ -20,8 +20,8 @@ from dpbench.records.setting import Setting, option, settings
 from dpbench.records.spec import Spec, fill_extractor, make_spec
 from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
-from dpbench.support.validation import sentence
-from dpbench.sweep.grid import AXES, definition
+from dpbench.support.validation import misfit_sentence
+from dpbench.sweep.grid import AXES, sweep_definition
 
 if TYPE_CHECKING:
     from dpbench.registry import Registry
@@ -131,10 +131,10 @@ class UserSettings:
             return make_spec(keys, self.origin, self.taken.spec)
         from dpbench.records.board import find_board
         from dpbench.registry import load
-        from dpbench.registry.boards import entry_spec
+        from dpbench.registry.boards import make_entry_spec
 
         plugins = plugins or load()
-        spec = entry_spec(find_board(self.place.board), keys, plugins, self.origin)
+        spec = make_entry_spec(find_board(self.place.board), keys, plugins, self.origin)
         _warn_about_changes(plugins.find("learner", spec.learner.name).distribution)
         return spec
 
@@ -145,13 +145,13 @@ class UserSettings:
             SpecError: a board does not take one of several learners, or values that are the board's to set.
         """
         if self.place.board is None:
-            return definition(self.keys, self.lists, plugins)
+            return sweep_definition(self.keys, self.lists, plugins)
         from dpbench.records.board import find_board
 
         others = {key: values[0] for key, values in self.lists.items() if key != "learner"}  # the board's to fix
         for chosen in [{"learner": learner} for learner in self.axes["learner"]] or [{}]:
             self.spec(plugins, {**others, **chosen})
-        return definition({**find_board(self.place.board).protocol, **self.keys}, self.lists, plugins)
+        return sweep_definition({**find_board(self.place.board).protocol, **self.keys}, self.lists, plugins)
 
     def origin(self, *keys: str) -> str:
         """Return the source of some keys of a spec, or of any key, for messages."""
@@ -231,7 +231,7 @@ class UserSettings:
             return record(**said)
         except ValidationError as error:
             keys = {name: setting.key for name, setting in found.items()}
-            raise SpecError(sentence(error, self.origin, {"": record}, keys)) from None
+            raise SpecError(misfit_sentence(error, self.origin, {"": record}, keys)) from None
 
 
 _NOUNS = {"tune": "search"}

@@ -13,7 +13,7 @@ from dpbench.cli.given import UserSettings
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DataError
 from dpbench.records.place import Place
-from dpbench.support.files import IMAGES
+from dpbench.support.files import IMAGE_ENDINGS
 from dpbench.support.untrusted import printable
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def _show_card(chosen: Model, as_json: bool) -> None:
 def _find_images(place: Path) -> list[Path]:
     if not place.is_dir():
         return [place]
-    found = sorted(file for file in place.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
+    found = sorted(file for file in place.rglob("*") if file.suffix.lower() in IMAGE_ENDINGS and file.is_file())
     if not found:
-        endings = ", ".join(sorted(IMAGES))
+        endings = ", ".join(sorted(IMAGE_ENDINGS))
         raise DataError(f"Expected images in folder {place}, found none. Image files end in {endings}.")
     return found

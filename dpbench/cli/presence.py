@@ -22,7 +22,7 @@ def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
         return row
     try:
         dataset = registry.build("dataset", cls.name, {})
-        source, found = dataset.source(), sources.find(dataset)
+        source, found = dataset.source(), sources.find_dataset(dataset)
     except Exception as error:  # third-party code may raise anything; the other datasets are still listed
         return {**row, "how": f"{type(error).__name__}: {error}"}
     if source is None:

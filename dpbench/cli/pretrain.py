@@ -16,7 +16,7 @@ from dpbench.errors import SpecError
 from dpbench.learning.trainable import Trainable
 from dpbench.records.place import Place
 from dpbench.records.protocol import Component
-from dpbench.registry import Registry, fields_from, load
+from dpbench.registry import Registry, convert_fields, load
 from dpbench.support import progress
 from dpbench.support.files import check_writable
 from dpbench.support.plugin_calls import call_plugin
@@ -43,7 +43,7 @@ def pretrain(
     chosen = find_device(given.place.device)
     check_writable(out.parent)
     kept = "The last saved step is kept; repeat the command with --resume to continue."
-    with report_interrupt(kept), progress.meter(f"Pre-training {cls.name}", recipe.steps) as advance:
+    with report_interrupt(kept), progress.progress_bar(f"Pre-training {cls.name}", recipe.steps) as advance:
         report = _make_reporter(recipe.steps, advance)
         call_plugin(f"Pre-training extractor {cls.name!r}", cls.pretrain, recipe, out, chosen, report, resume=resume)
     print(f"Wrote the weights of {cls.name}: {out}")
@@ -64,7 +64,7 @@ def _find_recipe(
             f"Expected key=value after {name!r}, got {component.options['']!r}. Write it like {name}:seed=1."
         )
     options = {**component.options, **{key: value for key, value in given.items() if value is not None}}
-    return cls, cls.recipe(**fields_from(cls.recipe, options, f"the recipe of {name!r}"))
+    return cls, cls.recipe(**convert_fields(cls.recipe, options, f"the recipe of {name!r}"))
 
 
 def _make_reporter(steps: int, advance: Callable[[int], None]) -> Callable[[str, float], None]:

@@ -16,7 +16,7 @@ from dpbench.cli.refusals import describe_refusal
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.support import progress
 from dpbench.support.plugin_calls import DEBUG
-from dpbench.support.threads import let_idle_sleep
+from dpbench.support.threads import let_idle_threads_sleep
 from dpbench.support.untrusted import printable
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def common_options(
     """
     if quiet and verbose:
         raise SpecError("Expected one of --quiet and --verbose, got both.")
-    progress.say(nothing=quiet, everything=verbose)
+    progress.set_verbosity(nothing=quiet, everything=verbose)
     if debug:
         os.environ[DEBUG] = "1"  # so that processes that are started hear of it
 
@@ -89,7 +89,7 @@ def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]
         arguments: the words after `dpbench`.
         extras: loads what is added to the pages that commands build.
     """
-    let_idle_sleep()
+    let_idle_threads_sleep()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that has no ε shows its number

@@ -55,13 +55,13 @@ def make_docs_builder(context: typer.Context, *, wanted: bool) -> Callable[[Path
     """Return a function that builds the documentation into a folder of the site; None if unwanted or impossible."""
     from dpbench.docs import build, build_cached
     from dpbench.errors import DocsMissing
-    from dpbench.support.progress import status
+    from dpbench.support.progress import show_status
 
     if not wanted:
         return None
     command, extras = context.find_root().command, load_extras(context)
     try:
-        with status("Building the documentation (about a minute)"):
+        with show_status("Building the documentation (about a minute)"):
             build_cached(command, root=SITE_FROM_DOCS, extras=extras)
     except DocsMissing as error:
         print(f"The site was built without documentation. {error}", file=sys.stderr)

@@ -23,7 +23,7 @@ def report(
     """Write a self-contained HTML page about results: scores, charts, cost, data, and the guarantee in words."""
     from dpbench.analysis.draw import MISSING, can_draw
     from dpbench.registry import load
-    from dpbench.registry.components import shorten_component
+    from dpbench.registry.components import component_shortener
     from dpbench.site.report import default_file, render_report
     from dpbench.support.files import write_atomically
 
@@ -31,7 +31,7 @@ def report(
     filed = read_intact(chosen)
     file = out or default_file(chosen)
     page = render_report(
-        filed, selected_metric(metric), shorten_component(load()), title or f"Results in {chosen[0].resolve().name}"
+        filed, selected_metric(metric), component_shortener(load()), title or f"Results in {chosen[0].resolve().name}"
     )
     if not can_draw():
         typer.echo(f"dpbench: The report has no charts. {MISSING}", err=True)

@@ -74,7 +74,7 @@ def table(
     from dpbench.analysis.tables import make_grids
     from dpbench.analysis.text_tables import list_rows, render_latex, render_markdown, write_grids
     from dpbench.registry import load
-    from dpbench.registry.components import shorten_component
+    from dpbench.registry.components import component_shortener
 
     if csv + markdown + latex > 1:
         raise SpecError("Expected at most one of --csv, --markdown and --latex.")
@@ -99,7 +99,7 @@ def table(
         _show([list_rows(map(file_row, chosen), picked)], render)
         return
     scored_by = metric or ScoredBy.accuracy  # type: ignore[attr-defined]
-    tables = make_grids(chosen, selected_metric(scored_by), shorten_component(load()))
+    tables = make_grids(chosen, selected_metric(scored_by), component_shortener(load()))
     if not tables:
         raise SpecError(f"None of the {len(chosen)} chosen results has {scored_by.value}. Choose another --metric.")
     _show(write_grids(tables), render)

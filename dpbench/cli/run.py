@@ -146,9 +146,9 @@ def _run_single(given: UserSettings, keeper: ModelWriter | None) -> tuple[Result
 def _show(result: Result, written: Path, replaced: str, console: Console, *, risk: bool = False) -> None:
     from dpbench.analysis.describe import describe_result, render_terminal
     from dpbench.registry import load
-    from dpbench.registry.components import shorten_component
+    from dpbench.registry.components import component_shortener
 
-    found = describe_result(result, named=shorten_component(load()))
+    found = describe_result(result, named=component_shortener(load()))
     console.print(found.title, soft_wrap=True, markup=False, highlight=False)
     odds = dict(found.pairs).get("membership test", "no bound: there is no guarantee, or nothing private was read")
     console.print(render_terminal([*found.brief, *([("membership test", odds)] if risk else [])]))

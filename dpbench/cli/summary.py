@@ -23,13 +23,13 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
     from dpbench.cli.results import show_grids
     from dpbench.records.result import TWO_SEEDS_REMARK
     from dpbench.registry import load
-    from dpbench.registry.components import shorten_component
+    from dpbench.registry.components import component_shortener
 
     for cell, error in summary.failed:
         console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
     filed = list(_stored_results(summary))
     if filed:
-        show_grids(make_grids(filed, named=shorten_component(load())), console)
+        show_grids(make_grids(filed, named=component_shortener(load())), console)
         if any(TWO_SEEDS_REMARK in one.result.remarks for one in filed):
             console.print(f"Warning: {TWO_SEEDS_REMARK}", soft_wrap=True)
     console.print(

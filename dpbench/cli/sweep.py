@@ -68,7 +68,7 @@ def sweep(
         flag = "--retry-failed" if retry_failed else "--refresh"
         raise SpecError(f"Expected --dry-run without {flag}: it shows the state of every cell and runs none.")
     jobs = sweeps.slurm_options(slurm) if slurm else None
-    definition = ready_made_sweeps.find(file)
+    definition = ready_made_sweeps.find_sweep_file(file)
     resources = sweeps.Resources(cast("ExecutorName", executor), scheduler, workers, threads, given.place.device, jobs)
     plugins = load()
     plugins.report_broken()

@@ -1,1 +1,1 @@
-"""Roles, splits and the feature cache."""
+"""Data on this machine: checked splits, cached features, copies between splits, and downloads."""

@@ -8,12 +8,12 @@ Layout below `cache_folder()`::
     features/<key>.partial/        shards of an extraction under way
     features/<key>.lock            held by the one process that extracts
 
-The key is a digest of the images in their order (`keys`), the extractor, its version, weights, and options that are
-not at their default: an extractor that gains an option keeps what is cached. What does not change an image is no part
-of it: labels, units, options of the dataset, the split, the command. A missing entry takes the rows of images that
-others have (`reuse`); only the remaining images are extracted. Rows are copied, not referred to: every entry is one
-file that can be mapped, checked and deleted by itself. Features that are put together of several extractors' are an
-entry of their own, made of the parts' entries.
+The key is a digest of the images in their order (`keys`), the extractor, its version, weights, and options that are not
+at their default: an extractor that gains an option keeps what is cached. Whatever leaves an image unchanged is not in
+the key: labels, units, options of the dataset, the split, the command. A new entry copies the rows of images that other
+entries hold (`reuse`); only the remaining images are extracted. Rows are copied, not referred to: every entry is one
+file that can be mapped, checked and deleted by itself. Concatenated features of several extractors have an entry of
+their own, built from the entries of the parts.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from dpbench.data import extraction
 from dpbench.data.concat import Concat, concatenate
 from dpbench.data.engine import Engine, choose_engine
 from dpbench.data.keys import ImageKeys
-from dpbench.data.outlook import expect_space
+from dpbench.data.outlook import check_space
 from dpbench.data.reading import PerImage
-from dpbench.data.reuse import KEYS, FoundRows, find_rows
+from dpbench.data.reuse import KEYS_FILE, FoundRows, find_rows
 from dpbench.errors import DamagedFile, DataError, OutputError
 from dpbench.records.protocol import CONCAT
 from dpbench.support import progress
-from dpbench.support.code import code_of
+from dpbench.support.code import code_digest
 from dpbench.support.fields import changed_fields
 from dpbench.support.files import canonical_digest, sha256, write_atomically, write_json
 from dpbench.support.paths import cache_folder
 from dpbench.support.plugin_calls import call_plugin
 
-CHANGED = (
+CODE_CHANGED_WARNING = (
     "The code of extractor {name!r} has changed since its features were extracted. If that changes features, extract "
     "them again: dpbench cache clear {entry}"
 )
@@ -59,7 +59,7 @@ CHANGED = (
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSource:
-    """What a set of features is made of; its digest is the cache key."""
+    """The inputs that determine a set of features; its digest is the cache key."""
 
     images: str  # `ImageKeys.digest`
     reader: str
@@ -75,14 +75,14 @@ class FeatureSource:
 
 
 def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat, device: torch.device) -> Tensor:
-    """Return (n, *example_shape) float32 or float16, memory-mapped; extract first what this machine never extracted.
+    """Return features (n, *example_shape), float32 or float16, memory-mapped; extract those that are not cached yet.
 
     Two processes asking at once extract once. A damaged file is named on stderr and rebuilt. Features of several
-    extractors are put together of what is cached for each (`concatenate`).
+    extractors are concatenated from the cached features of each (`concatenate`).
 
     Args:
         split: the images.
-        images: what identifies them.
+        images: the keys of the images.
         extractor: makes the features.
         device: where the extractor computes.
 
@@ -90,19 +90,23 @@ def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat
         DataError: a feature is not finite, an image cannot be decoded, or images do not stack.
         OutputError: the features do not fit on the disk, or the cache cannot be used.
     """
-    source = source_of(images, extractor)
-    folder, code, options = cache_folder() / "features" / source.key, code_of(type(extractor)), _options(extractor)
+    source = describe_features(images, extractor)
+    folder, code, options = (
+        cache_folder() / "features" / source.key,
+        code_digest(type(extractor)),
+        _extractor_options(extractor),
+    )
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock")):
             if folder.exists():
                 try:
-                    return torch.from_numpy(_open(folder, code, options))
+                    return torch.from_numpy(_open_entry(folder, code, options))
                 except DamagedFile as error:
                     print(f"dpbench: {error} It is extracted again.", file=sys.stderr)
                     shutil.rmtree(folder)
-            _build(folder, split, images, extractor, device)
-            return torch.from_numpy(_open(folder, code, options))
+            _build_entry(folder, split, images, extractor, device)
+            return torch.from_numpy(_open_entry(folder, code, options))
     except (OSError, OutputError) as error:  # the second, of one file, comes from the first
         reason = error.__cause__ if isinstance(error, OutputError) else error
         if reason is None:
@@ -113,18 +117,18 @@ def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat
         ) from reason
 
 
-def source_of(images: ImageKeys, extractor: Extractor | Concat) -> FeatureSource:
-    """Describe the features that `extractor` makes of these images; those of a concat by the sources of its parts."""
+def describe_features(images: ImageKeys, extractor: Extractor | Concat) -> FeatureSource:
+    """Describe the features that an extractor makes of these images; a concat by the sources of its parts."""
     if isinstance(extractor, Concat):
-        made_of = [dataclasses.asdict(source_of(images, part)) for part in extractor.parts]
+        made_of = [dataclasses.asdict(describe_features(images, part)) for part in extractor.parts]
         return FeatureSource(images.digest, images.reader, CONCAT, "2", {"parts": made_of}, "")
     weights = call_plugin(f"The digest of the weights of extractor {extractor.name!r}", extractor.weights)
     options = changed_fields(extractor)
     return FeatureSource(images.digest, images.reader, extractor.name, extractor.version, options, weights)
 
 
-def _options(extractor: Extractor | Concat) -> dict[str, Any]:
-    """Return every option, as JSON has it; the parts of a concat have entries of their own."""
+def _extractor_options(extractor: Extractor | Concat) -> dict[str, Any]:
+    """Return every option of an extractor as JSON values; a concat has none, as its parts have entries of their own."""
     if isinstance(extractor, Concat):
         return {}
     options = {field.name: getattr(extractor, field.name) for field in dataclasses.fields(extractor)}  # type: ignore[arg-type]
@@ -132,18 +136,21 @@ def _options(extractor: Extractor | Concat) -> dict[str, Any]:
     return found
 
 
-def _open(folder: Path, code: str | None, options: dict[str, Any]) -> np.ndarray:
+def _open_entry(folder: Path, code: str | None, options: dict[str, Any]) -> np.ndarray:
     file = folder / "features.npy"
     try:
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        for path, checksum in ((file, manifest["sha256"]), (folder / KEYS, manifest["keys"])):
+        for path, checksum in ((file, manifest["sha256"]), (folder / KEYS_FILE, manifest["keys"])):
             if checksum and checksum != sha256(path):
                 raise DamagedFile(f"The cache file {path} fails its checksum.")
         before = manifest.get("all_options", {})
         if any(before.get(name, value) != value for name, value in options.items()):
             raise DamagedFile(f"The features in {folder} were extracted with another default of an option.")
         if manifest.get("code", code) != code:
-            print(f"dpbench: {CHANGED.format(name=manifest['extractor'], entry=folder.name[:12])}", file=sys.stderr)
+            print(
+                f"dpbench: {CODE_CHANGED_WARNING.format(name=manifest['extractor'], entry=folder.name[:12])}",
+                file=sys.stderr,
+            )
         # Copy-on-write: pages are shared between processes, and no one can change the file through the tensor.
         features: np.ndarray = np.load(file, mmap_mode="c", allow_pickle=False)
         return features
@@ -152,10 +159,10 @@ def _open(folder: Path, code: str | None, options: dict[str, Any]) -> np.ndarray
 
 
 def _check_keys(split: Split, images: ImageKeys) -> None:
-    """Refuse keys that two different images share: one would get the other's features.
+    """Check that no two different images share a key: one would get the other's features.
 
     Raises:
-        DataError: says which images.
+        DataError: two images share a key; the message names them.
     """
     if images.keys is None:
         return
@@ -175,80 +182,88 @@ def _digest_pixels(image: Image) -> str:
     return hashlib.sha256(f"{image.mode} {image.size}".encode() + image.tobytes()).hexdigest()
 
 
-def _build(folder: Path, split: Split, images: ImageKeys, extractor: Extractor | Concat, device: torch.device) -> None:
+def _build_entry(
+    folder: Path, split: Split, images: ImageKeys, extractor: Extractor | Concat, device: torch.device
+) -> None:
     _check_keys(split, images)
-    source, partial, made_with = source_of(images, extractor), folder.with_suffix(".partial"), ""
+    source, partial, made_with = describe_features(images, extractor), folder.with_suffix(".partial"), ""
     partial.mkdir(exist_ok=True)
     if isinstance(extractor, Concat):
-        blocks = _blocks([load_features(split, images, part, device) for part in extractor.parts])
+        blocks = _concatenated_blocks([load_features(split, images, part, device) for part in extractor.parts])
     else:
         engine = choose_engine(extractor, device, images.rows)
-        made_with = extraction.made_with(engine)
-        found = _found(folder.parent, source, images, extractor, made_with)
-        blocks = _extracted(found, split, images, extractor, partial, engine)
+        made_with = extraction.describe_environment(engine)
+        found = _find_cached_rows(folder.parent, source, images, extractor, made_with)
+        blocks = _feature_blocks(found, split, images, extractor, partial, engine)
     file = partial / "features.npy"
-    _write(blocks, images, file)
+    _write_features(blocks, images, file)
     made = {
         "sha256": sha256(file),
-        "keys": "" if isinstance(extractor, Concat) else _write_keys(images, partial / KEYS),
-        "code": code_of(type(extractor)),
-        "all_options": _options(extractor),
+        "keys": "" if isinstance(extractor, Concat) else _write_keys(images, partial / KEYS_FILE),
+        "code": code_digest(type(extractor)),
+        "all_options": _extractor_options(extractor),
         "made_with": made_with,
         "split": images.split,
         "rows": images.rows,
     }
     write_json(partial / "manifest.json", {**dataclasses.asdict(source), **made})
     for left in partial.iterdir():
-        if left.name not in {"features.npy", "manifest.json", KEYS}:  # shards, and what killed processes half-wrote
+        if left.name not in {
+            "features.npy",
+            "manifest.json",
+            KEYS_FILE,
+        }:  # shards, and what killed processes half-wrote
             left.unlink()
     partial.rename(folder)
 
 
-def _found(folder: Path, source: FeatureSource, images: ImageKeys, extractor: Extractor, made_with: str) -> FoundRows:
-    """Return the rows of these images that other entries have."""
-    code, options = code_of(type(extractor)), _options(extractor)
+def _find_cached_rows(
+    folder: Path, source: FeatureSource, images: ImageKeys, extractor: Extractor, made_with: str
+) -> FoundRows:
+    """Return the rows of these images that other cache entries hold."""
+    code, options = code_digest(type(extractor)), _extractor_options(extractor)
     if images.keys is None:
         none = np.full(images.rows, -1)
         return FoundRows((), none, none)
     # Rows of code that has been edited since are not mixed with new ones, even if its version is the same.
     made_of = json.loads(json.dumps({**dataclasses.asdict(source), "code": code, "all_options": options}))
     del made_of["images"]
-    return find_rows(folder, made_of, images.keys, made_with, lambda entry: _open(entry, code, options))
+    return find_rows(folder, made_of, images.keys, made_with, lambda entry: _open_entry(entry, code, options))
 
 
-def _extracted(
+def _feature_blocks(
     found: FoundRows, split: Split, images: ImageKeys, extractor: Extractor, partial: Path, engine: Engine
 ) -> Iterator[np.ndarray]:
-    """Yield the features of all images, in blocks; those that were not found are extracted."""
+    """Yield the features of all images in blocks, extracting the images that were not found in the cache."""
     copied = images.rows - len(found.missing)
-    if copied and progress.shows_everything():
-        progress.line(
+    if copied and progress.is_verbose():
+        progress.print_line(
             f"{copied:,} of {images.rows:,} {images.split} images have features by {extractor.name} in the cache."
         )
     fresh = extraction.extract(split.images, extractor, partial, engine, found.missing, images.keys)
     return found.merge(fresh if found.missing else iter(()), extractor)
 
 
-def _blocks(parts: list[Tensor]) -> Iterator[np.ndarray]:
+def _concatenated_blocks(parts: list[Tensor]) -> Iterator[np.ndarray]:
     for start in range(0, len(parts[0]), extraction.SHARD):
         yield concatenate([part[start : start + extraction.SHARD] for part in parts]).numpy()
 
 
-def _write(blocks: Iterator[np.ndarray], images: ImageKeys, file: Path) -> None:
+def _write_features(blocks: Iterator[np.ndarray], images: ImageKeys, file: Path) -> None:
     # Not through a memory map: where the disk is full, the system would kill the process instead of raising.
     with file.open("wb") as stream:
         for place, block in enumerate(blocks):
             if place == 0:
                 what = f"the features of {images.rows:,} images"
-                expect_space(file.parent, images.rows * block[0].nbytes, what)
-                stream.write(extraction.header((images.rows, *block.shape[1:]), block.dtype))
+                check_space(file.parent, images.rows * block[0].nbytes, what)
+                stream.write(extraction.npy_header((images.rows, *block.shape[1:]), block.dtype))
             stream.write(block.data)
         stream.flush()
         os.fsync(stream.fileno())
 
 
 def _write_keys(images: ImageKeys, file: Path) -> str:
-    """Write the keys of images and return their checksum; nothing and an empty text where they have none."""
+    """Write the images' keys and return the file's checksum; if they have no keys, write nothing and return ""."""
     if images.keys is None:
         return ""
     content = images.keys.tobytes()

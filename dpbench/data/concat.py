@@ -1,4 +1,4 @@
-"""Several extractors at once: the features of each, flattened and of norm 1, side by side."""
+"""Several extractors at once: the features of each, flattened and scaled to norm 1, side by side."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Concat:
-    """Two or more extractors, d the sum of theirs.
+    """Two or more extractors whose features are concatenated; d is the sum of theirs.
 
-    It is no `Extractor` and never runs: the feature cache extracts each part alone and puts their features together.
+    It is not an `Extractor` and never runs: the feature cache extracts each part alone and concatenates the features.
     """
 
     parts: tuple[Extractor, ...]
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
-    """Return rows (c, d) of the parts' rows (c, ...), each part's divided by its norm; a row of zeros stays.
+    """Concatenate the parts' rows (c, ...) to rows (c, d), each part scaled to norm 1; a part of zeros stays zero.
 
-    Networks differ in the scale of their features: as they are, the one of largest scale would decide distances and
-    principal components alone. It is a map of each row on its own, so neighbouring datasets stay neighbouring.
+    Networks differ in the scale of their features: unscaled, the network of the largest scale alone would decide
+    distances and principal components. Each row is mapped on its own, so neighbouring datasets stay neighbouring.
     """
     import torch
     from torch.nn.functional import normalize

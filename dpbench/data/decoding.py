@@ -1,4 +1,4 @@
-"""From the bytes of one image file to an image, DICOM included: whatever reads image files reads them here."""
+"""Decode the bytes of an image file, DICOM included; every reader of image files decodes here."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from dpbench.errors import DataError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-DICOM = ".dcm"
+DICOM_ENDING = ".dcm"
 """Ending of DICOM files, which pydicom reads."""
 
 
 def decode_image(content: bytes, name: str, where: str = "") -> Image:
-    """Decode an image file: by pydicom if it is DICOM, else by Pillow. The image follows from the bytes alone.
+    """Decode an image file, with pydicom if it is DICOM, else with Pillow. The image depends on the bytes alone.
 
     Grey DICOM images are shown through their own window and have 8 bits; see `dpbench.data.dicom`.
 
     Args:
-        content: of the file.
-        name: of the file; one that ends in .dcm and is no DICOM file is refused.
-        where: how messages name it, if not by `name`.
+        content: the bytes of the file.
+        name: the file's name; a file that ends in .dcm but is not DICOM is refused.
+        where: what messages call the file, if not `name`.
 
     Raises:
-        DataError: it cannot be decoded; one sentence says why, and what to do.
+        DataError: the file cannot be decoded; one sentence says why, and what to do.
     """
-    if content[128:132] == b"DICM" or name.lower().endswith(DICOM):
+    if content[128:132] == b"DICM" or name.lower().endswith(DICOM_ENDING):
         from dpbench.data.dicom import decode_dicom
 
         return decode_dicom(content, where or name)

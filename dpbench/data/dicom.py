@@ -1,9 +1,9 @@
-"""One DICOM file as an image of 8 bits, as a viewer first shows it: pydicom applies modality and window.
+"""Decode a DICOM file to an 8-bit image, as a viewer first shows it: pydicom applies modality transform and window.
 
 Grey values go through the modality transformation (slope and intercept, or a table) and then through the first window
-or VOI table of the file; from black to white is the range of that window or table. A file that has neither is shown
-from the smallest to the largest value that its bits can hold, if those are at most eight, else from its own smallest to
-its own largest value. MONOCHROME1 is inverted, so that large is bright. Colours stay as they are.
+or VOI table of the file; black and white are the ends of that window or table. A file that has neither is shown from
+the smallest to the largest value that its bits can hold, if those are at most eight, else from its own smallest to its
+own largest value. MONOCHROME1 is inverted, so that large is bright. Colours stay as they are.
 
 Nothing is remembered from one file to the next, and no statistic over several files is used.
 """
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
-INSTALL = "pip install 'dpbench-vision[dicom]'"
-DECODERS = "pip install 'pylibjpeg[all]'"
-FAR = 1e30  # beyond any window
+INSTALL_PYDICOM = "pip install 'dpbench-vision[dicom]'"
+INSTALL_DECODERS = "pip install 'pylibjpeg[all]'"
+BEYOND_WINDOWS = 1e30  # beyond any window
 
 
 def decode_dicom(content: bytes, name: str) -> Image:
@@ -33,7 +33,7 @@ def decode_dicom(content: bytes, name: str) -> Image:
             way that needs another decoder.
     """
     if find_spec("pydicom") is None:
-        raise DataError(f"Expected pydicom, which reads {name}, and it is not installed. Run {INSTALL}.")
+        raise DataError(f"Expected pydicom, which reads {name}, and it is not installed. Run {INSTALL_PYDICOM}.")
     from PIL.Image import fromarray
     from pydicom import dcmread
     from pydicom.errors import InvalidDicomError
@@ -41,22 +41,26 @@ def decode_dicom(content: bytes, name: str) -> Image:
     try:
         file = dcmread(io.BytesIO(content))
     except InvalidDicomError as error:
-        raise _unreadable(name, f"its {len(content):,} bytes are not a DICOM file. Replace or remove it") from error
+        raise _unreadable_error(
+            name, f"its {len(content):,} bytes are not a DICOM file. Replace or remove it"
+        ) from error
     except Exception as error:  # whatever a damaged header leads to
-        raise _unreadable(name, f"its header does not decode ({type(error).__name__}). Replace it") from error
+        raise _unreadable_error(name, f"its header does not decode ({type(error).__name__}). Replace it") from error
     if "PixelData" not in file:
-        raise _unreadable(name, "it is a DICOM file without pixels, such as a report. Remove it")
+        raise _unreadable_error(name, "it is a DICOM file without pixels, such as a report. Remove it")
     try:
         several = int(file.get("NumberOfFrames") or 1)
         if several == 1:
-            return fromarray(_eight_bits(file))
+            return fromarray(_to_eight_bits(file))
     except Exception as error:  # of any decoder
-        raise _unreadable(name, _why(file, error)) from error
-    raise _unreadable(name, f"it has {several:,} frames, and an image has one. Store the frame to be used on its own")
+        raise _unreadable_error(name, _describe_decoding_error(file, error)) from error
+    raise _unreadable_error(
+        name, f"it has {several:,} frames, and an image has one. Store the frame to be used on its own"
+    )
 
 
-def _eight_bits(file: Any) -> np.ndarray:
-    """Return the pixels (height, width) or (height, width, 3) uint8."""
+def _to_eight_bits(file: Any) -> np.ndarray:
+    """Return the pixels as uint8, (height, width) or (height, width, 3)."""
     import numpy as np
     from pydicom.pixels.processing import apply_color_lut
     from pydicom.pixels.utils import pixel_array
@@ -66,27 +70,27 @@ def _eight_bits(file: Any) -> np.ndarray:
         pixels = apply_color_lut(pixels, file)[..., :3]
         return np.ascontiguousarray(pixels if pixels.dtype == np.uint8 else pixels >> 8, dtype=np.uint8)
     if pixels.ndim == 2:
-        return _grey(pixels, file)
+        return _to_grey(pixels, file)
     if pixels.dtype != np.uint8:
         raise ValueError("more than 8 bits per colour")
     return pixels
 
 
-def _grey(pixels: np.ndarray, file: Any) -> np.ndarray:
+def _to_grey(pixels: np.ndarray, file: Any) -> np.ndarray:
     import numpy as np
     from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 
     values = apply_modality_lut(pixels, file)
     with np.errstate(over="ignore"):  # a sigmoid far from its centre
         shown = apply_voi_lut(values, file)
-        black, white = _limits(values, file) if shown is values else _limits_of_window(file)
+        black, white = _value_limits(values, file) if shown is values else _window_limits(file)
     scaled = (shown.astype(np.float64) - black) / ((white - black) or 1.0)
     grey = np.rint(255 * np.clip(scaled, 0, 1)).astype(np.uint8)
     return 255 - grey if file.PhotometricInterpretation == "MONOCHROME1" else grey
 
 
-def _limits(values: np.ndarray, file: Any) -> tuple[float, float]:
-    """Return what is black and what is white in a file that does not say it."""
+def _value_limits(values: np.ndarray, file: Any) -> tuple[float, float]:
+    """Return the values shown as black and white in a file that has neither window nor table."""
     import numpy as np
     from pydicom.pixels.processing import apply_modality_lut
 
@@ -96,8 +100,8 @@ def _limits(values: np.ndarray, file: Any) -> tuple[float, float]:
     return float(values.min()), float(values.max())
 
 
-def _limits_of_window(file: Any) -> tuple[float, float]:
-    """Return what a window or table makes of the smallest and the largest values."""
+def _window_limits(file: Any) -> tuple[float, float]:
+    """Return the outputs of the window or table for the smallest and the largest values."""
     import numpy as np
     from pydicom.pixels.processing import apply_voi_lut
 
@@ -106,19 +110,20 @@ def _limits_of_window(file: Any) -> tuple[float, float]:
         entries, first, _ = item.LUTDescriptor
         table = apply_voi_lut(np.arange(first, first + (entries or 2**16)), file)
         return float(table.min()), float(table.max())
-    black, white = apply_voi_lut(np.array([-FAR, FAR]), file)
+    black, white = apply_voi_lut(np.array([-BEYOND_WINDOWS, BEYOND_WINDOWS]), file)
     return float(black), float(white)
 
 
-def _why(file: Any, error: Exception) -> str:
+def _describe_decoding_error(file: Any, error: Exception) -> str:
     syntax = getattr(getattr(file, "file_meta", None), "TransferSyntaxUID", None)
     if syntax is not None and syntax.is_compressed:
         return (
-            f"its pixels are compressed ({syntax.name}), and no installed decoder reads them. Run: {DECODERS}, or "
+            f"its pixels are compressed ({syntax.name}), and no installed decoder reads them. Run: "
+            f"{INSTALL_DECODERS}, or "
             "store it uncompressed"
         )
     return f"its pixels do not decode ({type(error).__name__}: {str(error)[:200]}). Replace it".replace("\n", " ")
 
 
-def _unreadable(name: str, why: str) -> DataError:
+def _unreadable_error(name: str, why: str) -> DataError:
     return DataError(f"Expected a readable {name}: {why}.")

@@ -1,17 +1,17 @@
-"""Images that are in two splits: public images that are private ones, test images that were trained on.
+"""Find images that are in two splits: public images that are also private, test images that were trained on.
 
 Two images are the same if they decode to the same pixels, as RGB at their own size, which is what extractors see: mode,
 palette and transparency hide no copy. Each image is kept as a thumbnail, 32 x 32 and grey, and two images are near
 copies if one of these holds:
 
-- Their thumbnails at 16 x 16, freed of brightness and contrast, correlate by at least `NEAR`: one was resized,
-  compressed again or tinted.
+- Their thumbnails at 16 x 16, freed of brightness and contrast, correlate by at least `MIN_NEAR_CORRELATION`: one was
+  resized, compressed again or tinted.
 - One is a crop of the other by up to 3/32 of a side at each edge (3 pixels of 32, 21 of 224), and both have 32 pixels
   or more a side (`crops`).
 
 Where all images are alike (digits, garments on black, frames of one traffic sign), near copies are look-alikes. Mirror
-images, rotations, larger crops and those of smaller images are not found. On flat images a correlation
-says nothing; those are compared exactly alone.
+images, rotations, larger crops and those of smaller images are not found. A correlation of flat images says nothing;
+they are compared only for equality.
 """
 
 from __future__ import annotations
@@ -40,21 +40,23 @@ from dpbench.support import progress
 from dpbench.support.files import canonical_digest, write_atomically, write_json
 from dpbench.support.paths import cache_folder
 
-NEAR = 0.98  # of CIFAR-10's test images 40 have such a training image, all copies by eye; at 0.95 it is 160, not all
+MIN_NEAR_CORRELATION = (
+    0.98  # of CIFAR-10's test images 40 have such a training image, all copies by eye; at 0.95 it is 160, not all
+)
 SIDE = 32  # of a thumbnail
-HALF = 16  # of what is correlated
-FLAT = 2.0  # grey levels of 255: thumbnails that vary less show nothing
+CORRELATION_SIDE = 16  # of what is correlated
+MIN_THUMBNAIL_STD = 2.0  # grey levels of 255: thumbnails that vary less show nothing
 BLOCK = 4096
 CHUNK = 32  # images that a thread reads at a time
-PIXELS = "rgb"  # what `_hashed` hashes: another word whenever it changes, as hashes are kept
-SKETCH = 256  # images that a sketch holds
-LOOKS, LOOK = 32, 8  # thumbnails that a sketch of looks holds, and their side
-ALIKE = 0.98  # correlation of two such thumbnails
+PIXEL_FORMAT = "rgb"  # what `_hashed` hashes: another word whenever it changes, as hashes are kept
+SKETCH_SIZE = 256  # images that a sketch holds
+LOOK_COUNT, LOOK_SIDE = 32, 8  # thumbnails that a sketch of looks holds, and their side
+MIN_LOOK_CORRELATION = 0.98  # correlation of two such thumbnails
 
 
 @dataclass(frozen=True)
 class Hashes:
-    """What is kept of a split's images: 1,033 bytes each."""
+    """Hashes and thumbnails of a split's images: 1,033 bytes each."""
 
     exact: np.ndarray  # (n,) uint64: of size and pixels
     thumbnails: np.ndarray  # (n, 1024) uint8
@@ -64,31 +66,31 @@ class Hashes:
         return len(self.exact)
 
     def take(self, rows: np.ndarray | Tensor) -> Hashes:
-        """Return those of some rows."""
+        """Return the hashes of some rows."""
         index = np.asarray(rows)
         return Hashes(self.exact[index], self.thumbnails[index], self.sides[index])
 
     def join(self, others: Hashes) -> Hashes:
-        """Return these and others."""
+        """Return these hashes followed by others."""
         exact = np.concatenate([self.exact, others.exact])
         thumbnails = np.concatenate([self.thumbnails, others.thumbnails])
         return Hashes(exact, thumbnails, np.concatenate([self.sides, others.sides]))
 
     @property
     def digest(self) -> str:
-        """What names these very images."""
+        """The SHA-256 of all hashes and thumbnails; it identifies these images in this order."""
         return hashlib.sha256(self.exact.tobytes() + self.thumbnails.tobytes()).hexdigest()
 
     @property
     def sketch(self) -> str:
-        """The least hashes, base64: a random sample of the images by which others can look for them.
+        """The smallest hashes, base64: a random sample of the images, by which others can recognise them.
 
-        Whoever has an image can tell whether it is among them: never make one of private images.
+        Anyone who has an image can tell whether it is in the sketch: never make a sketch of private images.
         """
-        return base64.b64encode(np.unique(self.exact)[:SKETCH].astype("<u8").tobytes()).decode()
+        return base64.b64encode(np.unique(self.exact)[:SKETCH_SIZE].astype("<u8").tobytes()).decode()
 
-    def share_of(self, sketch: str) -> float:
-        """Return which share of a sketch's images stand here.
+    def share_of_sketch(self, sketch: str) -> float:
+        """Return the share of a sketch's images that are in this split.
 
         Raises:
             ValueError: it is no sketch.
@@ -98,35 +100,35 @@ class Hashes:
 
     @property
     def looks(self) -> str:
-        """Thumbnails of 8 x 8 of up to 32 images, base64: by them others find copies of another size or compression.
+        """Thumbnails (8 x 8) of up to 32 images, base64, for finding copies of another size or compression.
 
-        They show those images, coarsely: never make it of private ones.
+        They show these images, coarsely: never make them of private images.
         """
-        chosen = np.unique(self.exact, return_index=True)[1][:LOOKS]
-        small = _shrunk(self.thumbnails[chosen], LOOK).round().clip(0, 255)
+        chosen = np.unique(self.exact, return_index=True)[1][:LOOK_COUNT]
+        small = _shrink(self.thumbnails[chosen], LOOK_SIDE).round().clip(0, 255)
         return base64.b64encode(small.astype(np.uint8).tobytes()).decode()
 
-    def share_alike(self, looks: str) -> float:
-        """Return the share of the thumbnails of `looks` that have a near copy here; 0 where they are all flat.
+    def share_of_looks(self, looks: str) -> float:
+        """Return the share of the thumbnails in `looks` that have a near copy in this split; 0 if all are flat.
 
         Raises:
             ValueError: it holds no thumbnails.
         """
-        sought = np.frombuffer(base64.b64decode(looks, validate=True), np.uint8).reshape(-1, LOOK**2)
-        mine, theirs = _directions(_shrunk(self.thumbnails, LOOK)), _directions(sought.astype(np.float32))
+        sought = np.frombuffer(base64.b64decode(looks, validate=True), np.uint8).reshape(-1, LOOK_SIDE**2)
+        mine, theirs = _directions(_shrink(self.thumbnails, LOOK_SIDE)), _directions(sought.astype(np.float32))
         theirs = theirs[theirs.any(1)]
         if not len(theirs) or not len(mine):
             return 0.0
-        return float(((theirs @ mine.T).amax(1) >= ALIKE).float().mean())
+        return float(((theirs @ mine.T).amax(1) >= MIN_LOOK_CORRELATION).float().mean())
 
     @cached_property
     def directions(self) -> Tensor:
         """Thumbnails of 16 x 16 as vectors of mean 0 and norm 1, (n, 256) float32; zero where they are flat."""
-        return _directions(_shrunk(self.thumbnails, HALF))
+        return _directions(_shrink(self.thumbnails, CORRELATION_SIDE))
 
 
-def _shrunk(thumbnails: np.ndarray, side: int) -> np.ndarray:
-    """Return thumbnails (n, 1024) at another side, (n, side * side) float32."""
+def _shrink(thumbnails: np.ndarray, side: int) -> np.ndarray:
+    """Shrink thumbnails (n, 1024) to another side, (n, side * side) float32."""
     step = SIDE // side
     cells = thumbnails.reshape(len(thumbnails), side, step, side, step)
     means: np.ndarray = cells.mean((2, 4), dtype=np.float32).reshape(len(thumbnails), side**2)
@@ -137,37 +139,42 @@ def _directions(thumbnails: np.ndarray) -> Tensor:
     grey = torch.from_numpy(thumbnails.round())
     grey -= grey.mean(1, keepdim=True)
     norms = grey.norm(dim=1, keepdim=True)
-    return torch.where(norms >= FLAT * thumbnails.shape[1] ** 0.5, grey / norms.clamp(min=1e-6), 0)
+    return torch.where(norms >= MIN_THUMBNAIL_STD * thumbnails.shape[1] ** 0.5, grey / norms.clamp(min=1e-6), 0)
 
 
-def overlap_of(of: Hashes, among: Hashes) -> Overlap:
-    """Count the images of `of` that are the same, or near the same, as one of `among`; once on this machine."""
-    file = cache_folder() / "hashes" / f"{canonical_digest([NEAR, crops.SAME, of.digest, among.digest])[:32]}.json"
+def count_overlap(of: Hashes, among: Hashes) -> Overlap:
+    """Count the images of `of` that are identical or near-identical to an image of `among`; cached on this machine."""
+    file = (
+        cache_folder()
+        / "hashes"
+        / f"{canonical_digest([MIN_NEAR_CORRELATION, crops.MIN_DETAIL_CORRELATION, of.digest, among.digest])[:32]}.json"
+    )
     try:
         return Overlap(**json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        counted = _counted(of, among)
+        counted = _count_overlap(of, among)
         write_json(file, counted.model_dump())
         return counted
 
 
-def _counted(of: Hashes, among: Hashes) -> Overlap:
+def _count_overlap(of: Hashes, among: Hashes) -> Overlap:
     exact = np.isin(of.exact, among.exact)
     near = torch.from_numpy(exact.copy())
     for start in range(0, len(of) if of.directions.any() else 0, BLOCK):
         mine = of.directions[start : start + BLOCK]
         for other in range(0, len(among), BLOCK):
             best = (mine @ among.directions[other : other + BLOCK].T).amax(1)
-            near[start : start + BLOCK] |= best >= NEAR
+            near[start : start + BLOCK] |= best >= MIN_NEAR_CORRELATION
     left, large = np.flatnonzero(~near.numpy() & (of.sides >= SIDE)), among.sides >= SIDE
-    near[left] |= crops.cropped(of.thumbnails[left], among.thumbnails[large])
+    near[left] |= crops.find_crops(of.thumbnails[left], among.thumbnails[large])
     return Overlap(exact=int(exact.sum()), near=int(near.sum()), among=len(of))
 
 
-def copies_within(hashes: Hashes, owners: np.ndarray | None = None) -> Copies:
-    """Count the images that are the same as another one of their own split, and the copies of the commonest.
+def count_copies(hashes: Hashes, owners: np.ndarray | None = None) -> Copies:
+    """Count the images that occur more than once in their split, and the copies of the most frequent image.
 
-    With `owners` (n,), for whom epsilon is stated, copies that one of them has are one image: epsilon is of all of it.
+    With `owners` (n,), the units that epsilon is stated for, an owner's copies count as one image: epsilon covers them
+    together.
     """
     images = hashes.exact
     if owners is not None:
@@ -177,8 +184,8 @@ def copies_within(hashes: Hashes, owners: np.ndarray | None = None) -> Copies:
     return Copies(images=int(counts[counts > 1].sum()), most=int(counts.max(initial=0)), among=len(hashes))
 
 
-def overlap_within(hashes: Hashes) -> Overlap:
-    """Count the images that are the same, or near the same, as another one of their own split."""
+def count_repeats(hashes: Hashes) -> Overlap:
+    """Count the images that are identical or near-identical to another image of their own split."""
     _, places, counts = np.unique(hashes.exact, return_inverse=True, return_counts=True)
     exact = counts[places] > 1
     near = torch.from_numpy(exact.copy())
@@ -188,8 +195,8 @@ def overlap_within(hashes: Hashes) -> Overlap:
             products = mine @ hashes.directions[other : other + BLOCK].T
             if other == start:
                 products.fill_diagonal_(-1)  # an image is no repeat of itself
-            near[start : start + BLOCK] |= products.amax(1) >= NEAR
-            near[other : other + BLOCK] |= products.amax(0) >= NEAR
+            near[start : start + BLOCK] |= products.amax(1) >= MIN_NEAR_CORRELATION
+            near[other : other + BLOCK] |= products.amax(0) >= MIN_NEAR_CORRELATION
     return Overlap(exact=int(exact.sum()), near=int(near.sum()), among=len(hashes))
 
 
@@ -198,8 +205,8 @@ def compute_hashes(split: Split, data: str, name: str) -> Hashes:
 
     `data` is the digest of the dataset's bytes, which identifies images without keys (`data.keys`).
 
-    Features are the same where all their numbers are, unless they were drawn at random, each on its own: equal rows
-    are coincidence then. None are near copies.
+    Rows of features are identical if all their numbers are, unless each was drawn at random on its own: then equal rows
+    are a coincidence. Features have no near copies.
 
     Raises:
         DataError: an image cannot be decoded.
@@ -211,14 +218,14 @@ def compute_hashes(split: Split, data: str, name: str) -> Hashes:
         thumbnails = np.zeros((len(exact), SIDE * SIDE), np.uint8)
         return Hashes(np.array(exact, np.uint64), thumbnails, thumbnails[:, 0])
     images = identify_images(split, data, name)
-    key = canonical_digest({"images": images.digest, "side": SIDE, "pixels": PIXELS})[:32]
+    key = canonical_digest({"images": images.digest, "side": SIDE, "pixels": PIXEL_FORMAT})[:32]
     file = cache_folder() / "hashes" / f"{key}.bin"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(file.with_suffix(".lock")):
-            kept = _kept(file, len(split.labels))
+            kept = _read_hashes(file, len(split.labels))
             if kept is None:
-                kept = _computed(split.images, name)
+                kept = _hash_images(split.images, name)
                 content = kept.exact.tobytes() + kept.thumbnails.tobytes() + kept.sides.tobytes()
                 write_atomically(file, lambda out: out.write(content + hashlib.sha256(content).digest()))
             return kept
@@ -229,8 +236,8 @@ def compute_hashes(split: Split, data: str, name: str) -> Hashes:
         ) from error
 
 
-def _kept(file: Path, rows: int) -> Hashes | None:
-    """Return the hashes of an earlier run if they are whole: the last 32 bytes are the SHA-256 of the rest."""
+def _read_hashes(file: Path, rows: int) -> Hashes | None:
+    """Return the hashes of an earlier run if the file is whole: its last 32 bytes are the SHA-256 of the rest."""
     try:
         content = bytearray(file.read_bytes())  # torch takes no arrays that cannot be written
     except FileNotFoundError:
@@ -243,10 +250,10 @@ def _kept(file: Path, rows: int) -> Hashes | None:
     return Hashes(exact, thumbnails, np.frombuffer(content, np.uint8, offset=exact.nbytes + thumbnails.nbytes))
 
 
-def _computed(images: Images, name: str) -> Hashes:
+def _hash_images(images: Images, name: str) -> Hashes:
     exact, thumbnails = np.zeros(len(images), np.uint64), np.zeros((len(images), SIDE * SIDE), np.uint8)
     sides = np.zeros(len(images), np.uint8)
-    hashed = PerImage(images, _hashed, "Comparing images", f" of the {name} split")
+    hashed = PerImage(images, _hash_image, "Comparing images", f" of the {name} split")
     chunks = [range(start, min(start + CHUNK, len(images))) for start in range(0, len(images), CHUNK)]
     drawn = int(np.random.default_rng().integers(len(chunks) or 1))
 
@@ -255,45 +262,45 @@ def _computed(images: Images, name: str) -> Hashes:
             exact[index], thumbnails[index], sides[index] = found
         return len(chunk)
 
-    with progress.meter(f"Comparing {name} images", len(images)) as advance, ThreadPoolExecutor() as pool:
+    with progress.progress_bar(f"Comparing {name} images", len(images)) as advance, ThreadPoolExecutor() as pool:
         for done in pool.map(some, chunks):
             advance(done)
     return Hashes(exact, thumbnails, sides)
 
 
-def _hashed(image: Image) -> tuple[int, np.ndarray, int]:
+def _hash_image(image: Image) -> tuple[int, np.ndarray, int]:
     """Return the hash of size and pixels, the thumbnail (1024,) uint8 and the shorter side, at most 255."""
     side = min(*image.size, 255)
     if image.mode in {"P", "PA"}:  # places in a palette are no pixels
         image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")
     content = hashlib.blake2b(str(image.size).encode(), digest_size=8)
-    content.update(_pixels(image))
-    small = _grey(image).resize((SIDE, SIDE), Resampling.BOX)
+    content.update(_rgb_bytes(image))
+    small = _to_grey(image).resize((SIDE, SIDE), Resampling.BOX)
     return int.from_bytes(content.digest()), np.asarray(small).reshape(-1), side
 
 
-def _pixels(image: Image) -> bytes:
-    """Return what two images of the same pixels have in common: bytes of RGB."""
+def _rgb_bytes(image: Image) -> bytes:
+    """Return the image's pixels as RGB bytes, which are equal for two images of the same pixels."""
     if image.mode == "LAB":  # which pillow does not turn into RGB
         return image.tobytes()
     if image.mode in {"La", "RGBa"}:  # colours times transparency
         image = image.convert({"La": "LA", "RGBa": "RGBA"}[image.mode])
-    return (_shallow(image) if _deep(image) else image).convert("RGB").tobytes()
+    return (_reduce_depth(image) if _is_deep(image) else image).convert("RGB").tobytes()
 
 
-def _grey(image: Image) -> Image:
-    """Return 8 bits a pixel."""
-    if _deep(image):
-        return _shallow(image)
+def _to_grey(image: Image) -> Image:
+    """Return the image in grey, with 8 bits a pixel."""
+    if _is_deep(image):
+        return _reduce_depth(image)
     return image.getchannel(0) if image.mode in {"LAB", "La"} else image.convert("L")
 
 
-def _deep(image: Image) -> bool:
+def _is_deep(image: Image) -> bool:
     return image.mode.startswith(("I", "F"))
 
 
-def _shallow(image: Image) -> Image:
-    """Return 8 bits of a deeper pixel: those it has where they fit, else of the range that the image uses."""
+def _reduce_depth(image: Image) -> Image:
+    """Reduce deeper pixels to 8 bits: unchanged if the values fit, else scaled by the range that the image uses."""
     values = np.nan_to_num(np.asarray(image, dtype=np.float64))
     low, high = values.min(), values.max()
     if low >= 0 and high <= 255 and np.array_equal(values, np.rint(values)):

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from dpbench.api import Extractor
 from dpbench.errors import DamagedFile, OutputError
 from dpbench.support import progress
-from dpbench.support.code import code_of
+from dpbench.support.code import code_digest
 from dpbench.support.fields import changed_fields
 from dpbench.support.files import canonical_digest, write_atomically
 from dpbench.support.paths import cache_folder
@@ -70,9 +70,11 @@ def choose_engine(extractor: Extractor, device: torch.device, images: int) -> En
             try:
                 engine = _check_agreement(extractor, network)
             except _Unsuitable as reason:
-                progress.line(f"{reason} torch computes extractor {extractor.name!r} instead, which takes longer.")
-    if progress.shows_everything():
-        progress.line(f"Extractor {extractor.name!r} is computed by {engine.name} on {device.type}.")
+                progress.print_line(
+                    f"{reason} torch computes extractor {extractor.name!r} instead, which takes longer."
+                )
+    if progress.is_verbose():
+        progress.print_line(f"Extractor {extractor.name!r} is computed by {engine.name} on {device.type}.")
     return engine
 
 
@@ -136,7 +138,7 @@ def _load(extractor: Extractor, network: nn.Module, images: Tensor) -> Inference
     try:
         return _session(_read(file))
     except DamagedFile as damaged:
-        progress.line(f"{damaged} The network is exported again.")
+        progress.print_line(f"{damaged} The network is exported again.")
     except OSError:  # there is none yet, or no cache that can be read
         pass
     graph = _export(network, images, extractor.name)
@@ -160,7 +162,7 @@ def _key(extractor: Extractor, images: Tensor) -> str:
         {
             "extractor": extractor.name,
             "version": extractor.version,
-            "code": code_of(type(extractor)),
+            "code": code_digest(type(extractor)),
             "options": changed_fields(extractor),
             "weights": extractor.weights(),
             "shape": list(images.shape),
@@ -181,7 +183,7 @@ def _session(graph: bytes) -> InferenceSession:
 
 def _export(network: nn.Module, images: Tensor, name: str) -> bytes:
     network = network.eval().requires_grad_(False)
-    with progress.meter(f"Exporting {name} for onnxruntime", 1) as advance, _quiet():
+    with progress.progress_bar(f"Exporting {name} for onnxruntime", 1) as advance, _quiet():
         exported: Any = torch.onnx.export(network, (images,), dynamo=True, verbose=False)
         graph: bytes = exported.model_proto.SerializeToString()
         advance(1)

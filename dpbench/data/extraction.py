@@ -1,4 +1,4 @@
-"""From lazily decoded images to an array of features, shard by shard."""
+"""Extract features from lazily decoded images, shard by shard."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from torch import Tensor
 
 from dpbench.api import Extractor, Images
 from dpbench.data.engine import BATCH, Engine, Network, choose_engine
-from dpbench.data.outlook import Outlook
-from dpbench.data.reading import OWN, preparing, reach_of
+from dpbench.data.outlook import ExtractionEstimate
+from dpbench.data.reading import INDEPENDENCE_RULE, find_reach, image_preparer
 from dpbench.errors import DataError, NotPure
 from dpbench.privacy.purity.reach import Reach, Reading
 from dpbench.support import progress
@@ -27,9 +27,9 @@ from dpbench.support.plugin_calls import call_plugin
 
 SHARD = 1024  # images: what an interrupted extraction loses at most
 TOLERANCE = 1e-3  # what rounding may change in a feature
-PICKED = 4  # images of a batch that are read and prepared again
+RECHECKED_IMAGES = 4  # images of a batch that are read and prepared again
 WORKERS = 16  # threads at most that have a batch each: its images and what a network makes of them take memory
-FORMAT = "3"  # of a shard; raise it when shards come out otherwise, and no earlier one is taken for whole
+SHARD_FORMAT = "3"  # of a shard; raise it when shards come out otherwise, and no earlier one is taken for whole
 
 
 def extract(
@@ -51,34 +51,34 @@ def extract(
         folder: where shards are kept.
         engine: computes the network.
         rows: the images to extract; None: all.
-        keys: (n, 32) uint8, those of all images: a shard is that of the very images it was made of.
+        keys: (n, 32) uint8, of all images; a stored shard is used only for the images that it was made of.
 
     Raises:
         DataError: a feature is not finite, or images do not stack.
         ComponentFailed: the extractor raised.
-        OutputError: the features do not fit on the disk; said after the first batch.
+        OutputError: the features do not fit on the disk; raised after the first batch.
     """
     shape: tuple[int, ...] | None = None
     rows = range(len(images)) if rows is None else rows
-    made = made_with(engine)
+    made = describe_environment(engine)
     folder.mkdir(parents=True, exist_ok=True)
-    with progress.meter(f"Extracting {extractor.name}", len(rows)) as advance, _threads() as pool:
-        opened: Opened | None = None
-        outlook = Outlook(extractor, engine.device, folder, len(images))
+    with progress.progress_bar(f"Extracting {extractor.name}", len(rows)) as advance, _thread_pool() as pool:
+        opened: OpenExtractor | None = None
+        outlook = ExtractionEstimate(extractor, engine.device, folder, len(images))
         for start in range(0, len(rows), SHARD):
             part_rows = rows[start : start + SHARD]
             shard = folder / f"shard-{start:09d}.npy"
             made_of = b"" if keys is None else keys[np.asarray(part_rows)].tobytes()
-            features = _kept(shard, len(part_rows), made, made_of)
+            features = _read_shard(shard, len(part_rows), made, made_of)
             if features is None:
-                opened = opened or Opened(images, extractor, engine)
+                opened = opened or OpenExtractor(images, extractor, engine)
                 parts = []
-                for part in _shard(opened, part_rows, pool):
+                for part in _extract_shard(opened, part_rows, pool):
                     parts.append(part)
                     advance(len(part))
                     outlook.update(part, opened.side, len(rows) - start - sum(map(len, parts)), len(rows) - start)
-                features = _joined(parts, extractor)
-                _keep(shard, features, made, made_of)
+                features = _join_parts(parts, extractor)
+                _write_shard(shard, features, made, made_of)
             else:
                 advance(len(part_rows))
             shape = shape or features.shape[1:]
@@ -87,52 +87,52 @@ def extract(
 
 
 def embed(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
-    """Return the features (n, *example_shape) float32 of one image or more; nothing is kept.
+    """Return the features (n, *example_shape) float32 of one or more images, without storing them.
 
     Raises:
         DataError: a feature is not finite, an image cannot be decoded, or images do not stack.
         ComponentFailed: the extractor raised.
     """
-    with progress.meter(f"Extracting {extractor.name}", len(images)) as advance, _threads() as pool:
+    with progress.progress_bar(f"Extracting {extractor.name}", len(images)) as advance, _thread_pool() as pool:
         parts = []
         engine = choose_engine(extractor, device, len(images))
-        for part in _shard(Opened(images, extractor, engine), range(len(images)), pool):
+        for part in _extract_shard(OpenExtractor(images, extractor, engine), range(len(images)), pool):
             parts.append(part)
             advance(len(part))
-    return torch.from_numpy(_joined(parts, extractor)).float()
+    return torch.from_numpy(_join_parts(parts, extractor)).float()
 
 
-def _joined(parts: Sequence[np.ndarray], extractor: Extractor) -> np.ndarray:
+def _join_parts(parts: Sequence[np.ndarray], extractor: Extractor) -> np.ndarray:
     check_shapes({part.shape[1:] for part in parts}, extractor)
     return np.ascontiguousarray(np.concatenate(parts))
 
 
-def header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
-    """Return what stands before the numbers in a file that `numpy.load` reads."""
+def npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+    """Return the header that `numpy.load` expects before the numbers of a file."""
     content = io.BytesIO()
     np.lib.format.write_array_header_1_0(content, {"descr": dtype.str, "fortran_order": False, "shape": shape})
     return content.getvalue()
 
 
-def made_with(engine: Engine) -> str:
-    """Return what decides the bits of features beside image and extractor: they never come from two of these."""
-    return f"{FORMAT} {engine.name}, Pillow {PIL.__version__}, {engine.device.type}, {BATCH}"
+def describe_environment(engine: Engine) -> str:
+    """Describe what decides a feature's bits beside image and extractor; rows of two environments are never mixed."""
+    return f"{SHARD_FORMAT} {engine.name}, Pillow {PIL.__version__}, {engine.device.type}, {BATCH}"
 
 
-def _keep(shard: Path, features: np.ndarray, made: str, made_of: bytes) -> None:
-    content = (header(features.shape, features.dtype), features.data)
-    digest = _digest(content, made, made_of)
+def _write_shard(shard: Path, features: np.ndarray, made: str, made_of: bytes) -> None:
+    content = (npy_header(features.shape, features.dtype), features.data)
+    digest = _shard_digest(content, made, made_of)
     write_atomically(shard, lambda file: file.writelines((*content, digest)))
 
 
-def _kept(shard: Path, rows: int, made: str, made_of: bytes) -> np.ndarray | None:
-    """Return a shard of an earlier extraction if it is whole, made as here and of these images.
+def _read_shard(shard: Path, rows: int, made: str, made_of: bytes) -> np.ndarray | None:
+    """Return a shard of an earlier extraction if it is whole and was made in this environment of these images.
 
     Its last 32 bytes are its digest.
     """
     try:
         content = shard.read_bytes()
-        if _digest((memoryview(content)[:-32],), made, made_of) != content[-32:]:
+        if _shard_digest((memoryview(content)[:-32],), made, made_of) != content[-32:]:
             return None
         features: np.ndarray = np.load(io.BytesIO(content), allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -140,24 +140,24 @@ def _kept(shard: Path, rows: int, made: str, made_of: bytes) -> np.ndarray | Non
     return features if len(features) == rows else None
 
 
-def _digest(content: Iterable[bytes | memoryview], made: str, made_of: bytes) -> bytes:
+def _shard_digest(content: Iterable[bytes | memoryview], made: str, made_of: bytes) -> bytes:
     digest = hashlib.sha256(made.encode() + made_of)
     for piece in content:
         digest.update(piece)
     return digest.digest()
 
 
-class Opened:
-    """Images and an extractor with its weights loaded, held to making each image's features of that image alone.
+class OpenExtractor:
+    """Images and a loaded extractor, with checks that the features of an image depend on that image alone.
 
-    At batches that are drawn, one of each shard, some images are read and prepared again, by a fresh instance of the
-    extractor and in another order, and the network sees them alone and in another order; once a fresh network sees two
-    of them. What the network reaches stays what it was after its first batch.
+    In one randomly drawn batch of each shard, a fresh instance of the extractor reads and prepares some images again in
+    another order, and the network computes them alone and in another order. Once, a fresh network computes two of them.
+    The objects that the network reaches must stay as they were after its first batch.
     """
 
     def __init__(self, images: Images, extractor: Extractor, engine: Engine) -> None:
         self.extractor, self._device = extractor, engine.device
-        self._images, self._prepare = images, preparing(images, extractor)
+        self._images, self._prepare = images, image_preparer(images, extractor)
         self._network = engine.open()
         self._compared_fresh = False
         self.settled = False
@@ -166,29 +166,31 @@ class Opened:
         self.generator = np.random.default_rng()  # whoever knew when images are compared could behave just then
 
     def features(self, batch: Sequence[int], order: np.ndarray | None) -> np.ndarray:
-        """Return the features of a batch of images, which is compared in another order where one is given."""
+        """Return the features of a batch; with an `order`, also check that they stay the same in that order."""
         prepared = self._prepared(batch, thorough=order is not None)
-        embedded = _embed(self._network, _filled(prepared), batch, self.extractor)
+        embedded = _embed_batch(self._network, _pad_batch(prepared), batch, self.extractor)
         if not self.settled:
             self._settle()
         if order is not None:
             self._compare(batch, prepared, embedded, order)
         return embedded
 
-    def expect_settled(self) -> None:
-        """Refuse a network that has changed since its first batch.
+    def check_network_unchanged(self) -> None:
+        """Check that the network has not changed since its first batch.
 
         Raises:
-            NotPure: names what changed.
+            NotPure: it has; the message names what changed.
         """
         if self._reached is None:
             return
         reach, reading = self._reached
         if change := reach.find_change(reading, reach.read()):
-            raise NotPure(f"Extractor {self.extractor.name!r} changed what its network reaches: {change}. {OWN}")
+            raise NotPure(
+                f"Extractor {self.extractor.name!r} changed what its network reaches: {change}. {INDEPENDENCE_RULE}"
+            )
 
     def _settle(self) -> None:
-        reach, self.settled = reach_of(self._network, thorough=False), True
+        reach, self.settled = find_reach(self._network, thorough=False), True
         self._reached = None if reach is None else (reach, reach.read())
 
     def _prepared(self, batch: Sequence[int], *, thorough: bool) -> Tensor:
@@ -199,22 +201,22 @@ class Opened:
 
     def _compare(self, batch: Sequence[int], prepared: Tensor, embedded: np.ndarray, order: np.ndarray) -> None:
         fresh: Extractor = dataclasses.replace(self.extractor)  # type: ignore[type-var]
-        picked = order[:PICKED].tolist()
-        remade = preparing(self._images, fresh)([batch[place] for place in picked])
+        picked = order[:RECHECKED_IMAGES].tolist()
+        remade = image_preparer(self._images, fresh)([batch[place] for place in picked])
         for place, again in zip(picked, remade, strict=True):
-            _expect_equal(prepared[place], again, batch[place], fresh)
+            _check_equal(prepared[place], again, batch[place], fresh)
         alone, turned = prepared[[order[0]]], torch.from_numpy(order)
-        self._expect_near(embedded[order[:1]], _embed(self._network, _filled(alone), batch[:1], fresh))
-        self._expect_near(embedded[order], _embed(self._network, _filled(prepared[turned]), batch, fresh))
+        self._check_near(embedded[order[:1]], _embed_batch(self._network, _pad_batch(alone), batch[:1], fresh))
+        self._check_near(embedded[order], _embed_batch(self._network, _pad_batch(prepared[turned]), batch, fresh))
         if not self._compared_fresh:  # loading weights takes time
             self._compared_fresh = True
             network: Network = call_plugin(f"Opening extractor {fresh.name!r}", fresh.open, self._device)
             for place in order[-2:].tolist():
                 alone = prepared[[place]]
-                self._expect_near(embedded[[place]], _embed(network, _filled(alone), batch[:1], fresh))
+                self._check_near(embedded[[place]], _embed_batch(network, _pad_batch(alone), batch[:1], fresh))
 
-    def _expect_near(self, embedded: np.ndarray, other: np.ndarray) -> None:
-        """Refuse features that follow other images: removing a row would move others."""
+    def _check_near(self, embedded: np.ndarray, other: np.ndarray) -> None:
+        """Check that features do not depend on other images: else removing a row would move others."""
         if not np.allclose(embedded, other, rtol=TOLERANCE, atol=TOLERANCE * float(np.abs(embedded).mean())):
             raise DataError(
                 f"The features that extractor {self.extractor.name!r} gives an image change with the other images that "
@@ -223,16 +225,16 @@ class Opened:
             )
 
 
-def _expect_equal(prepared: Tensor, again: Tensor, index: int, extractor: Extractor) -> None:
+def _check_equal(prepared: Tensor, again: Tensor, index: int, extractor: Extractor) -> None:
     same = prepared.shape == again.shape and prepared.dtype == again.dtype
     if not same or not torch.equal(prepared.nan_to_num(), again.nan_to_num()):
         raise DataError(
             f"Extractor {extractor.name!r} prepares image {index} differently when a fresh instance prepares it in "
-            f"another order. {OWN}"
+            f"another order. {INDEPENDENCE_RULE}"
         )
 
 
-def _shard(opened: Opened, rows: Sequence[int], pool: Executor) -> Iterator[np.ndarray]:
+def _extract_shard(opened: OpenExtractor, rows: Sequence[int], pool: Executor) -> Iterator[np.ndarray]:
     batches = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
     orders: list[np.ndarray | None] = [None] * len(batches)
     if batches:
@@ -241,12 +243,12 @@ def _shard(opened: Opened, rows: Sequence[int], pool: Executor) -> Iterator[np.n
     if batches and not opened.settled:  # alone, as what the network makes at its first batch is no change
         yield pool.submit(opened.features, batches.pop(0), orders.pop(0)).result()
     yield from pool.map(opened.features, batches, orders)
-    opened.expect_settled()
+    opened.check_network_unchanged()
 
 
 @contextmanager
-def _threads() -> Iterator[Executor]:
-    """Yield threads that decode and embed a batch each; those of torch's own are shared out among them.
+def _thread_pool() -> Iterator[Executor]:
+    """Yield a pool whose threads decode and embed a batch each; torch's own threads are divided among them.
 
     A network on few images spends much of its time waiting for the slowest of its threads: several batches at once, one
     thread each, are up to three times as fast, the more so on a busy machine.
@@ -261,13 +263,13 @@ def _threads() -> Iterator[Executor]:
         torch.set_num_threads(threads)
 
 
-def _filled(prepared: Tensor) -> Tensor:
-    """Fill a short batch up with its last image: a product's last bits, and so features, may depend on its length."""
+def _pad_batch(prepared: Tensor) -> Tensor:
+    """Pad a short batch with its last image: a product's last bits, and so features, may depend on its length."""
     return torch.cat([prepared, prepared[-1:].expand(BATCH - len(prepared), *prepared.shape[1:])])
 
 
 def check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
-    """Refuse features, or prepared images, that do not stack.
+    """Check that features, or prepared images, have one shape and can be stacked.
 
     Raises:
         DataError: there is more than one shape; the message says what to do.
@@ -285,10 +287,10 @@ def check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
         )
 
 
-def _embed(network: Network, prepared: Tensor, batch: Sequence[int], extractor: Extractor) -> np.ndarray:
-    """Return the features of a batch's images, (len(batch), *example_shape): what fills `prepared` up is left out."""
+def _embed_batch(network: Network, prepared: Tensor, batch: Sequence[int], extractor: Extractor) -> np.ndarray:
+    """Return the features of a batch's images, (len(batch), *example_shape), without those of the padding."""
     what = f"Extractor {extractor.name!r} on images {batch[0]} to {batch[-1]}"
-    features = call_plugin(what, lambda: _kept_precision(network(prepared)))
+    features = call_plugin(what, lambda: _to_cpu_float(network(prepared)))
     if len(features) != len(prepared):
         raise DataError(
             f"Extractor {extractor.name!r} returned {len(features)} rows for a batch of {len(prepared)} images; "
@@ -305,5 +307,5 @@ def _embed(network: Network, prepared: Tensor, batch: Sequence[int], extractor: 
     return array
 
 
-def _kept_precision(features: Tensor) -> Tensor:
+def _to_cpu_float(features: Tensor) -> Tensor:
     return features.to("cpu", torch.float16 if features.dtype == torch.float16 else torch.float32)

@@ -17,7 +17,7 @@ Groups = Mapping[str, np.ndarray]
 
 
 def keep_test_groups(splits: Splits, who: str) -> Splits:
-    """Return splits with the groups of the test split, checked; those of other splits are dropped unread.
+    """Return splits with the checked groups of the test split; groups of other splits are dropped unread.
 
     Args:
         splits: of one dataset.
@@ -35,7 +35,7 @@ def keep_test_groups(splits: Splits, who: str) -> Splits:
 
 
 def check_groups(split: Split, where: str) -> None:
-    """Refuse groups that do not fit their examples, or that are too many to count by.
+    """Check that groups fit their examples, and are few enough to count by.
 
     Raises:
         DataError: one sentence.
@@ -86,20 +86,22 @@ def take_groups(groups: Groups | None, rows: np.ndarray | None = None) -> dict[s
 def count_groups(
     groups: Groups, labels: np.ndarray, classes: int, correct: np.ndarray | None = None
 ) -> dict[str, dict[str, str]]:
-    """Return how many examples each group has by class, as results keep it; see `records.group_counts`.
+    """Count the examples of each group by class, in the form that results store; see `records.group_counts`.
 
     Args:
         groups: of the n examples.
         labels: (n,) int64 in [0, classes).
         classes: how many there are.
-        correct: (n,) bool, which examples count; all of them by default. Groups without any are there as well.
+        correct: (n,) bool, which examples to count; all by default. Groups without any are listed as well.
     """
     counted = np.ones(len(labels), bool) if correct is None else correct
     return {
-        column: {value: _line(labels[(values == value) & counted], classes) for value in np.unique(values).tolist()}
+        column: {
+            value: _class_counts(labels[(values == value) & counted], classes) for value in np.unique(values).tolist()
+        }
         for column, values in sorted(groups.items())
     }
 
 
-def _line(labels: np.ndarray, classes: int) -> str:
+def _class_counts(labels: np.ndarray, classes: int) -> str:
     return " ".join(map(str, np.bincount(labels, minlength=classes).tolist()))

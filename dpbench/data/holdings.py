@@ -1,4 +1,4 @@
-"""What the cache folder holds: features, image hashes and calibrations. No torch here."""
+"""List and clear the cache: features, image hashes, calibrations, built documentation. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpbench.errors import OutputError, SpecError
 from dpbench.support.messages import unknown_name
 from dpbench.support.paths import cache_folder
 
-OTHERS = {
+OTHER_FOLDERS = {
     "hashes": "hashes of images, to find copies",
     "calibrations": "noise multipliers that were found",
     "docs": "the documentation, as `dpbench docs` built it",
@@ -23,7 +23,7 @@ OTHERS = {
 
 
 @dataclass(frozen=True)
-class Holding:
+class CacheEntry:
     """One entry of the cache."""
 
     name: str  # by which it is cleared: a prefix of the key, or the folder's name
@@ -33,30 +33,30 @@ class Holding:
     folder: Path
 
 
-def holdings() -> list[Holding]:
-    """Return all entries, the largest first."""
-    return sorted([*_features(), *_others()], key=lambda one: (-one.size, one.name))
+def list_entries() -> list[CacheEntry]:
+    """Return all entries of the cache, the largest first."""
+    return sorted([*_feature_entries(), *_other_entries()], key=lambda one: (-one.size, one.name))
 
 
-def clear(names: Sequence[str]) -> list[Holding]:
-    """Delete the entries of these names, all for none, and return them.
+def clear_cache(names: Sequence[str]) -> list[CacheEntry]:
+    """Delete the entries of these names and return them; without names, delete all.
 
     Raises:
         SpecError: no entry has such a name; nothing is deleted then.
         OutputError: an entry is being extracted, or cannot be deleted.
     """
-    held = holdings()
+    held = list_entries()
     known = {one.name: one for one in held}
     for name in names:
         if name not in known:
             raise SpecError(unknown_name("cache entry", name, known))
     chosen = [known[name] for name in names] if names else held
     for one in chosen:
-        _delete(one)
+        _delete_entry(one)
     return chosen
 
 
-def _delete(one: Holding) -> None:
+def _delete_entry(one: CacheEntry) -> None:
     try:
         with FileLock(one.folder.with_suffix(".lock"), timeout=0):
             shutil.rmtree(one.folder)
@@ -69,38 +69,38 @@ def _delete(one: Holding) -> None:
     one.folder.with_suffix(".lock").unlink(missing_ok=True)
 
 
-def _features() -> Iterator[Holding]:
+def _feature_entries() -> Iterator[CacheEntry]:
     folder = cache_folder() / "features"
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if entry.is_dir():
-            yield _holding(entry.name[:12], _described(entry), entry)
+            yield _make_entry(entry.name[:12], _describe_entry(entry), entry)
 
 
-def _described(entry: Path) -> str:
-    """Say what an entry was made of; one whose manifest cannot be read is unfinished or damaged."""
+def _describe_entry(entry: Path) -> str:
+    """Describe what an entry was made of; without a readable manifest it is unfinished or damaged."""
     try:
         made = json.loads((entry / "manifest.json").read_bytes())
         unused = "" if "images" in made else " (not used: of an earlier version)"
-        return f"{made['rows']:,} {made['split']} examples by {_extractor(made)}{unused}"
+        return f"{made['rows']:,} {made['split']} examples by {_extractor_spec(made)}{unused}"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return "an extraction that did not end" if entry.suffix == ".partial" else "not readable"
 
 
-def _extractor(made: Mapping[str, Any]) -> str:
+def _extractor_spec(made: Mapping[str, Any]) -> str:
     if "parts" in made["options"]:
-        return "+".join(map(_extractor, made["options"]["parts"]))
+        return "+".join(map(_extractor_spec, made["options"]["parts"]))
     options = ",".join(f"{key}={value}" for key, value in made["options"].items())
     return f"{made['extractor']}:{options}" if options else str(made["extractor"])
 
 
-def _others() -> Iterator[Holding]:
-    for name, what in OTHERS.items():
+def _other_entries() -> Iterator[CacheEntry]:
+    for name, what in OTHER_FOLDERS.items():
         folder = cache_folder() / name
         if folder.is_dir() and any(folder.iterdir()):
-            yield _holding(name, what, folder)
+            yield _make_entry(name, what, folder)
 
 
-def _holding(name: str, what: str, folder: Path) -> Holding:
+def _make_entry(name: str, what: str, folder: Path) -> CacheEntry:
     facts = [file.stat() for file in folder.rglob("*") if file.is_file()]
     used = max((one.st_mtime for one in facts), default=folder.stat().st_mtime)
-    return Holding(name, what, sum(one.st_size for one in facts), used, folder)
+    return CacheEntry(name, what, sum(one.st_size for one in facts), used, folder)

@@ -1,4 +1,4 @@
-"""What lies among the images of a folder and is not read, said in one line: counts by ending, and no names."""
+"""Report the files of an image folder that are not read, in one line: counts by ending, without names."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import PurePosixPath
 
 from dpbench.api import Dataset, Splits
 from dpbench.support import progress
-from dpbench.support.files import IMAGES
+from dpbench.support.files import IMAGE_ENDINGS
 
 ENDING = re.compile(r"\.[a-z][a-z0-9]{0,6}")  # what follows a dot may be a part of a name, too
-MOST = 8  # kinds that are counted apart
-WHY = {
+MAX_KINDS = 8  # kinds that are counted apart
+ENDING_ADVICE = {
     ".heic": "convert to .jpg or .png", ".heif": "convert to .jpg or .png", ".avif": "convert to .jpg or .png",
     ".dicom": "rename to .dcm", ".ima": "rename to .dcm", "": "DICOM files must end in .dcm",
 }  # fmt: skip
@@ -21,13 +21,13 @@ WHY = {
 
 
 def report_ignored(where: str, names: Iterable[str]) -> None:
-    """Say on standard error how many files were ignored, if any; names may hold those of people and are not told."""
+    """Report on standard error how many files were ignored, if any; names are left out, as they may be people's."""
     if said := describe(names):
-        progress.line(f"{where}: ignored {said}.")
+        progress.print_line(f"{where}: ignored {said}.")
 
 
-def report_ignored_by(dataset: Dataset, splits: Splits) -> None:
-    """Say how many files a dataset ignored as it opened these splits."""
+def report_ignored_files(dataset: Dataset, splits: Splits) -> None:
+    """Report how many files a dataset ignored when it opened these splits."""
     own = getattr(dataset, dataset.shorthand or "-", "")
     report_ignored(f"{dataset.name}:{own}" if own else dataset.name, splits.ignored)
 
@@ -40,27 +40,28 @@ def describe(names: Iterable[str]) -> str:
 1 hidden file, 1 image in an unused place'
     """
     counts = sorted(
-        Counter(map(_kind, names)).items(), key=lambda pair: (pair[0] not in WHY, not pair[0], -pair[1], pair[0])
+        Counter(map(_file_kind, names)).items(),
+        key=lambda pair: (pair[0] not in ENDING_ADVICE, not pair[0], -pair[1], pair[0]),
     )
-    said = [_count(kind, count) for kind, count in counts[:MOST]]
-    if more := sum(count for _, count in counts[MOST:]):
+    said = [_describe_count(kind, count) for kind, count in counts[:MAX_KINDS]]
+    if more := sum(count for _, count in counts[MAX_KINDS:]):
         said.append(f"{more:,} other file{'s' * (more > 1)}")
     return ", ".join(said)
 
 
-def _kind(name: str) -> str:
+def _file_kind(name: str) -> str:
     path = PurePosixPath(name)
     if any(part.startswith(".") or part == "__MACOSX" for part in path.parts):
         return "hidden"
     ending = path.suffix.lower()
-    if ending in IMAGES:
+    if ending in IMAGE_ENDINGS:
         return "image"
     return ending if ENDING.fullmatch(ending) else ""
 
 
-def _count(kind: str, count: int) -> str:
+def _describe_count(kind: str, count: int) -> str:
     more = "s" * (count > 1)
     if kind == "image":
         return f"{count:,} image{more} in an unused place"
     what = f"{count:,} {kind} file{more}" if kind else f"{count:,} file{more} without an ending"
-    return f"{what} ({WHY[kind]})" if kind in WHY else what
+    return f"{what} ({ENDING_ADVICE[kind]})" if kind in ENDING_ADVICE else what

@@ -1,12 +1,12 @@
-"""What identifies the images of a split: the digest of each image's stored bytes, and how they are read.
+"""Keys of a split's images: the digest of each image's stored bytes, and the reader that decodes them.
 
-Features and hashes are kept by it. Labels, units, class folders, the name of the split, options of the dataset and the
-command are no part of it, as none of them changes an image: a folder with a patient table, `dpbench advise` and a
-folder that has grown find what was computed before. Images of which only the dataset's digest is known (rows of HDF5
-files, columns of the hub, a million files that nobody reads in full) are identified as a whole: by digest, split and
-number of rows.
+Features and hashes are cached under them. Labels, units, class folders, the name of the split, options of the dataset
+and the command are not part of a key, as none of them changes an image: a folder with a patient table, `dpbench advise`
+and a folder that has grown find what was computed before. Images of which only the dataset's digest is known (rows of
+HDF5 files, columns of the hub, a million files that nobody reads in full) are identified as a whole: by digest, split
+and number of rows.
 
-A key is a SHA-256. A CRC-32, which a zip lists, is none: two images can have the same one.
+A key is a SHA-256. The CRC-32 that a zip lists cannot be a key: two images can have the same CRC-32.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dpbench.api import Records, Split
 from dpbench.errors import DataError
 from dpbench.support.files import canonical_digest
 
-SIZE = 32  # bytes of a key
+KEY_SIZE = 32  # bytes of a key
 
 
 @dataclass(frozen=True)
 class ImageKeys:
-    """The images of a split, in order."""
+    """The identity of a split's images, in order."""
 
     split: str  # its name, to describe what is kept
     rows: int
@@ -37,13 +37,13 @@ class ImageKeys:
 
 
 def identify_images(split: Split, data: str, name: str) -> ImageKeys:
-    """Return the keys of a split's images; `data` is the digest of the dataset, and `name` that of the split.
+    """Return the keys of a split's images; `data` is the digest of the dataset, `name` the name of the split.
 
     Raises:
         DataError: a key is no SHA-256, or an image whose bytes are needed cannot be read.
     """
     rows, images = len(split.labels), split.images
-    keys = _keys(images, name) if isinstance(images, Records) and images.reader else None
+    keys = _image_keys(images, name) if isinstance(images, Records) and images.reader else None
     if keys is None or not isinstance(images, Records):
         whole = canonical_digest({"data": data, "split": name, "rows": rows})
         return ImageKeys(name, rows, whole, "", None)
@@ -51,20 +51,20 @@ def identify_images(split: Split, data: str, name: str) -> ImageKeys:
     return ImageKeys(name, rows, digest, images.reader, keys)
 
 
-def _keys(images: Records[Any], name: str) -> np.ndarray | None:
-    keys = _of_bytes(images.places) if images.keys is None else list(images.keys)
+def _image_keys(images: Records[Any], name: str) -> np.ndarray | None:
+    keys = _digest_bytes(images.places) if images.keys is None else list(images.keys)
     if keys is None:
         return None
     for place, key in enumerate(keys):
-        if not isinstance(key, bytes) or len(key) != SIZE:
+        if not isinstance(key, bytes) or len(key) != KEY_SIZE:
             raise DataError(
-                f"Expected the SHA-256 of stored bytes ({SIZE} bytes) as keys of the {name} split's Records, got "
+                f"Expected the SHA-256 of stored bytes ({KEY_SIZE} bytes) as keys of the {name} split's Records, got "
                 f"{key!r:.80} for image {place}."
             )
-    return np.frombuffer(b"".join(keys), np.uint8).reshape(-1, SIZE)
+    return np.frombuffer(b"".join(keys), np.uint8).reshape(-1, KEY_SIZE)
 
 
-def _of_bytes(places: Sequence[object]) -> list[bytes] | None:
-    """Return the digests of places that are the stored bytes themselves."""
+def _digest_bytes(places: Sequence[object]) -> list[bytes] | None:
+    """Return the digests of places that are the stored bytes themselves; None if any is not."""
     digests = [hashlib.sha256(place).digest() for place in places if isinstance(place, bytes)]
     return digests if len(digests) == len(places) else None

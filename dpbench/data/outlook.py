@@ -1,4 +1,4 @@
-"""What a long extraction says within its first seconds: how long, how large on disk, and what is faster."""
+"""Estimate a long extraction within its first seconds: its time, its size on disk, and faster choices."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from dpbench.support.messages import bytes_in_words
 SIDE = 128  # pixels: within a point of 224 on CIFAR-10, see the page on features
 
 
-class Outlook:
-    """Says once how an extraction will go, and refuses one whose features do not fit on the disk."""
+class ExtractionEstimate:
+    """Reports once how long an extraction will take, and refuses features that do not fit on the disk."""
 
     def __init__(self, extractor: Extractor, device: torch.device, folder: Path, images: int) -> None:
         self._extractor, self._device, self._folder, self._images = extractor, device, folder, images
-        self._estimate = progress.Estimate(f"Extracting {extractor.name}", self._advice)
+        self._estimate = progress.TimeEstimate(f"Extracting {extractor.name}", self._advice)
         self._side = 0
         self._sizes: tuple[int, int] | None = None  # bytes of the features, and at most while they are written
 
     def update(self, part: np.ndarray, side: int, left: int, unwritten: int) -> None:
-        """Hear of a batch of features.
+        """Count a batch of extracted features.
 
         Args:
             part: (c, *example_shape), the features of the batch.
-            side: pixels of a side of what the network sees; 0 where nobody knows.
+            side: pixels of a side of the network's input; 0 if unknown.
             left: images still to extract.
-            unwritten: images of which no shard was on the disk when the first batch of its shard began.
+            unwritten: images whose shard was not on the disk when the first batch of that shard began.
 
         Raises:
             OutputError: the features do not fit on the disk.
@@ -43,18 +43,18 @@ class Outlook:
         if self._sizes is None:  # shards stay until the features are whole
             row = part[0].nbytes
             self._sizes = self._images * row, (self._images + unwritten) * row
-            expect_space(self._folder, self._sizes[1], f"the features of {self._images:,} images", self._sizes[0])
+            check_space(self._folder, self._sizes[1], f"the features of {self._images:,} images", self._sizes[0])
         self._estimate.update(len(part), left)
 
     def _advice(self) -> str:
         assert self._sizes is not None
         final, most = map(bytes_in_words, self._sizes)
-        ways = faster(self._extractor, self._side, self._device)
+        ways = suggest_faster(self._extractor, self._side, self._device)
         return f"On disk: {final} in the end, {most} until then. Faster: {ways}."
 
 
-def faster(extractor: Extractor, side: int, device: torch.device) -> str:
-    """Return in words what would take less time; `side` is that of what the network sees, in pixels."""
+def suggest_faster(extractor: Extractor, side: int, device: torch.device) -> str:
+    """Suggest in words how to extract faster; `side` is that of the network's input, in pixels."""
     if extractor.identity:
         return "smaller image files (most of the time goes into decoding)"
     ways = []
@@ -68,8 +68,8 @@ def faster(extractor: Extractor, side: int, device: torch.device) -> str:
     return ", or ".join(ways) or "fewer images"
 
 
-def expect_space(folder: Path, need: int, what: str, final: int | None = None) -> None:
-    """Refuse to write more than a disk has room for.
+def check_space(folder: Path, need: int, what: str, final: int | None = None) -> None:
+    """Check that a disk has room for a file, before writing it.
 
     Raises:
         OutputError: says how much is needed and free, and where.

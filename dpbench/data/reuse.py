@@ -1,8 +1,8 @@
-"""Rows of features that other entries of the cache have already, so that only new images are extracted.
+"""Reuse rows of features from other entries of the cache, so that only new images are extracted.
 
-A row follows from the image, its reader and the extractor alone, so it is the same row in every entry, whichever
-dataset, split or command made it. Its last bits may also follow from versions of torch and Pillow and from the device:
-only rows that were made with those of this process are copied (`extraction.made_with`).
+A row depends on the image, its reader and the extractor alone, so it is the same row in every entry, whichever dataset,
+split or command made it. Its last bits may also depend on the versions of torch and Pillow and on the device: only rows
+that were made with those of this process are copied (`extraction.describe_environment`).
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ import numpy as np
 
 from dpbench.api import Extractor
 from dpbench.data.extraction import SHARD, check_shapes
-from dpbench.data.keys import SIZE
+from dpbench.data.keys import KEY_SIZE
 from dpbench.errors import DamagedFile
 
-KEYS = "keys.bin"  # in an entry: those of its images in order, 32 bytes each
+KEYS_FILE = "keys.bin"  # in an entry: those of its images in order, 32 bytes each
 Read = Callable[[Path], np.ndarray]
 """Returns the features in an entry's folder, or raises DamagedFile."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Features in the cache whose images have keys."""
+    """A feature entry of the cache whose images have keys."""
 
     folder: Path
     made_with: str
 
     @cached_property
-    def row_of(self) -> dict[bytes, int]:
-        """The row of each image, by its key; empty where the file is damaged."""
+    def rows_by_key(self) -> dict[bytes, int]:
+        """The row of each image, by its key; empty if the file is damaged."""
         try:
-            content = (self.folder / KEYS).read_bytes()
+            content = (self.folder / KEYS_FILE).read_bytes()
         except OSError:
             return {}
-        return {content[start : start + SIZE]: start // SIZE for start in range(0, len(content), SIZE)}
+        return {content[start : start + KEY_SIZE]: start // KEY_SIZE for start in range(0, len(content), KEY_SIZE)}
 
 
 @dataclass(frozen=True)
 class FoundRows:
-    """Which rows of new features are in other entries, and where."""
+    """The rows of new features that other entries hold, and where they are."""
 
     features: Sequence[np.ndarray]  # of the entries, memory-mapped
     entry: np.ndarray  # (n,) int64: the place in `features` that has a row; -1: none has it
@@ -59,7 +59,7 @@ class FoundRows:
         return found
 
     def merge(self, extracted: Iterator[np.ndarray], extractor: Extractor) -> Iterator[np.ndarray]:
-        """Yield all rows in order, in blocks: those that were found and, in their order, those that were missing.
+        """Yield all rows in order, in blocks: from the entries, and from `extracted` where no entry has them.
 
         Raises:
             DataError: images differ in the shape of their features.
@@ -84,17 +84,17 @@ class FoundRows:
 
 
 def find_rows(folder: Path, made_of: Mapping[str, Any], keys: np.ndarray, made_with: str, read: Read) -> FoundRows:
-    """Look for images, by their keys (n, 32), in entries whose manifests say all of `made_of`.
+    """Look up images by their keys (n, 32) in the entries whose manifests match all of `made_of`.
 
-    A damaged entry is named on stderr and left to whoever asks for it.
+    A damaged entry is named on stderr and left as it is; it is rebuilt when its features are loaded.
     """
     wanted = [key.tobytes() for key in keys]
     manifests = (file for file in sorted(folder.glob("*/manifest.json")) if file.parent.suffix != ".partial")
-    entries = [entry for manifest in manifests if (entry := _entry(manifest, made_of))]
-    return _collect([entry for entry in entries if entry.made_with == made_with], wanted, read)
+    entries = [entry for manifest in manifests if (entry := _read_entry(manifest, made_of))]
+    return _collect_rows([entry for entry in entries if entry.made_with == made_with], wanted, read)
 
 
-def _entry(file: Path, made_of: Mapping[str, Any]) -> Entry | None:
+def _read_entry(file: Path, made_of: Mapping[str, Any]) -> Entry | None:
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
         same = all(manifest[name] == value for name, value in made_of.items())
@@ -103,13 +103,13 @@ def _entry(file: Path, made_of: Mapping[str, Any]) -> Entry | None:
         return None
 
 
-def _collect(entries: list[Entry], wanted: Sequence[bytes], read: Read) -> FoundRows:
-    """Look for images in entries, the largest first; those that are damaged are passed over."""
+def _collect_rows(entries: list[Entry], wanted: Sequence[bytes], read: Read) -> FoundRows:
+    """Look up images in entries, the largest first; damaged entries are skipped."""
     place, row = np.full(len(wanted), -1), np.zeros(len(wanted), np.int64)
     features: list[np.ndarray] = []
-    for entry in sorted(entries, key=lambda entry: -len(entry.row_of)):
+    for entry in sorted(entries, key=lambda entry: -len(entry.rows_by_key)):
         left = np.flatnonzero(place < 0).tolist()
-        rows = {at: entry.row_of[wanted[at]] for at in left if wanted[at] in entry.row_of}
+        rows = {at: entry.rows_by_key[wanted[at]] for at in left if wanted[at] in entry.rows_by_key}
         if not rows:
             continue
         try:

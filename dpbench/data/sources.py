@@ -1,4 +1,4 @@
-"""Where data comes from, where it lies on this machine, and the one sentence that is said where it does not."""
+"""Where data comes from, where it is on this machine, and the message that says how to get missing data."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dpbench.support.plugin_calls import call_plugin
 
 @dataclass(frozen=True)
 class DatasetLocation:
-    """A dataset that is on this machine."""
+    """The folder and paths of a dataset on this machine."""
 
     folder: Path  # the data folder, or one of `Source.elsewhere`
     paths: tuple[Path, ...]  # those of the home that is there, in its order
 
 
 def describe_source(dataset: Dataset) -> Source | None:
-    """Return what a dataset says of its source.
+    """Return a dataset's source; None if it comes with a Python package.
 
     Raises:
         ComponentFailed: the plugin's code raised.
@@ -33,51 +33,51 @@ def describe_source(dataset: Dataset) -> Source | None:
     return call_plugin(f"source of dataset {dataset.name!r}", dataset.source)
 
 
-def find(dataset: Dataset) -> DatasetLocation | None:
-    """Return where a dataset lies, of several places the first; None if it is nowhere, or comes with a package."""
+def find_dataset(dataset: Dataset) -> DatasetLocation | None:
+    """Return a dataset's location, the first of several; None if it is nowhere, or comes with a package."""
     source = describe_source(dataset)
     if source is None:
         return None
-    for folder, homes in _places(source):
+    for folder, homes in _search_folders(source):
         for home in homes:
             paths = tuple(folder / path for path in home)
-            if all(map(_there, paths)):
+            if all(map(_path_exists, paths)):
                 return DatasetLocation(folder, paths)
     return None
 
 
 def locate(dataset: Dataset) -> DatasetLocation:
-    """Return where a dataset lies.
+    """Return a dataset's location.
 
     Raises:
         DataMissing: it is not on this machine; the text says what was looked for and where, how large the download is,
             and the command that gets it.
     """
-    found = find(dataset)
+    found = find_dataset(dataset)
     if found is None:
-        raise missing_data(dataset)
+        raise missing_data_error(dataset)
     return found
 
 
 def check_present(*datasets: Dataset) -> None:
-    """Refuse datasets that are not on this machine, before anything heavy is imported.
+    """Check that datasets are on this machine, before anything heavy is imported.
 
     Raises:
         DataMissing: see `locate`.
     """
     for dataset in datasets:
         source = describe_source(dataset)
-        if source is not None and not source.hub and find(dataset) is None:
-            raise missing_data(dataset)
+        if source is not None and not source.hub and find_dataset(dataset) is None:
+            raise missing_data_error(dataset)
 
 
-def missing_data(dataset: Dataset) -> DataMissing:
+def missing_data_error(dataset: Dataset) -> DataMissing:
     """Return the error that says how to get a dataset."""
     source = describe_source(dataset)
     assert source is not None, "a dataset that comes with a package is always here"
     name, written = label(dataset), shlex.quote(label(dataset))
-    looked = "; ".join(str(folder) + _lacking(folder, homes) for folder, homes in _places(source))
-    wanted = homes_of(source)
+    looked = "; ".join(str(folder) + _describe_missing(folder, homes) for folder, homes in _search_folders(source))
+    wanted = describe_homes(source)
     facts = ", ".join(filter(None, (bytes_in_words(source.size), f"licence: {dataset.licence}")))
     by_hand = f"`dpbench data import {written} FILE-OR-FOLDER`"
     page = f" from {source.page}" if source.page else ""
@@ -98,17 +98,17 @@ def label(dataset: Dataset) -> str:
     return f"{dataset.name}:{','.join(options)}" if options else dataset.name
 
 
-def homes_of(source: Source) -> str:
-    """Say under which names data is looked for: the first places, and how many others there are.
+def describe_homes(source: Source) -> str:
+    """Name the paths where data is looked for: those of the first two layouts, and the number of the others.
 
-    >>> homes_of(Source([["x.zip"], ["x/train", "x/test"], ["train", "test"], ["a"]]))
+    >>> describe_homes(Source([["x.zip"], ["x/train", "x/test"], ["train", "test"], ["a"]]))
     'x.zip or x/{train,test} (or in 2 more layouts)'
     """
-    named, more = " or ".join(map(_braced, source.homes[:2])), len(source.homes) - 2
+    named, more = " or ".join(map(_brace_paths, source.homes[:2])), len(source.homes) - 2
     return f"{named} (or in {more} more layouts)" if more > 0 else named
 
 
-def _braced(home: Sequence[str]) -> str:
+def _brace_paths(home: Sequence[str]) -> str:
     if len(home) == 1:
         return home[0]
     common = os.path.commonpath(home)
@@ -116,25 +116,25 @@ def _braced(home: Sequence[str]) -> str:
     return f"{common}/{{{inner}}}" if common else f"{{{inner}}}"
 
 
-def _places(source: Source) -> list[tuple[Path, Sequence[Sequence[str]]]]:
+def _search_folders(source: Source) -> list[tuple[Path, Sequence[Sequence[str]]]]:
     own = [(folder, source.homes) for folder in data_folders()]
     if is_restricted():
         return own
     return own + [(Path(folder).expanduser(), homes) for folder, homes in source.elsewhere]
 
 
-def _there(path: Path) -> bool:
-    """Return whether a path exists, as far as one may look."""
+def _path_exists(path: Path) -> bool:
+    """Return whether a path exists; False if it cannot be accessed."""
     try:
         return path.exists()
     except OSError:  # a folder that may not be entered, a name that is too long
         return False
 
 
-def _lacking(folder: Path, homes: Sequence[Sequence[str]]) -> str:
-    """Say what a folder lacks that has a part of some home."""
+def _describe_missing(folder: Path, homes: Sequence[Sequence[str]]) -> str:
+    """Say which paths are missing in a folder that holds part of a layout."""
     for home in homes:
-        lacking = [path for path in home if not _there(folder / path)]
+        lacking = [path for path in home if not _path_exists(folder / path)]
         if len(lacking) < len(home):
             return f", which lacks {', '.join(lacking)}"
     return ""

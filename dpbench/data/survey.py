@@ -1,4 +1,4 @@
-"""What a dataset is, measured on the data themselves: `dpbench data info`."""
+"""Measure a dataset for `dpbench data info`: images by class, units, groups and repeated images."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dpbench.api import Dataset, Split, Splits
 from dpbench.data import sources
-from dpbench.data.duplicates import compute_hashes, overlap_of, overlap_within
+from dpbench.data.duplicates import compute_hashes, count_overlap, count_repeats
 from dpbench.data.groups import check_groups, take_groups
-from dpbench.data.ignored import report_ignored_by
-from dpbench.data.units import check_units, shared_units
+from dpbench.data.ignored import report_ignored_files
+from dpbench.data.units import check_units, count_shared_units
 from dpbench.errors import DataError
 from dpbench.records.overlap import Overlap
 from dpbench.support.plugin_calls import call_plugin
 
 
 class UnitCounts(BaseModel):
-    """Whose the training images are: patients, lesions, tracks."""
+    """The units of the training images (patients, lesions, tracks), counted."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -29,12 +29,12 @@ class UnitCounts(BaseModel):
     sharing: int  # images that share their unit with another one
 
     def __str__(self) -> str:
-        """Say how many there are, and of how many images."""
+        """Say how many units there are, and how many images share theirs."""
         return f"{self.count:,} {self.unit}s; {self.sharing:,} images share theirs, one has {self.largest:,}"
 
 
 class Survey(BaseModel):
-    """One dataset. Counts per class are in the order of `classes`."""
+    """The facts about a dataset. Counts per class are in the order of `classes`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,7 +55,7 @@ class Survey(BaseModel):
     edition: str = Field(default="", exclude_if=lambda value: not value)  # see `Splits.edition`
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return what to show, as pairs of a name and a value."""
+        """Return the rows to show, as pairs of a name and a value."""
         most, least = max(self.train), min(self.train)
         named = ", ".join(self.classes[:12]) + (", ..." if len(self.classes) > 12 else "")
         overlap = [(pair, str(counted)) for pair, counted in self.overlap.items()]
@@ -76,24 +76,24 @@ class Survey(BaseModel):
         ]
 
 
-def survey(dataset: Dataset) -> Survey:
-    """Open a dataset and count its images by class, and those that stand twice.
+def survey_dataset(dataset: Dataset) -> Survey:
+    """Open a dataset and count its images by class, and the images that it repeats.
 
     Raises:
-        DataError, DataMissing: as its loader does, or an image does not decode.
+        DataError, DataMissing: its loader raises them, or an image does not decode.
     """
     splits = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)
     check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
     check_groups(splits.test, f"test split of dataset {dataset.name!r}")
-    report_ignored_by(dataset, splits)
-    counts = [_per_class(split, name, dataset) for name, split in (("train", splits.train), ("test", splits.test))]
+    report_ignored_files(dataset, splits)
+    counts = [_count_classes(split, name, dataset) for name, split in (("train", splits.train), ("test", splits.test))]
     if not sum(counts[0]):
         raise DataError(f"The train split of dataset {dataset.name!r} has no images.")
     train = compute_hashes(splits.train, splits.digest, "train")
-    overlap = {"train, repeated within": overlap_within(train)}
+    overlap = {"train, repeated within": count_repeats(train)}
     if len(splits.test.labels):
-        found = overlap_of(compute_hashes(splits.test, splits.digest, "test"), train)
-        shared = shared_units(splits.test.units, splits.train.units)
+        found = count_overlap(compute_hashes(splits.test, splits.digest, "test"), train)
+        shared = count_shared_units(splits.test.units, splits.train.units)
         overlap["test, repeated in train"] = found.model_copy(update={"units": shared})
     first = call_plugin("Decoding image 0 of the train split", lambda: splits.train.images[0])
     source = dataset.source()
@@ -101,13 +101,13 @@ def survey(dataset: Dataset) -> Survey:
         name=dataset.name, classes=dataset.classes, train=counts[0], test=counts[1],
         image=f"{first.mode} {first.width} x {first.height}",
         licence=dataset.licence, citation=dataset.citation, page=source.page if source else "",
-        where=_where(dataset), digest=splits.digest, overlap=overlap, units=_units(splits),
-        groups=_groups(splits.test),
+        where=_describe_location(dataset), digest=splits.digest, overlap=overlap, units=_count_units(splits),
+        groups=_count_group_values(splits.test),
         edition=splits.edition,
     )  # fmt: skip
 
 
-def _units(splits: Splits) -> UnitCounts | None:
+def _count_units(splits: Splits) -> UnitCounts | None:
     if splits.train.units is None:
         return None
     _, images = np.unique(splits.train.units, return_counts=True)
@@ -115,7 +115,7 @@ def _units(splits: Splits) -> UnitCounts | None:
     return UnitCounts(unit=splits.unit, count=len(images), largest=int(images.max()), sharing=sharing)
 
 
-def _groups(test: Split) -> dict[str, dict[str, int]]:
+def _count_group_values(test: Split) -> dict[str, dict[str, int]]:
     counted = {column: np.unique(values, return_counts=True) for column, values in take_groups(test.groups).items()}
     return {
         column: dict(zip(values.tolist(), counts.tolist(), strict=True)) for column, (values, counts) in counted.items()
@@ -126,15 +126,15 @@ def _write_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{value or 'not known'} {count:,}" for value, count in counts.items())
 
 
-def _per_class(split: Split, name: str, dataset: Dataset) -> tuple[int, ...]:
+def _count_classes(split: Split, name: str, dataset: Dataset) -> tuple[int, ...]:
     labels, classes = split.labels, len(dataset.classes)
     if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
         raise DataError(f"Expected labels in 0..{classes - 1} in the {name} split of dataset {dataset.name!r}.")
     return tuple(np.bincount(labels, minlength=classes).tolist())
 
 
-def _where(dataset: Dataset) -> str:
-    found, own = sources.find(dataset), getattr(dataset, dataset.shorthand or "-", None)
+def _describe_location(dataset: Dataset) -> str:
+    found, own = sources.find_dataset(dataset), getattr(dataset, dataset.shorthand or "-", None)
     if found is None and own is not None and Path(str(own)).expanduser().exists():
         return str(Path(str(own)).expanduser())
     if found is None:

@@ -1,4 +1,4 @@
-"""Whose each example is: units are checked where splits are, and no cut divides one."""
+"""Units of examples, such as patients: checked with the splits, and never divided between two parts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from dpbench.api import Splits
 from dpbench.errors import DataError
 
-IMAGE = "image"
+IMAGE_UNIT = "image"
 """The unit of data that have no others."""
 
 
 def check_units(splits: Splits, classes: int, who: str) -> None:
-    """Refuse units that do not fit their examples, or that a guarantee cannot be stated for.
+    """Check that units fit their examples, and that a guarantee can be stated for them.
 
     Args:
         splits: of one dataset; units have the same numbers in each.
@@ -28,7 +28,7 @@ def check_units(splits: Splits, classes: int, who: str) -> None:
         if split is not None and split.units is not None:
             _check_array(split.units, len(split.images), f"{name} split of {who}")
     units = splits.train.units
-    if (units is None) == bool(splits.unit) or splits.unit == IMAGE:
+    if (units is None) == bool(splits.unit) or splits.unit == IMAGE_UNIT:
         given = "no units" if units is None else "units"
         raise DataError(
             f"Expected units in the train split of {who} and a word for them, such as patient, or neither, got {given} "
@@ -52,16 +52,16 @@ def _check_array(units: object, size: int, where: str) -> None:
 def deal_units(
     rows: np.ndarray, units: np.ndarray | None, counts: Callable[[int], Sequence[int]], random: np.random.Generator
 ) -> list[np.ndarray]:
-    """Deal examples into parts at random, whole units alone; what is left over is in none.
+    """Deal examples into parts at random, keeping units whole; leftover units are in no part.
 
-    Parts are counted in units and not in examples: where a unit goes does not follow from how large another one is.
-    Each part has its share of the examples in expectation. Without units every example is one of its own.
+    The size of a part is counted in units and not in examples, so where a unit goes does not depend on the size of
+    another. Each part has its share of the examples in expectation. Without units every example is a unit of its own.
 
     Args:
         rows: (n,) int64, the examples to deal out, ascending.
-        units: (N,) int64, of all the examples that `rows` counts in.
-        counts: given how many units there are, how many go into each part.
-        random: decides.
+        units: (N,) int64, of all examples; `rows` are indices into them.
+        counts: returns the number of units in each part, given the number of all units.
+        random: draws the order of the units.
 
     Returns:
         The examples (m,) int64 of each part, ascending.
@@ -75,16 +75,16 @@ def deal_units(
 
 
 def number_units(units: np.ndarray | None) -> np.ndarray | None:
-    """Return units (n,) int64 numbered from 0 without a gap."""
+    """Return units (n,) int64 renumbered from 0 without gaps."""
     return None if units is None else np.unique(units, return_inverse=True)[1].astype(np.int64)
 
 
 def join_units(
     units: np.ndarray | None, others: np.ndarray | None, size: int, taken: np.ndarray | None
 ) -> np.ndarray | None:
-    """Return units (n,) and those of `size` more examples, each its own where nobody knows them; None without any.
+    """Append the units of `size` more examples, each its own unit if unknown; None if `units` is None.
 
-    `taken` are the numbers of all units there are.
+    `taken` are the numbers of all units that exist.
     """
     if units is None:
         return None
@@ -92,6 +92,6 @@ def join_units(
     return np.concatenate([units, np.arange(beyond, beyond + size) if others is None else others])
 
 
-def shared_units(of: np.ndarray | None, among: np.ndarray | None) -> int | None:
-    """Count the examples of one split whose unit has examples in another one; None where either has no units."""
+def count_shared_units(of: np.ndarray | None, among: np.ndarray | None) -> int | None:
+    """Count the examples of a split whose unit has examples in another split; None if either has no units."""
     return None if of is None or among is None else int(np.isin(of, among).sum())

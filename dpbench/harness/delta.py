@@ -38,9 +38,9 @@ def check_delta(budget: Budget, task: Task, *, for_board: bool) -> None:
         )
         if for_board:
             raise SpecError(f"No board accepts this run: {worth}. Leave out delta, or set it to auto.")
-        progress.line(f"{worth}. No board accepts the result.")
+        progress.print_line(f"{worth}. No board accepts the result.")
     elif budget.delta * task.size > JUST_BELOW:
-        progress.line(
+        progress.print_line(
             f"delta={budget.delta:g} is just below 1/n={1 / task.size:.3g} with n={task.size:,} private examples: a "
             "mechanism that publishes one of them, drawn at random, nearly meets it. Choose a delta well below 1/n."
         )

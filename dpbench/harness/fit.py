@@ -14,7 +14,7 @@ from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.tuning import private
 from dpbench.harness.tuning import space as spaces
 from dpbench.records.result import SeedResult
-from dpbench.support.threads import computing
+from dpbench.support.threads import limit_threads
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class SeedFit:
     result: SeedResult
 
 
-def fit(prepared: PreparedRun, seed: int) -> SeedResult:
+def score_seed(prepared: PreparedRun, seed: int) -> SeedResult:
     """Fit one seed and return its scores; see `fit_seed`."""
     return fit_seed(prepared, seed).result
 
@@ -42,14 +42,14 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     """
     with prepared.loaded.phases("load"):
         prepared = prepare_seed(prepared, seed)
-    with prepared.loaded.phases("fit"), computing(prepared.loaded.threads), prepared.images.files.refused():
+    with prepared.loaded.phases("fit"), limit_threads(prepared.loaded.threads), prepared.images.files.refused():
         if prepared.privacy.repeats:
             fitted, setting = _fit_best(prepared, seed)
         else:
             fitted, setting = fit_once(prepared.fit_input(seed)), None
-    with prepared.loaded.phases("score"), computing(prepared.loaded.threads):
+    with prepared.loaded.phases("score"), limit_threads(prepared.loaded.threads):
         scores = predict_isolated(fitted, prepared.test.x)
-        found = scoring.score(scores, prepared.test.y, prepared.learner.logits)
+        found = scoring.score_predictions(scores, prepared.test.y, prepared.learner.logits)
         groups, spent = _count_correct_by_group(prepared, scores), dict(fitted.spent)
         about = SeedResult(seed=seed, group_correct=groups, spent=spent, setting=setting, **found.model_dump())
         return SeedFit(fitted.predict, about)

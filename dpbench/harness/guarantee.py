@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Rng = Literal["research", "secure"]
 
 
-def state(
+def state_guarantee(
     plan: tuple[Planned, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats | None = None
 ) -> Privacy:
     """Calibrate sigma to the plan and budget, and state epsilon; with `repeats`, that of a whole private search.

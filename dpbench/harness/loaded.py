@@ -27,9 +27,9 @@ from dpbench.records.result import ComponentOrigin
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import PlannedUse
-from dpbench.registry.components import Parts, ResolvedSpec
+from dpbench.registry.components import BuiltComponents, ResolvedSpec
 from dpbench.support import malloc
-from dpbench.support.code import DPBENCH, code_of, core
+from dpbench.support.code import DPBENCH, code_digest, core
 from dpbench.support.phases import Phases
 
 
@@ -52,7 +52,7 @@ class Loaded:
         return self.resolved.spec
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> BuiltComponents:
         """The components; the learner has the settings that the user asked for."""
         return self.resolved.parts
 
@@ -82,7 +82,7 @@ class Loaded:
         A search has no plan of its own; its noise is derived from its seed, fold and setting as well.
         """
         origins = self.noise_origins or get_origins(self.parts)
-        return fit_identity(spec, plan, self.images.identity, origins, networks(self.parts))
+        return fit_identity(spec, plan, self.images.identity, origins, list_networks(self.parts))
 
     def bench(self, search: ResolvedSearch) -> Bench:
         """Return the bench that tries the settings of a search."""
@@ -122,7 +122,7 @@ def load_run(
         DpbenchError: one sentence; names, options or data do not fit.
     """
     torch.set_float32_matmul_precision("highest")  # norms are bounded for IEEE float32, not for TF32
-    malloc.keep_freed()
+    malloc.keep_freed_memory()
     phases = Phases()
     if memo.threads is not None:
         torch.set_num_threads(memo.threads)  # of extraction; some libraries count by the thread that asks
@@ -144,7 +144,7 @@ def _load_examples(resolved: ResolvedSpec, seed: int, memo: Memo) -> tuple[Roles
     return set_task(roles, learner, spec.metric), images
 
 
-def get_origins(parts: Parts) -> dict[str, ComponentOrigin]:
+def get_origins(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
     """Return the plugin, distribution and version that each component comes from."""
     return {
         role: ComponentOrigin(plugin=item.plugin, distribution=item.distribution, version=item.version)
@@ -152,16 +152,16 @@ def get_origins(parts: Parts) -> dict[str, ComponentOrigin]:
     }
 
 
-def networks(parts: Parts) -> list[str]:
+def list_networks(parts: BuiltComponents) -> list[str]:
     """Return name, version and weights' digest of each extractor that has weights, for `identity`."""
     found = parts.extractor
     of = [(one, one.weights()) for one in (found.parts if isinstance(found, Concat) else (found,))]
     return [f"{one.name} {one.version} {weights}" for one, weights in of if weights]
 
 
-def code(parts: Parts) -> dict[str, str]:
+def digest_code(parts: BuiltComponents) -> dict[str, str]:
     """Return a digest of the code of each component's plugin, if it has files, and of dpbench itself."""
-    made = {**{role: code_of(item.cls) for role, item in parts.brought.items()}, DPBENCH: core()}
+    made = {**{role: code_digest(item.cls) for role, item in parts.brought.items()}, DPBENCH: core()}
     return {role: found for role, found in made.items() if found}
 
 

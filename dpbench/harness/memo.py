@@ -49,12 +49,12 @@ class Memo:
         self.device, self.threads = device, threads
         self._examples: OrderedDict[Hashable, tuple[Roles, SplitImages]] = OrderedDict()
         self._maps = MapCache()
-        self.state = functools.cache(guarantee.state)
+        self.state = functools.cache(guarantee.state_guarantee)
         self._process = functools.cache(provenance.collect_provenance)
 
     def count_threads(self, task: Task) -> int:
         """Return the number of threads that learners fit with on this task."""
-        return self.threads or threads.worth(task.size * math.prod(task.example_shape))
+        return self.threads or threads.choose_thread_count(task.size * math.prod(task.example_shape))
 
     def provenance(self, task: Task) -> dict[str, Any]:
         """Return versions, commit and machine of this process, read once, and the number of threads of a fit."""

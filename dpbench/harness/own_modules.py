@@ -25,7 +25,7 @@ from types import ModuleType
 from urllib.parse import unquote, urlsplit
 
 from dpbench.privacy.purity.kinds import LIBRARIES
-from dpbench.support.code import package_of
+from dpbench.support.code import top_package
 
 _SCRIPTS = frozenset({"__main__", "conftest", "setup"})
 
@@ -55,7 +55,7 @@ class OwnModules:
 
     def _belongs_to_others(self, module: str) -> bool:
         """Return whether a module belongs to a library or to another distribution."""
-        if package_of(module) in LIBRARIES:
+        if top_package(module) in LIBRARIES:
             return True
         path, file = tuple(sys.path), _find_file(module)
         named = _distributions_by_package(path).get(module.partition(".")[0], ())
@@ -69,13 +69,13 @@ class OwnModules:
 
 def import_own_modules(cls: type) -> OwnModules:
     """Import a learner's own modules."""
-    bases = [base for base in cls.__mro__ if package_of(base.__module__) not in LIBRARIES | {"builtins"}]
+    bases = [base for base in cls.__mro__ if top_package(base.__module__) not in LIBRARIES | {"builtins"}]
     brought_by, installed = set[str](), set[str]()
     for base in bases:
         found = _import_distributions(base.__module__)
         brought_by |= found[0]
         installed |= found[1]
-    names = {package_of(base.__module__) for base in bases if not _is_within(base.__module__, installed)}
+    names = {top_package(base.__module__) for base in bases if not _is_within(base.__module__, installed)}
     known = dict(sys.modules)
     named = (module for name, module in known.items() if _is_within(name, installed))
     whole = tuple(module for module in named if isinstance(module, ModuleType))  # Python lets None stand for one
@@ -97,7 +97,7 @@ def _is_within(module: str, names: Set[str]) -> bool:
 def _import_distributions(module: str) -> tuple[frozenset[str], frozenset[str]]:
     """Import all modules of the distributions that bring a module; return the names of both."""
     brings = _find_distributions(module)
-    found = {name for one in brings for name in _list_top_names(one) if package_of(name) not in LIBRARIES}
+    found = {name for one in brings for name in _list_top_names(one) if top_package(name) not in LIBRARIES}
     for name in sorted(found):
         for below in _list_modules(name):
             with suppress(Exception, SystemExit):  # whoever needs it says so

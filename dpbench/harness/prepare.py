@@ -12,7 +12,7 @@ from dpbench.data.groups import count_groups
 from dpbench.errors import DataError
 from dpbench.harness.fitting import FitInput
 from dpbench.harness.guarantee import Rng
-from dpbench.harness.loaded import Loaded, code
+from dpbench.harness.loaded import Loaded, digest_code
 from dpbench.harness.plans import find_common_plan, settle_learner
 from dpbench.harness.roles import Roles, select_public
 from dpbench.harness.split_images import SplitImages, TestSplit
@@ -22,11 +22,11 @@ from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.search import Selection, SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy
-from dpbench.registry.components import Parts, selection, write_component
+from dpbench.registry.components import BuiltComponents, selection, write_component
 from dpbench.support import progress
 from dpbench.support.fields import filled_fields
 from dpbench.support.files import canonical_digest
-from dpbench.support.threads import computing
+from dpbench.support.threads import limit_threads
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class PreparedRun:
         return self.loaded.spec
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> BuiltComponents:
         """The components; the learner has the settings that it fits with."""
         return dataclasses.replace(self.loaded.parts, learner=self.learner)
 
@@ -97,7 +97,7 @@ class PreparedRun:
     @property
     def code_identity(self) -> str:
         """The identity of this run's seeds, noise and code included: if it differs, a seed is not the same seed."""
-        return canonical_digest([self.identity, code(self.parts), self.privacy.rng])
+        return canonical_digest([self.identity, digest_code(self.parts), self.privacy.rng])
 
     def fit_input(self, seed: int) -> FitInput:
         """Return the inputs of the fit with this seed: its rows, and the plan and sigma that all seeds share.
@@ -122,15 +122,15 @@ def prepare_run(loaded: Loaded) -> PreparedRun:
         DpbenchError: one sentence; names, options, data or budget do not fit.
     """
     resolved, roles, phases = loaded.resolved, loaded.roles, loaded.phases
-    with phases("tune"), computing(loaded.threads):
+    with phases("tune"), limit_threads(loaded.threads):
         learner, chosen = _choose_settings(loaded)
     with phases("load"):
         loaded.images.load_test()
-    with phases("calibrate"), progress.status("Calibrating sigma"):
+    with phases("calibrate"), progress.show_status("Calibrating sigma"):
         spec, budget, task = loaded.spec, loaded.budget, roles.task
         repeats = private.find_repeats(resolved.search)
         if resolved.search is not None and repeats is not None:
-            tried = private.candidates(learner, spec.accountant, resolved.search)
+            tried = private.list_candidates(learner, spec.accountant, resolved.search)
         else:
             tried = [learner]
         settled = [settle_learner(one, loaded.who, task, budget) for one in tried]  # every learner that a fit may use

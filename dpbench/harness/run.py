@@ -11,7 +11,7 @@ import numpy as np
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.guarantee import compute_copies_epsilon, unit_facts
-from dpbench.harness.loaded import Loaded, code, get_origins
+from dpbench.harness.loaded import Loaded, digest_code, get_origins
 from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.split_images import SplitComparison
 from dpbench.records.group_counts import find_excess_correct
@@ -20,10 +20,10 @@ from dpbench.records.provenance import HARNESS, current_day, find_source
 from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, result_name
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.stated_plan import Privacy
-from dpbench.registry import OWN
-from dpbench.registry.components import Parts
+from dpbench.registry import UNPACKAGED
+from dpbench.registry.components import BuiltComponents
 from dpbench.support import progress
-from dpbench.support.threads import computing
+from dpbench.support.threads import limit_threads
 
 T = TypeVar("T", int, float)
 
@@ -98,7 +98,7 @@ def tune_loaded(loaded: Loaded) -> Tuning:
         DpbenchError: as `Bench.choose` does.
     """
     images, phases = loaded.images, loaded.phases
-    with phases("tune"), computing(loaded.threads):
+    with phases("tune"), limit_threads(loaded.threads):
         bench = loaded.bench(check_search(loaded.resolved.search))
         chosen = bench.choose()
         default = None if chosen.private_touched else bench.score_defaults()
@@ -127,10 +127,10 @@ def _make_result(
     ).with_evidence_digest()  # fmt: skip
 
 
-def _describe_origin(parts: Parts, process: Mapping[str, Any]) -> dict[str, Any]:
-    others = {one.distribution for one in parts.brought.values()} - {HARNESS, OWN[1]}
+def _describe_origin(parts: BuiltComponents, process: Mapping[str, Any]) -> dict[str, Any]:
+    others = {one.distribution for one in parts.brought.values()} - {HARNESS, UNPACKAGED[1]}
     sources = {name: found for name in sorted(others) if (found := find_source(name))}
-    made = {**process, "code": code(parts), "date": current_day()}
+    made = {**process, "code": digest_code(parts), "date": current_day()}
     return {**made, "sources": sources} if sources else made
 
 
@@ -155,10 +155,10 @@ def _show_progress(prepared: PreparedRun) -> Iterator[Callable[[int], None]]:
     """Show the progress of the fits; for a private search, only that it runs: its pace reveals the number of runs."""
     doing, seeds = f"Fitting {prepared.learner.name}", len(prepared.spec.seeds)
     if not prepared.privacy.repeats:
-        with progress.meter(doing, seeds) as advance:
+        with progress.progress_bar(doing, seeds) as advance:
             yield advance
     else:
-        with progress.status(doing):
+        with progress.show_status(doing):
             yield lambda _: None
 
 

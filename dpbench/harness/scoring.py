@@ -55,7 +55,7 @@ def _copy_input(x: Tensor, task: Task) -> Tensor:
     return x.to(task.device, torch.float32, copy=True)  # a predictor may write to its input
 
 
-def score(scores: np.ndarray, labels: np.ndarray, logits: bool = False) -> KeptPredictions:
+def score_predictions(scores: np.ndarray, labels: np.ndarray, logits: bool = False) -> KeptPredictions:
     """Return every metric, accuracy by class, and the counts from which they can be recomputed; see `records.metrics`.
 
     `correct` is one bit per test example, in base64, so that results can be compared example by example and accuracy

@@ -10,7 +10,7 @@ from typing import Self
 import torch
 
 from dpbench.records.protocol import SplitRule
-from dpbench.registry.components import Parts, write_component
+from dpbench.registry.components import BuiltComponents, write_component
 from dpbench.support.files import canonical_digest
 
 
@@ -18,13 +18,13 @@ from dpbench.support.files import canonical_digest
 class DataSource:
     """The datasets and the extractor of a fit, and how the examples are split."""
 
-    parts: Parts  # the datasets as they are drawn for a seed; the learner plays no part
+    parts: BuiltComponents  # the datasets as they are drawn for a seed; the learner plays no part
     rule: SplitRule
     device: torch.device  # of an extractor, and of public features
     distribution: str = ""  # digest that names the data where they are drawn; empty where they are the same for all
 
     @classmethod
-    def of(cls, parts: Parts, seed: int, rule: SplitRule, device: torch.device) -> Self:
+    def of(cls, parts: BuiltComponents, seed: int, rule: SplitRule, device: torch.device) -> Self:
         """Return the data source of a fit with this seed."""
         drawn = draw_data(parts, seed)
         if drawn == parts:
@@ -42,7 +42,7 @@ class DataSource:
         return (*named, extractor, self.rule, str(self.device), self.distribution)
 
 
-def draw_data(parts: Parts, seed: int) -> Parts:
+def draw_data(parts: BuiltComponents, seed: int) -> BuiltComponents:
     """Return the parts with the data that a fit with this seed sees: a dataset that draws examples draws them."""
     other = parts.public_dataset
     return dataclasses.replace(parts, dataset=parts.dataset.drawn(seed), public_dataset=other and other.drawn(seed))

@@ -16,7 +16,7 @@ from dpbench.api import Budget, Dataset, Split, Splits, Task
 from dpbench.data import duplicates
 from dpbench.data.duplicates import Hashes
 from dpbench.data.groups import take_groups
-from dpbench.data.units import join_units, number_units, shared_units
+from dpbench.data.units import count_shared_units, join_units, number_units
 from dpbench.errors import SpecError
 from dpbench.harness.cutting import cut_rows, select_rows
 from dpbench.harness.private_files import FileAccessLog, PrivateFiles, find_private_files
@@ -137,7 +137,7 @@ class SplitImages:
         units = self.units
         numbered = set(units) if self.other is self.splits else {"private", "test"}
         pairs = {pair: names for pair, names in PAIRS.items() if numbered >= set(names)}
-        counts = {pair: shared_units(units[of], units[among]) for pair, (of, among) in pairs.items()}
+        counts = {pair: count_shared_units(units[of], units[among]) for pair, (of, among) in pairs.items()}
         return {pair: count for pair, count in counts.items() if count is not None}
 
     @property
@@ -210,12 +210,12 @@ class SplitImages:
         }
         owners = self.private_units if self.source.rule.unit else None
         public = hashes["public"]
-        copies = duplicates.copies_within(hashes["private"], owners)
+        copies = duplicates.count_copies(hashes["private"], owners)
         return SplitComparison(overlap, public.sketch, public.looks, copies)
 
 
 def _measure_overlap(of: Hashes, among: Hashes, shared: int | None) -> Overlap:
-    return duplicates.overlap_of(of, among).model_copy(update={"units": shared})
+    return duplicates.count_overlap(of, among).model_copy(update={"units": shared})
 
 
 def _take_units(split: Split, rows: Tensor | np.ndarray | slice) -> np.ndarray | None:

@@ -12,16 +12,16 @@ from dpbench.api import Dataset, Extractor, Features, Split, Splits
 from dpbench.data import cache
 from dpbench.data.concat import Concat
 from dpbench.data.groups import keep_test_groups
-from dpbench.data.ignored import report_ignored_by
+from dpbench.data.ignored import report_ignored_files
 from dpbench.data.keys import identify_images
 from dpbench.data.units import check_units
 from dpbench.errors import DataError, SpecError
-from dpbench.registry.components import Parts
+from dpbench.registry.components import BuiltComponents
 from dpbench.support.fields import changed_fields
 from dpbench.support.plugin_calls import call_plugin
 
 
-def load_splits(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Splits:
+def load_splits(parts: BuiltComponents, role: Literal["dataset", "public_dataset"]) -> Splits:
     """Load and check a dataset of a run.
 
     Raises:
@@ -33,11 +33,11 @@ def load_splits(parts: Parts, role: Literal["dataset", "public_dataset"]) -> Spl
         who = parts.who(role, "load")
         raise DataError(f"Expected Splits of a train and a test Split from {who}, got {splits!r:.100}.")
     check_units(splits, len(dataset.classes), f"dataset {dataset.name!r}")
-    report_ignored_by(dataset, splits)
+    report_ignored_files(dataset, splits)
     return keep_test_groups(splits, f"dataset {dataset.name!r}")
 
 
-def load_public_splits(parts: Parts, splits: Splits) -> Splits:
+def load_public_splits(parts: BuiltComponents, splits: Splits) -> Splits:
     """Return the splits whose training split is public: the public dataset's, or the private dataset's own.
 
     Raises:

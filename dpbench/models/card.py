@@ -16,7 +16,7 @@ from dpbench.records.result import ComponentOrigin, Result, UnitFacts
 from dpbench.records.search import SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy, list_not_covered
-from dpbench.support.untrusted import Shown
+from dpbench.support.untrusted import PrintableText
 from dpbench.support.validation import Record
 
 
@@ -65,7 +65,7 @@ class Card(Record):
     # Private images that were left out, as a public image equals each. Not written where there are none.
     left_out: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
     units: UnitFacts | None = Field(default=None, exclude_if=lambda value: value is None)  # where the dataset knows
-    classes: tuple[Shown, ...]
+    classes: tuple[PrintableText, ...]
     mode: str  # of its images, as PIL names it: others are converted
     example_shape: tuple[int, ...]
     extractors: tuple[ExtractorFacts, ...] = Field(min_length=1)

@@ -17,7 +17,7 @@ from torch import Tensor
 from dpbench.analysis.describe import render_html
 from dpbench.data import extraction
 from dpbench.data.concat import Concat, concatenate
-from dpbench.data.decoding import DICOM, decode_image
+from dpbench.data.decoding import DICOM_ENDING, decode_image
 from dpbench.errors import DataError, DpbenchError, SpecError
 from dpbench.harness.fit import SeedFit
 from dpbench.harness.guarantee import unit_facts
@@ -26,7 +26,7 @@ from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.scoring import predict_all
 from dpbench.models import model_file as files
 from dpbench.models.card import Card, ExtractorFacts, TestScore
-from dpbench.models.program import Program, record
+from dpbench.models.program import Program, record_predictor
 from dpbench.registry import Registry, load
 from dpbench.registry.components import build, write_component
 from dpbench.support.device import find_device
@@ -64,7 +64,7 @@ class Model:
     @property
     def digest(self) -> str:
         """SHA-256 of the model: of its card, its operations and its numbers."""
-        return files.digest(self.card, self.program)
+        return files.digest_model(self.card, self.program)
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the card and the model's digest as pairs of heading and text."""
@@ -158,7 +158,7 @@ class Model:
         prepared = prepare_seed(prepared, fitted.result.seed)
         name, task = prepared.learner.name, prepared.roles.task
         try:
-            program = record(fitted.predict, task.example_shape, task.device)
+            program = record_predictor(fitted.predict, task.example_shape, task.device)
             _check_recording(program, fitted, prepared)
         except DpbenchError as error:
             raise SpecError(f"The model of learner {name!r} cannot be kept: {error}.") from error
@@ -230,7 +230,7 @@ class _Images:
             return array_to_image(one)
         if isinstance(one, str | Path):
             try:
-                if str(one).lower().endswith(DICOM):
+                if str(one).lower().endswith(DICOM_ENDING):
                     return decode_image(Path(one).read_bytes(), str(one)).convert(self.mode)
                 with Image.open(one) as opened:
                     return opened.convert(self.mode)

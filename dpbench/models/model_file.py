@@ -35,7 +35,7 @@ def write(file: Path, card: Card, program: Program) -> Path:
     return file
 
 
-def digest(card: Card, program: Program) -> str:
+def digest_model(card: Card, program: Program) -> str:
     """Return the SHA-256 of a model: of its card, its operations and its numbers."""
     return _digest(*_serialise(card, program))
 

@@ -132,7 +132,7 @@ class Program:
         return program
 
 
-def record(predict: Predict, shape: tuple[int, ...], device: torch.device) -> Program:
+def record_predictor(predict: Predict, shape: tuple[int, ...], device: torch.device) -> Program:
     """Record the operations that a predictor applies to a batch of rows (c, *shape) float32.
 
     Raises:

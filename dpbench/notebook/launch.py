@@ -17,13 +17,13 @@ from dpbench.records.journal import Journal
 from dpbench.records.metrics import RankMetric
 from dpbench.records.protocol import CONCAT
 from dpbench.records.spec import COMPONENTS, Spec
-from dpbench.registry import KINDS, OWN, Registry, load
-from dpbench.registry.components import kind_of, write_component
+from dpbench.registry import KINDS, UNPACKAGED, Registry, load
+from dpbench.registry.components import component_kind, write_component
 from dpbench.support.fields import changed_fields
 from dpbench.support.files import check_writable
-from dpbench.support.paths import is_package
+from dpbench.support.paths import is_installed
 from dpbench.sweep import overview
-from dpbench.sweep.grid import AXES, Cell, definition
+from dpbench.sweep.grid import AXES, Cell, sweep_definition
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,7 +111,7 @@ def run(
         said["public_dataset"] = _spec_value(public_dataset)
     if isinstance(search, str):
         said["search"] = {"rule": search}
-    asked = definition(said, several, plugins)
+    asked = sweep_definition(said, several, plugins)
     return _run_cells(asked, Path(out), device, plugins, secure_rng if keep_models is None else keep_models)
 
 
@@ -148,7 +148,7 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
     Raises:
         SpecError: the file is no sweep, or has no [plot] table; or the package `dpbench_lab` is missing.
     """
-    if not is_package("dpbench_lab"):
+    if not is_installed("dpbench_lab"):
         raise SpecError(
             "Expected the package dpbench_lab, which draws sweeps beside papers, but it is missing from this "
             "installation. Install dpbench-vision again."
@@ -200,19 +200,19 @@ def _run_cells(asked: Mapping[str, Any], out: Path, device: str, plugins: Regist
 
 def _is_identifiable(cell: Cell, plugins: Registry) -> bool:
     """Return whether all components of a cell come from packages, or are data named by their digest."""
-    found = [plugins.find(kind_of(role), part.name) for role, part in cell.spec.roles.items()]
-    return all(one.distribution != OWN[1] or issubclass(one.cls, Arrays) for one in found)
+    found = [plugins.find(component_kind(role), part.name) for role, part in cell.spec.roles.items()]
+    return all(one.distribution != UNPACKAGED[1] or issubclass(one.cls, Arrays) for one in found)
 
 
 def _register_own_classes(plugins: Registry, parts: Mapping[str, Iterable[Any]]) -> Registry:
     """Return the registry with every class that the user passed."""
     for role, values in parts.items():
-        kind = kind_of(role)
+        kind = component_kind(role)
         for value in values:
             if not isinstance(value, str):
                 cls = value if isinstance(value, type) else type(value)
                 known = plugins.components[kind].get(getattr(cls, "name", ""))
-                plugins = plugins if known and known.cls is cls else plugins.with_own(kind, cls)
+                plugins = plugins if known and known.cls is cls else plugins.with_component(kind, cls)
     return plugins
 
 

@@ -24,7 +24,7 @@ from dpbench.records.metrics import METRICS, Metric
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry import load as load_plugins
-from dpbench.registry.components import shorten_component
+from dpbench.registry.components import component_shortener
 from dpbench.support.messages import unknown_name
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Results(Sequence["Results"]):
         return render_html(write_grids(self._grids())) + remarks + failures
 
     def _grids(self, metric: Metric = "accuracy") -> list[Grid[ResultRow]]:
-        return make_grids(self.filed, metric, shorten_component(self.plugins or load_plugins()))
+        return make_grids(self.filed, metric, component_shortener(self.plugins or load_plugins()))
 
     def _failures(self) -> list[str]:
         return [f"{cell}: {why}" for cell, why in self.failed.items()]

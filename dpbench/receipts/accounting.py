@@ -149,7 +149,9 @@ def _compute_for_plan(plan: list[Planned], sigma: float, delta: float) -> list[A
 
 def _is_wide(plan: Sequence[Planned], sigma: float) -> bool:
     """Return whether a grid for a plan would need gigabytes; never so if every rate is 1."""
-    return any(one.sample_rate < 1 for one in plan) and accountant.distance(plan, sigma) > LARGEST_GRID_DISTANCE
+    return (
+        any(one.sample_rate < 1 for one in plan) and accountant.neighbour_distance(plan, sigma) > LARGEST_GRID_DISTANCE
+    )
 
 
 def _coarse_epsilons(plan: Sequence[Planned], sigma: float, delta: float) -> tuple[float, float]:
@@ -159,7 +161,7 @@ def _coarse_epsilons(plan: Sequence[Planned], sigma: float, delta: float) -> tup
     from dp_accounting.rdp import RdpAccountant
 
     counted = RdpAccountant(FEW_ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    for event in accountant.events(plan, sigma):
+    for event in accountant.dp_events(plan, sigma):
         counted.compose(event)
     orders = np.array(FEW_ORDERS)
     curve = np.sum([one.renyi(sigma * one.relative_noise, FEW_ORDERS) for one in plan], axis=0)
@@ -303,7 +305,7 @@ def _distance(terms: Sequence[Term], adjacency: Adjacency) -> float:
             plan.append(to_release(term))
         elif pure := _pure_epsilon(term, adjacency):
             plan.append(Release(term.leaf.kind, term.times, relative_noise=_clips_between_neighbours(adjacency) / pure))
-    return accountant.distance(plan, 1 / _clips_between_neighbours(adjacency))
+    return accountant.neighbour_distance(plan, 1 / _clips_between_neighbours(adjacency))
 
 
 class _NoLossDistribution(Exception):

@@ -22,7 +22,7 @@ WITH_REPLACEMENT: Literal["fixed-size-with-replacement"] = "fixed-size-with-repl
 """A row may be in such a sample several times, also where the rate is 1."""
 DEEPEST, MOST_EVENTS = 50, 10_000
 """How deeply events may be nested, and how many one receipt may write down: what is alike is repeated."""
-LEAST_NOISE, LARGEST = 1e-6, 10**12
+LEAST_NOISE, LARGEST_COUNT = 1e-6, 10**12
 """In clips, below which nobody is protected and squares are 0; and of a count, which a float holds exactly."""
 Text = Annotated[
     str, Field(pattern=r"^[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$", max_length=4_000)
@@ -51,7 +51,7 @@ class Chosen(FiniteRecord):
 
     kind: Literal["choice"] = "choice"
     epsilon: float = Field(gt=0, le=1e4, description="what one choice costs, under the receipt's adjacency")
-    candidates: int = Field(ge=2, le=LARGEST, description="among how many it is, at most")
+    candidates: int = Field(ge=2, le=LARGEST_COUNT, description="among how many it is, at most")
 
 
 class Pure(FiniteRecord):
@@ -96,7 +96,7 @@ class Repeated(FiniteRecord):
     """The same event several times, each with fresh noise and a fresh sample."""
 
     kind: Literal["repeated"] = "repeated"
-    times: int = Field(ge=1, le=LARGEST, description="how often")
+    times: int = Field(ge=1, le=LARGEST_COUNT, description="how often")
     event: Event = Field(description="what is repeated")
 
 

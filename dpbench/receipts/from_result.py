@@ -15,9 +15,9 @@ from dpbench.receipts.events import BestOf, Chosen, Composed, Event, Repeated
 from dpbench.receipts.receipt import Accountant, Batches, Noise, Receipt, Search, Training, hash_file
 from dpbench.receipts.steps import gaussian_steps
 from dpbench.records.result import Result
-from dpbench.support.validation import misfit
+from dpbench.support.validation import first_misfit
 
-LIBRARIES = {"pld": "dp-accounting", "rdp": "dp-accounting", "prv": "opacus"}
+ACCOUNTANT_LIBRARIES = {"pld": "dp-accounting", "rdp": "dp-accounting", "prv": "opacus"}
 
 
 def from_result(file: Path) -> Receipt:
@@ -37,7 +37,7 @@ def from_result(file: Path) -> Receipt:
     try:
         return _build_receipt(file, result)
     except ValidationError as error:
-        raise DataError(f"Result {file} holds something that a receipt cannot state: {misfit(error)}.") from error
+        raise DataError(f"Result {file} holds something that a receipt cannot state: {first_misfit(error)}.") from error
 
 
 def _build_receipt(file: Path, result: Result) -> Receipt:
@@ -49,7 +49,7 @@ def _build_receipt(file: Path, result: Result) -> Receipt:
     )
     if privacy.repeats is not None:
         event = BestOf(mean=privacy.repeats.mean, shape=privacy.repeats.shape, event=event)
-    library, unit = LIBRARIES[privacy.accountant], result.spec.unit or "image"
+    library, unit = ACCOUNTANT_LIBRARIES[privacy.accountant], result.spec.unit or "image"
     known = result.provenance.get("packages")
     version = known.get(library) if isinstance(known, dict) else None
     return Receipt(

@@ -48,7 +48,9 @@ def _sigma(term: Term) -> float:
 
 def find_costliest(terms: Sequence[Term]) -> list[Term]:
     """Return the sums that move neighbours furthest apart, as many as can be composed without groups."""
-    return sorted(terms, key=lambda one: accountant.distance([to_release(one)], 1.0), reverse=True)[:MOST_UNGROUPED]
+    return sorted(terms, key=lambda one: accountant.neighbour_distance([to_release(one)], 1.0), reverse=True)[
+        :MOST_UNGROUPED
+    ]
 
 
 def to_release(term: Term) -> Release:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 from pydantic import Field, ValidationError
 
 from dpbench.errors import DataError, SpecError
-from dpbench.receipts.events import LARGEST, Event, Text
+from dpbench.receipts.events import LARGEST_COUNT, Event, Text
 from dpbench.records import storage
 from dpbench.records.packed import hash_record
 from dpbench.support.untrusted import read_regular
-from dpbench.support.validation import FiniteRecord, misfit
+from dpbench.support.validation import FiniteRecord, first_misfit
 
 if TYPE_CHECKING:
     from dpbench.records.audit import Audit
@@ -58,12 +58,12 @@ class Batches(FiniteRecord):
     """How the loop drew its batches, and the divisor of their sums."""
 
     drawn: BatchSampling = Field(description="how the loop drew its batches")
-    size: float | None = Field(default=None, gt=0, le=LARGEST, description="rows in a batch, on average")
-    steps: int | None = Field(default=None, ge=0, le=LARGEST, description="steps that the loop took")
+    size: float | None = Field(default=None, gt=0, le=LARGEST_COUNT, description="rows in a batch, on average")
+    steps: int | None = Field(default=None, ge=0, le=LARGEST_COUNT, description="steps that the loop took")
     cycle: int | None = Field(
         default=None,
         ge=1,
-        le=LARGEST,
+        le=LARGEST_COUNT,
         description="cyclic-poisson: into how many groups rows are divided that take turns",
     )
     normalised_by: Divisor | None = Field(default=None, description="what sums were divided by")
@@ -87,7 +87,7 @@ class Training(FiniteRecord):
     """What a loop did to the private data, as read by an exporter or written down by you."""
 
     events: Event = Field(description="the mechanisms, as a tree")
-    size: int | None = Field(default=None, ge=1, le=LARGEST, description="rows of the private data")
+    size: int | None = Field(default=None, ge=1, le=LARGEST_COUNT, description="rows of the private data")
     noise: Noise | None = Field(default=None, description="what the noise was relative to")
     batches: Batches | None = Field(default=None, description="what the loop really did with its batches")
     accountant: Accountant | None = Field(default=None, description="who computed the stated epsilon")
@@ -97,7 +97,7 @@ class Training(FiniteRecord):
 class Search(FiniteRecord):
     """How the settings were chosen."""
 
-    runs: int = Field(ge=1, le=LARGEST, description="how many settings were tried, the chosen one included")
+    runs: int = Field(ge=1, le=LARGEST_COUNT, description="how many settings were tried, the chosen one included")
     data: Literal["none", "public", "private"] = Field(
         default="none", description="whose scores decided; none if nothing was compared"
     )
@@ -181,7 +181,7 @@ class Receipt(FiniteRecord):
         except OSError as error:
             raise DataError(f"Cannot read receipt {file}: {error.strerror}.") from error
         except ValidationError as error:
-            raise DataError(f"Receipt {file} does not fit the schema at {misfit(error)}.") from error
+            raise DataError(f"Receipt {file} does not fit the schema at {first_misfit(error)}.") from error
         except ValueError as error:
             raise DataError(f"Receipt {file} does not fit the schema: {error}.") from error
         return found
@@ -235,7 +235,7 @@ def receipt(
             files={role: hash_file(Path(path)) for role, path in (files or {}).items()}, audit=audit,
         )  # fmt: skip
     except ValidationError as error:
-        raise SpecError(f"The values of this receipt are not valid: {misfit(error)}.") from error
+        raise SpecError(f"The values of this receipt are not valid: {first_misfit(error)}.") from error
 
 
 def hash_file(path: Path) -> HashedFile:

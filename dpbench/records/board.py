@@ -22,7 +22,7 @@ from dpbench.support.files import canonical_digest
 from dpbench.support.messages import unknown_name
 from dpbench.support.paths import PACKAGE
 from dpbench.support.untrusted import read_toml
-from dpbench.support.validation import WrittenRecord, sentence
+from dpbench.support.validation import WrittenRecord, misfit_sentence
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,79}$"
 
@@ -85,7 +85,7 @@ class Board(Protocol):
         try:
             board = cls(**read_toml(file, "spec"))
         except ValidationError as error:
-            raise SpecError(sentence(error, f"board {file}", TABLES)) from None
+            raise SpecError(misfit_sentence(error, f"board {file}", TABLES)) from None
         if board.name != file.stem:
             raise SpecError(f"Expected board {file} to be named as its file, {file.stem!r}, got {board.name!r}.")
         return board

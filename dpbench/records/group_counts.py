@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dpbench.support.untrusted import Shown
+from dpbench.support.untrusted import PrintableText
 
 COLUMN = r"^[a-z][a-z0-9_ -]{0,39}$"
 MAX_COLUMNS = 20
@@ -20,7 +20,7 @@ UNKNOWN = ""  # the value of test images of which a column says nothing
 # A count for each class: text, as a confusion matrix is, so that a file holds one line a group.
 ClassCounts = Annotated[str, Field(pattern=r"^\d{1,9}( \d{1,9})*$")]
 _Values = Annotated[
-    dict[Annotated[Shown, Field(max_length=MAX_VALUE_LENGTH)], ClassCounts],
+    dict[Annotated[PrintableText, Field(max_length=MAX_VALUE_LENGTH)], ClassCounts],
     Field(min_length=1, max_length=MAX_VALUES + 1),
 ]
 GroupCounts = Annotated[

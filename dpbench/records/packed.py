@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 from dpbench.errors import DataError, OutputError
 from dpbench.support.files import sha256, write_atomically
-from dpbench.support.untrusted import MOST as LARGEST
+from dpbench.support.untrusted import MAX_BYTES as LARGEST
 from dpbench.support.untrusted import open_regular, read_regular
 
 ARCHIVE = "records.tar.xz"

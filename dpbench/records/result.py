@@ -20,7 +20,7 @@ from dpbench.records.overlap import SUSPICIOUS_SHARE, Copies, Overlap, find_exce
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy, list_not_covered
-from dpbench.support.untrusted import Shown
+from dpbench.support.untrusted import PrintableText
 from dpbench.support.validation import Record
 
 Seconds = Annotated[float, Field(ge=0, lt=1e12)]
@@ -73,7 +73,7 @@ class TaskFacts(Record):
     """The task of a run: its data, sizes and classes."""
 
     example_shape: tuple[int, ...]
-    classes: tuple[Shown, ...] = Field(min_length=1)
+    classes: tuple[PrintableText, ...] = Field(min_length=1)
     private: int = Field(ge=1)
     public: int
     test: int
@@ -89,8 +89,10 @@ class TaskFacts(Record):
     # Private images that were left out, as a public image equals each. Not written where there are none.
     left_out: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
     processing: dict[str, str] | None  # how each split's images were made, "" where undeclared; None as above
-    editions: dict[str, Shown] | None = Field(  # by role, like `digests`, where data is not the whole as published
-        default=None, exclude_if=lambda value: value is None
+    editions: dict[str, PrintableText] | None = (
+        Field(  # by role, like `digests`, where data is not the whole as published
+            default=None, exclude_if=lambda value: value is None
+        )
     )
     # Test images by group and class; None where the test split has no groups.
     groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from dpbench.records.setting import Flag, Switch
-from dpbench.support.untrusted import Shown
+from dpbench.support.untrusted import PrintableText
 from dpbench.support.validation import Record, WrittenRecord
 
 SelectionRule = Literal[
@@ -115,7 +115,7 @@ class Trial(Record):
 
     setting: dict[str, Any]
     accuracy: float | None = Field(ge=0, le=1)
-    error: Shown | None = None
+    error: PrintableText | None = None
     # By the metric that the protocol compares by, where that is not accuracy.
     score: float | None = Field(default=None, ge=0, le=1, exclude_if=lambda value: value is None)
 

@@ -15,7 +15,7 @@ from dpbench.records.search import Search, find_unused_settings
 from dpbench.records.setting import Flag, settings
 from dpbench.support import progress
 from dpbench.support.files import canonical_digest
-from dpbench.support.validation import Origin, name_origin, sentence
+from dpbench.support.validation import Origin, misfit_sentence, name_origin
 
 
 class Spec(Protocol):
@@ -108,7 +108,7 @@ def make_spec(values: Mapping[str, Any], origin: Origin, kind: type[Spec] = Spec
     try:
         spec = kind(**{"unit": OWN_UNIT, **given})
     except ValidationError as error:
-        raise SpecError(sentence(error, origin, {**TABLE_RECORDS, "": kind})) from None
+        raise SpecError(misfit_sentence(error, origin, {**TABLE_RECORDS, "": kind})) from None
     searched = spec.search.space if spec.search and isinstance(spec.search.space, Mapping) else ()
     for name in sorted(spec.learner.options.keys() & searched):
         raise SpecError(
@@ -145,7 +145,7 @@ def fill_extractor(keys: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """Return the keys of a file; if they name no extractor, add the former default and say so."""
     if names_extractor(keys):
         return dict(keys)
-    progress.line(
+    progress.print_line(
         f"{origin} names no extractor, which means pixels until version 0.4, and then the dataset's own. Add "
         'extractor = "pixels", or "auto".'
     )

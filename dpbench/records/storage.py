@@ -14,7 +14,7 @@ from dpbench.records.packed import read_record
 from dpbench.records.schema1 import upgrade
 from dpbench.support.files import write_atomically, write_json
 from dpbench.support.untrusted import parse_json
-from dpbench.support.validation import misfit
+from dpbench.support.validation import first_misfit
 
 Kind = TypeVar("Kind", bound=BaseModel)
 
@@ -79,7 +79,7 @@ def validate_record(kind: type[Kind], content: Any, source: object) -> Kind:
     try:
         return kind.model_validate(upgrade(content, kind))
     except (ValidationError, MalformedFile) as error:
-        wrong = misfit(error) if isinstance(error, ValidationError) else error
+        wrong = first_misfit(error) if isinstance(error, ValidationError) else error
         raise DataError(f"{kind.__name__} {source} does not fit the schema at {wrong}.") from error
     except SpecError as error:  # of a component's text, which is read as a flag is
         raise DataError(f"{kind.__name__} {source} does not fit the schema: {error}") from error

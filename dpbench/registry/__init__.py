@@ -1,14 +1,14 @@
-"""What is installed: plugins by their entry points, the hooks they implement, and the components a spec names."""
+"""Installed plugins: their entry points, the hooks they implement, and the components that a spec names."""
 
 from dpbench.registry.entry_points import (
     KINDS,
-    OWN,
+    UNPACKAGED,
     BrokenPlugin,
     Kind,
     Registration,
     Registry,
-    fields_from,
+    convert_fields,
     load,
 )
 
-__all__ = ["KINDS", "OWN", "BrokenPlugin", "Kind", "Registration", "Registry", "fields_from", "load"]
+__all__ = ["KINDS", "UNPACKAGED", "BrokenPlugin", "Kind", "Registration", "Registry", "convert_fields", "load"]

@@ -1,4 +1,4 @@
-"""A board beside what is installed: its components spelled out, and the spec of an entry."""
+"""Boards and installed components: spell out a board's components, and make the spec of an entry."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from dpbench.records.board import Board
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
-from dpbench.registry.components import build, kind_of, write_component
+from dpbench.registry.components import build, component_kind, write_component
 from dpbench.support.validation import Origin, name_origin
 
 
 def spell_out_board(board: Board, plugins: Registry) -> Board:
-    """Return the board with every option of its components as their defaults are.
+    """Return the board with every option of its components written out, defaults included.
 
     Raises:
-        SpecError: a component that is not installed, or an option that does not fit.
+        SpecError: a component is not installed, or an option does not fit.
     """
     whole = {}
     for role in ("dataset", "public_dataset", "extractor"):
         part: Component | None = getattr(board, role)
-        whole[role] = part and write_component(build(plugins, kind_of(role), part))
+        whole[role] = part and write_component(build(plugins, component_kind(role), part))
     return board.model_copy(update=whole)
 
 
-def entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origin: Origin) -> Spec:
+def make_entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origin: Origin) -> Spec:
     """Return the spec of an entry: the learner and how it is tuned from `values`, all else from the board.
 
     A reference learner (the ceiling) runs without privacy.
 
     Raises:
-        SpecError: a key that is the board's, one that no board has, or a selection that it does not rank as asked.
+        SpecError: a key is fixed by the board or allowed on no board, or the board does not rank the selection.
     """
     taken = sorted(values.keys() & Protocol.model_fields.keys())
     if taken:

@@ -1,4 +1,4 @@
-"""The components that a spec names: built, spelled out, and called so that their failures are named."""
+"""Build the components that a spec names, spell out their options, and name them when a call fails."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dpbench.errors import SpecError
 from dpbench.records.protocol import CONCAT, OWN_UNIT, PIXELS, Component
 from dpbench.records.search import ResolvedSearch, Search
 from dpbench.records.spec import Spec
-from dpbench.registry import KINDS, Kind, Registration, Registry, fields_from
+from dpbench.registry import KINDS, Kind, Registration, Registry, convert_fields
 from dpbench.support.fields import changed_fields
 from dpbench.support.plugin_calls import call_plugin
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
-    """The components that a spec names, built, and who brought each."""
+class BuiltComponents:
+    """The built components of a spec, and the plugin that registered each."""
 
     dataset: Dataset
     public_dataset: Dataset | None
@@ -30,44 +30,44 @@ class Parts:
     default_extractor: bool = False  # nobody named one: it is the dataset's own, or pixels where that cannot run here
 
     def who(self, role: str, doing: str) -> str:
-        """Name a component, what it is asked to do, and who brought it: for messages about its failures."""
+        """Describe a component, its task and its plugin, for messages about failures."""
         return self.brought[role].who(doing)
 
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedSpec:
-    """A spec whose names are components: built once, with every option and the space of its search spelled out."""
+    """A spec with its components built, and every option and the search space spelled out."""
 
     spec: Spec  # with everything spelled out
-    parts: Parts
+    parts: BuiltComponents
     search: ResolvedSearch | None
     named: Mapping[str, Any]  # settings of the learner that the user named
 
     @property
     def rule(self) -> Literal["default", "by-hand"]:
-        """How the learner's settings were chosen, as far as they tell: they are its defaults, or somebody's choice."""
+        """How the learner's settings were chosen, as far as they tell: all are its defaults, or somebody set them."""
         return selection(self.parts.learner)
 
     def check_data(self) -> None:
-        """Refuse datasets that are not on this machine.
+        """Check that the datasets are on this machine.
 
         Raises:
-            DataMissing: says how to get them.
+            DataMissing: a dataset is not; the message says how to get it.
         """
         sources.check_present(*filter(None, (self.parts.dataset, self.parts.public_dataset)))
 
     def with_delta(self, delta: float) -> ResolvedSpec:
-        """Return the same with a delta, where that follows from the data."""
+        """Return the same spec with a delta, for specs that leave delta to the data."""
         return dataclasses.replace(self, spec=self.spec.with_default("delta", delta, given=True))
 
     def with_learner(self, learner: Learner) -> ResolvedSpec:
-        """Return the same with other settings of the learner."""
+        """Return the same spec with other settings of the learner."""
         spec = self.spec.model_copy(update={"learner": write_component(learner)})
         return dataclasses.replace(self, spec=spec, parts=dataclasses.replace(self.parts, learner=learner))
 
 
 def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
-    """Build what the spec names and spell everything out. It imports no torch.
+    """Build the components that the spec names and spell everything out. Imports no torch.
 
     Raises:
         SpecError: an unknown name or option (says what exists), a value that does not fit, or a search without a space.
@@ -75,8 +75,8 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
     default = "extractor" not in spec.model_fields_set
     if default:
         spec = spec.model_copy(update={"extractor": default_extractor(registry, spec.dataset)})
-    brought = {role: registry.find(kind_of(role), part.name) for role, part in spec.roles.items()}
-    parts = Parts(
+    brought = {role: registry.find(component_kind(role), part.name) for role, part in spec.roles.items()}
+    parts = BuiltComponents(
         learner=build(registry, "learner", spec.learner),
         extractor=build(registry, "extractor", spec.extractor),
         dataset=build(registry, "dataset", spec.dataset),
@@ -84,7 +84,7 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
         brought=brought,
         default_extractor=default,
     )
-    named = _named(spec.learner, parts.learner)
+    named = _named_settings(spec.learner, parts.learner)
     search = None if spec.search is None else resolve_search(spec.search, parts.learner, named)
     unit = parts.dataset.default_unit() if spec.unit == OWN_UNIT else spec.unit
     whole = {
@@ -99,10 +99,10 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
 
 
 def default_extractor(registry: Registry, dataset: Component) -> Component:
-    """Return the extractor of runs on a dataset that name none; pixels, where its weights are not on this machine.
+    """Return a dataset's own extractor, for runs that name none; pixels if its weights are not on this machine.
 
     Raises:
-        SpecError: no dataset has this name, or these options, or it suggests what is no extractor.
+        SpecError: no dataset has this name or these options, or its default is not an extractor.
     """
     whole: Dataset = build(registry, "dataset", dataset)
     suggested: object = whole.default_extractor
@@ -118,17 +118,17 @@ def default_extractor(registry: Registry, dataset: Component) -> Component:
     return chosen if here else Component(name=PIXELS)
 
 
-def kind_of(role: str) -> Kind:
+def component_kind(role: str) -> Kind:
     """Return the kind of component that a role of a spec takes.
 
-    >>> kind_of("public_dataset"), kind_of("extractor.2")
+    >>> component_kind("public_dataset"), component_kind("extractor.2")
     ('dataset', 'extractor')
     """
     return next(kind for kind in KINDS if kind in role)
 
 
 def build(registry: Registry, kind: Kind, component: Component) -> Any:
-    """Build a component; of several extractors, each.
+    """Build a component; of a concat, each part.
 
     Raises:
         SpecError: an unknown name or option (says what exists), or a value that does not fit.
@@ -138,13 +138,13 @@ def build(registry: Registry, kind: Kind, component: Component) -> Any:
     return registry.build(kind, component.name, component.options)
 
 
-def _named(asked: Component, learner: Learner) -> Mapping[str, Any]:
-    """Return the settings of a learner that the user named, those of its paper included where it was asked for."""
+def _named_settings(asked: Component, learner: Learner) -> Mapping[str, Any]:
+    """Return the learner's settings that the user named, including those of its paper if the user asked for them."""
     return {**learner.paper, **asked.options} if "" in asked.options else asked.options
 
 
 def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -> ResolvedSearch:
-    """Return the search with its space written out: fields that somebody set are not searched.
+    """Return the search with its space written out, without the fields that the user set.
 
     Raises:
         SpecError: a field that the learner does not have, a value that does not fit, or nothing to search.
@@ -162,7 +162,7 @@ def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -
         )
     who = f"learner {learner.name!r}, in the search space"
     typed = {
-        name: tuple(dict.fromkeys(fields_from(type(learner), {name: value}, who)[name] for value in values))
+        name: tuple(dict.fromkeys(convert_fields(type(learner), {name: value}, who)[name] for value in values))
         for name, values in space.items()
     }
     for name, values in typed.items():
@@ -172,12 +172,12 @@ def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -
 
 
 def selection(learner: Learner) -> Literal["default", "by-hand"]:
-    """Say whether the hyperparameters are the learner's defaults or somebody's choice."""
+    """Return whether the learner's settings are its defaults or somebody set them."""
     return "by-hand" if changed_fields(learner) else "default"
 
 
 def write_component(part: Any) -> Component:
-    """Return a built component as a spec writes it, every option spelled out; of a concat, those of every part.
+    """Return a built component as a spec writes it, with every option spelled out; of a concat, those of each part.
 
     An option that a component gained after results were published is `setting(..., added=True)`: it is left out at its
     default, so that the digests of earlier specs stay what they were.
@@ -189,8 +189,8 @@ def write_component(part: Any) -> Component:
     return Component(name=part.name, options={name: getattr(part, name) for name in kept})
 
 
-def shorten_component(registry: Registry) -> Callable[[Kind, Component], str]:
-    """Return what writes a component with those options alone that are not at the default of the installed one."""
+def component_shortener(registry: Registry) -> Callable[[Kind, Component], str]:
+    """Return a function that writes a component with only the options that differ from the installed defaults."""
 
     def shorten(kind: Kind, part: Component) -> str:
         known = registry.components[kind].get(part.name)

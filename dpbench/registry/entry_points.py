@@ -1,4 +1,4 @@
-"""Entry points -> classes. Guarded: a broken plugin is reported and never takes a command down."""
+"""Load the components of installed plugins. A broken plugin is reported and never stops a command."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from dpbench.registry.moved import describe_move
 from dpbench.support.fields import hints, in_words, is_plain, is_required
 from dpbench.support.messages import unknown_name
 from dpbench.support.plugin_calls import call_plugin
-from dpbench.support.validation import misfit, refuse_boolean
+from dpbench.support.validation import first_misfit, refuse_boolean
 
 Kind = Literal["dataset", "extractor", "learner"]
 KINDS: Mapping[Kind, type] = {"dataset": Dataset, "extractor": Extractor, "learner": Learner}
-OWN = ("notebook", "none", "unpublished")
+UNPACKAGED = ("notebook", "none", "unpublished")
 """Plugin, distribution and version of a component that no package brings."""
-CHOSEN = "DPBENCH_PLUGINS"
+PLUGINS_VARIABLE = "DPBENCH_PLUGINS"
 """The environment variable that names the plugins to load, where not all are."""
 HOOKS: Mapping[str, Kind] = {f"dpbench_{kind}s": kind for kind in KINDS}
 
 
 @dataclasses.dataclass(frozen=True)
 class Registration:
-    """One component and who brought it."""
+    """A component and the plugin that registered it."""
 
     cls: type[Any]
     plugin: str
@@ -45,7 +45,7 @@ class Registration:
     version: str
 
     def who(self, doing: str) -> str:
-        """Name the component, what it is asked to do, and who brought it: for messages about its failures."""
+        """Describe the component, its task and its plugin, for messages about failures."""
         return f"{doing} of {self.cls.name!r} (plugin {self.plugin!r}, {self.distribution} {self.version})"
 
 
@@ -63,7 +63,7 @@ class BrokenPlugin:
 
 @dataclasses.dataclass(frozen=True)
 class NameClash:
-    """A name that is claimed more than once: nobody has it, whatever the order in which plugins are read."""
+    """A name that several plugins register: dpbench refuses to use it, whatever the order of loading."""
 
     kind: Kind
     name: str
@@ -92,12 +92,12 @@ class Registry:
             UnknownName: lists what exists and the nearest name.
             DuplicateName: several plugins claim it; names them.
         """
-        self._refuse_clash(kind, name)
+        self._check_clash(kind, name)
         known = self.components[kind]
         if name not in known:
             left_out = f" {len(self.broken)} broken plugin(s) were skipped, see `dpbench list`." if self.broken else ""
-            chosen = os.environ.get(CHOSEN)
-            only = "" if chosen is None else f" {CHOSEN}={chosen} excludes every other plugin."
+            chosen = os.environ.get(PLUGINS_VARIABLE)
+            only = "" if chosen is None else f" {PLUGINS_VARIABLE}={chosen} excludes every other plugin."
             raise UnknownName(unknown_name(kind, name, known) + left_out + only)
         return known[name]
 
@@ -113,8 +113,8 @@ class Registry:
         item = self.find(kind, name)
         cls = item.cls
         if "" in options:
-            options = _named(options, cls, f"{kind} {name!r}")
-        given = fields_from(cls, options, f"{kind} {name!r}")
+            options = _name_options(options, cls, f"{kind} {name!r}")
+        given = convert_fields(cls, options, f"{kind} {name!r}")
         for field in dataclasses.fields(cls):
             if is_required(field) and field.name not in given:
                 raise SpecError(
@@ -123,21 +123,21 @@ class Registry:
                 )
         return call_plugin(item.who("Building"), cls, **given)
 
-    def with_own(self, kind: Kind, cls: type[Any]) -> Registry:
+    def with_component(self, kind: Kind, cls: type[Any]) -> Registry:
         """Return the registry with one more component: a class that no package brings, as in a notebook.
 
         Raises:
-            PluginError: the class is not what a plugin may bring.
-            DuplicateName: another one has its name.
+            PluginError: the class is not a valid component.
+            DuplicateName: another component has its name.
         """
         given: object = cls
         if not (isinstance(given, type) and issubclass(given, KINDS[kind])):
             got = given.__name__ if isinstance(given, type) else type(given).__name__
             raise PluginError(f"Expected the {kind} as a name or as a dpbench.{KINDS[kind].__name__}, got {got}.")
-        _check(cls, kind, f"This {kind}")
-        self._refuse_clash(kind, cls.name)
+        _check_class(cls, kind, f"This {kind}")
+        self._check_clash(kind, cls.name)
         known = dict(self.components[kind])
-        other = known.setdefault(cls.name, Registration(cls, *OWN))
+        other = known.setdefault(cls.name, Registration(cls, *UNPACKAGED))
         if other.cls is not cls:
             raise DuplicateName(
                 f"There is a {kind} {cls.name!r} already, of distribution {other.distribution!r}: give this one "
@@ -146,18 +146,18 @@ class Registry:
         return dataclasses.replace(self, components={**self.components, kind: known})
 
     def report_broken(self) -> None:
-        """Say on standard error which plugins, and which names that several claim, were left out."""
+        """Report on standard error the plugins that were left out, and the names that several plugins register."""
         for left_out in (*self.broken, *self.clashes):
             print(f"dpbench: {left_out}", file=sys.stderr)
 
-    def _refuse_clash(self, kind: Kind, name: str) -> None:
+    def _check_clash(self, kind: Kind, name: str) -> None:
         for clash in self.clashes:
             if (clash.kind, clash.name) == (kind, name):
                 raise DuplicateName(str(clash))
 
 
-def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping[str, object]:
-    """Return the options with the one that was given without its name under its name, or those of the paper."""
+def _name_options(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping[str, object]:
+    """Return the options with the unnamed value under its name, or with the settings of the paper."""
     name, value, paper = getattr(cls, "shorthand", ""), options[""], getattr(cls, "paper", {})
     if value == "paper" and paper:
         return {**paper, **{key: given for key, given in options.items() if key}}
@@ -171,30 +171,30 @@ def _named(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping
     return {name: value, **{key: given for key, given in options.items() if key}}
 
 
-def fields_from(cls: type, options: Mapping[str, object], owner: str) -> dict[str, Any]:
-    """Return `options` as keyword arguments of dataclass `cls`, types checked; see `Registry.build`."""
+def convert_fields(cls: type, options: Mapping[str, object], owner: str) -> dict[str, Any]:
+    """Return `options` as keyword arguments of dataclass `cls`, with types checked; see `Registry.build`."""
     types = hints(cls)
     names = [field.name for field in dataclasses.fields(cls)]
     values = {}
     for key, value in options.items():
         if key not in names:
             raise SpecError(unknown_name("option", key, names, owner))
-        values[key] = _typed(f"{key}={value} in {owner}", value, types[key], _adapter(cls, key))
+        values[key] = _convert_value(f"{key}={value} in {owner}", value, types[key], _type_adapter(cls, key))
     return values
 
 
 @lru_cache(4096)
-def _adapter(cls: type, field: str) -> TypeAdapter[Any]:
+def _type_adapter(cls: type, field: str) -> TypeAdapter[Any]:
     return TypeAdapter(hints(cls)[field])
 
 
-def _typed(what: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> Any:
+def _convert_value(what: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> Any:
     text = value.strip().lower() if isinstance(value, str) else value
     try:
         refuse_boolean(hint, value)
         typed = adapter.validate_python(None if text in {"none", "auto"} and type(None) in get_args(hint) else value)
     except ValueError as error:  # pydantic's is one too
-        why = f": {misfit(error).said}" if isinstance(error, ValidationError) and not is_plain(hint) else ""
+        why = f": {first_misfit(error).said}" if isinstance(error, ValidationError) and not is_plain(hint) else ""
         raise SpecError(f"Expected {what} to be {in_words(hint)}{why}.") from None
     if isinstance(typed, float) and math.isnan(typed):  # no comparison refuses it, so a component would take it
         raise SpecError(f"Expected {what} to be a number, got nan.")
@@ -202,9 +202,9 @@ def _typed(what: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> An
 
 
 def load() -> Registry:
-    """Import every installed plugin, or those that `DPBENCH_PLUGINS` names (comma-separated); collect what they bring.
+    """Import every installed plugin, or those that `DPBENCH_PLUGINS` names (comma-separated); collect their components.
 
-    A name that several claim is nobody's: whoever asks for it is refused, and nothing else is.
+    If several plugins register a name, only requests for that name are refused.
 
     Raises:
         UnknownName: `DPBENCH_PLUGINS` names a plugin that is not installed.
@@ -212,10 +212,10 @@ def load() -> Registry:
     manager = pluggy.PluginManager("dpbench")
     manager.add_hookspecs(hooks)
     claims: dict[Kind, dict[str, list[Registration]]] = {kind: {} for kind in KINDS}
-    broken, named = [], cache(_named_distribution)
-    for point in _chosen(list(entry_points(group="dpbench"))):
+    broken, named = [], cache(_name_and_version)
+    for point in _chosen_points(list(entry_points(group="dpbench"))):
         try:
-            found = _components(manager, point, named(point.dist))
+            found = _load_components(manager, point, named(point.dist))
         except (Exception, SystemExit) as error:  # whatever a stranger's module raises
             reason = describe_move(error) or f"{type(error).__name__}: {error}"
             broken.append(BrokenPlugin(point.name, named(point.dist)[0], reason))
@@ -233,18 +233,18 @@ def load() -> Registry:
     return Registry(components, tuple(broken), tuple(clashes))
 
 
-def _chosen(points: list[EntryPoint]) -> list[EntryPoint]:
-    chosen = os.environ.get(CHOSEN)
+def _chosen_points(points: list[EntryPoint]) -> list[EntryPoint]:
+    chosen = os.environ.get(PLUGINS_VARIABLE)
     if chosen is None:
         return sorted(points, key=lambda point: point.name)
     names = [name.strip() for name in chosen.split(",") if name.strip()]
     for name in names:
         if name not in {point.name for point in points}:
-            raise UnknownName(unknown_name(f"plugin in {CHOSEN}", name, {point.name for point in points}))
+            raise UnknownName(unknown_name(f"plugin in {PLUGINS_VARIABLE}", name, {point.name for point in points}))
     return [point for point in points if point.name in names]
 
 
-def _components(
+def _load_components(
     manager: pluggy.PluginManager, point: EntryPoint, distribution: tuple[str, str]
 ) -> list[tuple[Kind, Registration]]:
     module = point.load()
@@ -258,7 +258,7 @@ def _components(
         for caller in callers:
             for impl in caller.get_hookimpls():
                 if impl.plugin is module:
-                    found += _called(caller.name, impl, point.name, distribution)
+                    found += _call_hook(caller.name, impl, point.name, distribution)
         return found
     except Exception:
         if manager.is_registered(module):
@@ -266,7 +266,7 @@ def _components(
         raise
 
 
-def _called(
+def _call_hook(
     hook: str, impl: pluggy.HookImpl, plugin: str, distribution: tuple[str, str]
 ) -> list[tuple[Kind, Registration]]:
     if impl.hookwrapper or impl.wrapper:
@@ -275,12 +275,12 @@ def _called(
     found = []
     classes: Any = impl.function()
     for cls in classes:
-        _check(cls, kind, hook)
+        _check_class(cls, kind, hook)
         found.append((kind, Registration(cls, plugin, *distribution)))
     return found
 
 
-def _check(cls: type[Any], kind: Kind, hook: str) -> None:
+def _check_class(cls: type[Any], kind: Kind, hook: str) -> None:
     base = KINDS[kind]
     if not (isinstance(cls, type) and issubclass(cls, base)):
         raise PluginError(f"{hook} returned {cls!r}; expected subclasses of dpbench.{base.__name__}.")
@@ -299,6 +299,6 @@ def _check(cls: type[Any], kind: Kind, hook: str) -> None:
         raise PluginError(f"{cls.__name__} is not a frozen dataclass; decorate it with @dataclass(frozen=True).")
 
 
-def _named_distribution(distribution: Distribution | None) -> tuple[str, str]:
-    """Return name and version; each is read by parsing all of the metadata."""
+def _name_and_version(distribution: Distribution | None) -> tuple[str, str]:
+    """Return a distribution's name and version; reading either one parses all of its metadata."""
     return (distribution.name, distribution.version) if distribution else ("unknown", "unknown")

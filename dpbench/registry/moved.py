@@ -1,4 +1,4 @@
-"""Modules below the public names that moved: a plugin that imports one is told where it is now."""
+"""Modules that moved in version 0.3: a plugin that imports one is told its new name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOVED: Mapping[str, str] = {
 
 
 def describe_move(error: BaseException) -> str | None:
-    """Return where a module that could not be imported is now; None if the error is another, or nothing moved."""
+    """Return a message with the new name of a module that was not found; None for other errors and modules."""
     missing = _missing_module(error)
     for old, new in MOVED.items():
         if missing == old or missing.startswith(f"{old}."):

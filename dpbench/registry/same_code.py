@@ -1,4 +1,4 @@
-"""Whether the code that made a result computes what the installed one does: by digests, and else by fingerprints."""
+"""Compare the code that made a result with the installed code: by digest, or else by fingerprint."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from dpbench.records.fingerprints import (
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.registry import Kind, Registry
-from dpbench.registry.components import kind_of
-from dpbench.support.code import DPBENCH, code_of, core
+from dpbench.registry.components import component_kind
+from dpbench.support.code import DPBENCH, code_digest, core
 
 Sameness = Literal["digest", "fingerprint", "data", "differs", "unknown"]
 """By what code is known to be the same: its digest, its fingerprint or, of a dataset, the digests of its data.
 
 `differs` if fingerprints differ, `unknown` if there are none to compare.
 """
-SAME = ("digest", "fingerprint", "data")
+SAME_CODE = ("digest", "fingerprint", "data")
 
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """The fingerprints in a folder, and those that are taken as they are asked for."""
+    """The fingerprints in a folder, and those taken on demand."""
 
     folder: Path = field(default_factory=fingerprint_folder)
     take: Callable[[FingerprintKind, str, Mapping[str, Any]], Behaviour] | None = None
@@ -43,10 +43,10 @@ class Fingerprints:
     def same(
         self, kind: FingerprintKind, name: str, settings: Mapping[str, Any], stated: Code, here: Code
     ) -> bool | None:
-        """Return whether two codes do the same; None where that is unknown.
+        """Return whether two versions of a component's code behave the same; None if that is unknown.
 
         Raises:
-            DataError: a file of fingerprints does not fit.
+            DataError: a file of fingerprints is not valid.
         """
         kept = self._of(kind, name)
         known = kept.behaviour(settings, stated)
@@ -57,7 +57,7 @@ class Fingerprints:
         return kept.same(settings, stated, here)
 
     def same_choices(self, name: str, asked: Mapping[str, Any], stated: Code, here: Code) -> bool | None:
-        """Return whether two codes of a learner choose alike where settings are left to the budget."""
+        """Return whether two versions of a learner choose the same settings from the budget; None if unknown."""
         kept = self._of("learner", name)
         if self.take_choices is not None and None in asked.values() and kept.chosen(asked, here) is None:
             self._read["learner", name] = kept = kept.with_choices(asked, self.take_choices(name, asked), here)
@@ -71,44 +71,46 @@ class Fingerprints:
 
 @functools.cache
 def stored_fingerprints() -> Fingerprints:
-    """Return the fingerprints that come with dpbench, read once a process; none is taken."""
+    """Return the fingerprints that come with dpbench, read once per process; new ones are not taken."""
     return Fingerprints()
 
 
 def compare_code(
     result: Result, plugins: Registry, known: Fingerprints, *, same_data: bool | None
 ) -> dict[str, Sameness]:
-    """Return by what the code of each role of a result, and of dpbench itself, is known to be the installed one.
+    """Return how the code of each role of a result, and of dpbench, is known to equal the installed code.
 
-    The code of a dataset is the same if its data are. That of the core is, where its digest differs, if the learner
-    does the same on it, every extractor does, and the core answers fixed questions to the last bit.
+    The code of a dataset is the same if its data are. If the digest of the core differs, its code is the same if the
+    learner and every extractor behave the same on it, and it answers fixed questions the same to the last bit.
 
     Args:
         result: a result that states digests of code; a role whose digest it does not state is unknown.
         plugins: what is installed.
         known: fingerprints.
-        same_data: whether the data here have the digests that the result states; None if nobody has looked.
+        same_data: whether the data here have the digests that the result states; None if that was not checked.
 
     Raises:
-        DataError: a file of fingerprints does not fit.
+        DataError: a file of fingerprints is not valid.
     """
     stated = stated_code(result)
-    here = {role: digest_here(kind_of(role), part.name, plugins) for role, part in result.spec.roles.items()}
+    here = {
+        role: installed_digest(component_kind(role), part.name, plugins) for role, part in result.spec.roles.items()
+    }
     parts = {role: part for role, part in result.spec.roles.items() if role in stated or here[role] is not None}
     found: dict[str, Sameness] = {}
     for role, part in parts.items():
         if role not in stated:
             found[role] = "unknown"
-        elif here[role] == stated[role] and kind_of(role) == "dataset":
+        elif here[role] == stated[role] and component_kind(role) == "dataset":
             found[role] = "digest"
-        elif kind_of(role) == "dataset":
+        elif component_kind(role) == "dataset":
             found[role] = "unknown" if same_data is None else "data" if same_data else "differs"
         else:
-            found[role] = _compare(result, role, part, plugins, known)
+            found[role] = _compare_component(result, role, part, plugins, known)
     if DPBENCH in stated:
-        behaving = [found[role] for role in found if kind_of(role) != "dataset"]
-        alike = _core(stated[DPBENCH], plugins, known)
-        found[DPBENCH] = alike if alike == "digest" else _weakest([*behaving, alike])
+        behaving = [found[role] for role in found if component_kind(role) != "dataset"]
+        alike = _compare_core(stated[DPBENCH], plugins, known)
+        found[DPBENCH] = alike if alike == "digest" else _weakest_sameness([*behaving, alike])
     elif core() is not None:
         found[DPBENCH] = "unknown"
     same = {role for role in parts if role in stated and here[role] == stated[role]}  # whatever the core's is
@@ -116,7 +118,7 @@ def compare_code(
 
 
 def stated_code(result: Result) -> Mapping[str, str]:
-    """Return the digests of code that a result states, by role; what has another form counts as not stated."""
+    """Return the code digests that a result states, by role; values of another form are left out."""
     code = result.provenance.get("code")
     if not isinstance(code, Mapping):
         return {}
@@ -124,60 +126,60 @@ def stated_code(result: Result) -> Mapping[str, str]:
 
 
 def is_same_code(result: Result, plugins: Registry, known: Fingerprints, *, same_data: bool | None) -> bool:
-    """Return whether the installed code is known to compute what the code of a result does; see `compare_code`."""
-    return all(one in SAME for one in compare_code(result, plugins, known, same_data=same_data).values())
+    """Return whether the installed code is known to compute what a result's code computes; see `compare_code`."""
+    return all(one in SAME_CODE for one in compare_code(result, plugins, known, same_data=same_data).values())
 
 
-def digest_here(kind: Kind, name: str, plugins: Registry) -> str | None:
-    """Return the digest of the installed code of a component; None where it is not installed, or has no files."""
+def installed_digest(kind: Kind, name: str, plugins: Registry) -> str | None:
+    """Return the digest of a component's installed code; None if it is not installed, or has no files."""
     item = plugins.components[kind].get(name)
-    return code_of(item.cls) if item else None
+    return code_digest(item.cls) if item else None
 
 
-def code_here(kind: FingerprintKind, name: str, plugins: Registry) -> Code | None:
-    """Return the code of a component that is installed; None if it is not, or is written in a notebook."""
-    made, digest = core(), "" if kind == "core" else digest_here(kind, name, plugins)
+def installed_code(kind: FingerprintKind, name: str, plugins: Registry) -> Code | None:
+    """Return the installed code of a component; None if it is not installed, or is written in a notebook."""
+    made, digest = core(), "" if kind == "core" else installed_digest(kind, name, plugins)
     return None if made is None or digest is None else Code(dpbench=made, plugin=digest)
 
 
-def settings_as_asked(settings: Mapping[str, Any], settled: Container[str]) -> dict[str, Any]:
-    """Return settings as they were asked for: None where the budget settled them."""
+def requested_settings(settings: Mapping[str, Any], settled: Container[str]) -> dict[str, Any]:
+    """Return the settings as they were requested: None where the value follows from the budget."""
     return {name: None if name in settled else value for name, value in settings.items()}
 
 
-def _compare(result: Result, role: str, part: Component, plugins: Registry, known: Fingerprints) -> Sameness:
-    kind: FingerprintKind = "learner" if kind_of(role) == "learner" else "extractor"
-    stated, here = Code.stated(stated_code(result), role), code_here(kind, part.name, plugins)
+def _compare_component(result: Result, role: str, part: Component, plugins: Registry, known: Fingerprints) -> Sameness:
+    kind: FingerprintKind = "learner" if component_kind(role) == "learner" else "extractor"
+    stated, here = Code.stated(stated_code(result), role), installed_code(kind, part.name, plugins)
     if stated is None or here is None:
         return "unknown"
     if stated == here:
         return "digest"
     if kind == "extractor":
-        return _verdict([known.same(kind, part.name, part.options, stated, here)])
+        return _sameness([known.same(kind, part.name, part.options, stated, here)])
     settings = result.settings
-    alike = known.same_choices(part.name, settings_as_asked(settings, result.settled), stated, here)
-    return _verdict([known.same(kind, part.name, settings, stated, here), alike])
+    alike = known.same_choices(part.name, requested_settings(settings, result.settled), stated, here)
+    return _sameness([known.same(kind, part.name, settings, stated, here), alike])
 
 
-def _core(stated: str, plugins: Registry, known: Fingerprints) -> Sameness:
-    here = code_here("core", "core", plugins)
+def _compare_core(stated: str, plugins: Registry, known: Fingerprints) -> Sameness:
+    here = installed_code("core", "core", plugins)
     if here is None:
         return "unknown"
     there = Code(dpbench=stated, plugin="")
-    return "digest" if there == here else _verdict([known.same("core", "core", {}, there, here)])
+    return "digest" if there == here else _sameness([known.same("core", "core", {}, there, here)])
 
 
-def _verdict(found: list[bool | None]) -> Sameness:
+def _sameness(found: list[bool | None]) -> Sameness:
     return "differs" if False in found else "unknown" if None in found else "fingerprint"
 
 
-def _weakest(found: list[Sameness]) -> Sameness:
+def _weakest_sameness(found: list[Sameness]) -> Sameness:
     return next(iter(sorted(found, key=["differs", "unknown", "fingerprint", "digest"].index)), "unknown")
 
 
-def describe(found: Mapping[str, Sameness]) -> Iterator[str]:
-    """Yield what is not the same, in words."""
+def describe_differences(found: Mapping[str, Sameness]) -> Iterator[str]:
+    """Yield in words each role whose code is not known to be the same."""
     for role, one in found.items():
-        if one not in SAME:
+        if one not in SAME_CODE:
             name = "dpbench" if role == DPBENCH else f"the {role}"
             yield f"{name} {'computes something else' if one == 'differs' else 'is other code without a fingerprint'}"

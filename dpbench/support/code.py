@@ -1,4 +1,4 @@
-"""The code of a component as a digest, so that what it made before it was edited can be told from what it makes now."""
+"""Digests of a component's code, so that results of edited code can be told from results of the installed code."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ ROOMS = ("data", "harness", "learning", "privacy")
 """Where the numbers of a run come from."""
 HOOKS = ("dpbench_datasets", "dpbench_extractors", "dpbench_learners")
 INIT = "__init__.py"
-NOTHING = ""
+EMPTY_DIGEST = ""
 """The digest of no modules."""
 
 
-def package_of(module: object) -> str:
-    """Return the package that a module, given by its name, belongs to."""
+def top_package(module: object) -> str:
+    """Return the topmost package of a module, given its name."""
     return str(module).partition(".")[0]
 
 
-def plugin_of(module: str) -> str:
+def plugin_module(module: str) -> str:
     """Return the plugin that an imported module is part of: the nearest module or package above it that has a hook.
 
-    Where none has, as in a notebook or a module that plugins share, the module itself.
+    If none has a hook, as in a notebook or a module that plugins share, return the module itself.
     """
     parts = module.split(".")
     above = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
@@ -36,41 +36,41 @@ def plugin_of(module: str) -> str:
     return next(with_hooks, module)
 
 
-def code_of(component: type) -> str | None:
-    """Return a digest of the code that a component comes from: 16 hexadecimal digits of a SHA-256.
+def code_digest(component: type) -> str | None:
+    """Return a digest of a component's code: 16 hexadecimal digits of a SHA-256.
 
-    That is the plugin: the module, or all modules of the package, that registers the component, and those of the
-    components that it inherits from; and every module of the same distribution that these import, directly or not
-    (`own_imports`). Comments count as code. None where there are no files, as in a notebook, and for dpbench itself,
-    whose version and commit results state.
+    The code is the plugin, which is the module or all modules of the package that registers the component; the plugins
+    of the components that it inherits from; and every module of the same distribution that these import, directly or
+    not (`find_own_imports`). Comments count as code. Return None if there are no files, as in a notebook, and for
+    dpbench itself, whose version and commit are stated in results.
     """
     bases = [one for one in component.__mro__[1:] if any(base.__module__ == "dpbench.api" for base in one.__mro__)]
-    names = dict.fromkeys(plugin_of(one.__module__) for one in (component, *bases))
-    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names if package_of(name) != DPBENCH}
-    found = [_digest(Path(file)) if file else None for file in files.values()]
+    names = dict.fromkeys(plugin_module(one.__module__) for one in (component, *bases))
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names if top_package(name) != DPBENCH}
+    found = [_module_digest(Path(file)) if file else None for file in files.values()]
     if not found or None in found:
         return None
     shared = _shared_digest(tuple((name, Path(str(file))) for name, file in files.items()))
-    parts = [str(digest) for digest in (*found, shared) if digest != NOTHING]
-    return parts[0] if len(parts) == 1 else _short(hashlib.sha256("".join(parts).encode()))
+    parts = [str(digest) for digest in (*found, shared) if digest != EMPTY_DIGEST]
+    return parts[0] if len(parts) == 1 else _short_digest(hashlib.sha256("".join(parts).encode()))
 
 
-def own_imports(name: str, file: Path) -> dict[str, Path]:
+def find_own_imports(name: str, file: Path) -> dict[str, Path]:
     """Return the modules of its own distribution that a module or a package imports, directly or not, by name.
 
     They are found in the source, wherever an import stands in it, and none is imported for this. A module is of the
     same distribution if it is in the same topmost package, if the distribution that brings the plugin lists it, or if
-    it lies beside that package in a folder that is no `site-packages`. Modules of dpbench are not among them: `core`
-    has those that decide a run's numbers.
+    it lies beside that package in a folder that is no `site-packages`. Modules of dpbench are left out: `core` covers
+    those that decide a run's numbers.
     """
     parts = name.split(".")
     folder = file.parents[len(parts) - (file.name != INIT)]
-    tops = _tops(parts[0], folder)
-    start = {name: file} if file.name != INIT else _modules_of(name, file.parent)
+    tops = _distribution_tops(parts[0], folder)
+    start = {name: file} if file.name != INIT else _package_modules(name, file.parent)
     found, left = dict(start), [*start.items()]
     while left:
-        for imported in _imports(*left.pop()):
-            for one, place in _located(imported, folder, tops):
+        for imported in _source_imports(*left.pop()):
+            for one, place in _locate_module(imported, folder, tops):
                 if one not in found:
                     found[one] = place
                     left.append((one, place))
@@ -88,12 +88,12 @@ def core() -> str | None:
             found.update(f"{one.relative_to(root)}\0".encode() + one.read_bytes() + b"\0")
     except OSError:
         return None
-    return _short(found)
+    return _short_digest(found)
 
 
 @functools.cache
-def _digest(file: Path) -> str | None:
-    """Read the files once a process: what was imported is what was there at the start."""
+def _module_digest(file: Path) -> str | None:
+    """Digest a module or package; read once per process, as imported code stays what it was at the start."""
     package = file.name == "__init__.py"
     found = hashlib.sha256()
     try:
@@ -101,15 +101,15 @@ def _digest(file: Path) -> str | None:
             found.update(f"{one.relative_to(file.parent)}\0".encode() + one.read_bytes() + b"\0")
     except OSError:
         return None
-    return _short(found)
+    return _short_digest(found)
 
 
 @functools.cache
 def _shared_digest(plugins: tuple[tuple[str, Path], ...]) -> str | None:
-    """Return a digest of what plugins import of their own distribution; `NOTHING` if that is nothing."""
-    shared = {name: file for plugin in plugins for name, file in own_imports(*plugin).items()}
+    """Return a digest of the modules that plugins import from their distribution; `EMPTY_DIGEST` if there are none."""
+    shared = {name: file for plugin in plugins for name, file in find_own_imports(*plugin).items()}
     for name, file in plugins:
-        for own in _modules_of(name, file.parent) if file.name == INIT else (name,):
+        for own in _package_modules(name, file.parent) if file.name == INIT else (name,):
             shared.pop(own, None)
     found = hashlib.sha256()
     try:
@@ -117,14 +117,14 @@ def _shared_digest(plugins: tuple[tuple[str, Path], ...]) -> str | None:
             found.update(f"{name}\0".encode() + file.read_bytes() + b"\0")
     except OSError:
         return None
-    return _short(found) if shared else NOTHING
+    return _short_digest(found) if shared else EMPTY_DIGEST
 
 
-def _short(digest: hashlib._Hash) -> str:
+def _short_digest(digest: hashlib._Hash) -> str:
     return digest.hexdigest()[:16]
 
 
-def _modules_of(package: str, folder: Path) -> dict[str, Path]:
+def _package_modules(package: str, folder: Path) -> dict[str, Path]:
     """Return the modules of a package, by name."""
     found = {}
     for file in sorted(folder.rglob("*.py")):
@@ -134,9 +134,13 @@ def _modules_of(package: str, folder: Path) -> dict[str, Path]:
 
 
 @functools.cache
-def _tops(package: str, folder: Path) -> frozenset[str]:
+def _distribution_tops(package: str, folder: Path) -> frozenset[str]:
     """Return the topmost packages and modules of the distribution that a package in `folder` belongs to."""
-    brings = {one.dist.name: one.dist for one in entry_points(group=DPBENCH) if one.dist and _top(one.value) == package}
+    brings = {
+        one.dist.name: one.dist
+        for one in entry_points(group=DPBENCH)
+        if one.dist and _topmost_package(one.value) == package
+    }
     listed = {file.parts[0].removesuffix(".py") for one in brings.values() for file in one.files or ()}
     beside = set[str]()
     if folder.name not in {"site-packages", "dist-packages"} and package:
@@ -144,13 +148,13 @@ def _tops(package: str, folder: Path) -> frozenset[str]:
     return frozenset({package, *listed, *beside} - {DPBENCH})
 
 
-def _top(module: str) -> str:
+def _topmost_package(module: str) -> str:
     return module.partition(":")[0].partition(".")[0].strip()
 
 
 @functools.cache
-def _imports(module: str, file: Path) -> frozenset[str]:
-    """Return what a source imports: of `from a import b`, both a and a.b, which may be no module."""
+def _source_imports(module: str, file: Path) -> frozenset[str]:
+    """Return the modules that a source imports; of `from a import b` both a and a.b, which may not be a module."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # its digest changes all the same
@@ -169,10 +173,10 @@ def _imports(module: str, file: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def _located(name: str, folder: Path, tops: Set[str]) -> Iterator[tuple[str, Path]]:
+def _locate_module(name: str, folder: Path, tops: Set[str]) -> Iterator[tuple[str, Path]]:
     """Yield a module below `folder` if its topmost package is in `tops`, and the packages that importing it imports.
 
-    A package that has nothing but a docstring is left out: importing it runs nothing.
+    A package that holds only a docstring is left out: importing it runs nothing.
     """
     parts = name.split(".")
     if parts[0] not in tops:
@@ -180,13 +184,13 @@ def _located(name: str, folder: Path, tops: Set[str]) -> Iterator[tuple[str, Pat
     for count in range(1, len(parts) + 1):
         place = folder.joinpath(*parts[:count])
         file = next((file for file in (place / INIT, place.with_suffix(".py")) if file.is_file()), None)
-        if file is not None and not (file.name == INIT and _says_nothing(file)):
+        if file is not None and not (file.name == INIT and _is_empty_source(file)):
             yield ".".join(parts[:count]), file
 
 
 @functools.cache
-def _says_nothing(file: Path) -> bool:
-    """Return whether a source is empty, or a docstring alone."""
+def _is_empty_source(file: Path) -> bool:
+    """Return whether a source is empty, or holds only a docstring."""
     try:
         body = ast.parse(file.read_bytes()).body
     except (OSError, SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""The device that computes."""
+"""Find the torch device to compute on."""
 
 from __future__ import annotations
 

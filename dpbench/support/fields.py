@@ -79,7 +79,7 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def changed_fields(part: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that are not at their default, by name; one without a default is among them.
+    """Return a dataclass's fields that differ from their default, by name; fields without a default are included.
 
     >>> @dataclasses.dataclass
     ... class Some:
@@ -93,7 +93,7 @@ def changed_fields(part: Any) -> dict[str, Any]:
 
 
 def filled_fields(before: Any, after: Any) -> dict[str, Any]:
-    """Return the fields of `after` that were None in `before`, another of its class, and are not any more.
+    """Return the fields that are None in `before` and have a value in `after`, another instance of its class.
 
     >>> @dataclasses.dataclass
     ... class Some:

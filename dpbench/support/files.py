@@ -1,4 +1,4 @@
-"""Files that are complete or absent: everything dpbench writes goes through here."""
+"""Write files so that they are complete or absent; everything that dpbench writes is written here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import IO, Any
 
 from dpbench.errors import OutputError
 
-IMAGES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".tif", ".tiff", ".webp", ".dcm"})
+IMAGE_ENDINGS = frozenset(
+    {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".pbm", ".pgm", ".ppm", ".tif", ".tiff", ".webp", ".dcm"}
+)
 """Endings of files that are images: those of the dataset `imagefolder`."""
 
 
@@ -39,7 +41,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder that cannot be written, before anything is computed.
+    """Check that a folder can be written, before anything is computed.
 
     Raises:
         OutputError: the folder cannot be created or written.
@@ -51,7 +53,7 @@ def check_writable(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse a file where a folder of results is named, which may not exist yet.
+    """Check that a folder of results is not a file; it may not exist yet.
 
     Raises:
         OutputError: it is a file.
@@ -61,7 +63,7 @@ def check_folder(folder: Path) -> None:
 
 
 def open_to_append(path: Path) -> IO[str]:
-    """Open a text file to add to it; a link, which could lead out of its folder, is not followed.
+    """Open a text file to append to it; a link, which could lead out of its folder, is not followed.
 
     Raises:
         OSError: it is a link, or cannot be written.

@@ -1,4 +1,4 @@
-"""Folders that are complete or absent: a built site, or another folder, is replaced as a whole."""
+"""Replace folders, such as a built site, as a whole, so that they are complete or absent."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 from dpbench.errors import OutputError
 
 MARKER = ".dpbench-site"
-_MARK = b"Made by `dpbench leaderboard build`, which replaces this folder as a whole.\n"
+_MARKER_TEXT = b"Made by `dpbench leaderboard build`, which replaces this folder as a whole.\n"
 
 
 @contextmanager
 def replace_site(out: Path) -> Iterator[Path]:
-    """Yield a new folder beside `out` that takes its place when the block ends well, and vanishes when it does not.
+    """Yield a new folder beside `out` that replaces it if the block succeeds, and else is deleted.
 
     Raises:
-        OutputError: `out` is something that no build made, or its place cannot be written.
+        OutputError: `out` exists and is not a built site, or it cannot be written.
     """
     out = out.resolve()
     if out.exists() and not (out / MARKER).is_file() and not (out.is_dir() and not any(out.iterdir())):
@@ -30,7 +30,7 @@ def replace_site(out: Path) -> Iterator[Path]:
         )
     try:
         with replace_folder(out) as new:
-            (new / MARKER).write_bytes(_MARK)
+            (new / MARKER).write_bytes(_MARKER_TEXT)
             yield new
     except OSError as error:
         raise OutputError(
@@ -40,21 +40,21 @@ def replace_site(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def replace_folder(folder: Path, kept: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield a new folder beside `folder` that takes its place when the block ends well, with what is `kept` of it.
+    """Yield a new folder that replaces `folder` if the block succeeds; `kept` entries move over from the old folder.
 
-    Whatever interrupts it, the old folder is there or the new one.
+    Whatever interrupts it, either the old folder or the new folder is there.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))  # same disk: renaming is enough
     try:
         yield new
         new.chmod(0o755)  # a temporary folder is its owner's alone
-        _swap(new, folder, kept)
+        _swap_folders(new, folder, kept)
     finally:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _swap(new: Path, folder: Path, kept: Sequence[str]) -> None:
+def _swap_folders(new: Path, folder: Path, kept: Sequence[str]) -> None:
     old = new.with_name(f"{new.name}.old")
     moved = [name for name in kept if os.path.lexists(folder / name)]
     try:

@@ -16,13 +16,13 @@ def unknown_name(what: str, name: str, known: Iterable[str], owner: str = "") ->
     "Unknown dataset 'MNIST'. Did you mean 'fashion-mnist'? Available: fashion-mnist, pcam."
     """
     known = sorted(known)
-    nearest = _nearest(name, known)
+    nearest = _nearest_name(name, known)
     hint = f" Did you mean {nearest!r}?" if nearest else ""
     return f"Unknown {what} {name!r}{owner and f' of {owner}'}.{hint} Available: {', '.join(known) or 'none'}."
 
 
-def _nearest(name: str, known: list[str]) -> str | None:
-    """Return the name that was most likely meant: spelled alike, else one of whose parts it is."""
+def _nearest_name(name: str, known: list[str]) -> str | None:
+    """Return the name that was most likely meant: a similar spelling, else a name with that part."""
     lower = {one.lower(): one for one in known}
     wanted = name.strip().lower()
     if wanted in lower:

@@ -13,11 +13,11 @@ import platformdirs
 
 PACKAGE = Path(__file__).parents[1]
 """The folder of dpbench itself."""
-_ONLY: ContextVar[Path | None] = ContextVar("only", default=None)
+_ONLY_FOLDER: ContextVar[Path | None] = ContextVar("only", default=None)
 
 
-def is_package(name: str) -> bool:
-    """Return whether a package is installed; a folder of data that an installation left behind is none."""
+def is_installed(name: str) -> bool:
+    """Return whether a package is installed; a leftover folder of data from an installation does not count."""
     found = find_spec(name)
     return found is not None and found.origin is not None
 
@@ -25,31 +25,31 @@ def is_package(name: str) -> bool:
 @contextmanager
 def restrict_data(folder: Path) -> Iterator[None]:
     """Look for data in one folder only while the block runs: to test data before it is imported."""
-    token = _ONLY.set(folder)
+    token = _ONLY_FOLDER.set(folder)
     try:
         yield
     finally:
-        _ONLY.reset(token)
+        _ONLY_FOLDER.reset(token)
 
 
 def is_restricted() -> bool:
     """Return whether data is looked for in one folder only; see `restrict_data`."""
-    return _ONLY.get() is not None
+    return _ONLY_FOLDER.get() is not None
 
 
-def own_data_folder() -> Path:
+def user_data_folder() -> Path:
     """Return the folder where dpbench puts data by default: the user's data folder."""
     return Path(platformdirs.user_data_dir("dpbench"))
 
 
 def data_folders() -> tuple[Path, ...]:
     """Return the folders to search for data: those in `DPBENCH_DATA`, then the user's data folder."""
-    only = _ONLY.get()
+    only = _ONLY_FOLDER.get()
     if only is not None:
         return (only,)
     named = os.environ.get("DPBENCH_DATA", "")
     folders = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
-    return (*folders, own_data_folder())
+    return (*folders, user_data_folder())
 
 
 def cache_folder() -> Path:

@@ -9,18 +9,18 @@ from traceback import walk_tb
 from typing import ParamSpec, TypeVar
 
 from dpbench.errors import ComponentFailed, DpbenchError
-from dpbench.support.code import package_of
+from dpbench.support.code import top_package
 
 DEBUG = "DPBENCH_DEBUG"
 """The environment variable with which refusals show their tracebacks: `--debug` sets it."""
-_NOBODYS = sys.stdlib_module_names | {"dpbench", "torch"}
+_NEUTRAL_PACKAGES = sys.stdlib_module_names | {"dpbench", "torch"}
 """Packages that stand between dpbench and a plugin."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def call_plugin(what: str, function: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
-    """Call a plugin's code; dpbench's own refusals pass through.
+    """Call a plugin's code; turn its exceptions into `ComponentFailed` and pass on dpbench's own errors.
 
     Raises:
         ComponentFailed: the plugin raised; the message says what failed and how.
@@ -32,17 +32,17 @@ def call_plugin(what: str, function: Callable[P, R], *arguments: P.args, **keywo
     except Exception as error:  # third-party code may raise anything
         said = f": {text}," if (text := str(error).rstrip(".")) else ""
         raise ComponentFailed(
-            f"{what} failed: {type(error).__name__}{said} in {_place(error)}. Add --debug for the traceback."
+            f"{what} failed: {type(error).__name__}{said} in {_failing_line(error)}. Add --debug for the traceback."
         ) from error
 
 
-def _place(error: Exception) -> str:
-    """Return the file and line that failed: the last of the package that was called, whatever library that called."""
-    lines = [(_package(frame.f_globals), frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
-    called = next((package for package, _, _ in lines if package not in _NOBODYS), "dpbench")
+def _failing_line(error: Exception) -> str:
+    """Return the file and line that failed: the last in the package that was called, not in a library below it."""
+    lines = [(_frame_package(frame.f_globals), frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    called = next((package for package, _, _ in lines if package not in _NEUTRAL_PACKAGES), "dpbench")
     code, line = [(code, line) for package, code, line in lines if package == called][-1]
     return f"{Path(code.co_filename).name}, line {line}"
 
 
-def _package(names: dict[str, object]) -> str:
-    return package_of(names.get("__name__"))
+def _frame_package(names: dict[str, object]) -> str:
+    return top_package(names.get("__name__"))

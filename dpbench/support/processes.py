@@ -1,4 +1,4 @@
-"""A pool of processes that Ctrl-C ends without a word of theirs."""
+"""A pool of worker processes that end silently on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 
 
-class _DeafProcess(SpawnProcess):
-    """A process that never hears of Ctrl-C, from its first moment on: the parent ends it."""
+class _SigintBlockedProcess(SpawnProcess):
+    """A process in which Ctrl-C is blocked from its start; its parent ends it."""
 
     def start(self) -> None:
         """Start with SIGINT blocked, which a new program inherits."""
@@ -24,21 +24,21 @@ class _DeafProcess(SpawnProcess):
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _DeafContext(SpawnContext):
-    Process = _DeafProcess
+class _SigintBlockedContext(SpawnContext):
+    Process = _SigintBlockedProcess
 
 
 @contextmanager
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool whose workers end at once where the block is interrupted, and after their work otherwise.
+    """Yield a pool whose workers are killed if the block is interrupted, and otherwise end after their work.
 
-    They are started anew: forked children of a process that has threads, as torch's, may hang.
+    Workers are spawned: forked children of a process that has threads, such as torch's, may hang.
     """
-    with ProcessPoolExecutor(workers, _DeafContext()) as pool:
+    with ProcessPoolExecutor(workers, _SigintBlockedContext()) as pool:
         try:
             yield pool
         except KeyboardInterrupt:
-            threading.excepthook = _say_thread_error  # for good: threads of the pool may outlive this block
+            threading.excepthook = _report_thread_error  # for good: threads of the pool may outlive this block
             processes = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in processes:
@@ -46,7 +46,7 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             raise
 
 
-def _say_thread_error(error: threading.ExceptHookArgs) -> None:
-    """Say what ended a thread, but for Python 3.11's slip of telling futures that were cancelled of dead workers."""
+def _report_thread_error(error: threading.ExceptHookArgs) -> None:
+    """Report a thread's error, but not Python 3.11's bug of reporting dead workers to cancelled futures."""
     if not issubclass(error.exc_type, InvalidStateError):
         threading.__excepthook__(error)

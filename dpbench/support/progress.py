@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, a line now and then elsewhere; `say` makes it more or less."""
+"""Show progress on standard error: a bar on a terminal, else a line now and then; `set_verbosity` sets how much."""
 
 from __future__ import annotations
 
@@ -25,45 +25,45 @@ from rich.text import Text
 from dpbench.support.messages import duration
 
 INTERVAL = 30.0  # seconds between lines where there is no terminal
-MEASURED = 3.0  # seconds before an estimate is said
-LONG = 60.0  # seconds that are worth an estimate
-ADVISED = 300.0  # seconds that are worth advice
+ESTIMATE_AFTER = 3.0  # seconds before an estimate is said
+ESTIMATE_FROM = 60.0  # seconds that are worth an estimate
+ADVICE_FROM = 300.0  # seconds that are worth advice
 
 
-_NOTHING: ContextVar[bool] = ContextVar("nothing", default=False)
-_EVERYTHING: ContextVar[bool] = ContextVar("everything", default=False)
+_QUIET: ContextVar[bool] = ContextVar("nothing", default=False)
+_VERBOSE: ContextVar[bool] = ContextVar("everything", default=False)
 
 
-def say(*, nothing: bool, everything: bool) -> None:
-    """Show no progress from now on; or every stage, on a line of its own, wherever it goes."""
-    _NOTHING.set(nothing)
-    _EVERYTHING.set(everything)
+def set_verbosity(*, nothing: bool, everything: bool) -> None:
+    """Show no progress from now on, or every stage on a line of its own, on a terminal or not."""
+    _QUIET.set(nothing)
+    _VERBOSE.set(everything)
 
 
-def shows_everything() -> bool:
-    """Return whether every stage is to be said, on a line of its own."""
-    return _EVERYTHING.get()
+def is_verbose() -> bool:
+    """Return whether every stage is reported on a line of its own."""
+    return _VERBOSE.get()
 
 
 def console() -> Console:
-    """Return where bars and spinners are shown; it shows none where no progress is wanted."""
-    return Console(stderr=True, quiet=_NOTHING.get())
+    """Return the console for bars and spinners, which shows nothing if no progress is wanted."""
+    return Console(stderr=True, quiet=_QUIET.get())
 
 
-def line(text: str, who: str = "dpbench: ") -> None:
-    """Say a line, unless no progress is wanted."""
-    if not _NOTHING.get():
+def print_line(text: str, who: str = "dpbench: ") -> None:
+    """Print a line on standard error, unless no progress is wanted."""
+    if not _QUIET.get():
         print(f"{who}{text}", file=sys.stderr, flush=True)
 
 
-class _Lines:
-    """Says how far something is, at most every `INTERVAL` seconds."""
+class _LineMeter:
+    """Prints how far a task is, at most every `INTERVAL` seconds."""
 
     def __init__(self, description: str, total: int) -> None:
         self._description, self._total, self._done, self._begin = description, total, 0, monotonic()
         self._last = self._begin
-        if shows_everything():
-            line(f"{description}: {total:,}.")
+        if is_verbose():
+            print_line(f"{description}: {total:,}.")
 
     def advance(self, units: int) -> None:
         """Count some more."""
@@ -73,21 +73,21 @@ class _Lines:
             return
         self._last = now
         left = duration((now - self._begin) / self._done * (self._total - self._done)) if self._done else ""
-        line(f"{self._description}: {self._done:,} of {self._total:,}" + (f", {left} left." if left else "."))
+        print_line(f"{self._description}: {self._done:,} of {self._total:,}" + (f", {left} left." if left else "."))
 
 
-class _Rate(ProgressColumn):
+class _RateColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:.0f}/s" if task.speed else "")
 
 
 @contextmanager
-def status(description: str) -> Iterator[None]:
+def show_status(description: str) -> Iterator[None]:
     """Show a spinner while the block runs."""
     shown = console()
-    if shows_everything():
-        line(f"{description}.")
-    if not shown.is_terminal or shows_everything():
+    if is_verbose():
+        print_line(f"{description}.")
+    if not shown.is_terminal or is_verbose():
         yield
         return
     with shown.status(description):
@@ -110,20 +110,26 @@ def transfer(description: str, total: int) -> Iterator[tuple[Callable[[int], Non
 
 
 @contextmanager
-def meter(description: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar with count, rate and time left while the block runs; yield the function that advances it."""
     shown = console()
-    if not shown.is_terminal or shows_everything():
-        yield _Lines(description, total).advance
+    if not shown.is_terminal or is_verbose():
+        yield _LineMeter(description, total).advance
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=shown, disable=_NOTHING.get(), transient=True) as progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _RateColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=shown, disable=_QUIET.get(), transient=True) as progress:
         task = progress.add_task(description, total=total)
         yield lambda units: progress.advance(task, units)
 
 
-class Estimate:
-    """Says on standard error, terminal or not, how long something will take: once, soon, and where that is long."""
+class TimeEstimate:
+    """Prints once, early, how long a long task will take, on standard error, on a terminal or not."""
 
     def __init__(self, doing: str, advice: Callable[[], str] | None = None) -> None:
         self._doing, self._advice = doing, advice  # the second is said of what takes over five minutes
@@ -132,17 +138,17 @@ class Estimate:
         self._said = False
 
     def update(self, units: int, left: int) -> None:
-        """Hear that `units` more are done and how many are left; the first are left out, as they warm up."""
+        """Count `units` more as done, with `left` to go; the first call is not timed, as it warms up."""
         if self._begin is None:
             self._begin = monotonic()
             return
         self._done += units
         seconds = monotonic() - self._begin
-        if self._said or seconds < MEASURED:
+        if self._said or seconds < ESTIMATE_AFTER:
             return
         self._said = True
         rate = self._done / seconds
-        if left / rate >= LONG:
-            advice = f" {self._advice()}" if self._advice and left / rate > ADVISED else ""
+        if left / rate >= ESTIMATE_FROM:
+            advice = f" {self._advice()}" if self._advice and left / rate > ADVICE_FROM else ""
             each = f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
-            line(f"{self._doing}: {left:,} to go at {each} a second, {duration(left / rate)}.{advice}", who="")
+            print_line(f"{self._doing}: {left:,} to go at {each} a second, {duration(left / rate)}.{advice}", who="")

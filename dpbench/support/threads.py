@@ -1,4 +1,4 @@
-"""How many threads compute, and what those without work do.
+"""Choose the number of computing threads, and let idle threads sleep.
 
 Measured on two cores that others used too, steps of `dp-sgd` on n rows of d features, one thread and two:
 
@@ -11,7 +11,7 @@ n x d    one     two that sleep at once   two that spin (the default)
 51 M     192 ms  127 ms                   -
 ======== ======= ======================== ==========================
 
-So idle threads sleep, and heads on few numbers are fitted by one.
+So idle threads sleep, and one thread fits heads on few numbers.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LARGE = 10_000_000  # numbers in the private features from which more than one thread is worth while
+MULTITHREADED_FROM = 10_000_000  # numbers in the private features from which more than one thread is worth while
 
 
-def let_idle_sleep() -> None:
-    """Have OpenMP's threads sleep while they wait for one another; call it before torch is imported.
+def let_idle_threads_sleep() -> None:
+    """Make OpenMP's threads sleep while they wait for one another; call it before torch is imported.
 
-    By default they spin, for what another process could use the core for. OMP_WAIT_POLICY of the environment stands.
+    By default they spin, on a core that another process could use. OMP_WAIT_POLICY in the environment takes precedence.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-def worth(numbers: int) -> int:
-    """Return with how many threads to fit on so many numbers: one, or as many as torch may use."""
+def choose_thread_count(numbers: int) -> int:
+    """Return the number of threads for a fit on so many numbers: one, or as many as torch may use."""
     import torch
 
-    return torch.get_num_threads() if numbers >= LARGE else 1
+    return torch.get_num_threads() if numbers >= MULTITHREADED_FROM else 1
 
 
 @contextmanager
-def computing(threads: int) -> Iterator[None]:
-    """Compute with so many threads in the block: torch, and whatever BLAS and OpenMP other libraries have loaded."""
+def limit_threads(threads: int) -> Iterator[None]:
+    """Compute with this many threads in the block: torch, and any BLAS and OpenMP that other libraries have loaded."""
     import torch
     from threadpoolctl import threadpool_limits
 

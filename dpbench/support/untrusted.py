@@ -1,4 +1,4 @@
-"""What a stranger may have written: files that end, JSON that can be read, text that a terminal can be shown."""
+"""Read what strangers may have written: files that end, valid JSON, and text that is safe on a terminal."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pydantic import AfterValidator
 
 from dpbench.errors import DataError, SpecError
 
-MOST = 10_000_000  # bytes of one file; the largest result here has 0.1 MB
-MOST_TOML = 1_000_000  # bytes of a file that somebody writes by hand
-MOST_DOTS = 1_000  # in a line: the time for a key of many parts grows with their square
-_UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+MAX_BYTES = 10_000_000  # bytes of one file; the largest result here has 0.1 MB
+MAX_TOML_BYTES = 1_000_000  # bytes of a file that somebody writes by hand
+MAX_DOTS = 1_000  # in a line: the time for a key of many parts grows with their square
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters except tab and newline, what turns the direction of text, and halves of characters."""
 
 
 @contextmanager
 def open_regular(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
-    """Open a regular file, not one that waits for a writer or never ends; `follow` links or not.
+    """Open a regular file, not a pipe or device that could block or never end; `follow` links or not.
 
     Raises:
         FileNotFoundError, OSError: there is no such file, it is a link that is not followed, or it cannot be read.
@@ -39,7 +39,7 @@ def open_regular(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
         yield file
 
 
-def read_regular(path: Path, most: int = MOST) -> bytes:
+def read_regular(path: Path, most: int = MAX_BYTES) -> bytes:
     """Return the content of a regular file; errors as `open_regular`.
 
     Raises:
@@ -53,10 +53,10 @@ def read_regular(path: Path, most: int = MOST) -> bytes:
 
 
 def parse_json(content: bytes, source: object) -> Any:
-    """Return what JSON says; `source` names it in messages.
+    """Parse JSON and check its values; `source` names it in messages.
 
     Raises:
-        DataError: it is no JSON, is nested too deeply, or is what `check_values` refuses.
+        DataError: it is not JSON, is nested too deeply, or holds a value that `check_values` refuses.
     """
     try:
         found = json.loads(content.decode())
@@ -69,15 +69,15 @@ def parse_json(content: bytes, source: object) -> Any:
 
 
 def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
-    """Return the keys of a TOML file; `what` it holds is named in messages.
+    """Return the content of a TOML file; messages call the file `what`.
 
     Raises:
-        SpecError: the file cannot be read, is not TOML, or is what `check_values` refuses.
+        SpecError: the file cannot be read, is not TOML, or holds a value that `check_values` refuses.
     """
     try:
-        text = read_regular(path, MOST_TOML).decode("utf-8-sig")  # some editors begin a file with a mark
-        if any(line.count(".") > MOST_DOTS for line in text.splitlines()):
-            raise SpecError(f"Cannot read the {what} {path}: a line has more than {MOST_DOTS:,} dots.")
+        text = read_regular(path, MAX_TOML_BYTES).decode("utf-8-sig")  # some editors begin a file with a mark
+        if any(line.count(".") > MAX_DOTS for line in text.splitlines()):
+            raise SpecError(f"Cannot read the {what} {path}: a line has more than {MAX_DOTS:,} dots.")
         found = tomllib.loads(text, parse_float=parse_float)
         check_values(found, path)
     except RecursionError:
@@ -90,16 +90,16 @@ def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) 
 
 
 def check_values(value: Any, source: object) -> None:
-    """Refuse text that a terminal must not be shown, keys included, and numbers that cannot be printed.
+    """Check that text, keys included, is safe on a terminal, and that numbers can be printed.
 
     Raises:
-        DataError: there is one.
+        DataError: some text is not safe, or some number cannot be printed.
     """
     waiting = [value]
     while waiting:
         one = waiting.pop()
         if isinstance(one, str):
-            if _UNSHOWN.search(one):
+            if _UNPRINTABLE.search(one):
                 raise DataError(f"{source} has text with control characters: {one[:60]!a}.")
         elif isinstance(one, int):
             if not -(2**64) < one < 2**64:
@@ -116,8 +116,8 @@ def printable(text: str) -> str:
     >>> printable("fine, \x1b]0;title\x07")
     'fine, ?]0;title?'
     """
-    return _UNSHOWN.sub("?", text)
+    return _UNPRINTABLE.sub("?", text)
 
 
-Shown = Annotated[str, AfterValidator(printable)]
+PrintableText = Annotated[str, AfterValidator(printable)]
 """Text of a plugin's or a folder's making, kept so that the record can be read back."""

@@ -1,4 +1,4 @@
-"""What every model of a file is, and what pydantic refuses, as one complaint and one sentence."""
+"""Base classes of records in files, and pydantic's errors as one complaint in one sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpbench.support.messages import unknown_name
 
 
 class Record(BaseModel):
-    """What is read from a file or written to one: frozen, no unknown keys, infinities written as text."""
+    """Base of the records in files: frozen, no unknown keys, infinities written as text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
@@ -26,7 +26,7 @@ class Record(BaseModel):
 
 
 class WrittenRecord(Record):
-    """A record that people write: `true` and `false` are no numbers, though pydantic would read them as 1 and 0."""
+    """A record that people write: refuses `true` and `false` as numbers, which pydantic would read as 1 and 0."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -80,8 +80,8 @@ class Misfit:
 _UNION = re.compile(r"str|int|float|bool|\w+\[.*\]")  # which type of a union pydantic tried: no key that people write
 
 
-def misfit(error: ValidationError) -> Misfit:
-    """Return the complaint that says most: a misspelt key explains a missing one, so it goes first."""
+def first_misfit(error: ValidationError) -> Misfit:
+    """Return the most telling error of pydantic: a misspelt key explains a missing key, so it comes first."""
     kinds: dict[str, Literal["unknown", "missing"]] = {
         "extra_forbidden": "unknown", "unexpected_keyword_argument": "unknown", "missing": "missing",
     }  # fmt: skip
@@ -91,7 +91,7 @@ def misfit(error: ValidationError) -> Misfit:
     return Misfit(field, said[:1].lower() + said[1:], kinds.get(first["type"], "value"), first["input"])
 
 
-WORDS: Mapping[str, str] = {
+EXPECTED_WORDS: Mapping[str, str] = {
     "int": "a whole number", "float": "a number", "bool": "true or false", "string": "text",
     "dict": "a table", "model": "a table", "dataclass": "a table", "list": "a list", "tuple": "a list",
     "path": "a path",
@@ -108,8 +108,8 @@ def _plain_words(error: str, said: str) -> str:
     'expected a value less than 1'
     """
     expected, _, failure = error.partition("_")
-    if expected in WORDS and failure in {"type", "parsing", "from_float"}:
-        return f"expected {WORDS[expected]}"
+    if expected in EXPECTED_WORDS and failure in {"type", "parsing", "from_float"}:
+        return f"expected {EXPECTED_WORDS[expected]}"
     said = said.removeprefix("Value error, ").replace("Input should be", "expected")
     return said.replace("expected less", "expected a value less").replace(
         "expected greater", "expected a value greater"
@@ -121,25 +121,25 @@ Origin = str | Callable[..., str]
 
 
 def name_origin(origin: Origin, *keys: str) -> str:
-    """Return who gave some keys; without keys, who gave any."""
+    """Return the name of the file or flags that gave some keys; without keys, of all that gave any."""
     return origin if isinstance(origin, str) else origin(*keys)
 
 
-def sentence(
+def misfit_sentence(
     error: ValidationError,
     origin: Origin,
     models: Mapping[str, type[BaseModel]],
     keys: Mapping[str, str] | None = None,
 ) -> str:
-    """Say in one sentence what somebody's keys lack, or which of their values does not fit.
+    """Describe in one sentence which key is unknown or missing, or which value does not fit.
 
     Args:
         error: what pydantic raised.
-        origin: who gave the keys: a file, the flags of a command, or what names it by key.
+        origin: who gave the keys: a file, the flags of a command, or a function that names it by key.
         models: by name, the tables that the keys may hold; the whole is "".
         keys: by field, what its user calls it, where that is not the field's name.
     """
-    found = misfit(error)
+    found = first_misfit(error)
     root, dot, rest = found.field.partition(".")
     found = replace(found, field=f"{(keys or {}).get(root, root)}{dot}{rest}")
     table, _, key = found.field.rpartition(".")

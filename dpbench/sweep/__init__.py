@@ -1,4 +1,4 @@
-"""Many runs from one file of cells, on local processes, Dask or Slurm; stopped and resumed without loss."""
+"""Sweeps: many runs that one file describes, on local processes, Dask or Slurm; stopped and resumed without loss."""
 
 from dpbench.sweep.conduct import Overview, Summary, overview, sweep
 from dpbench.sweep.grid import Cell, Grid, read_grid

@@ -36,18 +36,18 @@ TO_RUN: tuple[State, ...] = ("to do", "other data")
 
 
 @dataclass(frozen=True)
-class Folder:
+class SweepFolder:
     """The folder of one sweep, or of several: digests tell cells apart."""
 
     path: Path
 
     def __post_init__(self) -> None:
-        """Refuse a file."""
+        """Check that the path is not a file."""
         check_folder(self.path)
 
     @property
     def log_file(self) -> Path:
-        """Events, and what workers print."""
+        """The log of events, and of what workers print."""
         return self.path / "sweep.log"
 
     @contextmanager
@@ -88,7 +88,7 @@ class Folder:
     def failure(self, cell: Cell) -> str | None:
         """Return why the cell failed, if it did."""
         try:
-            failure = parse_json(read_regular(self._failed(cell)), cell.file_name)
+            failure = parse_json(read_regular(self._failure_file(cell)), cell.file_name)
             return str(failure["error"]) if failure["digest"] == cell.digest else None
         except (OSError, DataError, KeyError, TypeError):
             return None
@@ -106,7 +106,7 @@ class Folder:
     def forget_failure(self, cell: Cell) -> None:
         """Remove the record of a failure, if there is one: the cell has a result."""
         with suppress(OSError):
-            self._failed(cell).unlink()
+            self._failure_file(cell).unlink()
 
     def record_failure(self, cell: Cell, error: str) -> None:
         """Record why a cell failed.
@@ -116,7 +116,7 @@ class Folder:
         """
         spec = json.loads(cell.spec.model_dump_json())
         content = {"digest": cell.digest, "cell": str(cell), "spec": spec, "error": printable(error)}
-        write_json(self._failed(cell), content)
+        write_json(self._failure_file(cell), content)
         self.log(f"failed   {cell.file_name}: {error}  ({cell})")
 
     def log(self, line: str) -> None:
@@ -124,5 +124,5 @@ class Folder:
         with suppress(OSError), open_to_append(self.log_file) as file:
             file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {line}\n")
 
-    def _failed(self, cell: Cell) -> Path:
+    def _failure_file(self, cell: Cell) -> Path:
         return self.path / "failed" / cell.file_name

@@ -18,9 +18,9 @@ from dpbench.registry import Registry
 from dpbench.registry.components import build, resolve
 from dpbench.registry.same_code import Fingerprints, is_same_code
 from dpbench.support.plugin_calls import call_plugin
-from dpbench.sweep.cell_files import TO_RUN, Folder, State
+from dpbench.sweep.cell_files import TO_RUN, State, SweepFolder
 from dpbench.sweep.deltas import settle_deltas
-from dpbench.sweep.display import Count, show_count
+from dpbench.sweep.display import CellCounter, show_count
 from dpbench.sweep.grid import Cell, Grid, read_grid
 from dpbench.sweep.resources import Resources
 
@@ -30,7 +30,7 @@ class Overview:
     """The cells of a sweep and what is left to do."""
 
     grid: Grid
-    folder: Folder
+    folder: SweepFolder
     states: tuple[State, ...]  # one per cell of the grid
     seconds: float | None  # estimate for the cells to do, on one worker; None without a result to go by
 
@@ -44,7 +44,7 @@ class Summary:
     """The outcome of a sweep."""
 
     grid: Grid
-    folder: Folder
+    folder: SweepFolder
     ran: int  # cells finished by this call
     skipped: int  # cells that were done before
     failed: tuple[tuple[Cell, str], ...]  # in this call or an earlier one, with the error
@@ -72,7 +72,7 @@ def overview(
     """
     plugins = plugins or registry.load()
     grid = settle_deltas(read_grid(definition, plugins), plugins)
-    return _overview(grid, _folder(out, grid), plugins, _Data(plugins) if data else None)
+    return _survey_cells(grid, _sweep_folder(out, grid), plugins, _CurrentDigests(plugins) if data else None)
 
 
 def sweep(
@@ -99,15 +99,15 @@ def sweep(
     grid = settle_deltas(read_grid(definition, plugins), plugins, fetch=True)
     for spec in {(str(cell.spec.dataset), str(cell.spec.public_dataset)): cell.spec for cell in grid.cells}.values():
         resolve(spec, plugins).check_data()
-    folder = _folder(out, grid)
+    folder = _sweep_folder(out, grid)
     with folder.lock():
-        before = _overview(grid, folder, plugins, _Data(plugins))
+        before = _survey_cells(grid, folder, plugins, _CurrentDigests(plugins))
         for cell in before.cells("done"):
             folder.forget_failure(cell)  # a run of its own may have written the result since
         also = (*["failed"] * retry_failed, *["other code"] * refresh)
         left = before.cells(*TO_RUN, *also)  # type: ignore[arg-type]
         folder.log(f"begin    {grid.name}: {len(left)} of {len(grid.cells)} cells to do, {resources}")
-        ran = _run(left, before, resources, plugins) if left else 0
+        ran = _run_cells(left, before, resources, plugins) if left else 0
         failed = tuple((cell, error) for cell in grid.cells if (error := folder.failure(cell)) is not None)
         folder.log(f"end      {grid.name}: {ran} cells done, {len(failed)} failed")
     changed = () if refresh else tuple(before.cells("other code"))
@@ -115,17 +115,17 @@ def sweep(
     return Summary(grid, folder, ran, done, failed, changed, renewed)
 
 
-def _folder(out: Path | None, grid: Grid) -> Folder:
-    return Folder(out or Path("dpbench-results") / grid.name)
+def _sweep_folder(out: Path | None, grid: Grid) -> SweepFolder:
+    return SweepFolder(out or Path("dpbench-results") / grid.name)
 
 
-def _overview(grid: Grid, folder: Folder, plugins: Registry, data: _Data | None) -> Overview:
+def _survey_cells(grid: Grid, folder: SweepFolder, plugins: Registry, data: _CurrentDigests | None) -> Overview:
     states: list[State] = []
     prints = Fingerprints()  # takes none: nothing is fitted to tell a state
     took: dict[str, list[float]] = {}  # learner -> seconds of its results
     for cell in grid.cells:
         result = folder.result(cell)
-        states.append(_state(cell, result, folder, plugins, data, prints))
+        states.append(_cell_state(cell, result, folder, plugins, data, prints))
         if result:
             took.setdefault(cell.spec.learner.name, []).append(sum(result.seconds.values()))
     means = {name: sum(seconds) / len(seconds) for name, seconds in took.items()}
@@ -135,14 +135,14 @@ def _overview(grid: Grid, folder: Folder, plugins: Registry, data: _Data | None)
     return Overview(grid, folder, tuple(states), sum(known) / len(known) * len(left) if known else None)
 
 
-class _Data:
+class _CurrentDigests:
     """The digests of the data as they are now; each dataset is opened once."""
 
     def __init__(self, plugins: Registry) -> None:
         self._plugins, self._digests = plugins, dict[tuple[str, int], str | None]()
 
-    def are_those_of(self, cell: Cell, result: Result) -> bool | None:
-        """Say whether a result is of the data that are here; None for data that cannot be read here."""
+    def match_result(self, cell: Cell, result: Result) -> bool | None:
+        """Return whether a result was made from the data that are here; None for data that cannot be read here."""
         spec = cell.spec
         parts = {"private": spec.dataset, "public": spec.public_dataset or spec.dataset}
         now = {role: self._digest(part, spec.seeds[0]) for role, part in parts.items()}
@@ -151,15 +151,15 @@ class _Data:
     def _digest(self, part: Component, seed: int) -> str | None:
         key = (part.model_dump_json(), seed)
         if key not in self._digests:
-            self._digests[key] = _digest(build(self._plugins, "dataset", part), seed)
+            self._digests[key] = _current_digest(build(self._plugins, "dataset", part), seed)
         return self._digests[key]
 
 
-def _digest(dataset: Dataset, seed: int) -> str | None:
-    """Return the digest of a dataset, None if it is drawn for each seed, missing, damaged, or to be downloaded."""
+def _current_digest(dataset: Dataset, seed: int) -> str | None:
+    """Return a dataset's digest; None if it is drawn for each seed, missing, damaged, or not yet downloaded."""
     try:
         source = sources.describe_source(dataset)
-        away = source is not None and source.hub and sources.find(dataset) is None
+        away = source is not None and source.hub and sources.find_dataset(dataset) is None
         if away or dataset.drawn(seed) != dataset:
             return None
         return call_plugin(f"load of dataset {dataset.name!r}", dataset.load).digest
@@ -167,12 +167,17 @@ def _digest(dataset: Dataset, seed: int) -> str | None:
         return None  # a cell that runs says why
 
 
-def _state(
-    cell: Cell, result: Result | None, folder: Folder, plugins: Registry, data: _Data | None, known: Fingerprints
+def _cell_state(
+    cell: Cell,
+    result: Result | None,
+    folder: SweepFolder,
+    plugins: Registry,
+    data: _CurrentDigests | None,
+    known: Fingerprints,
 ) -> State:
     if result is None:
         return "to do" if folder.failure(cell) is None else "failed"
-    same_data = None if data is None else data.are_those_of(cell, result)
+    same_data = None if data is None else data.match_result(cell, result)
     if same_data is False:
         return "other data" if folder.failure(cell) is None else "failed"
     if not result.privacy.repeatable:
@@ -182,13 +187,13 @@ def _state(
     return "other code" if folder.failure(cell) is None else "failed"
 
 
-def _run(left: Sequence[Cell], before: Overview, resources: Resources, plugins: Registry) -> int:
+def _run_cells(left: Sequence[Cell], before: Overview, resources: Resources, plugins: Registry) -> int:
     """Run cells and save their results; return how many succeeded."""
-    from dpbench.sweep.start import executor  # imports torch
+    from dpbench.sweep.start import make_executor  # imports torch
 
-    folder, chosen = before.folder, executor(resources, before.folder)
+    folder, chosen = before.folder, make_executor(resources, before.folder)
     ordered = prepare_cells(left, folder, resources.device_here, plugins)
-    count = Count(len(ordered), chosen)
+    count = CellCounter(len(ordered), chosen)
     with closing(chosen.run(ordered)) as outcomes, show_count(before.grid.name, count):
         for outcome in outcomes:
             if outcome.result is None:
@@ -200,7 +205,7 @@ def _run(left: Sequence[Cell], before: Overview, resources: Resources, plugins: 
     return count.done
 
 
-def prepare_cells(cells: Sequence[Cell], folder: Folder, device: str, plugins: Registry) -> list[Cell]:
+def prepare_cells(cells: Sequence[Cell], folder: SweepFolder, device: str, plugins: Registry) -> list[Cell]:
     """Extract features and compare images once for all workers; return the cells grouped by their data.
 
     Raises:

@@ -1,8 +1,8 @@
 """Cells on the workers of a Dask scheduler; without an address cells run on `local` processes instead.
 
-A scheduler has its own configuration: how many deaths of workers it takes a cell to be the cause of
-(`allowed-failures`), and how many cells it gives a worker ahead (`worker-saturation`). Features are read from each
-worker's cache folder: with several machines, point `DPBENCH_CACHE` at a shared one.
+A scheduler has its own configuration: after how many deaths of workers it blames a cell (`allowed-failures`), and how
+many cells it sends a worker in advance (`worker-saturation`). Features are read from each worker's cache folder: with
+several machines, point `DPBENCH_CACHE` at a shared one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class DaskCluster:
 
     def __post_init__(self) -> None:
         """Refuse a scheduler that does not answer, before data is prepared."""
-        with connect(self.scheduler) as client:
+        with connect_client(self.scheduler) as client:
             self.workers = len(client.nthreads())
 
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
@@ -72,12 +72,12 @@ class DaskCluster:
         Raises:
             DpbenchError: the scheduler is gone.
         """
-        with connect(self.scheduler) as client:
+        with connect_client(self.scheduler) as client:
             client.register_plugin(WorkerMemory())
-            yield from outcomes(client, cells, self.device, self.threads)
+            yield from stream_outcomes(client, cells, self.device, self.threads)
 
 
-def outcomes(
+def stream_outcomes(
     client: Any, cells: Sequence[Cell], device: str, threads: int, on_poll: Callable[[], None] = lambda: None
 ) -> Generator[Outcome]:
     """Yield one outcome per cell as it comes; `on_poll` is called repeatedly while cells are left.
@@ -108,11 +108,11 @@ def _outcome(future: Any, cell: Cell, address: str) -> Outcome:
         )
     error = future.exception()
     if isinstance(error, KilledWorker):
-        return Outcome.of_killed(cell)
+        return Outcome.for_killed(cell)
     return Outcome(cell, error=f"{type(error).__name__} on a Dask worker: {error}")
 
 
-def connect(address: Any) -> Any:
+def connect_client(address: Any) -> Any:
     """Return a client of a cluster, or of the scheduler at an address.
 
     Raises:

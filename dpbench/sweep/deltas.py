@@ -1,7 +1,7 @@
-"""Delta of the cells that leave it to their data: a cell's name holds the number, so data is opened before it is named.
+"""Compute delta for cells that leave it to their data; it is part of a cell's name, so data is opened before.
 
-Only sizes are needed: of data with up to 50,000 private units delta is the usual one. Data of the hub is fetched for it
-before cells run, and not before they are listed or drawn; a run that fails to open its data says why.
+Only sizes are needed: with up to 50,000 private units, delta is the usual value. Data of the hub is fetched for this
+before cells run, but not to list or draw them. If data cannot be opened here, the run reports why.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dpbench.sweep.grid import Cell, Grid
 
 
 def settle_deltas(grid: Grid, plugins: Registry, *, fetch: bool = False) -> Grid:
-    """Return the cells with delta as a number, wherever it follows from data that can be opened here.
+    """Return the grid with delta as a number in every cell whose data can be opened here.
 
     `fetch` says whether data may come from the hub.
     """
@@ -40,7 +40,7 @@ def _settle_delta(cell: Cell, plugins: Registry, splits: dict[str, Splits | None
     resolved = resolve(cell.spec, plugins)
     key = resolved.spec.dataset.model_dump_json()
     if key not in splits:
-        splits[key] = _open_splits(resolved, fetch)
+        splits[key] = _load_splits(resolved, fetch)
     found = splits[key]
     if found is None:
         return cell
@@ -53,12 +53,12 @@ def _settle_delta(cell: Cell, plugins: Registry, splits: dict[str, Splits | None
     return dataclasses.replace(cell, spec=spec, digest=resolved.with_delta(delta).spec.digest)
 
 
-def _open_splits(resolved: ResolvedSpec, fetch: bool) -> Splits | None:
+def _load_splits(resolved: ResolvedSpec, fetch: bool) -> Splits | None:
     """Return the splits of a dataset, None if it is damaged or not on this machine."""
     dataset = resolved.parts.dataset
     try:
         source = sources.describe_source(dataset)
-        if source is not None and sources.find(dataset) is None and not (fetch and source.hub):
+        if source is not None and sources.find_dataset(dataset) is None and not (fetch and source.hub):
             return None
         found: object = call_plugin(f"load of dataset {dataset.name!r}", dataset.load)
         if not isinstance(found, Splits):

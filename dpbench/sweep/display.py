@@ -17,8 +17,8 @@ from dpbench.sweep.executor import Executor
 INTERVAL = 60.0  # seconds between lines
 
 
-class Count:
-    """How many cells are done, running and failed, and how fast it goes."""
+class CellCounter:
+    """Counts of cells that are done, running and failed, and the pace."""
 
     def __init__(self, total: int, executor: Executor) -> None:
         self.total, self.done, self.failed, self._executor = total, 0, 0, executor
@@ -26,7 +26,7 @@ class Count:
 
     @property
     def running(self) -> int:
-        """How many cells are running."""
+        """The number of cells that are running."""
         return min(self._executor.workers, self.total - self.done - self.failed)
 
     def __str__(self) -> str:
@@ -37,12 +37,12 @@ class Count:
 
 
 @contextmanager
-def show_count(name: str, count: Count) -> Iterator[None]:
+def show_count(name: str, count: CellCounter) -> Iterator[None]:
     """Show the count while the block runs, on standard error."""
     console, ended, said = progress.console(), threading.Event(), f"Sweep {name}, {count.total} cells"
-    bar = console.is_terminal and not progress.shows_everything()
-    if progress.shows_everything():
-        progress.line(f"{said}.")
+    bar = console.is_terminal and not progress.is_verbose()
+    if progress.is_verbose():
+        progress.print_line(f"{said}.")
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[count]}"))
     with Progress(*columns, console=console, disable=not bar, transient=True) as drawn:
         task = drawn.add_task(f"Sweep {name}", total=count.total, count=count)
@@ -52,7 +52,7 @@ def show_count(name: str, count: Count) -> Iterator[None]:
                 if bar:
                     drawn.update(task, completed=count.done + count.failed, count=str(count))
                 else:
-                    progress.line(f"{said}: {count}")
+                    progress.print_line(f"{said}: {count}")
 
         # What --quiet and --verbose asked for is the context's, and a thread starts with none.
         thread = threading.Thread(target=copy_context().run, args=(refresh,), daemon=True)

@@ -1,4 +1,4 @@
-"""What runs cells: one small interface, and three executors (local processes, Dask, Slurm) behind it."""
+"""The interface of executors, which run cells: local processes, Dask or Slurm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from dpbench.records.result import Result
-from dpbench.support.validation import misfit
+from dpbench.support.validation import first_misfit
 from dpbench.sweep.grid import Cell
 
 MAX_TRIES = 2  # a cell during which this many workers died is taken to be the cause
@@ -27,7 +27,7 @@ class Outcome:
 
     @classmethod
     def of(cls, cell: Cell, answer: str) -> Outcome:
-        """Parse what `Worker.work` returns; a result of another spec is an error."""
+        """Parse the answer of `Worker.work`; a result of another spec is an error."""
         content = json.loads(answer)
         if "error" in content:
             return cls(cell, error=content["error"])
@@ -36,7 +36,8 @@ class Outcome:
         except ValidationError as error:
             return cls(
                 cell,
-                error=f"The worker's result does not fit: {misfit(error)}. The worker runs another version of dpbench.",
+                error=f"The worker's result does not fit: {first_misfit(error)}. The worker runs another version of "
+                "dpbench.",
             )
         if result.digest != cell.digest:
             return cls(
@@ -45,7 +46,7 @@ class Outcome:
         return cls(cell, result)
 
     @classmethod
-    def of_killed(cls, cell: Cell) -> Outcome:
+    def for_killed(cls, cell: Cell) -> Outcome:
         """Return the outcome of a cell that killed its workers."""
         return cls(cell, error=f"{MAX_TRIES} worker processes died running it: killed, out of memory or out of time.")
 
@@ -55,7 +56,7 @@ class Executor(Protocol):
 
     @property
     def workers(self) -> int:
-        """How many cells run at a time, as far as is known."""
+        """The number of cells that run at a time, as far as is known."""
 
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
         """Yield one outcome per cell as it comes; closing the iterator stops every worker that was started.

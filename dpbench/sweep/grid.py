@@ -1,4 +1,4 @@
-"""A sweep file -> cells: products of axes, each cell a `Spec` with the file name of its result.
+"""Read a sweep file into cells: products of axes, where each cell is a `Spec` with the file name of its result.
 
 ::
 
@@ -51,7 +51,7 @@ from dpbench.registry import Registry
 from dpbench.registry.components import resolve
 from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
-from dpbench.support.validation import Record, sentence
+from dpbench.support.validation import Record, misfit_sentence
 
 AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
 """What flags may give several values, in the order in which cells run: those that share features and rows together."""
@@ -79,7 +79,7 @@ class Cell:
 
     @property
     def request(self) -> str:
-        """JSON of the spec for a worker: keys that nobody gave are left out, as the data decides some of them."""
+        """The spec as JSON for a worker, without the keys that nobody gave, as the data decides some of them."""
         return self.spec.model_dump_json(exclude_unset=True)
 
     @property
@@ -88,7 +88,7 @@ class Cell:
         return result_name(self.spec, self.digest)
 
     def __str__(self) -> str:
-        return describe(self.values)
+        return describe_values(self.values)
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,10 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
     """
     origin = str(definition) if isinstance(definition, Path) else "the sweep"
     content = read_toml(definition, "spec") if isinstance(definition, Path) else definition
-    written = _checked(content, origin)
-    fixed = _flat(written.fixed, f"[fixed] of {origin}")
-    shared = _axes(written.grid, f"[grid] of {origin}")
-    products = [_axes(one, f"[[grids]] of {origin}") for one in written.grids] or [{}]
+    written = _parse_file(content, origin)
+    fixed = _flatten_keys(written.fixed, f"[fixed] of {origin}")
+    shared = _read_axes(written.grid, f"[grid] of {origin}")
+    products = [_read_axes(one, f"[[grids]] of {origin}") for one in written.grids] or [{}]
     if isinstance(definition, Path):
         fixed, products = _fill_extractors(fixed, shared, products, origin)
     if not any([shared, *products]):
@@ -127,15 +127,15 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
         raise SpecError(f"Expected at most {MAX_CELLS:,} cells, got {total:,} in {origin}. Drop some values.")
     cells: dict[tuple[str, bool], Cell] = {}  # delta that follows from the data may turn out to be another
     for own in products:
-        for values in _product(fixed, shared, own, origin):
-            cell = _cell(fixed, values, origin, plugins)
+        for values in _cell_values(fixed, shared, own, origin):
+            cell = _make_cell(fixed, values, origin, plugins)
             cells.setdefault((cell.digest, "delta" in cell.spec.model_fields_set), cell)
     if written.plot is not None:
         plots.check_plot(written.plot, [(cell.values, cell.numbers) for cell in cells.values()], origin)
     return Grid(written.name, tuple(cells.values()), total - len(cells), written.plot)
 
 
-def _checked(content: Mapping[str, Any], origin: str) -> SweepFile:
+def _parse_file(content: Mapping[str, Any], origin: str) -> SweepFile:
     if "learner" in content and not content.keys() & SweepFile.model_fields.keys():
         raise SpecError(
             f"Expected a sweep in {origin}, got the spec of one run. Run it with: dpbench run --spec {origin}"
@@ -143,13 +143,13 @@ def _checked(content: Mapping[str, Any], origin: str) -> SweepFile:
     try:
         return SweepFile(**content)
     except ValidationError as error:
-        raise SpecError(sentence(error, origin, {"": SweepFile, "plot": Plot})) from None
+        raise SpecError(misfit_sentence(error, origin, {"": SweepFile, "plot": Plot})) from None
 
 
 def _fill_extractors(
     fixed: dict[str, Any], shared: Mapping[str, Any], products: list[dict[str, list[Any]]], origin: str
 ) -> tuple[dict[str, Any], list[dict[str, list[Any]]]]:
-    """Return fixed keys and products, each with an extractor; where all of them lack one, it is a fixed key."""
+    """Return fixed keys and products, each with an extractor; if no product names one, it is a fixed key."""
     silent = [not names_extractor([*fixed, *shared, *own]) for own in products]
     if all(silent):
         return fill_extractor(fixed, origin), products
@@ -157,8 +157,8 @@ def _fill_extractors(
     return fixed, [{**own, **(filled if alone else {})} for own, alone in zip(products, silent, strict=True)]
 
 
-def _flat(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """Check the keys, and turn `learner = {k = 1}`, which is how TOML reads learner.k = 1, into `learner.k`."""
+def _flatten_keys(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """Check the keys, and flatten `learner = {k = 1}`, which is how TOML reads learner.k = 1, to `learner.k`."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
         nested = isinstance(value, Mapping) and (key in COMPONENTS and "name" not in value)
@@ -174,8 +174,8 @@ def _flat(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
     return flat
 
 
-def _axes(table: Mapping[str, Any], origin: str) -> dict[str, list[Any]]:
-    axes = _flat(table, origin)
+def _read_axes(table: Mapping[str, Any], origin: str) -> dict[str, list[Any]]:
+    axes = _flatten_keys(table, origin)
     for key, values in axes.items():
         if not isinstance(values, list | tuple):
             raise SpecError(
@@ -186,7 +186,7 @@ def _axes(table: Mapping[str, Any], origin: str) -> dict[str, list[Any]]:
     return axes
 
 
-def _product(
+def _cell_values(
     fixed: Mapping[str, Any], shared: Mapping[str, Sequence[Any]], own: Mapping[str, Sequence[Any]], origin: str
 ) -> Iterator[dict[str, Any]]:
     for key in [*(fixed.keys() & {*shared, *own}), *(shared.keys() & own.keys())]:
@@ -196,10 +196,10 @@ def _product(
         yield dict(zip(axes, values, strict=True))
 
 
-def _cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str, plugins: Registry) -> Cell:
-    where = f"cell {describe(values)} of {origin}"
+def _make_cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str, plugins: Registry) -> Cell:
+    where = f"cell {describe_values(values)} of {origin}"
     try:
-        spec = make_spec(_keys({**fixed, **values}, where), where)
+        spec = make_spec(_nest_options({**fixed, **values}, where), where)
         whole = resolve(spec, plugins).spec
     except DpbenchError as error:
         raise error if where in str(error) else SpecError(f"In {where}: {error}") from error
@@ -209,8 +209,8 @@ def _cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str, plug
     return Cell(spec, whole.digest, dict(values), collect_numbers(whole.model_dump()))
 
 
-def _keys(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the keys of `Spec`, with options moved into their component."""
+def _nest_options(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the keys of `Spec`, with options moved into their components."""
     keys = {key: value for key, value in flat.items() if "." not in key}
     for key, value in flat.items():
         root, dot, option = key.partition(".")
@@ -234,16 +234,18 @@ def _keys(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
     return keys
 
 
-def describe(values: Mapping[str, Any]) -> str:
+def describe_values(values: Mapping[str, Any]) -> str:
     """Return the axis values of a cell, like `learner=jl, epsilon=1.0`."""
     return ", ".join(f"{axis}={value}" for axis, value in values.items())
 
 
-def definition(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], plugins: Registry) -> dict[str, Any]:
-    """Return the sweep over some axes; of several learners one that is the ceiling runs once, without privacy."""
+def sweep_definition(
+    values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], plugins: Registry
+) -> dict[str, Any]:
+    """Return the definition of a sweep over some axes; a learner that is the ceiling runs once, without privacy."""
     fixed = {name: value for name, value in values.items() if name not in several}
     learners = list(several.get("learner", ()))
-    ceilings = [one for one in learners if plugins.find("learner", _name(one)).cls.reference]
+    ceilings = [one for one in learners if plugins.find("learner", _learner_name(one)).cls.reference]
     if not ceilings:
         return {"name": "run", "fixed": fixed, "grid": dict(several)}
     shared = {name: values for name, values in several.items() if name not in {"learner", "epsilon"}}
@@ -253,7 +255,7 @@ def definition(values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], 
     return {"name": "run", "fixed": fixed, "grid": shared, "grids": grids}
 
 
-def _name(learner: str | Mapping[str, Any] | Component) -> str:
+def _learner_name(learner: str | Mapping[str, Any] | Component) -> str:
     if isinstance(learner, str):
         return learner.partition(":")[0]
     return learner.name if isinstance(learner, Component) else str(learner.get("name"))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbench.errors import DpbenchError
-from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, Outcome
 from dpbench.sweep.grid import Cell
 from dpbench.sweep.worker import READY
@@ -39,7 +39,7 @@ class LocalPool:
     threads: int  # per worker
     device: str
     gpus: tuple[str, ...]  # as CUDA_VISIBLE_DEVICES names them; empty: all workers see what this process sees
-    folder: Folder
+    folder: SweepFolder
 
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
         """Yield one outcome per cell as it comes; closing the iterator stops all workers.
@@ -85,7 +85,7 @@ class LocalPool:
                             f"killed   a worker running {cell.file_name}, try {attempt + 1} of {MAX_TRIES}  ({cell})"
                         )
                 else:
-                    shared.outcomes.put(Outcome.of_killed(cell))
+                    shared.outcomes.put(Outcome.for_killed(cell))
         except queue.Empty:
             return
         except BaseException as error:  # any error at all: the sweep must not wait for an outcome that never comes
@@ -95,7 +95,7 @@ class LocalPool:
                 worker.end()
 
     def _started(self, index: int, shared: _SharedState) -> _Worker:
-        environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(self.threads)), "PYTHONPATH": _path()}
+        environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(self.threads)), "PYTHONPATH": _import_path()}
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[index % len(self.gpus)]
         try:
@@ -181,6 +181,6 @@ class _SharedState:
                 worker.process.kill()
 
 
-def _path() -> str:
+def _import_path() -> str:
     """Return this process's import path: a worker must find the same plugins."""
     return os.pathsep.join(part or str(Path.cwd()) for part in sys.path)

@@ -10,7 +10,7 @@ from dpbench.support.messages import unknown_name
 FOLDER = Path(__file__).parent / "ready_made"
 
 
-def names() -> tuple[str, ...]:
+def sweep_names() -> tuple[str, ...]:
     """Return the names of the ready-made sweeps, sorted."""
     return tuple(sorted(file.stem for file in FOLDER.glob("*.toml")))
 
@@ -20,7 +20,7 @@ def lines(name: str) -> list[str]:
     return (FOLDER / f"{name}.toml").read_text(encoding="utf-8").splitlines()
 
 
-def find(named: Path) -> Path:
+def find_sweep_file(named: Path) -> Path:
     """Return the sweep file that `named` means: a file of that path, else the ready-made sweep of that name.
 
     Raises:
@@ -28,6 +28,6 @@ def find(named: Path) -> Path:
     """
     if named.exists() and not named.is_dir():  # a folder of results may have the sweep's name
         return named
-    if str(named) in names():
+    if str(named) in sweep_names():
         return FOLDER / f"{named}.toml"
-    raise UnknownName(f"No file {named}. {unknown_name('ready-made sweep', str(named), names())}")
+    raise UnknownName(f"No file {named}. {unknown_name('ready-made sweep', str(named), sweep_names())}")

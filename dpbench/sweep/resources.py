@@ -12,9 +12,9 @@ from dpbench.errors import SpecError
 from dpbench.support.messages import unknown_name
 
 ExecutorName = Literal["local", "dask", "slurm"]
-MOST_THREADS = 1_024  # of far more, libraries end the process without a word
-REPEATABLE = ("job_extra_directives", "job_script_prologue")  # keys of --slurm that may be given more than once
-SIZE = re.compile(r"\d+(\.\d+)? ?[kKMGT](i?B)?")
+MAX_THREADS = 1_024  # of far more, libraries end the process without a word
+REPEATABLE_KEYS = ("job_extra_directives", "job_script_prologue")  # keys of --slurm that may be given more than once
+MEMORY_SIZE = re.compile(r"\d+(\.\d+)? ?[kKMGT](i?B)?")
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Slurm:
     job_script_prologue: tuple[str, ...] = ()  # shell commands that run before the worker, like module load cuda
 
     def __post_init__(self) -> None:
-        """Refuse a memory size that Slurm could not parse; Slurm itself reports what it does not have."""
-        if not SIZE.fullmatch(self.memory):
+        """Check that Slurm can parse the memory size; Slurm itself reports other values that it does not have."""
+        if not MEMORY_SIZE.fullmatch(self.memory):
             raise SpecError(f"Expected memory={self.memory} of --slurm to be a size, like 8GB or 500MB.")
 
 
@@ -47,7 +47,7 @@ class Resources:
     slurm: Slurm | None = None  # what each job requests; None: the defaults of `Slurm`
 
     def __post_init__(self) -> None:
-        """Refuse combinations that make no sense."""
+        """Check that the options make sense together."""
         if self.executor not in get_args(ExecutorName):
             raise SpecError(f"Expected --executor {self.executor} to be one of {', '.join(get_args(ExecutorName))}.")
         if self.scheduler is not None and (self.executor != "dask" or self.workers is not None):
@@ -61,8 +61,8 @@ class Resources:
         for name, value in (("workers", self.workers), ("threads", self.threads)):
             if value is not None and value < 1:
                 raise SpecError(f"Expected {name}={value} to be at least 1.")
-        if self.threads is not None and self.threads > MOST_THREADS:
-            raise SpecError(f"Expected threads={self.threads} to be at most {MOST_THREADS:,}.")
+        if self.threads is not None and self.threads > MAX_THREADS:
+            raise SpecError(f"Expected threads={self.threads} to be at most {MAX_THREADS:,}.")
 
     @property
     def device_here(self) -> str:
@@ -84,7 +84,7 @@ def slurm_options(texts: Sequence[str]) -> Slurm:
             raise SpecError(f"{unknown_name('key', key, keys, '--slurm')} A job's cores are its worker's --threads.")
         if not value.strip():
             raise SpecError(f"Expected a value for {key!r} of --slurm, as in --slurm {key}=VALUE, got none.")
-        if key in given and key not in REPEATABLE:
+        if key in given and key not in REPEATABLE_KEYS:
             raise SpecError(f"Expected {key!r} of --slurm once, got {given[key]!r} and {value!r}.")
-        given[key] = (*given.get(key, ()), value) if key in REPEATABLE else value
+        given[key] = (*given.get(key, ()), value) if key in REPEATABLE_KEYS else value
     return Slurm(**given)

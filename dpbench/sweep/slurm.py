@@ -29,21 +29,21 @@ from distributed.core import Status
 
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.support.messages import duration
-from dpbench.sweep.cell_files import Folder
-from dpbench.sweep.dask_cluster import CONNECT_TIMEOUT, WorkerMemory, connect, outcomes
+from dpbench.sweep.cell_files import SweepFolder
+from dpbench.sweep.dask_cluster import CONNECT_TIMEOUT, WorkerMemory, connect_client, stream_outcomes
 from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, Outcome
 from dpbench.sweep.grid import Cell
 from dpbench.sweep.resources import Slurm
 
 DEATH_TIMEOUT = 60  # seconds after which a worker that finds no scheduler exits
-CONFIG = {"distributed.scheduler.allowed-failures": MAX_TRIES - 1, "distributed.scheduler.worker-saturation": 1.0}
+DASK_CONFIG = {"distributed.scheduler.allowed-failures": MAX_TRIES - 1, "distributed.scheduler.worker-saturation": 1.0}
 
 
 @dataclass
 class SlurmSubmissions:
     """The jobs that Slurm accepted, or the error it gave."""
 
-    folder: Folder
+    folder: SweepFolder
     jobs: list[str] = field(default_factory=list)
     error: str = ""
 
@@ -86,11 +86,11 @@ class SlurmJobs:
     threads: int  # per worker: the job's cores
     device: str  # as seen from each job
     slurm: Slurm
-    folder: Folder
+    folder: SweepFolder
     workers: int = 0  # jobs whose worker is up
 
     def __post_init__(self) -> None:
-        """Refuse a machine without Slurm, before data is prepared."""
+        """Check that this machine has Slurm, before data is prepared."""
         if shutil.which("sbatch") is None:
             raise SpecError(
                 "No sbatch on the PATH of this machine, so no job can be submitted. Run the sweep on a login "
@@ -106,17 +106,17 @@ class SlurmJobs:
         submissions = SlurmSubmissions(self.folder)
         with ExitStack() as stack:
             cluster = stack.enter_context(self._started(submissions))
-            client = stack.enter_context(connect(cluster))
+            client = stack.enter_context(connect_client(cluster))
             client.register_plugin(WorkerMemory())
             cluster.scale(min(self.jobs, len(cells)))
             watch = _JobMonitor(self, cluster, submissions, min(self.jobs, len(cells)))
-            yield from outcomes(client, cells, self.device, self.threads, watch)
+            yield from stream_outcomes(client, cells, self.device, self.threads, watch)
 
     def _started(self, submissions: SlurmSubmissions) -> Any:
         log = self.folder.path.resolve() / "slurm-%j.log"
         job: Any = _Job
         try:
-            with dask.config.set(CONFIG):
+            with dask.config.set(DASK_CONFIG):
                 return SLURMCluster(
                     job_cls=job, submissions=submissions, cores=1, processes=1, job_cpu=self.threads,
                     queue=self.slurm.queue, account=self.slurm.account, walltime=self.slurm.walltime,
@@ -138,7 +138,7 @@ class SlurmJobs:
 
 
 class _JobMonitor:
-    """Monitors the jobs while cells are left."""
+    """Resubmits jobs that ended, and reports if no worker is up, while cells are left."""
 
     def __init__(self, executor: SlurmJobs, cluster: Any, submissions: SlurmSubmissions, jobs: int) -> None:
         self._executor, self._cluster, self._submissions, self._jobs = executor, cluster, submissions, jobs
@@ -166,10 +166,10 @@ class _JobMonitor:
         if self._executor.workers:
             self._begin, self._pause = now, CONNECT_TIMEOUT
         elif now - self._begin > self._pause:
-            self._say(now - self._begin)
+            self._report_waiting(now - self._begin)
             self._pause *= 2  # jobs may wait for days
 
-    def _say(self, seconds: float) -> None:
+    def _report_waiting(self, seconds: float) -> None:
         folder, jobs = self._executor.folder, ", ".join(self._submissions.jobs[-self._jobs :])
         line = (
             f"No worker for {duration(seconds)}: the Slurm jobs {jobs} are waiting in the queue (see squeue --me), or "

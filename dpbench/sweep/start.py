@@ -1,4 +1,4 @@
-"""Which executor runs the cells, with how many workers, threads and GPUs."""
+"""Choose the executor for the cells, and the numbers of workers, threads and GPUs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import torch
 
 from dpbench.errors import SpecError
 from dpbench.support.device import find_device
-from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.executor import Executor
 from dpbench.sweep.local import LocalPool
 from dpbench.sweep.resources import Resources, Slurm
 
 
-def executor(resources: Resources, folder: Folder) -> Executor:
+def make_executor(resources: Resources, folder: SweepFolder) -> Executor:
     """Return the executor for these resources.
 
     Raises:
         SpecError: the device cannot be used, or a package that the executor needs is not installed.
     """
     if resources.executor == "slurm":
-        return _slurm(resources, folder)
-    gpus = _gpus(resources.device)
+        return _slurm_executor(resources, folder)
+    gpus = _visible_gpus(resources.device)
     device = resources.device.partition(":")[0] if gpus else resources.device  # each worker sees only one
-    workers, threads = _counts(resources, len(gpus))
+    workers, threads = _worker_counts(resources, len(gpus))
     if resources.executor == "local" or resources.scheduler is None:
         return LocalPool(workers, threads, device, gpus, folder)
     try:
@@ -35,7 +35,7 @@ def executor(resources: Resources, folder: Folder) -> Executor:
     return DaskCluster(resources.scheduler, threads, device)
 
 
-def _slurm(resources: Resources, folder: Folder) -> Executor:
+def _slurm_executor(resources: Resources, folder: SweepFolder) -> Executor:
     ctrl_c = signal.getsignal(signal.SIGINT)
     try:
         from dpbench.sweep.slurm import SlurmJobs
@@ -55,14 +55,14 @@ def _slurm(resources: Resources, folder: Folder) -> Executor:
     )
 
 
-def _counts(resources: Resources, gpus: int) -> tuple[int, int]:
-    """Return how many workers, and threads per worker: one worker per GPU, or as many as fill the cores."""
+def _worker_counts(resources: Resources, gpus: int) -> tuple[int, int]:
+    """Return the numbers of workers, and of threads per worker: one worker per GPU, or enough to fill the cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = resources.workers or gpus or max(1, cores // (resources.threads or 1))
     return workers, resources.threads or max(1, cores // workers)
 
 
-def _gpus(device: str) -> tuple[str, ...]:
+def _visible_gpus(device: str) -> tuple[str, ...]:
     """Return the GPUs to divide among workers, as CUDA_VISIBLE_DEVICES names them; none if cells run on the CPU."""
     if find_device(device).type != "cuda":
         return ()

@@ -1,8 +1,8 @@
-"""A worker: what it keeps between cells, so that a cell costs little more than its learner's own time.
+"""A worker, which keeps data between cells, so that a cell costs little more than its learner's own time.
 
-Of the local pool it is `python -m dpbench.sweep.worker DEVICE THREADS`.
-Each line on standard input is a spec as JSON; each line on standard output is what `Worker.work` returns for it. When
-standard input ends, because the parent is gone for whatever reason, the worker exits at once, even in mid-cell.
+The local pool starts it as `python -m dpbench.sweep.worker DEVICE THREADS`. Each line on standard input is a spec as
+JSON; each line on standard output is what `Worker.work` returns for it. When standard input ends, because the parent is
+gone for whatever reason, the worker exits at once, even in mid-cell.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ READY = "ready"
 
 
 class Worker:
-    """Runs one cell after another; what runs may share stays in its session.
+    """Runs cells one after another in one session, which keeps whatever runs may share.
 
-    A cell gets what a run of its own would compute. The session is opened with the first cell, whose outcome says what
-    is wrong with a device.
+    A cell gets what a run on its own would compute. The session is opened with the first cell, whose outcome reports a
+    device that cannot be used.
     """
 
     def __init__(self, device: str, threads: int | None = None, plugins: Registry | None = None) -> None:
@@ -37,7 +37,7 @@ class Worker:
 
     @cached_property
     def session(self) -> Session:
-        """What is installed, and what cells share."""
+        """The session: installed plugins, and what cells share."""
         return self._open()
 
     def work(self, spec: str) -> str:
@@ -58,7 +58,7 @@ def main(device: str, threads: int) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what plugins print goes to the log: it must not mix with answers
     requests: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(requests,), daemon=True).start()
+    threading.Thread(target=_read_requests, args=(requests,), daemon=True).start()
 
     worker = Worker(device, threads, registry.load())
     print(READY, file=answers, flush=True)
@@ -66,7 +66,7 @@ def main(device: str, threads: int) -> None:
         print(worker.work(requests.get()), file=answers, flush=True)
 
 
-def _listen(requests: queue.SimpleQueue[str]) -> None:
+def _read_requests(requests: queue.SimpleQueue[str]) -> None:
     for line in sys.stdin:
         requests.put(line)
     os._exit(0)

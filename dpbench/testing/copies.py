@@ -18,7 +18,7 @@ from PIL.Image import open as pillow_open
 
 from dpbench.api import Dataset
 from dpbench.data import sources
-from dpbench.support.files import IMAGES
+from dpbench.support.files import IMAGE_ENDINGS
 from dpbench.support.paths import restrict_data
 
 MAX_FILES = 5_000  # files of a dataset that is copied
@@ -49,7 +49,7 @@ def list_changes(dataset: Dataset) -> Iterator[Change]:
     found = [file for root in _find_roots(dataset) for file in _find_files(root)]
     if len(found) > MAX_FILES:
         return
-    yield from _folder_changes([file for file in found if file.suffix.lower() in IMAGES])
+    yield from _folder_changes([file for file in found if file.suffix.lower() in IMAGE_ENDINGS])
     for file in found:
         form = {".zip": _zip_changes, ".npz": _array_changes, ".npy": _array_changes}.get(file.suffix.lower())
         if form is not None and file.stat().st_size <= MAX_ARCHIVE_BYTES:
@@ -83,7 +83,7 @@ def _find_roots(dataset: Dataset) -> tuple[Path, ...]:
     if own is not None:
         path = Path(str(own)).expanduser()
         return (path,) if path.exists() else ()
-    found = sources.find(dataset)
+    found = sources.find_dataset(dataset)
     return () if found is None else found.paths
 
 
@@ -119,7 +119,7 @@ def _folder_changes(files: Iterable[Path]) -> Iterator[Change]:
 def _zip_changes(file: Path) -> Iterator[Change]:
     """Yield changes that remove an image from a zip."""
     with zipfile.ZipFile(file) as archive:
-        names = [name for name in archive.namelist() if Path(name).suffix.lower() in IMAGES]
+        names = [name for name in archive.namelist() if Path(name).suffix.lower() in IMAGE_ENDINGS]
         contents = {name: io.BytesIO(archive.read(name)) for name in _sample_evenly(names)}
     levels = {name: level for name, content in contents.items() if (level := _grey_level(content)) is not None}
     for name in _pick_extremes(levels):

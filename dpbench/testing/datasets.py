@@ -13,7 +13,7 @@ from PIL.Image import Image
 from dpbench.api import Dataset, Split
 from dpbench.data.groups import check_groups, take_groups
 from dpbench.data.keys import identify_images
-from dpbench.data.reading import PerImage, itself
+from dpbench.data.reading import PerImage, return_unchanged
 from dpbench.data.units import check_units
 from dpbench.errors import DataError, LawBroken
 from dpbench.testing.copies import changed_copy, list_changes
@@ -114,7 +114,7 @@ class DatasetLaws(Laws):
         """An image is the same when read after a fresh load in reverse order, so reading remembers nothing."""
         again = dict(self._splits())
         for name, split in self._splits():
-            first, second = (PerImage(one.images, itself, "Reading records") for one in (split, again[name]))
+            first, second = (PerImage(one.images, return_unchanged, "Reading records") for one in (split, again[name]))
             picked = _pick_indices(len(split.images))
             read = dict(zip(picked, map(_image_content, first(picked, thorough=True)), strict=True))
             for index in reversed(picked):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpbench.api import Extractor
 from dpbench.data.engine import agree
-from dpbench.data.reading import preparing
+from dpbench.data.reading import image_preparer
 from dpbench.errors import LawBroken
 from dpbench.testing.laws import Laws, expect
 
@@ -46,7 +46,7 @@ class ExtractorLaws(Laws):
         """An image is the same when it is prepared again in another order, after others and by a fresh instance."""
         images = self._images("RGB", (0.1, 1.0))
         fresh: Extractor = dataclasses.replace(self.subject())  # type: ignore[type-var]
-        there, again = preparing(images, self.subject()), preparing(images, fresh)
+        there, again = image_preparer(images, self.subject()), image_preparer(images, fresh)
         places = range(len(images))
         first, third = there(places, thorough=True), there(places)
         second = again(places[::-1], thorough=True)[::-1]

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpbench import contract
 from dpbench.errors import LawBroken
-from dpbench.support.code import package_of, plugin_of
+from dpbench.support.code import plugin_module, top_package
 
 # Run in a fresh interpreter: sockets raise, and an import of torch ends it, before seconds are spent on it.
 _IMPORT_SCRIPT = """
@@ -65,7 +65,7 @@ class Laws:
         module = type(self.subject()).__module__
         for file in _source_files(module):
             for name in _imported_names(ast.parse(file.read_text(encoding="utf-8"))):
-                if name not in contract.__all__ and package_of(name) != package_of(module):
+                if name not in contract.__all__ and top_package(name) != top_package(module):
                     raise LawBroken(f"{file.name} imports dpbench's {name!r}, which is not in dpbench.__all__.")
 
 
@@ -78,7 +78,7 @@ def expect(kept: bool, complaint: str | Callable[[], str]) -> None:
 def _source_files(module: str) -> list[Path]:
     if module == "__main__":
         return []  # a class of a notebook: no command imports it, and there is no file to read
-    spec = importlib.util.find_spec(plugin_of(module))
+    spec = importlib.util.find_spec(plugin_module(module))
     if spec is None or spec.origin is None:
         raise LawBroken(f"The source of {module} cannot be found.")
     origin = Path(spec.origin)

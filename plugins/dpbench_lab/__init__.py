@@ -1,1 +1,1 @@
-"""Studies of runs, which nothing in dpbench needs: each folder is a command, its records and its pages."""
+"""Studies of runs, which nothing in dpbench needs. Each folder holds a command, its records and its pages."""

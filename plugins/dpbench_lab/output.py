@@ -1,4 +1,4 @@
-"""What studies write: a record, and a plot of it."""
+"""Write the output of a study: a record, and a plot of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Plotted = TypeVar("Plotted", "Explanation", "Inspection")
 
 
 def check_outputs(out: Path, plot: Path | None) -> None:
-    """Refuse a folder or a plot that cannot be written, before anything is computed.
+    """Check that the folder and the plot can be written, before anything is computed.
 
     Raises:
         SpecError: the plot's name is that of no picture.
@@ -30,8 +30,8 @@ def check_outputs(out: Path, plot: Path | None) -> None:
         check_writable(plot.parent)
 
 
-def write_record(record: Plotted, out: Path, plot: Path | None, draw: Callable[[Plotted, Path], None]) -> list[Path]:
-    """Write a record into `out`, and its plot if it is asked for; return the files.
+def write_study(record: Plotted, out: Path, plot: Path | None, draw: Callable[[Plotted, Path], None]) -> list[Path]:
+    """Write a record into `out`, and its plot if requested; return the files.
 
     Raises:
         OutputError: one cannot be written; the record is printed.

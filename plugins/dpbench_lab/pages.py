@@ -1,4 +1,4 @@
-"""What the studies add to the site and to the manual."""
+"""The pages and figures that the studies add to the site and to the manual."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dpbench_lab.reproduce import page as reproduce
 
 
 def _museum_page() -> str:
-    return matrix.page(record.read()).replace("\n### ", "\n## ")
+    return matrix.write_page(record.read()).replace("\n### ", "\n## ")
 
 
 EXTRAS = Extras(
     pages=(reproduce.PAGE, claims.PAGE, museum.PAGE),
-    evidence=(museum.evidence,),
+    evidence=(museum.museum_sentence,),
     charts=(explain.learner_charts,),
     manual={"explanation/museum.md": _museum_page},
 )

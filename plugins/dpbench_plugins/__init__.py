@@ -1,1 +1,1 @@
-"""The baselines that come with dpbench: they import its public contract alone, as a stranger's plugin would."""
+"""The baselines that come with dpbench: like any third-party plugin, they import only its public contract."""

@@ -19,7 +19,7 @@ from dpbench.audit.audit_fit import audit, audit_prepared
 from dpbench.audit.auditing_curator import _test_counts
 from dpbench.audit.figures import compute_figures
 from dpbench.errors import NotReproducible, PrivacyError, SpecError
-from dpbench.harness.fit import fit
+from dpbench.harness.fit import score_seed
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.randomness import Randomness
@@ -64,10 +64,10 @@ def test_the_learner_is_answered_as_in_a_plain_run(learner: str, monkeypatch: py
 
     monkeypatch.setattr(auditing, "_fit_audited", kept)
     audit_prepared(prepared(learner), 3, CANARIES)
-    again = fit(prepared(learner), 3)
+    again = score_seed(prepared(learner), 3)
     from dpbench.harness import scoring
 
-    made = scoring.score(found[0].double().numpy(), prepared(learner).test.y)
+    made = scoring.score_predictions(found[0].double().numpy(), prepared(learner).test.y)
     assert made.predictions == again.predictions
 
 

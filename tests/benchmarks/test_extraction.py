@@ -74,7 +74,9 @@ def test_extraction_against_the_bare_network(
     extractor = Opened(EfficientNetLite0().open(CPU), **small)
     split = Split(images, np.zeros(len(images), np.int64))
     source = cache.FeatureSource("data", "", extractor.name, extractor.version, {}, "")
-    monkeypatch.setattr(cache, "source_of", lambda *_: source)  # an opened network is an option that no key can hold
+    monkeypatch.setattr(
+        cache, "describe_features", lambda *_: source
+    )  # an opened network is an option that no key can hold
     starts = range(0, len(images), BATCH)
     rows = [range(start, min(start + BATCH, len(images))) for start in starts]
     ready = [torch.stack([extractor.prepare(images[index]) for index in batch]) for batch in rows]

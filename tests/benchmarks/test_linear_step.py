@@ -24,7 +24,7 @@ from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.curator import make_handle
-from dpbench.support.malloc import keep_freed
+from dpbench.support.malloc import keep_freed_memory
 from tests.benchmarks.conftest import Ratios
 
 CPU = torch.device("cpu")
@@ -56,7 +56,7 @@ def _size(ratios: Ratios, d: int, classes: int) -> Size:
 
 
 def _ours(size: Size, x: Tensor, y: Tensor, device: torch.device = CPU) -> Callable[[], object]:
-    keep_freed()  # as every run does
+    keep_freed_memory()  # as every run does
     probe = LinearProbe(size.steps, size.batch / size.n, learning_rate=0.1, momentum=0.0, clip=1.0)
     task = Task((size.d,), size.classes, size.n, device)
     rows = PrivateRows(x, y, torch.arange(size.n))

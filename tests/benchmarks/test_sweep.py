@@ -14,9 +14,9 @@ import pytest
 
 from dpbench import registry
 from dpbench.sweep import Resources, read_grid
-from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.conduct import prepare_cells
-from dpbench.sweep.start import executor
+from dpbench.sweep.start import make_executor
 from tests.benchmarks.conftest import Ratios
 
 WARM = 8  # cells before time counts: workers start, and plans are accounted for once
@@ -29,9 +29,9 @@ def _timed(out: Path, workers: int) -> tuple[float, float]:
     fixed = {"seeds": 3}
     plugins = registry.load()
     grid = read_grid({"name": "rate", "fixed": fixed, "grid": {**axes, "epsilon": epsilons}}, plugins)
-    folder, own, count = Folder(out), 0.0, 0
+    folder, own, count = SweepFolder(out), 0.0, 0
     folder.path.mkdir()
-    pool = executor(Resources(workers=workers, threads=1, device="cpu"), folder)
+    pool = make_executor(Resources(workers=workers, threads=1, device="cpu"), folder)
     cells = prepare_cells(grid.cells, folder, "cpu", plugins)
     with closing(pool.run(cells)) as outcomes:
         for place, outcome in enumerate(outcomes):

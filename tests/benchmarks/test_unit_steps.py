@@ -15,7 +15,7 @@ from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.curator import make_handle
-from dpbench.support.malloc import keep_freed
+from dpbench.support.malloc import keep_freed_memory
 from tests.benchmarks.conftest import Ratios
 
 ROWS = 45_000
@@ -23,7 +23,7 @@ ROWS = 45_000
 
 def _training(n: int, d: int, rate: float, steps: int, owners: np.ndarray | None) -> Callable[[], object]:
     """Return steps of a head on rows that are mapped already."""
-    keep_freed()  # as every run does
+    keep_freed_memory()  # as every run does
     draw = torch.Generator().manual_seed(0)
     units = None if owners is None else Units(owners)
     rows = PrivateRows(

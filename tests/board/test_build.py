@@ -24,7 +24,7 @@ from dpbench.records.board import find_board
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.registry import Registry
-from dpbench.registry.boards import entry_spec
+from dpbench.registry.boards import make_entry_spec
 from dpbench.site import build_site
 from tests.helpers import boards
 from tests.helpers.readme import ROOT
@@ -214,7 +214,9 @@ def test_the_command_of_an_entry_repeats_its_spec(root: Path, plugins: Registry)
     for one in standing(index).entries:
         words = shlex.split(one.command)
         assert words[:4] == ["dpbench", "run", "--board", "tiny"]
-        spec = entry_spec(standing(index).board, {"learner": words[words.index("--learner") + 1]}, plugins, "the test")
+        spec = make_entry_spec(
+            standing(index).board, {"learner": words[words.index("--learner") + 1]}, plugins, "the test"
+        )
         built = plugins.build("learner", spec.learner.name, spec.learner.options)
         assert Result.read(root / one.file).spec.learner == build_component(built)
     assert entry(index, "class-means").command == "dpbench run --board tiny --learner class-means"

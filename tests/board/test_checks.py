@@ -563,13 +563,13 @@ def test_seeds_are_run_again_in_another_order_than_they_had(root: Path, monkeypa
     from dpbench.harness import fit
 
     order: list[int] = []
-    plain = fit.fit
+    plain = fit.score_seed
 
     def noted(prepared: PreparedRun, seed: int) -> SeedResult:
         order.append(seed)
         return plain(prepared, seed)
 
-    monkeypatch.setattr(fit, "fit", noted)
+    monkeypatch.setattr(fit, "score_seed", noted)
     rerun_seeds(Result.read(boards.file_of(root, "class-means")), None, session(registry.load()))
     assert order == [1, 0]  # the run had 0 first
 

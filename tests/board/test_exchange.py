@@ -19,7 +19,7 @@ from dpbench.board.exchange import Curve, find_crossings, labels_worth
 from dpbench.board.index import Worth
 from dpbench.errors import ChecksFailed, SpecError
 from dpbench.records.board import Board
-from dpbench.registry.boards import entry_spec
+from dpbench.registry.boards import make_entry_spec
 from tests.cli.test_cli import Output, refusal
 from tests.helpers import boards
 from tests.helpers.sessions import session
@@ -114,7 +114,7 @@ def root(world: Path, tmp_path: Path) -> Path:
 def test_the_last_point_of_a_curve_is_the_result_of_public_labels_alone(root: Path) -> None:
     found = Curve.model_validate_json((root / "curves" / "tiny.json").read_bytes())
     board = Board.read(root / "boards" / "tiny.toml")
-    whole = session().run(entry_spec(board, {"learner": "public-only"}, registry.load(), "the test"))
+    whole = session().run(make_entry_spec(board, {"learner": "public-only"}, registry.load(), "the test"))
     assert {row[-1] for row in found.scores} == {whole.metrics["accuracy"].mean}
     assert found.labels[-1] == whole.task.public
     assert all(row[0] < row[-1] for row in found.scores)

@@ -20,7 +20,7 @@ from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry, boards
 from dpbench.registry import components as parts
-from dpbench.registry.boards import entry_spec
+from dpbench.registry.boards import make_entry_spec
 
 TEXT = """
 name = "tiny"
@@ -59,14 +59,14 @@ def spelled_out(spec: Spec, plugins: Registry) -> Spec:
 @pytest.mark.parametrize("name", sorted(board_files()))
 def test_a_committed_board_can_be_read_and_asks_for_what_is_installed(name: str, plugins: Registry) -> None:
     board = find_board(name)
-    spec = spelled_out(entry_spec(board, {"learner": "dp-sgd"}, plugins, "the test"), plugins)
+    spec = spelled_out(make_entry_spec(board, {"learner": "dp-sgd"}, plugins, "the test"), plugins)
     assert find_departures(boards.spell_out_board(board, plugins), spec) == []
     assert ("public-validation" in board.selection) == (board.public_fraction > 0)
 
 
 def test_a_board_fixes_everything_but_learner_search_and_randomness(tmp_path: Path, plugins: Registry) -> None:
     board = Board.read(written(tmp_path))
-    spec = entry_spec(board, {"learner": "pillar:k=5", "secure_rng": True}, plugins, "the test")
+    spec = make_entry_spec(board, {"learner": "pillar:k=5", "secure_rng": True}, plugins, "the test")
     assert (spec.epsilon, spec.public_fraction, spec.split_seed, spec.seeds) == (2.0, 0.2, 3, (0, 1))
     assert spec.secure_rng and spec.learner.options == {"k": "5"}
 
@@ -75,12 +75,12 @@ def test_a_board_fixes_everything_but_learner_search_and_randomness(tmp_path: Pa
 def test_what_the_board_fixes_cannot_be_given(tmp_path: Path, plugins: Registry, key: str) -> None:
     board = Board.read(written(tmp_path))
     with pytest.raises(SpecError, match=rf"no {key} in the test: board 'tiny' fixes them"):
-        entry_spec(board, {"learner": "pillar", key: 1}, plugins, "the test")
+        make_entry_spec(board, {"learner": "pillar", key: 1}, plugins, "the test")
 
 
 def test_the_ceiling_runs_without_privacy_and_is_no_departure(tmp_path: Path, plugins: Registry) -> None:
     board = Board.read(written(tmp_path))
-    spec = spelled_out(entry_spec(board, {"learner": "non-private"}, plugins, "the test"), plugins)
+    spec = spelled_out(make_entry_spec(board, {"learner": "non-private"}, plugins, "the test"), plugins)
     assert math.isinf(spec.epsilon)
     assert find_departures(boards.spell_out_board(board, plugins), spec) == []
 
@@ -89,7 +89,7 @@ def test_a_selection_that_the_board_does_not_rank_is_refused_before_it_runs(tmp_
     board = Board.read(written(tmp_path))
     search = {"rule": "private-unaccounted"}
     with pytest.raises(SpecError, match=r"board 'tiny' ranks .default, public-validation., got private-unaccounted"):
-        entry_spec(board, {"learner": "pillar", "search": search}, plugins, "the test")
+        make_entry_spec(board, {"learner": "pillar", "search": search}, plugins, "the test")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_departure_is_named_with_what_was_expected(
     tmp_path: Path, plugins: Registry, key: str, value: Any, said: str
 ) -> None:
     board = Board.read(written(tmp_path))
-    whole = json.loads(entry_spec(board, {"learner": "pillar"}, plugins, "the test").model_dump_json())
+    whole = json.loads(make_entry_spec(board, {"learner": "pillar"}, plugins, "the test").model_dump_json())
     spec = spelled_out(make_spec({**whole, key: value}, "the test"), plugins)
     ((at, expected, got),) = find_departures(boards.spell_out_board(board, plugins), spec)
     assert re.match(said, f"{at}: expected {expected}, got {got}")

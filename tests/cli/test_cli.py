@@ -184,14 +184,14 @@ def test_a_result_that_can_no_longer_be_written_is_printed_so_that_nothing_is_lo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     out = tmp_path / "out"
-    scored = metrics.score
+    scored = metrics.score_predictions
 
     def spoil(*arguments: Any) -> Any:
         shutil.rmtree(out, ignore_errors=True)
         out.write_text("in the way")
         return scored(*arguments)
 
-    monkeypatch.setattr(metrics, "score", spoil)
+    monkeypatch.setattr(metrics, "score_predictions", spoil)
     assert called("run", "--learner", QUICK, "--seeds", "1", "--out", str(out)) == 1
     captured = capsys.readouterr()
     assert len(Result.model_validate_json(captured.out).seeds) == 1
@@ -234,18 +234,18 @@ def test_an_interrupted_run_exits_130_and_goes_on_from_its_shards(
 ) -> None:
     monkeypatch.setenv("DPBENCH_DATA", str(cifar_mirror))
     monkeypatch.setattr(extraction, "SHARD", 256)
-    monkeypatch.setattr(extraction, "PICKED", 0)  # no image is read again to be compared
+    monkeypatch.setattr(extraction, "RECHECKED_IMAGES", 0)  # no image is read again to be compared
     arguments = run_arguments(tmp_path, "--learner", QUICK, "--dataset", "cifar10", "--extractor", "pixels")
     # Of 1,000 images, all of which are compared first: public images with private ones. Two shards are finished.
-    decoded, decode, kills = [], hub_files.Column.__getitem__, [1700]
+    decoded, decode, kills = [], hub_files.ImageColumn.__getitem__, [1700]
 
-    def interrupted(column: hub_files.Column, index: int, /) -> Image.Image:
+    def interrupted(column: hub_files.ImageColumn, index: int, /) -> Image.Image:
         decoded.append(index)
         if len(decoded) in kills:
             raise KeyboardInterrupt
         return decode(column, index)
 
-    monkeypatch.setattr(hub_files.Column, "__getitem__", interrupted)
+    monkeypatch.setattr(hub_files.ImageColumn, "__getitem__", interrupted)
     assert called(*arguments) == 130
     assert capsys.readouterr().err.startswith("dpbench: Interrupted.")
     shards = [shard.name for shard in fresh_cache.rglob("*.partial/shard-*.npy")]

@@ -207,7 +207,7 @@ def test_without_a_network_a_fetch_is_one_sentence(
     def unreachable(*_: object, **__: object) -> None:
         raise OSError("no route to host")
 
-    monkeypatch.setattr(download, "_open", unreachable)
+    monkeypatch.setattr(download, "_send_request", unreachable)
     monkeypatch.setattr(download, "time", SimpleNamespace(sleep=lambda _: None))
     assert "to answer, got: no route to host. Try again later" in refusal(capsys, "data", "fetch", "dermamnist")
 

@@ -14,7 +14,7 @@ from dpbench.errors import SpecError
 from dpbench.records.spec import Spec
 from dpbench.registry import load
 from dpbench.sweep import overview
-from dpbench.sweep.grid import definition
+from dpbench.sweep.grid import sweep_definition
 from tests.helpers.trees import lay_out, planted
 
 
@@ -89,8 +89,10 @@ def test_cells_are_run_again_where_the_data_have_changed_and_left_where_they_are
     kept = {one["task"]["private"] for one in map(read_json, (tmp_path / "out").glob("*.json"))}
     assert kept == {32}  # nine tenths of three classes
     plugins = load()
-    cells = definition({"dataset": f"imagefolder:{photos}", "extractor": "pixels:size=8", "seeds": 1, "delta": 0.001},
-                       {"learner": ["class-means:k=1", "dp-sgd:steps=3"]}, plugins)  # fmt: skip
+    cells = sweep_definition(
+        {"dataset": f"imagefolder:{photos}", "extractor": "pixels:size=8", "seeds": 1, "delta": 0.001},
+        {"learner": ["class-means:k=1", "dp-sgd:steps=3"]}, plugins,
+    )  # fmt: skip
     lay_out(photos, planted(["train/d", "test/d"], 12))
     assert overview(cells, tmp_path / "out", plugins, data=True).states == ("other data", "other data")
     assert overview(cells, tmp_path / "out", plugins).states == ("done", "done")  # for a figure

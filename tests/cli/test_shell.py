@@ -16,7 +16,7 @@ import torch
 
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, cli
 from dpbench.analysis import draw
-from dpbench.data.survey import survey
+from dpbench.data.survey import survey_dataset
 from dpbench.harness import run as running
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.prepare import PreparedRun
@@ -222,7 +222,7 @@ def test_the_metric_of_a_run_is_in_its_table(tmp_path: Path, capsys: Output) -> 
 def test_progress_in_a_pipe_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     clock = iter([0.0, 10.0, 31.0, 40.0])
     monkeypatch.setattr(progress, "monotonic", lambda: next(clock))
-    with progress.meter("Fitting jl", 10) as advance:
+    with progress.progress_bar("Fitting jl", 10) as advance:
         for _ in range(3):
             advance(1)
     assert capsys.readouterr().err == "dpbench: Fitting jl: 2 of 10, 2 min 4 s left.\n"
@@ -310,7 +310,7 @@ def test_info_of_an_image_folder_says_where_it_is(tmp_path: Path) -> None:
         for kind in ("a", "b"):
             (tmp_path / split / kind).mkdir(parents=True)
             Image.new("RGB", (8, 8), "red" if kind == "a" else "blue").save(tmp_path / split / kind / "1.png")
-    assert survey(load().build("dataset", "imagefolder", {"path": str(tmp_path)})).where == str(tmp_path)
+    assert survey_dataset(load().build("dataset", "imagefolder", {"path": str(tmp_path)})).where == str(tmp_path)
 
 
 # 8. For authors
@@ -332,7 +332,7 @@ class Slips(Learner):
 
 @pytest.mark.long
 def test_check_shows_the_line_of_the_plugin_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    plugins = load().with_own("learner", Slips)
+    plugins = load().with_component("learner", Slips)
     monkeypatch.delenv(DEBUG, raising=False)
     assert not any("Traceback" in (said or "") for _, said in check_laws(plugins, "slips"))
     monkeypatch.setenv(DEBUG, "1")

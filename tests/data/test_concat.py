@@ -249,7 +249,7 @@ def test_a_board_fixes_several_extractors(tmp_path: Path, result: Result) -> Non
     assert board.extractor == write_component(
         build(plugins, "extractor", Component.parse_extractor("pixels+pixels:size=4"))
     )
-    entry = boards.entry_spec(board, asked, plugins, "the test")
+    entry = boards.make_entry_spec(board, asked, plugins, "the test")
     assert find_departures(board, result.spec.model_copy(update={"public_labels": entry.public_labels})) == []
     assert [key for key, *_ in find_departures(board, whole("pixels:size=4+pixels"))][:1] == ["extractor"]
 

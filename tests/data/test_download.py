@@ -57,7 +57,7 @@ def test_a_file_comes_whole_under_its_own_name(server: Server, tmp_path: Path) -
 def test_sha256_is_known_too(server: Server, tmp_path: Path) -> None:
     given = Download(server.url(), f"sha256:{hashlib.sha256(CONTENT).hexdigest()}", 1, "x")
     (file,) = download.download([given], tmp_path)
-    assert download.matches(file, given)
+    assert download.is_published_file(file, given)
 
 
 def test_of_a_part_only_the_rest_is_sent(server: Server, tmp_path: Path) -> None:
@@ -82,11 +82,11 @@ def test_a_connection_that_ends_early_is_continued(server: Server, tmp_path: Pat
 
 
 def test_a_connection_that_always_ends_early_is_given_up_and_its_part_kept(server: Server, tmp_path: Path) -> None:
-    server.cuts = [50] * download.TRIES
+    server.cuts = [50] * download.MAX_TRIES
     said = refused(server, tmp_path)
     assert "got: the connection ended early" in said
     assert f"The partial download in {tmp_path / 'x.bin'} is kept; repeat the command to continue" in said
-    assert (tmp_path / "x.bin").read_bytes() == CONTENT[: 50 * download.TRIES]
+    assert (tmp_path / "x.bin").read_bytes() == CONTENT[: 50 * download.MAX_TRIES]
     assert got(server, tmp_path) == CONTENT
 
 
@@ -112,7 +112,7 @@ def test_a_refusal_is_said_at_once(server: Server, tmp_path: Path, status: int) 
 def test_a_busy_server_is_asked_again(server: Server, tmp_path: Path) -> None:
     server.refusals = [503, 429]
     assert got(server, tmp_path) == CONTENT
-    server.refusals = [503] * download.TRIES
+    server.refusals = [503] * download.MAX_TRIES
     (tmp_path / "x.bin").unlink()
     assert "got: status 503 Service Unavailable. Try again later" in refused(server, tmp_path)
 
@@ -265,14 +265,14 @@ def test_a_full_disk_is_one_sentence_and_asked_once(server: Server, tmp_path: Pa
     with pytest.raises(
         OutputError, match=f"Cannot write {file}: No space left on device. The partial download is kept"
     ):
-        download._continue(given, file, lambda _: None, lambda _: None)
+        download._resume_download(given, file, lambda _: None, lambda _: None)
     assert len(server.asked) == 1
 
 
 def test_a_place_that_cannot_be_written_is_said(server: Server, tmp_path: Path) -> None:
     (tmp_path / "x.bin").mkdir()
     with pytest.raises(OutputError, match=r"Cannot write .*: Is a directory"):
-        download._receive(wanted(server), tmp_path / "x.bin", lambda _: None, lambda _: None)
+        download._receive_rest(wanted(server), tmp_path / "x.bin", lambda _: None, lambda _: None)
 
 
 def test_an_interruption_keeps_the_part(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,9 +433,9 @@ def test_a_zip_with_a_password_is_one_sentence(tmp_path: Path) -> None:
 
 def test_only_a_file_with_the_published_checksum_matches(tmp_path: Path) -> None:
     given = Download("", f"md5:{hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()}", 0, "x")
-    assert not download.matches(tmp_path / "gone", given)
-    assert not download.matches(tmp_path, given)
+    assert not download.is_published_file(tmp_path / "gone", given)
+    assert not download.is_published_file(tmp_path, given)
     (tmp_path / "x").write_bytes(CONTENT)
-    assert download.matches(tmp_path / "x", given)
+    assert download.is_published_file(tmp_path / "x", given)
     os.truncate(tmp_path / "x", 10)
-    assert not download.matches(tmp_path / "x", given)
+    assert not download.is_published_file(tmp_path / "x", given)

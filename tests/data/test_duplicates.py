@@ -16,8 +16,8 @@ from PIL import Image, ImageEnhance, ImageFilter
 from dpbench import INDEPENDENT_DRAWS, DataError, Dataset, DeclaredImages, Features, SpecError, Split, Splits
 from dpbench.board import folder
 from dpbench.data import duplicates
-from dpbench.data.duplicates import Hashes, compute_hashes, copies_within, overlap_of, overlap_within
-from dpbench.data.survey import survey
+from dpbench.data.duplicates import Hashes, compute_hashes, count_copies, count_overlap, count_repeats
+from dpbench.data.survey import survey_dataset
 from dpbench.errors import OutputError
 from dpbench.harness.sharing import check_sharing
 from dpbench.records.overlap import Overlap
@@ -55,13 +55,13 @@ def hashed(images: Sequence[Picture], name: str = "") -> Hashes:
 
 
 def counted(of: Sequence[Picture], among: Sequence[Picture]) -> tuple[int, int]:
-    found = overlap_of(hashed(of), hashed(among))
+    found = count_overlap(hashed(of), hashed(among))
     assert found.among == len(of)
     return found.exact, found.near
 
 
 def within(images: Sequence[Picture]) -> tuple[int, int]:
-    found = overlap_within(hashed(images))
+    found = count_repeats(hashed(images))
     return found.exact, found.near
 
 
@@ -154,21 +154,21 @@ def test_a_crop_by_a_few_pixels_is_near_either_way(
 
 def test_looks_find_copies_of_another_size_and_no_others() -> None:
     looks = hashed(PHOTOS).looks
-    assert hashed([image.resize((50, 50)) for image in PHOTOS]).share_alike(looks) == 1
-    assert hashed([jpeg(image) for image in PHOTOS[:20]]).share_alike(looks) == pytest.approx(0.5, abs=0.2)
-    assert hashed([photo(seed) for seed in range(1000, 1200)]).share_alike(looks) == 0
-    assert hashed([Image.new("L", (9, 9))]).share_alike(hashed([Image.new("L", (9, 9))]).looks) == 0
+    assert hashed([image.resize((50, 50)) for image in PHOTOS]).share_of_looks(looks) == 1
+    assert hashed([jpeg(image) for image in PHOTOS[:20]]).share_of_looks(looks) == pytest.approx(0.5, abs=0.2)
+    assert hashed([photo(seed) for seed in range(1000, 1200)]).share_of_looks(looks) == 0
+    assert hashed([Image.new("L", (9, 9))]).share_of_looks(hashed([Image.new("L", (9, 9))]).looks) == 0
     assert len(looks) < folder.MAX_TEXT  # a board takes it
 
 
 def test_looks_of_nothing_are_like_nothing() -> None:
     none = hashed(PHOTOS).take(np.arange(0))
-    assert hashed(PHOTOS).share_alike(none.looks) == none.share_alike(hashed(PHOTOS).looks) == 0
+    assert hashed(PHOTOS).share_of_looks(none.looks) == none.share_of_looks(hashed(PHOTOS).looks) == 0
 
 
 @pytest.mark.parametrize(("images", "found"), [([0, 1, 2], (0, 1)), ([0, 1, 0, 2, 0, 1], (5, 3)), ([], (0, 0))])
 def test_copies_within_are_counted_with_the_commonest(images: list[int], found: tuple[int, int]) -> None:
-    copies = copies_within(hashed([PHOTOS[place] for place in images]))
+    copies = count_copies(hashed([PHOTOS[place] for place in images]))
     assert (copies.images, copies.most, copies.among) == (*found, len(images))
 
 
@@ -177,7 +177,7 @@ def test_copies_within_are_counted_with_the_commonest(images: list[int], found: 
     [([0, 0, 1, 1], [7, 7, 7, 7], (0, 1)), ([0, 0, 1, 0], [0, 0, 0, 1], (2, 2)), ([0, 0, 0, 1], [0, 1, 2, 3], (3, 3))],
 )
 def test_copies_that_one_owner_has_are_one_image(images: list[int], owners: list[int], found: tuple[int, int]) -> None:
-    copies = copies_within(hashed([PHOTOS[place] for place in images]), np.array(owners))
+    copies = count_copies(hashed([PHOTOS[place] for place in images]), np.array(owners))
     assert (copies.images, copies.most) == found
 
 
@@ -185,7 +185,7 @@ def test_rows_that_were_drawn_at_random_are_no_copies() -> None:
     x = np.zeros((5, 3), np.float32)
     given = compute_hashes(Split(Features(x), np.zeros(5, np.int64)), "data", "train")
     drawn = compute_hashes(Split(Features(x, INDEPENDENT_DRAWS), np.zeros(5, np.int64)), "data", "train")
-    assert (copies_within(given).most, copies_within(drawn).most) == (5, 1)
+    assert (count_copies(given).most, count_copies(drawn).most) == (5, 1)
 
 
 def test_unrelated_images_are_not_near() -> None:
@@ -264,10 +264,10 @@ def test_empty_splits_have_no_repeats() -> None:
 
 def test_a_sketch_finds_its_images_and_no_others() -> None:
     of = hashed(PHOTOS)
-    assert of.share_of(of.sketch) == 1
-    assert hashed(PHOTOS[:10]).share_of(of.sketch) == 0.25
-    assert hashed([photo(seed) for seed in range(1000, 1020)]).share_of(of.sketch) == 0
-    assert of.take(np.arange(0)).share_of(of.sketch) == of.share_of(of.take(np.arange(0)).sketch) == 0
+    assert of.share_of_sketch(of.sketch) == 1
+    assert hashed(PHOTOS[:10]).share_of_sketch(of.sketch) == 0.25
+    assert hashed([photo(seed) for seed in range(1000, 1020)]).share_of_sketch(of.sketch) == 0
+    assert of.take(np.arange(0)).share_of_sketch(of.sketch) == of.share_of_sketch(of.take(np.arange(0)).sketch) == 0
 
 
 def test_a_sketch_is_a_sample_of_fixed_size_that_tells_shares() -> None:
@@ -275,18 +275,18 @@ def test_a_sketch_is_a_sample_of_fixed_size_that_tells_shares() -> None:
     whole, third = (
         Hashes(exact, np.zeros((0, 1024), np.uint8), np.zeros(0, np.uint8)) for exact in (values, values[:10_000])
     )
-    assert len(whole.sketch) == 4 * -(-8 * duplicates.SKETCH // 3) < folder.MAX_TEXT  # a board takes it
-    assert third.share_of(whole.sketch) == pytest.approx(1 / 3, abs=0.12)
+    assert len(whole.sketch) == 4 * -(-8 * duplicates.SKETCH_SIZE // 3) < folder.MAX_TEXT  # a board takes it
+    assert third.share_of_sketch(whole.sketch) == pytest.approx(1 / 3, abs=0.12)
 
 
 def test_a_sketch_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"base64|size"):
-        hashed(PHOTOS[:1]).share_of("not base64")
+        hashed(PHOTOS[:1]).share_of_sketch("not base64")
 
 
 def test_rows_are_taken_as_asked() -> None:
     taken = hashed(PHOTOS).take(np.array([5, 2]))
-    assert (len(taken), overlap_of(taken, hashed([photo(2)])).exact) == (2, 1)
+    assert (len(taken), count_overlap(taken, hashed([photo(2)])).exact) == (2, 1)
 
 
 @dataclass
@@ -311,7 +311,7 @@ def test_a_second_look_reads_no_image() -> None:
     assert images.read == 40
     assert first.digest == again.digest
     assert first.exact.tolist() == again.exact.tolist()
-    assert overlap_within(again) == overlap_within(first)
+    assert count_repeats(again) == count_repeats(first)
     for data, name, size in (("other", "train", 40), ("data", "test", 40), ("data", "train", 39)):
         images.read = 0
         compute_hashes(Split(Counted(PHOTOS[:size]), np.zeros(size, np.int64)), data, name)
@@ -338,10 +338,10 @@ def test_a_damaged_cache_is_computed_again(fresh_cache: Path, damage: str) -> No
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"exact": -1, "near": 0, "among": 1}', "\xff", '{"a": 1}'])
 def test_a_damaged_count_is_counted_again(fresh_cache: Path, content: str) -> None:
     of, among = hashed(PHOTOS[:3]), hashed(PHOTOS[2:])
-    first = overlap_of(of, among)
+    first = count_overlap(of, among)
     (file,) = fresh_cache.rglob("*.json")
     file.write_bytes(content.encode("latin-1"))
-    assert overlap_of(of, among) == first == Overlap(exact=1, near=1, among=3)
+    assert count_overlap(of, among) == first == Overlap(exact=1, near=1, among=3)
     assert Overlap.model_validate_json(file.read_text()) == first
 
 
@@ -521,7 +521,7 @@ def test_a_private_split_that_repeats_images_is_refused_on_a_board() -> None:
 
 
 def test_a_survey_counts_classes_and_repeats() -> None:
-    found = survey(Repeating())
+    found = survey_dataset(Repeating())
     assert (found.train, found.test) == ((50, 50), (5, 5))
     assert found.image == "RGB 24 x 24"
     assert found.where == "comes with a Python package"
@@ -530,7 +530,7 @@ def test_a_survey_counts_classes_and_repeats() -> None:
 
 
 def test_a_survey_of_a_dataset_without_test_images_leaves_them_out() -> None:
-    found = survey(Repeating(leaked=0, test=0))
+    found = survey_dataset(Repeating(leaked=0, test=0))
     assert (found.test, list(found.overlap)) == ((0, 0), ["train, repeated within"])
 
 
@@ -550,7 +550,7 @@ def test_a_survey_of_a_spoilt_dataset_is_one_sentence(train: list[Picture], labe
             return Splits(Split(train, np.array(labels, np.int64)), split([]), "spoilt")
 
     with pytest.raises(DataError, match=said):
-        survey(Spoilt())
+        survey_dataset(Spoilt())
 
 
 def test_roles_of_the_other_tests_have_counts_too() -> None:

@@ -30,7 +30,7 @@ from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.verdict import SCORES, judge_seeds
 from dpbench.cli.run import _show
 from dpbench.data.groups import check_groups, keep_test_groups
-from dpbench.data.survey import survey
+from dpbench.data.survey import survey_dataset
 from dpbench.errors import DataError, LawBroken
 from dpbench.records.board import find_board
 from dpbench.records.group_counts import read_counts, sum_by_class
@@ -469,7 +469,7 @@ def test_groups_of_arrays_are_checked_when_the_dataset_is_made() -> None:
 
 
 def test_data_info_counts_test_images_by_group() -> None:
-    found = survey(Grouped())
+    found = survey_dataset(Grouped())
     assert found.groups["sex"] == {"": 119, "female": 120, "male": 120}
     assert ("test images by sex", "not known 119, female 120, male 120") in found.lines()
 
@@ -488,7 +488,7 @@ def test_a_dataset_with_a_group_for_each_image_is_refused_by_runs_surveys_and_la
     spec = make_spec({"dataset": "grouped", "learner": "class-means", "seeds": 1}, "the test")
     refused: dict[Callable[[], object], type[Exception]] = {
         lambda: session(extend_registry(_Crowd)).run(spec): DataError,
-        lambda: survey(_Crowd()): DataError,
+        lambda: survey_dataset(_Crowd()): DataError,
         Suite().test_groups_fit_the_test_images: LawBroken,
     }
     for refuse, error in refused.items():

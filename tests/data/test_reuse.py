@@ -25,7 +25,7 @@ from torch import Tensor
 
 from dpbench import DataError, Dataset, Extractor, Records, Split, Splits
 from dpbench.data import cache, duplicates, extraction, outlook
-from dpbench.data.holdings import holdings
+from dpbench.data.holdings import list_entries
 from dpbench.data.keys import identify_images
 from dpbench.errors import LawBroken, OutputError
 from dpbench.harness.roles import assign_roles
@@ -163,7 +163,7 @@ def test_copies_are_not_looked_for_again_with_a_patient_table(photos: Path, monk
     owned = ImageFolder(str(photos), units=str(table(photos)), unit="patient").load()
     assert plain.digest != owned.digest
     first = duplicates.compute_hashes(plain.train, plain.digest, "train")
-    monkeypatch.setattr(duplicates, "_computed", None)
+    monkeypatch.setattr(duplicates, "_hash_images", None)
     assert duplicates.compute_hashes(owned.train, owned.digest, "train").digest == first.digest
 
 
@@ -233,7 +233,7 @@ def test_features_of_two_versions_of_torch_are_not_mixed(
     photos: Path, extracted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     features(ImageFolder(str(photos)))
-    monkeypatch.setattr(extraction, "made_with", lambda engine: "another torch")
+    monkeypatch.setattr(extraction, "describe_environment", lambda engine: "another torch")
     by_advise(photos)
     assert extracted[2:] == [10]
     with_three_images_more(photos)
@@ -308,7 +308,7 @@ def test_a_long_extraction_says_how_long_how_large_and_what_is_faster(
     for images, at in ((262_144, 3.2), (1_000, 3.2)):
         clock = iter([0.0, at / 2, at, 2 * at])
         monkeypatch.setattr(progress, "monotonic", lambda clock=clock: next(clock))
-        told = outlook.Outlook(Network(), CPU, tmp_path, images)
+        told = outlook.ExtractionEstimate(Network(), CPU, tmp_path, images)
         for done in (32, 64, 96, 128):
             told.update(np.zeros((32, 1280), np.float32), 224, images - done, images)
     assert capsys.readouterr().err.splitlines() == [
@@ -326,11 +326,11 @@ class Network(Pixels):
 
 
 def test_what_is_faster_fits_the_extractor() -> None:
-    assert outlook.faster(Network(), 224, CPU) == (
+    assert outlook.suggest_faster(Network(), 224, CPU) == (
         "size=128 of resnet50 (about 3 times, if its network takes that size), or the extractor "
         "efficientnet-lite0:size=128, or a GPU"
     )
-    assert outlook.faster(Network(), 128, torch.device("cuda")) == "the extractor efficientnet-lite0:size=128"
+    assert outlook.suggest_faster(Network(), 128, torch.device("cuda")) == "the extractor efficientnet-lite0:size=128"
 
 
 def test_features_that_do_not_fit_on_the_disk_are_refused_after_a_batch(
@@ -352,7 +352,7 @@ def test_entries_of_earlier_versions_are_listed_as_unused(fresh_cache: Path) -> 
     entry.mkdir(parents=True)
     made = {"data": "d", "split": "train", "rows": 9, "extractor": "pixels", "options": {}}
     (entry / "manifest.json").write_text(json.dumps(made))
-    assert [one.what for one in holdings()] == ["9 train examples by pixels (not used: of an earlier version)"]
+    assert [one.what for one in list_entries()] == ["9 train examples by pixels (not used: of an earlier version)"]
     assert call("cache", "clear", entry.name[:12]) == 0
     assert not entry.exists()
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from dpbench import DataMissing, Dataset, Download, Source, Splits
-from dpbench.data.sources import check_present, find, homes_of, label, locate, missing_data
+from dpbench.data.sources import check_present, describe_homes, find_dataset, label, locate, missing_data_error
 from dpbench.records.protocol import Component
 from dpbench.support.messages import bytes_in_words
 from dpbench.support.paths import restrict_data
@@ -72,7 +72,7 @@ def folders(data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_all_paths_of_a_home_are_needed(data_folder: Path) -> None:
     make(data_folder, "x/train")
-    assert find(at()) is None
+    assert find_dataset(at()) is None
     make(data_folder, "x/test")
     assert locate(at()).paths == (data_folder / "x/train", data_folder / "x/test")
     assert locate(at()).folder == data_folder
@@ -80,7 +80,7 @@ def test_all_paths_of_a_home_are_needed(data_folder: Path) -> None:
 
 def test_paths_of_two_homes_make_no_home(data_folder: Path) -> None:
     make(data_folder, "a/train", "b/test")
-    assert find(at([["a/train", "a/test"], ["b/train", "b/test"]])) is None
+    assert find_dataset(at([["a/train", "a/test"], ["b/train", "b/test"]])) is None
 
 
 def test_the_first_home_of_a_folder_wins(data_folder: Path) -> None:
@@ -123,8 +123,8 @@ def test_only_in_looks_nowhere_else_and_ends(data_folder: Path, tmp_path: Path) 
     make(data_folder, "x.zip")
     make(tmp_path / "else", "x.zip")
     with pytest.raises(RuntimeError), restrict_data(tmp_path / "empty"):
-        assert find(dataset) is None
-        said = str(missing_data(dataset))
+        assert find_dataset(dataset) is None
+        said = str(missing_data_error(dataset))
         assert str(tmp_path / "empty") in said
         assert str(data_folder) not in said
         assert str(tmp_path / "else") not in said
@@ -134,7 +134,7 @@ def test_only_in_looks_nowhere_else_and_ends(data_folder: Path, tmp_path: Path) 
 
 def test_a_link_to_nothing_is_not_there(data_folder: Path) -> None:
     (data_folder / "x.zip").symlink_to(data_folder / "moved.zip")
-    assert find(at()) is None
+    assert find_dataset(at()) is None
 
 
 def test_a_folder_that_may_not_be_entered_holds_nothing(
@@ -154,11 +154,11 @@ def test_a_folder_that_may_not_be_entered_holds_nothing(
 
 
 def test_a_name_that_is_too_long_is_missing(data_folder: Path) -> None:
-    assert find(at([["x" * 300]])) is None
+    assert find_dataset(at([["x" * 300]])) is None
 
 
 def test_a_dataset_of_a_package_is_nowhere_and_never_missing(data_folder: Path) -> None:
-    assert find(Somewhere()) is None
+    assert find_dataset(Somewhere()) is None
     check_present(Somewhere())
 
 
@@ -174,7 +174,7 @@ def test_a_dataset_of_the_hub_may_come_from_there_still(data_folder: Path) -> No
 
 
 def test_the_sentence_of_data_by_hand(data_folder: Path, tmp_path: Path) -> None:
-    assert str(missing_data(at(page="https://x.org", size=1_234_000_000))) == (
+    assert str(missing_data_error(at(page="https://x.org", size=1_234_000_000))) == (
         f"Dataset 'somewhere' is not on this machine: looked for x.zip or x/{{train,test}} in {data_folder}; "
         f"{tmp_path}/none/dpbench. Download it (1.2 GB, licence: CC0) from https://x.org, then run `dpbench data "
         "import somewhere FILE-OR-FOLDER`; or name the folder that holds it in DPBENCH_DATA."
@@ -199,15 +199,15 @@ def test_the_sentence_of_data_by_hand(data_folder: Path, tmp_path: Path) -> None
     ],
 )
 def test_the_sentence_says_every_way(data_folder: Path, more: dict[str, Any], said: str) -> None:
-    assert said in str(missing_data(at(**more)))
+    assert said in str(missing_data_error(at(**more)))
     if not more.keys() & {"downloads", "hub"}:
-        assert "dpbench data fetch" not in str(missing_data(at(**more)))
+        assert "dpbench data fetch" not in str(missing_data_error(at(**more)))
 
 
 def test_options_stand_in_the_commands_as_a_shell_takes_them(data_folder: Path) -> None:
     dataset = Optional(size=64, tag="it's (2)")
     command = f"`dpbench data import {shlex.quote(label(dataset))} FILE-OR-FOLDER`"
-    assert command in str(missing_data(dataset))
+    assert command in str(missing_data_error(dataset))
     assert shlex.split(command.strip("`"))[3] == "somewhere:size=64,tag=it's (2)"
 
 
@@ -227,7 +227,7 @@ def test_a_label_is_what_a_user_writes(dataset: Optional, said: str) -> None:
 
 
 def test_names_and_sizes_are_said_shortly() -> None:
-    assert homes_of(Source([["train", "test"], ["a/b/train", "a/b/test"], ["c"], ["d"]])) == (
+    assert describe_homes(Source([["train", "test"], ["a/b/train", "a/b/test"], ["c"], ["d"]])) == (
         "{train,test} or a/b/{train,test} (or in 2 more layouts)"
     )
     assert [bytes_in_words(size) for size in (1, 1_600_000, 10**9 - 1, 10**9)] == ["1 MB", "2 MB", "1000 MB", "1.0 GB"]

@@ -24,7 +24,7 @@ from PIL import Image
 
 from dpbench import DataError, DataMissing, Dataset, Download, Source, SpecError, Split, Splits, locate
 from dpbench.data.fetch import download, layouts, store
-from dpbench.data.sources import find
+from dpbench.data.sources import find_dataset
 from dpbench.errors import DpbenchError, OutputError
 
 Tree = dict[str, str]
@@ -154,7 +154,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Download(f"http://x.org/{name}?download=1", f"sha256:{sums[name]}", 1, place, name != "labels.csv")
         for name, place in places.items()
     ])  # fmt: skip
-    monkeypatch.setattr(download, "_receive", lambda wanted, file, *_: shutil.copy(folder / file.name, file))
+    monkeypatch.setattr(download, "_receive_rest", lambda wanted, file, *_: shutil.copy(folder / file.name, file))
     return folder
 
 
@@ -181,13 +181,13 @@ def test_what_nobody_gives_is_said_with_what_to_do_by_hand(home: Path) -> None:
 
 
 def test_what_comes_with_a_package_is_neither_fetched_nor_imported(home: Path) -> None:
-    for act in (lambda: store.fetch(Packaged(), home), lambda: store.adopt(Packaged(), home, home)):
+    for act in (lambda: store.fetch(Packaged(), home), lambda: store.import_dataset(Packaged(), home, home)):
         assert "comes with a Python package" in refused(SpecError, act)
 
 
 def test_archives_stay_until_the_dataset_is_whole(home: Path, published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[str] = []
-    receive = download._receive
+    receive = download._receive_rest
 
     def counted(wanted: Download, file: Path, *more: Any) -> Any:
         received.append(file.name)
@@ -195,10 +195,10 @@ def test_archives_stay_until_the_dataset_is_whole(home: Path, published: Path, m
             raise KeyboardInterrupt
         return receive(wanted, file, *more)
 
-    monkeypatch.setattr(download, "_receive", counted)
+    monkeypatch.setattr(download, "_receive_rest", counted)
     with pytest.raises(KeyboardInterrupt):
         store.fetch(Fold(), home)
-    assert find(Fold()) is None
+    assert find_dataset(Fold()) is None
     store.fetch(Fold(), home)
     assert received == ["train.zip", "test.tgz", "labels.csv", "labels.csv"]
 
@@ -206,10 +206,10 @@ def test_archives_stay_until_the_dataset_is_whole(home: Path, published: Path, m
 def test_two_datasets_may_be_published_under_one_file_name(
     home: Path, published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (store._own(Table(), home, "downloads")).mkdir(parents=True)
-    (store._own(Table(), home, "downloads") / "train.zip").write_text("half of another one")
+    (store._dataset_path(Table(), home, "downloads")).mkdir(parents=True)
+    (store._dataset_path(Table(), home, "downloads") / "train.zip").write_text("half of another one")
     store.fetch(Fold(), home)
-    assert (store._own(Table(), home, "downloads") / "train.zip").read_text() == "half of another one"
+    assert (store._dataset_path(Table(), home, "downloads") / "train.zip").read_text() == "half of another one"
 
 
 def test_a_fetched_dataset_that_its_loader_refuses_is_not_put_in_place(
@@ -233,26 +233,26 @@ def test_a_fetched_dataset_that_its_loader_refuses_is_not_put_in_place(
 @pytest.mark.parametrize("link", [False, True])
 @pytest.mark.parametrize("part", [".", "fold"])
 def test_a_folder_is_imported_from_itself_or_from_what_holds_it(home: Path, given: Path, link: bool, part: str) -> None:
-    kept = store.adopt(Fold(), given / part, home, link=link)
+    kept = store.import_dataset(Fold(), given / part, home, link=link)
     assert Fold().load().digest == kept.digest
     assert kept.origin == str((given / part).resolve())
     linked = [path for path in home.rglob("*") if path.is_symlink()]
     assert sorted(path.name for path in linked) == (["labels.csv", "one", "test"] if link else [])
     shutil.rmtree(given)
-    assert (find(Fold()) is None) == link
+    assert (find_dataset(Fold()) is None) == link
 
 
 @pytest.mark.parametrize("link", [False, True])
 @pytest.mark.parametrize("name", ["fold.zip", "archive (1).zip"])
 def test_a_file_is_imported_under_any_name(home: Path, tmp_path: Path, name: str, link: bool) -> None:
-    store.adopt(Fold(), zipped(tmp_path / name, FOLD), home, link=link)
+    store.import_dataset(Fold(), zipped(tmp_path / name, FOLD), home, link=link)
     assert folders(home) == ["fold.zip"]
     assert (home / "fold.zip").is_symlink() == link
 
 
 @pytest.mark.parametrize("link", [False, True])
 def test_published_archives_in_a_folder_are_imported(home: Path, published: Path, link: bool) -> None:
-    store.adopt(Fold(), published, home, link=link)
+    store.import_dataset(Fold(), published, home, link=link)
     assert there(home) == UNPACKED
     assert folders(published) == ["labels.csv", "test.tgz", "train.zip"]
 
@@ -262,13 +262,13 @@ def test_one_published_archive_is_unpacked_even_where_a_folder_may_be_a_file(
 ) -> None:
     monkeypatch.setattr(Fold, "downloads", Fold.downloads[:1])
     monkeypatch.setattr(Fold, "homes", lambda _: [["fold"]])
-    store.adopt(Fold(), (published / "train.zip").rename(published / "renamed.zip"), home)
+    store.import_dataset(Fold(), (published / "train.zip").rename(published / "renamed.zip"), home)
     assert (home / "fold/one/a.txt").read_text() == "one"
 
 
 def test_an_archive_that_is_not_the_published_one_is_not_unpacked(home: Path, published: Path) -> None:
     zipped(published / "train.zip", {"one/a.txt": "other"})
-    said = refused(DataError, lambda: store.adopt(Fold(), published, home))
+    said = refused(DataError, lambda: store.import_dataset(Fold(), published, home))
     assert "or the published train.zip, test.tgz, labels.csv in" in said
     assert said.endswith("but none of them is complete. You can get dataset 'fold' from https://x.org.")
 
@@ -277,7 +277,7 @@ def test_an_archive_that_is_not_the_published_one_is_not_unpacked(home: Path, pu
 def test_a_path_that_does_not_exist_is_said(home: Path, tmp_path: Path, place: str) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     path = Path(place) if place.startswith("~") else tmp_path / place
-    assert "Check the path." in refused(DataMissing, lambda: store.adopt(Fold(), path, home))
+    assert "Check the path." in refused(DataMissing, lambda: store.import_dataset(Fold(), path, home))
     assert not (home / ".dpbench").exists()
 
 
@@ -286,15 +286,15 @@ def test_a_wrong_thing_is_refused_and_leaves_nothing(home: Path, tmp_path: Path,
     for tree in ({"other.txt": ""}, {"fold/one/a.txt": "half"}, {}):
         wrong = write(tmp_path / "wrong", tree)
         wrong.mkdir(exist_ok=True)
-        said = refused(DataError, lambda: store.adopt(Fold(), wrong, home, link=link))  # noqa: B023
+        said = refused(DataError, lambda: store.import_dataset(Fold(), wrong, home, link=link))  # noqa: B023
         assert f"Expected fold.zip or fold/{{one,test,labels.csv}} in {wrong}, but none" in said
     assert folders(home) == []
     assert [path.suffix for path in (home / ".dpbench").iterdir()] == [".lock"]
 
 
 def test_what_the_loader_refuses_leaves_earlier_data_alone(home: Path, given: Path, tmp_path: Path) -> None:
-    kept = store.adopt(Fold(), given, home)
-    said = refused(DataError, lambda: store.adopt(Fold(), write(tmp_path / "bad", BAD), home))
+    kept = store.import_dataset(Fold(), given, home)
+    said = refused(DataError, lambda: store.import_dataset(Fold(), write(tmp_path / "bad", BAD), home))
     assert said.endswith("Expected otherwise in fold/one/a.txt.")
     assert there(home) == FOLD
     assert store.read_store_record(Fold(), home) == kept
@@ -302,45 +302,47 @@ def test_what_the_loader_refuses_leaves_earlier_data_alone(home: Path, given: Pa
 
 def test_a_loader_that_fails_is_named(home: Path, given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fold, "load", lambda _: 1 / 0)
-    assert "load of 'fold' failed: ZeroDivisionError" in refused(DpbenchError, lambda: store.adopt(Fold(), given, home))
+    assert "load of 'fold' failed: ZeroDivisionError" in refused(
+        DpbenchError, lambda: store.import_dataset(Fold(), given, home)
+    )
     assert folders(home) == []
 
 
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("after", [False, True])
 def test_importing_again_replaces_all_of_it(home: Path, given: Path, tmp_path: Path, before: bool, after: bool) -> None:
-    store.adopt(Fold(), given, home, link=before)
+    store.import_dataset(Fold(), given, home, link=before)
     fewer = {name: f"new {content}" for name, content in FOLD.items() if "/in/" not in name}
-    kept = store.adopt(Fold(), write(tmp_path / "new", fewer), home, link=after)
+    kept = store.import_dataset(Fold(), write(tmp_path / "new", fewer), home, link=after)
     assert Fold().load().digest == kept.digest
     assert sorted(Path(home, path).read_text() for path in kept.paths if Path(home, path).is_file()) == sorted(
         content for name, content in fewer.items() if not after or name == "fold/labels.csv"
     )
     assert there(given) == FOLD
-    store.remove(Fold(), home)
+    store.remove_dataset(Fold(), home)
     assert folders(home) == []
     assert there(given) == FOLD
     assert there(tmp_path / "new") == fewer
 
 
 def test_importing_the_same_twice_is_fine(home: Path, given: Path) -> None:
-    assert store.adopt(Fold(), given, home) == store.adopt(Fold(), given, home)
+    assert store.import_dataset(Fold(), given, home) == store.import_dataset(Fold(), given, home)
     assert there(home) == FOLD
 
 
 def test_a_link_to_data_is_followed(home: Path, given: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(given)
-    kept = store.adopt(Fold(), tmp_path / "link", home, link=True)
+    kept = store.import_dataset(Fold(), tmp_path / "link", home, link=True)
     (tmp_path / "link").unlink()
     assert kept.origin == str(given)
-    assert find(Fold()) is not None
+    assert find_dataset(Fold()) is not None
 
 
 def test_a_copy_has_no_links_and_can_be_written(home: Path, given: Path) -> None:
     (given / "fold/one/link.txt").symlink_to(given / "fold/test/c.txt")
     for path in [*given.rglob("*.txt"), *given.rglob("one"), *given.rglob("in")]:
         path.chmod(0o555)
-    store.adopt(Fold(), given, home)
+    store.import_dataset(Fold(), given, home)
     assert (home / "fold/one/link.txt").read_text() == "test"
     for path in home.rglob("*"):
         assert not path.is_symlink()
@@ -354,10 +356,10 @@ def test_a_copy_has_no_links_and_can_be_written(home: Path, given: Path) -> None
 @pytest.mark.parametrize("part", [".", "fold"])
 def test_what_lies_where_it_belongs_is_not_put_onto_itself(home: Path, link: bool, part: str) -> None:
     write(home, FOLD)
-    said = refused(DataError, lambda: store.adopt(Fold(), home / part, home, link=link))
+    said = refused(DataError, lambda: store.import_dataset(Fold(), home / part, home, link=link))
     assert "If the data already lie where dpbench looks, you do not need to import them." in said
     assert there(home) == FOLD
-    refused(DataMissing, lambda: store.remove(Fold(), home))
+    refused(DataMissing, lambda: store.remove_dataset(Fold(), home))
 
 
 @pytest.mark.parametrize("link", [False, True])
@@ -366,8 +368,8 @@ def test_a_file_where_it_belongs_is_not_put_onto_itself(home: Path, tmp_path: Pa
     (tmp_path / "other-way").symlink_to(home)
     content = (home / "fold.zip").read_bytes()
     for path in (home, home / "fold.zip", tmp_path / "other-way/fold.zip"):
-        refused(DataError, functools.partial(store.adopt, Fold(), path, home, link=link))
-        refused(DataError, functools.partial(store.adopt, Fold(), path, tmp_path / "other-way", link=link))
+        refused(DataError, functools.partial(store.import_dataset, Fold(), path, home, link=link))
+        refused(DataError, functools.partial(store.import_dataset, Fold(), path, tmp_path / "other-way", link=link))
     assert (home / "fold.zip").read_bytes() == content
 
 
@@ -377,21 +379,21 @@ def test_what_holds_the_folder_itself_is_not_put_into_it(
 ) -> None:
     monkeypatch.setattr(Fold, "homes", lambda _: [["fold"]])
     for path in (home, home.parent):
-        refused(DataError, functools.partial(store.adopt, Fold(), path, home, link=link))
+        refused(DataError, functools.partial(store.import_dataset, Fold(), path, home, link=link))
     assert folders(home) == []
 
 
 def test_what_dpbench_put_there_is_not_linked_to_itself(home: Path, given: Path, tmp_path: Path) -> None:
-    store.adopt(Fold(), zipped(tmp_path / "x.zip", FOLD), home)
+    store.import_dataset(Fold(), zipped(tmp_path / "x.zip", FOLD), home)
     for path in (home, home / "fold.zip"):
-        refused(DataError, functools.partial(store.adopt, Fold(), path, home, link=True))
+        refused(DataError, functools.partial(store.import_dataset, Fold(), path, home, link=True))
     assert (home / "fold.zip").read_bytes() == (tmp_path / "x.zip").read_bytes()
 
 
 @pytest.mark.parametrize("link", [False, True])
 def test_files_of_the_user_are_never_overwritten(home: Path, given: Path, link: bool) -> None:
     mine = write(home, {"fold/one/a.txt": "my own notes"})
-    said = refused(OutputError, lambda: store.adopt(Fold(), given, home, link=link))
+    said = refused(OutputError, lambda: store.import_dataset(Fold(), given, home, link=link))
     assert str(home / "fold/one") in said
     assert there(mine) == {"fold/one/a.txt": "my own notes"}
     assert store.read_store_record(Fold(), home) is None
@@ -413,22 +415,22 @@ def test_nothing_else_of_the_user_is_overwritten(home: Path, given: Path, tmp_pa
         (home / "fold").write_text("mine")
     else:
         (home / "fold").symlink_to(tmp_path / ("mine" if thing == "link" else "unmounted"))
-    refused(OutputError, lambda: store.adopt(Fold(), given, home))
+    refused(OutputError, lambda: store.import_dataset(Fold(), given, home))
     assert os.path.lexists(home / "fold")
     assert there(tmp_path / "mine") == {}
 
 
 def test_files_of_the_user_that_are_the_same_stay_his(home: Path, given: Path) -> None:
     write(home, {"fold/one/a.txt": "one", "fold/mine.txt": "mine", "mine.txt": "mine"})
-    store.adopt(Fold(), given, home)
-    store.remove(Fold(), home)
+    store.import_dataset(Fold(), given, home)
+    store.remove_dataset(Fold(), home)
     assert there(home) == {"fold/one/a.txt": "one", "fold/mine.txt": "mine", "mine.txt": "mine"}
 
 
 def test_what_the_user_adds_later_stays(home: Path, given: Path) -> None:
-    store.adopt(Fold(), given, home)
+    store.import_dataset(Fold(), given, home)
     write(home, {"fold/one/in/notes.txt": "mine"})
-    store.remove(Fold(), home)
+    store.remove_dataset(Fold(), home)
     assert there(home) == {"fold/one/in/notes.txt": "mine"}
 
 
@@ -436,12 +438,12 @@ def test_what_the_user_adds_later_stays(home: Path, given: Path) -> None:
 
 
 def test_two_datasets_share_a_folder(home: Path, given: Path, tmp_path: Path) -> None:
-    store.adopt(Table(), write(tmp_path / "other", {"table.csv": "t"}) / "table.csv", home)
-    store.adopt(Fold(), given, home)
+    store.import_dataset(Table(), write(tmp_path / "other", {"table.csv": "t"}) / "table.csv", home)
+    store.import_dataset(Fold(), given, home)
     assert there(home) == {**FOLD, "fold/table.csv": "t"}
-    assert store.remove(Table(), home).paths == ("fold/table.csv",)
+    assert store.remove_dataset(Table(), home).paths == ("fold/table.csv",)
     assert there(home) == FOLD
-    store.remove(Fold(), home)
+    store.remove_dataset(Fold(), home)
     assert folders(home) == []
 
 
@@ -452,24 +454,24 @@ def test_two_options_share_files_and_removing_one_leaves_the_other_whole(
 ) -> None:
     given = write(tmp_path / "given", {**FOLD, **TWO})
     for dataset in (Fold("one"), Fold("two")):
-        store.adopt(dataset, given, home, link=link)
+        store.import_dataset(dataset, given, home, link=link)
     other = Fold("two" if first == "one" else "one")
     digest = other.load().digest
-    gone = store.remove(Fold(first), home).paths
+    gone = store.remove_dataset(Fold(first), home).paths
     assert all(path.startswith(f"fold/{first}") for path in gone)
-    assert find(Fold(first)) is None
+    assert find_dataset(Fold(first)) is None
     assert other.load().digest == digest
-    store.adopt(Fold(first), given, home, link=link)
-    store.remove(other, home)
-    store.remove(Fold(first), home)
+    store.import_dataset(Fold(first), given, home, link=link)
+    store.remove_dataset(other, home)
+    store.remove_dataset(Fold(first), home)
     assert folders(home) == []
     assert there(given) == {**FOLD, **TWO}
 
 
 def test_another_datasets_file_is_not_overwritten(home: Path, tmp_path: Path) -> None:
-    store.adopt(Fold("one"), write(tmp_path / "given", FOLD), home)
+    store.import_dataset(Fold("one"), write(tmp_path / "given", FOLD), home)
     changed = write(tmp_path / "changed", {**TWO, "fold/labels.csv": "1,0"})
-    refused(OutputError, lambda: store.adopt(Fold("two"), changed, home))
+    refused(OutputError, lambda: store.import_dataset(Fold("two"), changed, home))
     assert there(home) == FOLD
     assert store.read_store_record(Fold("two"), home) is None
 
@@ -479,7 +481,7 @@ def test_records_are_told_apart_by_every_option(home: Path) -> None:
     class Named(Fold):
         id: str = ""
 
-    names = [store._own(Named(id=one), home, "json") for one in ("a/b", "a-b", "a:b", "A b", "a%2Fb", "")]
+    names = [store._dataset_path(Named(id=one), home, "json") for one in ("a/b", "a-b", "a:b", "A b", "a%2Fb", "")]
     assert len(set(names)) == len(names)
     assert {name.parent for name in names} == {home / ".dpbench"}
 
@@ -488,18 +490,18 @@ def test_records_are_told_apart_by_every_option(home: Path) -> None:
 
 
 def test_removing_nothing_is_said_and_makes_nothing(home: Path) -> None:
-    said = refused(DataMissing, lambda: store.remove(Fold("two"), home))
+    said = refused(DataMissing, lambda: store.remove_dataset(Fold("two"), home))
     assert said.startswith(f"dpbench has put no files of dataset 'fold:training=two' into {home}, so")
     assert list(home.iterdir()) == []
 
 
 def test_removing_says_what_is_gone_and_happens_once(home: Path, given: Path) -> None:
-    assert sorted(store.remove(_imported(given, home), home).paths) == sorted(FOLD)
-    refused(DataMissing, lambda: store.remove(Fold(), home))
+    assert sorted(store.remove_dataset(_imported(given, home), home).paths) == sorted(FOLD)
+    refused(DataMissing, lambda: store.remove_dataset(Fold(), home))
 
 
 def _imported(given: Path, home: Path) -> Fold:
-    store.adopt(Fold(), given, home)
+    store.import_dataset(Fold(), given, home)
     return Fold()
 
 
@@ -508,7 +510,7 @@ def test_removing_copes_with_what_is_gone_already(home: Path, given: Path) -> No
     shutil.rmtree(home / "fold/one")
     (home / "fold/labels.csv").unlink()
     (home / "fold/one").write_text("a file now")
-    store.remove(dataset, home)
+    store.remove_dataset(dataset, home)
     assert there(home) == {"fold/one": "a file now"}
 
 
@@ -524,9 +526,9 @@ def test_a_damaged_record_is_said_and_nothing_is_deleted(home: Path, given: Path
     record = home / ".dpbench/fold.json"
     record.write_text(content)
     for act in (
-        lambda: store.remove(dataset, home), lambda: store.read_store_record(dataset, home),
-        lambda: store.adopt(Table(), write(given, {"table.csv": "t"}) / "table.csv", home),
-        lambda: store.adopt(dataset, given, home),
+        lambda: store.remove_dataset(dataset, home), lambda: store.read_store_record(dataset, home),
+        lambda: store.import_dataset(Table(), write(given, {"table.csv": "t"}) / "table.csv", home),
+        lambda: store.import_dataset(dataset, given, home),
     ):  # fmt: skip
         assert str(record) in refused(DataError, act)
     assert there(home) == FOLD
@@ -536,7 +538,7 @@ def test_a_damaged_record_is_said_and_nothing_is_deleted(home: Path, given: Path
 def test_a_record_that_names_folders_deletes_nothing_in_them(home: Path, given: Path, path: str) -> None:
     dataset = _imported(given, home)
     (home / ".dpbench/fold.json").write_text(json.dumps({"paths": [path], "origin": "", "digest": ""}))
-    store.remove(dataset, home)
+    store.remove_dataset(dataset, home)
     assert there(home) == FOLD
 
 
@@ -552,7 +554,7 @@ def test_many_files_are_counted_and_few_are_named() -> None:
 
 def test_what_a_killed_run_staged_is_cleared(home: Path, given: Path) -> None:
     write(home / ".dpbench/fold.staging", {"fold/one/old.txt": "old", "rest.txt": "old"})
-    store.adopt(Fold(), given, home)
+    store.import_dataset(Fold(), given, home)
     assert there(home) == FOLD
 
 
@@ -566,14 +568,14 @@ def test_a_run_killed_at_any_step_is_repeated_and_then_removed(
     home: Path, given: Path, monkeypatch: pytest.MonkeyPatch, step: str, again: bool
 ) -> None:
     if again:
-        store.adopt(Fold(), given, home)
+        store.import_dataset(Fold(), given, home)
     with monkeypatch.context() as patch:
         patch.setattr(layouts, step, _killed(getattr(layouts, step)))
         with pytest.raises(Killed):
-            store.adopt(Fold(), given, home)
-    store.adopt(Fold(), given, home)
+            store.import_dataset(Fold(), given, home)
+    store.import_dataset(Fold(), given, home)
     assert there(home) == FOLD
-    store.remove(Fold(), home)
+    store.remove_dataset(Fold(), home)
     assert folders(home) == []
 
 
@@ -594,11 +596,11 @@ def test_a_run_killed_between_two_moves_is_repeated_and_then_removed(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", killed)
         with pytest.raises(Killed):
-            store.adopt(Fold(), given, home)
+            store.import_dataset(Fold(), given, home)
     if kills == 2:
-        store.adopt(Fold(), given, home)
+        store.import_dataset(Fold(), given, home)
         assert there(home) == {**FOLD, "fold/mine.txt": "mine"}
-    store.remove(Fold(), home)  # a half of it, too
+    store.remove_dataset(Fold(), home)  # a half of it, too
     assert there(home) == {"fold/mine.txt": "mine"}
 
 
@@ -611,7 +613,9 @@ def _killed(act: Callable[..., object]) -> Callable[..., object]:
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(given: Path) -> None:
-    assert "Cannot write /dev/null/x" in refused(OutputError, lambda: store.adopt(Fold(), given, Path("/dev/null/x")))
+    assert "Cannot write /dev/null/x" in refused(
+        OutputError, lambda: store.import_dataset(Fold(), given, Path("/dev/null/x"))
+    )
 
 
 @pytest.mark.parametrize("name", ["copyfile", "rmtree"])
@@ -622,7 +626,7 @@ def test_what_the_system_refuses_is_one_sentence(
         raise OSError(errno.ENOSPC, "No space left on device", str(home / "x"))
 
     monkeypatch.setattr(shutil, name, full)
-    said = refused(OutputError, lambda: store.adopt(Fold(), given, home))
+    said = refused(OutputError, lambda: store.import_dataset(Fold(), given, home))
     assert said.startswith(f"Cannot change {home}: No space left on device ({home / 'x'}).")
 
 
@@ -635,9 +639,9 @@ def test_a_removal_that_the_system_refuses_is_one_sentence(
     dataset = _imported(given, home)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", refuse)
-        assert "Permission denied" in refused(OutputError, lambda: store.remove(dataset, home))
+        assert "Permission denied" in refused(OutputError, lambda: store.remove_dataset(dataset, home))
     assert there(home) == FOLD
-    store.remove(dataset, home)
+    store.remove_dataset(dataset, home)
     assert folders(home) == []
 
 
@@ -695,14 +699,14 @@ def test_a_dataset_of_the_hub_is_kept_as_a_mirror(
     kept = store.fetch(Fold(), home)
     assert (there(home), kept.origin) == (MIRROR, "who/what")
     assert [path.suffix for path in (home / ".dpbench").iterdir() if path.is_dir()] == []
-    store.remove(Fold(), home)
+    store.remove_dataset(Fold(), home)
     assert folders(home) == []
 
 
 def test_another_file_of_the_hub_is_deleted_and_fetched_again(home: Path, hub: Hub) -> None:
     hub.wrong = {"in/test.parquet"}
     assert "Expected SHA-256 0 of in/test.parquet of who/what" in refused(DataError, lambda: store.fetch(Fold(), home))
-    assert there(store._own(Fold(), home, "downloads")) == {"who/what/train.parquet": "one"}
+    assert there(store._dataset_path(Fold(), home, "downloads")) == {"who/what/train.parquet": "one"}
     hub.wrong = set()
     store.fetch(Fold(), home)
     assert there(home) == MIRROR
@@ -712,7 +716,7 @@ def test_what_came_from_the_hub_is_kept_when_it_no_longer_answers(home: Path, hu
     hub.fail = {"in/test.parquet"}
     said = refused(DataError, lambda: store.fetch(Fold(), home))
     assert "Expected in/test.parquet of who/what from the Hugging Face hub, got ConnectionError. What was" in said
-    assert there(store._own(Fold(), home, "downloads")) == {"who/what/train.parquet": "one"}
+    assert there(store._dataset_path(Fold(), home, "downloads")) == {"who/what/train.parquet": "one"}
     assert folders(home) == []
 
 
@@ -738,8 +742,10 @@ def test_data_that_this_machine_cannot_read_are_refused_before_the_first_byte(
     home: Path, published: Path, given: Path, act: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Fold, "requires", ("json", "reader_of_folds"))
-    monkeypatch.setattr(download, "_receive", lambda *_: pytest.fail("something was downloaded"))
-    said = refused(DataError, lambda: store.fetch(Fold(), home) if act == "fetch" else store.adopt(Fold(), given, home))
+    monkeypatch.setattr(download, "_receive_rest", lambda *_: pytest.fail("something was downloaded"))
+    said = refused(
+        DataError, lambda: store.fetch(Fold(), home) if act == "fetch" else store.import_dataset(Fold(), given, home)
+    )
     assert said.startswith("Expected to read dataset 'fold' with the package reader_of_folds, which cannot be imported")
     assert "Install it first: pip install reader_of_folds." in said
     assert list(home.iterdir()) == []

@@ -324,7 +324,7 @@ NONE_YET = defaultdict(set, gtsrb={"non-private"})  # 43 classes: it takes hours
 @pytest.mark.parametrize("figure", sorted(folder.name for folder in readme.FIGURES.iterdir()))
 def test_a_committed_figure_is_drawn_from_all_cells_of_its_sweep(figure: str) -> None:
     folder = readme.FIGURES / figure
-    grid = read_grid(ready_made_sweeps.find(Path(figure)), registry.load())
+    grid = read_grid(ready_made_sweeps.find_sweep_file(Path(figure)), registry.load())
     results = {file.name: Result.read(file) for file in find_records(folder)}
     if any(result.privacy.repeatable for result in results.values()):
         assert {cell.file_name for cell in grid.cells} == results.keys()

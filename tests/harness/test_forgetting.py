@@ -308,7 +308,7 @@ def test_an_audited_fit_leaves_nothing_behind() -> None:
 
 @pytest.mark.lab
 def test_an_explanation_lifts_fits_that_leave_nothing_behind() -> None:
-    from dpbench_lab.explain.ladder import explain
+    from dpbench_lab.explain.ladder import explain_learners
 
     class KeepsWithoutNoise(Sums):
         """Keeps what it can tell to be no private run: the sums are whole."""
@@ -320,7 +320,7 @@ def test_an_explanation_lifts_fits_that_leave_nothing_behind() -> None:
             return answer
 
     with pytest.raises(NotPure, match="START"):
-        explain([spec(seeds=1)], session(with_learner(KeepsWithoutNoise)))
+        explain_learners([spec(seeds=1)], session(with_learner(KeepsWithoutNoise)))
 
 
 REPLAYS = {

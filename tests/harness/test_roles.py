@@ -21,7 +21,7 @@ from dpbench.harness.source import DataSource
 from dpbench.harness.split_images import SplitImages, SplitName, deal_images
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration
-from dpbench.registry.components import Parts
+from dpbench.registry.components import BuiltComponents
 from tests.helpers import gallery
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
@@ -75,12 +75,12 @@ def roles(dataset: Dataset | None = None, public: Dataset | None = None, **value
     return assign_roles(deal(dataset, public, **values))
 
 
-def parts(dataset: Dataset, public: Dataset | None, extractor: Extractor) -> Parts:
+def parts(dataset: Dataset, public: Dataset | None, extractor: Extractor) -> BuiltComponents:
     brought = {
         role: Registration(type(part), "plugin", "wheel", "1")
         for role, part in {"dataset": dataset, "public_dataset": public}.items()
     }
-    return Parts(dataset, public, extractor, gallery.Honest(), brought)
+    return BuiltComponents(dataset, public, extractor, gallery.Honest(), brought)
 
 
 def private_places(found: Roles) -> list[int]:

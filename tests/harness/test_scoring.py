@@ -17,7 +17,7 @@ from torch import Tensor
 from dpbench import Task
 from dpbench.board.verify.counts import check_counts
 from dpbench.errors import ComponentFailed
-from dpbench.harness.scoring import BATCH, MOST_COMPARED, predict_all, score
+from dpbench.harness.scoring import BATCH, MOST_COMPARED, predict_all, score_predictions
 from dpbench.records.metrics import KeptPredictions
 from dpbench.records.result import SeedResult, TaskFacts
 
@@ -27,7 +27,7 @@ def _task(classes: int) -> Task:
 
 
 def scored(labels: list[int], guesses: list[int], classes: int = 3) -> KeptPredictions:
-    return score(np.eye(classes)[guesses], np.array(labels))
+    return score_predictions(np.eye(classes)[guesses], np.array(labels))
 
 
 # Three of class 0, one of them taken for 1; two of class 1, one taken for 2; one of class 2.
@@ -60,7 +60,7 @@ def test_more_than_two_classes_have_no_auroc() -> None:
 
 def test_auroc_of_two_classes_is_the_share_of_pairs_in_order() -> None:
     scores = np.array([[9.0, 8.0], [0.0, 0.5], [0.0, 0.2], [1.0, 3.0]])  # margins -1, 0.5 against 0.2, 2
-    assert score(scores, np.array([0, 0, 1, 1])).auroc == 3 / 4
+    assert score_predictions(scores, np.array([0, 0, 1, 1])).auroc == 3 / 4
 
 
 def test_auroc_needs_examples_of_both_classes() -> None:
@@ -148,14 +148,14 @@ def test_scores_that_are_no_logits_give_no_probabilities() -> None:
 
 def test_calibration_error_is_the_gap_of_confidence_and_accuracy_bin_by_bin() -> None:
     logits = np.log([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.45, 0.55]])  # bins 14, 14, 9 and 9 of 15
-    found = score(logits, np.array([0, 1, 1, 1]), logits=True)
+    found = score_predictions(logits, np.array([0, 1, 1, 1]), logits=True)
     assert found.value("ece") == pytest.approx((abs(1 - 1.8) + abs(2 - 1.15)) / 4)
     assert found.calibration is not None
     assert (found.calibration.count[13], found.calibration.right[8]) == (2, 2)
 
 
 def test_a_confidence_of_one_stands_in_the_last_bin() -> None:
-    found = score(np.array([[1e4, -1e4]]), np.array([1]), logits=True)
+    found = score_predictions(np.array([[1e4, -1e4]]), np.array([1]), logits=True)
     assert found.calibration is not None and found.calibration.count[-1] == 1
     assert [found.value(name) for name in ("nll", "brier", "ece")] == [2e4, 2.0, 1.0]
 
@@ -164,7 +164,7 @@ def test_a_confidence_of_one_stands_in_the_last_bin() -> None:
 def test_losses_are_those_of_scikit_learn(classes: int, size: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     labels, logits = draw.integers(0, classes, size), 3 * draw.normal(size=(size, classes))
-    found, shares = score(logits, labels, logits=True), softmax(logits, axis=1)
+    found, shares = score_predictions(logits, labels, logits=True), softmax(logits, axis=1)
     assert found.value("nll") == pytest.approx(log_loss(labels, shares, labels=range(classes)))
     assert found.value("brier") == pytest.approx(np.square(shares - np.eye(classes)[labels]).sum(1).mean())
 
@@ -175,7 +175,7 @@ def test_what_honest_probabilities_leave_behind_passes_every_check(
 ) -> None:
     draw = np.random.default_rng(seed)
     labels, logits = draw.integers(0, classes, size), scale * draw.normal(size=(size, classes))
-    seed_result = SeedResult(seed=0, spent={}, **score(logits, labels, logits=True).model_dump())
+    seed_result = SeedResult(seed=0, spent={}, **score_predictions(logits, labels, logits=True).model_dump())
     task = TaskFacts(
         example_shape=(1,), classes=tuple(map(str, range(classes))), private=1, public=0, test=size, digests={},
         public_labels_seen=False, licence="", overlap={}, largest=np.bincount(labels).max() / size, sketch="",
@@ -189,7 +189,7 @@ def test_what_honest_probabilities_leave_behind_passes_every_check(
 def test_metrics_are_those_of_scikit_learn(classes: int, size: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     labels, scores = draw.integers(0, classes, size), draw.integers(0, 4, (size, classes)).astype(float)  # with ties
-    found, guesses = score(scores, labels), scores.argmax(1)
+    found, guesses = score_predictions(scores, labels), scores.argmax(1)
     f1 = f1_score(labels, guesses, labels=range(classes), average="macro", zero_division=0)
     assert found.value("macro_f1") == pytest.approx(f1, abs=1e-12)
     if classes == 2 and len(np.unique(labels)) == 2:

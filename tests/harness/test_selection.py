@@ -33,7 +33,7 @@ from dpbench.records.result import Result, Tuning
 from dpbench.records.search import UNRANKED
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry, load
-from dpbench.registry.boards import entry_spec
+from dpbench.registry.boards import make_entry_spec
 from dpbench.support.files import canonical_digest
 from tests.cli.test_cli import Output, called, refusal
 from tests.helpers import boards
@@ -217,7 +217,7 @@ def test_the_best_of_a_random_number_of_runs_wins_and_a_run_that_fails_counts_as
     found = session(plugins()).run(asked)
     for seed, won in zip(seeds, found.seeds, strict=True):
         chance = selection_generator("research", seed, identity)
-        tried = [rates[chance.randrange(3)] for _ in range(private_search.draw(Repeats(8), chance))]
+        tried = [rates[chance.randrange(3)] for _ in range(private_search.draw_run_count(Repeats(8), chance))]
         runs += len(tried)
         assert won.setting == {"learning_rate": 0.5 if 0.5 in tried else 1e-7}  # 1e-5 fails, 1e-7 learns nothing
     assert EVENTS.count("fit") == runs
@@ -237,7 +237,7 @@ def test_a_search_ends_where_a_run_fails_on_rows_for_that_is_not_noisy() -> None
 
 def _with_runs(monkeypatch: pytest.MonkeyPatch, count: int) -> Result:
     """Return a private search that made so many runs a seed, all with one setting."""
-    monkeypatch.setattr(private, "draw", lambda *_: count)
+    monkeypatch.setattr(private, "draw_run_count", lambda *_: count)
     return ran("private-accounted", learner="fitted:steps=3", space={"clip": (1.0,)})
 
 
@@ -466,8 +466,8 @@ def test_a_board_takes_a_private_search_with_secure_randomness_alone() -> None:
     board = Board.model_validate({**BOARD, "selection": ("default", "private-accounted")})
     asked = {"learner": "dp-sgd:steps=3", "search": {"rule": "private-accounted", "space": SPACE}}
     with pytest.raises(SpecError, match=r"Add --secure-rng"):
-        entry_spec(board, asked, plugins(), "the test")
-    assert entry_spec(board, {**asked, "secure_rng": True}, plugins(), "the test").secure_rng
+        make_entry_spec(board, asked, plugins(), "the test")
+    assert make_entry_spec(board, {**asked, "secure_rng": True}, plugins(), "the test").secure_rng
 
 
 def test_settings_that_cannot_be_taken_are_refused(tmp_path: Path) -> None:

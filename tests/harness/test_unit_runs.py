@@ -23,7 +23,7 @@ from dpbench.records.board import find_board
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
-from dpbench.registry.boards import entry_spec
+from dpbench.registry.boards import make_entry_spec
 from dpbench.registry.components import resolve
 from dpbench.sweep.grid import read_grid
 from tests.cli.test_bad_data import QUICK, photos
@@ -128,7 +128,7 @@ def test_without_a_word_epsilon_is_that_of_the_datasets_unit_and_a_board_says_it
     assert resolve(make_spec({"learner": "class-means"}, "a test"), plugins).spec.unit is None
     assert resolve(make_spec({**dict(asked), "unit": "image"}, "a test"), plugins).spec.unit is None
     board = find_board("digits-eps1").model_copy(update={"dataset": asked.dataset})
-    assert resolve(entry_spec(board, {"learner": "class-means"}, plugins, "a test"), plugins).spec.unit is None
+    assert resolve(make_entry_spec(board, {"learner": "class-means"}, plugins, "a test"), plugins).spec.unit is None
     grid = read_grid({"name": "two", "fixed": {"dataset": "wards"}, "grid": {"learner": ["jl", "gep"]}}, plugins)
     assert {resolve(cell.spec, plugins).spec.unit for cell in grid.cells} == {"patient"}
 

@@ -37,7 +37,7 @@ from dpbench.records.metrics import write_confusion
 from dpbench.records.packed import find_records
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.spec import Spec
-from dpbench.registry.boards import entry_spec, spell_out_board
+from dpbench.registry.boards import make_entry_spec, spell_out_board
 from dpbench.registry.components import write_component
 from tests.helpers.sessions import session
 
@@ -241,7 +241,7 @@ def _write_files(files: Mapping[Path, bytes], root: Path) -> Path:
 def enter(root: Path, learner: str) -> None:
     """Run a learner for the board `tiny` of a leaderboard, and file its result there."""
 
-    spec = entry_spec(Board.read(root / "boards" / "tiny.toml"), {"learner": learner}, _plugins(), "the test")
+    spec = make_entry_spec(Board.read(root / "boards" / "tiny.toml"), {"learner": learner}, _plugins(), "the test")
     result = session(_plugins()).run(spec)
     clean = {**result.provenance, "commit": "0" * 40, "dirty": False}
     result.model_copy(update={"provenance": clean}).with_evidence_digest().write(root / "results" / "tiny")

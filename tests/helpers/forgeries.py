@@ -35,7 +35,7 @@ from dpbench.records.checksums import record_seal
 from dpbench.records.packed import pack_records, read_record
 from dpbench.records.result import Result, SeedResult
 from dpbench.registry import Registry
-from dpbench.registry.boards import entry_spec
+from dpbench.registry.boards import make_entry_spec
 from tests.helpers import boards
 from tests.helpers.sessions import session
 
@@ -73,7 +73,7 @@ class Scene:
 
     def ran(self, asked: Mapping[str, Any], **changed: Any) -> Content:
         """Return the result of an honest run for the board, of a clean commit, with some keys of its spec changed."""
-        spec = entry_spec(Board.read(self.root / "boards" / "tiny.toml"), asked, self.plugins, "the test")
+        spec = make_entry_spec(Board.read(self.root / "boards" / "tiny.toml"), asked, self.plugins, "the test")
         made = session(self.plugins).run(spec.model_copy(update=changed))
         content: Content = json.loads(made.model_dump_json())
         return boards.edited(boards.edited(content, "provenance.commit", "0" * 40), "provenance.dirty", False)

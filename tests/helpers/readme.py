@@ -407,10 +407,10 @@ def _needed(measured: list[tuple[int, float]], wanted: float) -> float:
 
 def verdicts_table() -> str:
     """Return the verdict on each theorem that has a figure, and what was found, in a sentence."""
-    from dpbench_lab.reproduce.document import count_compared, coverage
+    from dpbench_lab.reproduce.document import compare_studies, count_compared
 
     lines = ["| figure | compared | verdict | finding |", "|---|---|---|---|"]
-    for one in coverage(LEADERBOARD, registry.load()):
+    for one in compare_studies(LEADERBOARD, registry.load()):
         if one.study.finding:
             lines.append(f"| `{one.study.name}` | {count_compared(one)} | {one.verdict} | {one.study.finding} |")
     return "\n".join(lines)

@@ -17,10 +17,10 @@ from dpbench_lab.advise.forecast import (
     EXPERIENCE,
     LEARNERS,
     Basis,
-    Experience,
+    BoardRecord,
     Forecaster,
-    question_of,
-    read_experience,
+    public_facts,
+    read_board_records,
 )
 
 RESULTS = Path(__file__).parents[2] / "leaderboard" / "results"
@@ -40,17 +40,17 @@ class Assessment:
     regrets: tuple[float, ...]  # points by which the pick is behind the best learner, a board each
 
 
-def assess(boards: Sequence[Experience], basis: Basis) -> list[Assessment]:
+def assess(boards: Sequence[BoardRecord], basis: Basis) -> list[Assessment]:
     """Return how each dataset is predicted from the others; intervals too know nothing of it."""
     whole = Forecaster(boards, basis)
     return [_assess(whole.without(dataset), dataset, whole.of(dataset)) for dataset in whole.datasets]
 
 
-def _assess(others: Forecaster, dataset: str, boards: Sequence[Experience]) -> Assessment:
+def _assess(others: Forecaster, dataset: str, boards: Sequence[BoardRecord]) -> Assessment:
     pairs = [
-        (score, others.predict(question_of(one), learner)) for one in boards for learner, score in one.accuracy.items()
+        (score, others.predict(public_facts(one), learner)) for one in boards for learner, score in one.accuracy.items()
     ]
-    picks = [(one, others.pick(question_of(one), one.accuracy)) for one in boards]
+    picks = [(one, others.pick(public_facts(one), one.accuracy)) for one in boards]
     return Assessment(
         dataset, len(boards), float(np.mean([found.low <= score <= found.high for score, found in pairs])), len(pairs),
         100 * float(np.mean([abs(score - found.mean) for score, found in pairs])),
@@ -59,7 +59,7 @@ def _assess(others: Forecaster, dataset: str, boards: Sequence[Experience]) -> A
     )  # fmt: skip
 
 
-def collect() -> list[Experience]:
+def collect() -> list[BoardRecord]:
     """Return one entry a board, from its committed results.
 
     Boards of balanced accuracy are left out: learners there give up accuracy for it (`label_temperature`). So are those
@@ -74,7 +74,7 @@ def collect() -> list[Experience]:
     return [one for one in found if one.accuracy]
 
 
-def written(boards: Sequence[Experience]) -> str:
+def written(boards: Sequence[BoardRecord]) -> str:
     """Return the text of the file that comes with dpbench."""
     return json.dumps([one.model_dump() for one in boards], indent=1, sort_keys=True) + "\n"
 
@@ -86,7 +86,7 @@ def table() -> str:
         "| mean width of an interval, points | the pick is behind the best by, points: mean (largest) |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    boards = read_experience()
+    boards = read_board_records()
     titles: Mapping[Basis, str] = {"rehearsal": "with a rehearsal", "numbers": "without labels"}
     for basis, title in titles.items():
         found = assess(boards, basis)
@@ -119,12 +119,12 @@ def _mean(title: str, found: Sequence[Assessment]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _of_board(board: str, results: Sequence[Result]) -> Experience:
+def _of_board(board: str, results: Sequence[Result]) -> BoardRecord:
     private = [one for one in results if one.spec.learner.name in LEARNERS]
     first = private[0]
     defaults = [one for one in private if one.selection == "default"]
     assert all(math.isclose(one.spec.epsilon, first.spec.epsilon) for one in private)
-    return Experience(
+    return BoardRecord(
         board=board, dataset=first.spec.dataset.name, private=first.task.private, classes=len(first.task.classes),
         epsilon=first.spec.epsilon, rehearsal=_rehearsal(results),
         accuracy={one.spec.learner.name: _score(one) for one in defaults},

@@ -18,9 +18,9 @@ from sklearn.datasets import load_digits
 from dpbench import Records
 from dpbench.harness.cutting import cut_rows
 from dpbench.records.protocol import SplitRule
-from dpbench_lab.advise.advice import REHEARSED
+from dpbench_lab.advise.advice import FEWEST_REHEARSED
 from dpbench_lab.advise.folder import list_training
-from dpbench_lab.advise.forecast import Forecaster, Question, read_experience
+from dpbench_lab.advise.forecast import Forecaster, Question, read_board_records
 from tests.helpers import readme
 from tests.helpers.commands import Output, Refusal, call
 from tests.lab import advice
@@ -120,8 +120,8 @@ def test_few_public_images_are_warned_of(photos: Path, capsys: Output, fraction:
 
 
 def test_no_board_rehearses_on_fewer_public_images_than_the_warning_says() -> None:
-    rehearsed = {one.board for one in read_experience() if one.rehearsal is not None}
-    assert min(one.public for one in readme.index().standings if one.board.name in rehearsed) == REHEARSED
+    rehearsed = {one.board for one in read_board_records() if one.rehearsal is not None}
+    assert min(one.public for one in readme.index().standings if one.board.name in rehearsed) == FEWEST_REHEARSED
 
 
 def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, refusal: Refusal) -> None:
@@ -137,26 +137,26 @@ def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, refusal: Refusa
 
 @pytest.mark.parametrize("basis", ["rehearsal", "numbers"])
 def test_intervals_hold_on_data_sets_that_were_left_out(basis: Any) -> None:
-    assert advice.coverage(advice.assess(read_experience(), basis)) >= 0.85
+    assert advice.coverage(advice.assess(read_board_records(), basis)) >= 0.85
 
 
 @pytest.mark.parametrize("basis", ["rehearsal", "numbers"])
 def test_the_pick_is_within_a_point_of_the_best_on_average(basis: Any) -> None:
-    found = advice.assess(read_experience(), basis)
+    found = advice.assess(read_board_records(), basis)
     assert np.mean([regret for one in found for regret in one.regrets]) < 1
     # There, ten learners are tied and intervals are ten points wide: every pick is a guess.
-    found = advice.assess([one for one in read_experience() if one.board != "cifar10-1000-lite0-eps0.03"], basis)
+    found = advice.assess([one for one in read_board_records() if one.board != "cifar10-1000-lite0-eps0.03"], basis)
     most = {"pneumonia": 3.1, "gtsrb": 7.0, "fashion-mnist": 1.5, "cifar10": 1.6}  # other children; 43 classes, not ten
     assert all(max(one.regrets) < most.get(one.dataset, 1.3) for one in found)
 
 
 @pytest.mark.slow
 def test_what_it_knows_of_the_boards_is_what_committed_results_say() -> None:
-    assert advice.written(read_experience()) == advice.written(advice.collect())
+    assert advice.written(read_board_records()) == advice.written(advice.collect())
 
 
 def test_a_data_set_has_no_part_in_its_own_prediction() -> None:
-    whole = read_experience()
+    whole = read_board_records()
     changed = [
         one.model_copy(update={"accuracy": dict.fromkeys(one.accuracy, 0.5)}) if one.dataset == "digits" else one
         for one in whole

@@ -21,7 +21,16 @@ from dpbench.site.context import Site
 from dpbench.site.render import make_renderer
 from dpbench_lab.claims.catalogue import FIELDS, Claim, Paper, find_catalogue, read_catalogue, read_paper
 from dpbench_lab.claims.page import PAGE
-from dpbench_lab.claims.verdict import RECORD, Verdict, digest, judge, judge_all, read_record, remarks, write_record
+from dpbench_lab.claims.verdict import (
+    RECORD,
+    Verdict,
+    digest,
+    judge,
+    judge_all,
+    list_assumptions,
+    read_verdicts,
+    write_verdicts,
+)
 from tests.helpers.commands import Refusal, call
 
 CATALOGUE = Path(__file__).parents[2] / "leaderboard" / "claims"
@@ -76,7 +85,7 @@ def test_the_anchors_headlines_are_among_the_claims() -> None:
 
 def test_the_claims_that_come_out_understated_are_those_of_the_central_limit_theorem() -> None:
     """Their own formula gives what is printed (Bu et al. 2019): what differs is the method, and the remark says so."""
-    found = {(one.paper, one.claim): one for one in read_record(CATALOGUE) if one.judgement == "understated"}
+    found = {(one.paper, one.claim): one for one in read_verdicts(CATALOGUE) if one.judgement == "understated"}
     for paper, one in CLAIMS:
         if (paper.key, one.id) in found:
             assert one.accountant == "gdp" and one.sigma and one.rate and one.rounds and one.delta
@@ -87,12 +96,12 @@ def test_the_claims_that_come_out_understated_are_those_of_the_central_limit_the
 
 
 def test_recorded_remarks_are_those_that_claims_have() -> None:
-    kept = {(one.paper, one.claim): one.remarks for one in read_record(CATALOGUE)}
-    assert kept == {(paper.key, one.id): remarks(one) for paper, one in CLAIMS}
+    kept = {(one.paper, one.claim): one.remarks for one in read_verdicts(CATALOGUE)}
+    assert kept == {(paper.key, one.id): list_assumptions(one) for paper, one in CLAIMS}
 
 
 def test_the_recorded_verdicts_are_those_of_the_claims_as_they_stand() -> None:
-    recorded = [(one.paper, one.claim, one.digest) for one in read_record(CATALOGUE)]
+    recorded = [(one.paper, one.claim, one.digest) for one in read_verdicts(CATALOGUE)]
     assert recorded == [(paper.key, one.id, digest(one)) for paper, one in CLAIMS]
 
 
@@ -108,7 +117,7 @@ def test_a_recorded_verdict_repeats_for_plans_that_take_no_time(
     probes = [
         paper.model_copy(update={"claims": tuple(one for one in paper.claims if one.rate == 1)}) for paper in whole
     ]
-    kept = {(one.paper, one.claim): one for one in read_record(CATALOGUE)}
+    kept = {(one.paper, one.claim): one for one in read_verdicts(CATALOGUE)}
     found = judged(probes)
     assert len(found) == 11
     for one in found:
@@ -156,10 +165,10 @@ def test_an_accountant_without_an_answer_is_not_held_against_a_claim(
 
 
 def test_verdicts_that_are_damaged_are_made_anew(tmp_path: Path) -> None:
-    file = write_record(tmp_path, [verdict()])
-    assert read_record(tmp_path) == (verdict(),)
+    file = write_verdicts(tmp_path, [verdict()])
+    assert read_verdicts(tmp_path) == (verdict(),)
     file.write_text(file.read_text(encoding="utf-8")[:-9], encoding="utf-8")
-    assert read_record(tmp_path) == ()
+    assert read_verdicts(tmp_path) == ()
 
 
 @pytest.mark.parametrize(
@@ -300,7 +309,7 @@ def test_the_command_prints_json_with_sources_and_verdicts(root: Path, capsys: p
 
 def test_the_command_records_the_verdicts_for_the_site(root: Path) -> None:
     assert call("claims", "--root", root, "--write") == 0
-    (verdict,) = read_record(root / "claims")
+    (verdict,) = read_verdicts(root / "claims")
     assert verdict.judgement == "reproducible"
     assert (root / "claims" / RECORD).read_text(encoding="utf-8").endswith("]\n")
 

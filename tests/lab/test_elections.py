@@ -44,7 +44,7 @@ from dpbench.privacy.mechanisms.votes import ShardAssignment
 from dpbench.records.audit import PARTS, Audit
 from dpbench.records.result import Result
 from dpbench.testing import LearnerLaws
-from dpbench_lab.explain.lifting import Protection, lifted
+from dpbench_lab.explain.lifting import Protection, lift_protection
 from dpbench_lab.museum.exhibits.elections import Committee, Prototypes, Stumps
 from dpbench_lab.museum.strangers import extend_registry, prepare_learner, run_learner
 from tests.helpers.sessions import session
@@ -160,8 +160,8 @@ def test_a_learner_that_chooses_keeps_the_laws() -> None:
 
 
 def test_the_law_of_choices_notices_a_broken_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    least = question.least
-    monkeypatch.setattr(question, "least", lambda totals, scale, draws: least(totals, scale * 4, draws))
+    least = question.draw_least
+    monkeypatch.setattr(question, "draw_least", lambda totals, scale, draws: least(totals, scale * 4, draws))
     with pytest.raises(LawBroken, match="A choice is not drawn by its law"):
         laws_of(Prototypes()).test_choices_follow_their_law()
 
@@ -169,7 +169,7 @@ def test_the_law_of_choices_notices_a_broken_core(monkeypatch: pytest.MonkeyPatc
 def test_what_noise_costs_a_choice_is_not_explained() -> None:
     curator = curator_over(private_rows(), [Choice("any", 3)]).handle()
     with pytest.raises(SpecError, match="Expected release 'any' to ask for sums"):
-        lifted(curator, {}, Protection(True, True), torch.Generator()).noisy_choice(
+        lift_protection(curator, {}, Protection(True, True), torch.Generator()).noisy_choice(
             lambda chunk: chunk.x, release="any"
         )
 

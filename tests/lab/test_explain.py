@@ -21,8 +21,8 @@ from dpbench.records.spec import make_spec
 from dpbench_lab.explain.chart import figure, stairs
 from dpbench_lab.explain.command import _show
 from dpbench_lab.explain.explanation import Explanation, LearnerExplanation, Signal
-from dpbench_lab.explain.ladder import _dimensions, explain
-from dpbench_lab.explain.lifting import Protection, Step, lifted, observed, signals
+from dpbench_lab.explain.ladder import _max_dimensions, explain_learners
+from dpbench_lab.explain.lifting import Protection, SumRecord, lift_protection, measure_signals, record_sums
 from tests.helpers.commands import Output, Refusal, call
 from tests.helpers.sessions import session
 from tests.helpers.worlds import curator_over, private_rows
@@ -32,7 +32,7 @@ from tests.helpers.worlds import curator_over, private_rows
 def explained() -> Explanation:
     names = ("pillar:steps=10", "class-means")
     specs = [make_spec({"learner": name, "epsilon": 0.5, "seeds": 2}, "the test") for name in names]
-    return explain(specs, session(registry.load()))
+    return explain_learners(specs, session(registry.load()))
 
 
 def lifts(one: LearnerExplanation) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_without_noise_a_run_is_the_one_at_infinite_epsilon(explained: Explanati
 @pytest.mark.slow
 def test_scores_are_in_the_metric_that_learners_aim_for(capsys: Output) -> None:
     asked = {"learner": "pillar:steps=10", "epsilon": 0.5, "seeds": 1, "imbalance": 10, "metric": "balanced_accuracy"}
-    found = explain([make_spec(asked, "the test")], session(registry.load()))
+    found = explain_learners([make_spec(asked, "the test")], session(registry.load()))
     (one,) = found.learners
     result = session().run(make_spec(asked, "the test"))
     free = session().run(make_spec({**asked, "learner": "non-private", "epsilon": "inf"}, "the test"))
@@ -97,7 +97,7 @@ def test_what_a_learner_does_not_have_does_not_apply(explained: Explanation) -> 
 def test_every_seed_of_data_that_are_drawn_is_explained_on_its_own() -> None:
     asked = {"learner": "class-means:k=2", "dataset": "theory-lowrank:n=200,m=30,d=8,k=2,test=200", "epsilon": 1}
     spec = make_spec({**asked, "seeds": 2}, "the test")
-    found = explain([spec], session(registry.load()))
+    found = explain_learners([spec], session(registry.load()))
     (one,) = found.learners
     free, ceiling = (
         session().run(make_spec({**asked, "seeds": 2, "epsilon": "inf", **other}, "the test")).metrics["accuracy"]
@@ -119,7 +119,7 @@ def test_tuning_is_a_rung_of_its_own_where_it_is_asked_for() -> None:
     asked = {"learner": "dp-sgd:steps=5", "epsilon": 1, "seeds": 1}
     search = {"rule": "public-validation", "space": {"learning_rate": [0.01, 1.0]}}
     specs = [make_spec(asked, "the test")], [make_spec({**asked, "search": search}, "the test")]
-    found = explain(specs[0], session(registry.load()), specs[1])
+    found = explain_learners(specs[0], session(registry.load()), specs[1])
     (one,) = found.learners
     lift = lifts(one)["tuning"]
     assert lift.points is not None and "learning_rate" in lift.why
@@ -141,13 +141,13 @@ def test_tuning_is_a_rung_of_its_own_where_it_is_asked_for() -> None:
 )
 def test_a_run_that_has_no_price_to_explain_is_refused(values: dict[str, Any], said: str, refusal: Refusal) -> None:
     spec = make_spec({"seeds": 1, **values}, "the test")
-    assert said in refusal(lambda: explain([spec], session(registry.load())), SpecError)
+    assert said in refusal(lambda: explain_learners([spec], session(registry.load())), SpecError)
 
 
 def _curator(kept: Protection, sigma: float = 3.0, seed: int = 0) -> Curator:
     plan = [Release("sums", steps=9)]
     inner = curator_over(private_rows(), plan)
-    return lifted(inner.handle(), {"sums": sigma}, kept, torch.Generator().manual_seed(seed))
+    return lift_protection(inner.handle(), {"sums": sigma}, kept, torch.Generator().manual_seed(seed))
 
 
 def _rows(chunk: Chunk) -> Tensor:
@@ -185,10 +185,10 @@ def test_a_lifted_curator_says_the_sigma_of_the_private_run_however_it_is_mapped
 
 
 def _observed(clip: float | tuple[float, ...], rows: Any, rate: float, steps: int) -> tuple[list[Tensor], Signal]:
-    plan, seen = [Release("sums", steps=steps, sample_rate=rate)], list[Step]()
-    curator = observed(curator_over(private_rows(), plan).handle(), seen)
+    plan, seen = [Release("sums", steps=steps, sample_rate=rate)], list[SumRecord]()
+    curator = record_sums(curator_over(private_rows(), plan).handle(), seen)
     sums = [curator.noisy_sum(rows, release="sums", clip=clip) for _ in range(steps)]
-    (found,) = signals(seen, plan, {"sums": 3.0}, len(private_rows().x))
+    (found,) = measure_signals(seen, plan, {"sums": 3.0}, len(private_rows().x))
     return sums, found
 
 
@@ -218,8 +218,8 @@ def test_what_sampling_adds_is_no_signal() -> None:
     def rows(chunk: Chunk) -> Tensor:
         return torch.where(chunk.x[:, :1] > private_rows().x[:, 0].median(), 1.0, -1.0)
 
-    plan, seen = [Release("sums", steps=400, sample_rate=0.25)], list[Step]()
-    curator = observed(curator_over(private_rows(), plan).handle(), seen)
+    plan, seen = [Release("sums", steps=400, sample_rate=0.25)], list[SumRecord]()
+    curator = record_sums(curator_over(private_rows(), plan).handle(), seen)
     for _ in range(400):
         curator.noisy_sum(rows, release="sums", clip=1.0)
     mean = float(rows(Chunk(private_rows().x, private_rows().y, private_rows().y)).mean())
@@ -238,16 +238,16 @@ def test_a_projection_of_activations_has_what_their_network_pools_to() -> None:
         learner=SimpleNamespace(public="unlabelled"),
         public=SimpleNamespace(x=torch.zeros(50, 4, 3, 3)),
     )
-    assert _dimensions(base) == 4
+    assert _max_dimensions(base) == 4
     task.tail = None
-    assert _dimensions(base) == 36
+    assert _max_dimensions(base) == 36
 
 
 def test_sampled_units_of_several_images_have_no_signal() -> None:
     """What sampling adds to them is the square of a mean over rows, which no row function sees."""
     sampled, whole = Release("sampled", steps=1, sample_rate=0.5), Release("whole", steps=1)
-    seen = [Step(one.name, 5, 1, 9.0, 4.0, 1.0, 20.0) for one in (sampled, whole)]
-    first, second = signals(seen, [sampled, whole], {"sampled": 3.0, "whole": 3.0}, 40, units=True)
+    seen = [SumRecord(one.name, 5, 1, 9.0, 4.0, 1.0, 20.0) for one in (sampled, whole)]
+    first, second = measure_signals(seen, [sampled, whole], {"sampled": 3.0, "whole": 3.0}, 40, units=True)
     assert (first.first, first.last) == (None, None) and first.noise > 0
     assert second.first == second.last == pytest.approx(3 / 40)
 

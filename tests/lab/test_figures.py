@@ -27,8 +27,8 @@ from dpbench.registry.components import resolve
 from dpbench.sweep import Grid, read_grid, ready_made_sweeps
 from dpbench_lab.figures import literature
 from dpbench_lab.figures.collect import collect
-from dpbench_lab.reproduce.catalogue import studies
-from dpbench_lab.reproduce.page import figure_of
+from dpbench_lab.reproduce.catalogue import read_studies
+from dpbench_lab.reproduce.page import figure_with_results
 from tests.helpers import readme
 from tests.helpers.sessions import session
 from tests.helpers.stated import with_interval
@@ -93,9 +93,9 @@ def points(axes: Axes, label: str) -> dict[float, float]:
     return {float(x): float(y) for line in lines for x, y in np.asarray(line)}
 
 
-@pytest.mark.parametrize("name", ready_made_sweeps.names())
+@pytest.mark.parametrize("name", ready_made_sweeps.sweep_names())
 def test_a_ready_sweep_is_a_grid_and_a_plot_where_no_data_is(name: str, plugins: Registry, data_folder: Path) -> None:
-    file = ready_made_sweeps.find(Path(name))
+    file = ready_made_sweeps.find_sweep_file(Path(name))
     grid = read_grid(file, plugins)
     assert grid.name == name
     assert grid.plot is not None
@@ -103,18 +103,18 @@ def test_a_ready_sweep_is_a_grid_and_a_plot_where_no_data_is(name: str, plugins:
     assert file.read_text().startswith("# ")
 
 
-@pytest.mark.parametrize("name", ready_made_sweeps.names())
+@pytest.mark.parametrize("name", ready_made_sweeps.sweep_names())
 def test_a_ready_sweep_on_cifar10_keeps_no_more_dimensions_than_there_are_public_images(
     name: str, plugins: Registry
 ) -> None:
-    for cell in read_grid(ready_made_sweeps.find(Path(name)), plugins).cells:
+    for cell in read_grid(ready_made_sweeps.find_sweep_file(Path(name)), plugins).cells:
         if cell.spec.dataset.name == "cifar10" and cell.spec.public_dataset is None:
             assert int(cell.spec.learner.options.get("k", 0)) <= round(cell.spec.public_fraction * 50_000)
 
 
 def test_the_papers_figures_are_all_of_a_known_paper_at_known_keys_and_compared_somewhere() -> None:
     found = literature.read()
-    assert set(found.series) == {key for study in studies() for key in (*study.published, *study.other_features)}
+    assert set(found.series) == {key for study in read_studies() for key in (*study.published, *study.other_features)}
     assert {series.paper for series in found.series.values()} == set(found.papers)
     axes = {axis for series in found.series.values() for point in series.points for axis in point.at}
     assert {axis.partition(".")[0] for axis in axes} <= set(Spec.model_fields)
@@ -126,12 +126,12 @@ def test_a_file_goes_before_a_ready_sweep_and_a_folder_does_not(
     monkeypatch.chdir(tmp_path)
     named = Path("pillar-figure-4")
     named.mkdir()
-    assert ready_made_sweeps.find(named) == ready_made_sweeps.FOLDER / "pillar-figure-4.toml"
+    assert ready_made_sweeps.find_sweep_file(named) == ready_made_sweeps.FOLDER / "pillar-figure-4.toml"
     named.rmdir()
     named.touch()
-    assert ready_made_sweeps.find(named) == named
+    assert ready_made_sweeps.find_sweep_file(named) == named
     with pytest.raises(UnknownName, match=r"Did you mean 'pillar-figure-5'\? Available: accuracy-against-epsilon, "):
-        ready_made_sweeps.find(Path("pilar-figure-5"))
+        ready_made_sweeps.find_sweep_file(Path("pilar-figure-5"))
 
 
 def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
@@ -146,7 +146,7 @@ def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
 def test_a_figure_on_the_page_is_the_one_that_is_plotted_bound_and_formula_included(plugins: Registry) -> None:
     folder = readme.FIGURES / "theory-blocks"
     plotted = collect(Path("theory-blocks"), folder, plugins)
-    shown = figure_of("theory-blocks", [Result.read(file) for file in find_records(folder)])
+    shown = figure_with_results("theory-blocks", [Result.read(file) for file in find_records(folder)])
     assert shown.fitted == plotted.fitted is not None
     assert (shown.measured, shown.bound) == (plotted.measured, plotted.bound)
     assert len(shown.measured) == 15

@@ -21,11 +21,11 @@ from dpbench.errors import OutputError
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry
 from dpbench_lab.inspect import machines, spectrum
-from dpbench_lab.inspect.inspection import inspect
-from dpbench_lab.inspect.margins import collect_by_class, largest_margin, margins
+from dpbench_lab.inspect.inspection import run_inspection
+from dpbench_lab.inspect.margins import collect_by_class, largest_margin, measure_margins
 from dpbench_lab.inspect.panels import WARNING, write_plot
 from dpbench_lab.inspect.report import MARK, Inspection, InspectionRequest, Margins, make_request
-from dpbench_lab.inspect.separability import pairs, separability, xi
+from dpbench_lab.inspect.separability import measure_separability, pairs, separability_of_normal
 from tests.helpers import gallery
 from tests.helpers.commands import Refusal
 from tests.helpers.sessions import session
@@ -106,7 +106,7 @@ def test_without_centring_the_components_are_those_of_the_second_moment() -> Non
 
 
 def test_explained_variance_is_the_share_of_the_first_k() -> None:
-    assert spectrum.summary(np.array([4.0, 2, 1, 1]), (1, 2, 4)).explained == pytest.approx((0.5, 0.75, 1))
+    assert spectrum.summarise_spectrum(np.array([4.0, 2, 1, 1]), (1, 2, 4)).explained == pytest.approx((0.5, 0.75, 1))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_explained_variance_is_the_share_of_the_first_k() -> None:
     [([3.0] * 5, 5, 5), ([7.0, 0, 0], 1, 1), ([2.0, 1, 1], 16 / 6, 2**1.5)],
 )
 def test_effective_ranks_have_their_closed_forms(values: list[float], participation: float, entropy: float) -> None:
-    found = spectrum.summary(np.array(values), (1,))
+    found = spectrum.summarise_spectrum(np.array(values), (1,))
     assert found.participation_ratio == pytest.approx(participation)
     assert found.entropy_rank == pytest.approx(entropy)
 
@@ -134,7 +134,7 @@ def test_rows_are_scaled_to_length_1_and_zeros_stay() -> None:
 def test_xi_of_a_separable_pair_is_the_one_computed_by_hand() -> None:
     """The SVM lies between its support at 40 and -40 degrees; what is far from the border turn only the components."""
     x, y = opposed(np.vstack([np.repeat(at(40, -40), 50, axis=0), np.repeat(at(20), 100, axis=0)]))
-    found = separability(x, y, NAMES, asked())
+    found = measure_separability(x, y, NAMES, asked())
     moment = (at(40, -40, 20, 20).T @ at(40, -40, 20, 20)) / 4
     turn = 0.5 * np.arctan2(2 * moment[0, 1], moment[0, 0] - moment[1, 1])  # of the first eigenvector
     assert found.pairs[0].own == pytest.approx((1 - np.cos(turn), 0), abs=1e-5)
@@ -146,26 +146,26 @@ def test_xi_is_by_components_that_are_not_centred() -> None:
     """With nine in ten examples in one class, centring would take away most of what separates the classes."""
     rows = np.repeat(at(40, -40), 10, axis=0)
     x, y = np.vstack([np.repeat(rows, 9, axis=0), -rows]), np.repeat([0, 1], [180, 20])
-    assert separability(x, y, NAMES, asked()).pairs[0].own == pytest.approx((0, 0), abs=1e-6)
+    assert measure_separability(x, y, NAMES, asked()).pairs[0].own == pytest.approx((0, 0), abs=1e-6)
 
 
 def test_xi_differs_between_the_components_of_the_pair_and_those_of_all_classes() -> None:
     x, y = opposed(np.repeat(at(30, -30), 10, axis=0))
     x, y = np.vstack([x, np.repeat(at(90, -90), 100, axis=0)]), np.append(y, [2] * 200)
-    found = separability(x, y, NAMES, asked())
+    found = measure_separability(x, y, NAMES, asked())
     pair = next(pair for pair in found.pairs if pair.classes == ("a", "b"))
     assert pair.own == pytest.approx((0, 0), abs=1e-6)
     assert pair.shared == pytest.approx((1, 0), abs=1e-6)
 
 
 def test_xi_of_a_vector_is_what_its_projection_lacks() -> None:
-    assert xi(np.array([0.6, 0, 0.8]), np.eye(3), (1, 2, 3)) == pytest.approx((0.4, 0.4, 0))
-    assert xi(np.array([0.0, 1, 0]), np.eye(3)[:, :1], (1, 3)) == (1, 1)
+    assert separability_of_normal(np.array([0.6, 0, 0.8]), np.eye(3), (1, 2, 3)) == pytest.approx((0.4, 0.4, 0))
+    assert separability_of_normal(np.array([0.0, 1, 0]), np.eye(3)[:, :1], (1, 3)) == (1, 1)
 
 
 def test_xi_never_rises_with_k_and_all_components_leave_nothing() -> None:
     x, y = clouds()
-    for pair in separability(x, y, NAMES, asked(range(1, 7))).pairs:
+    for pair in measure_separability(x, y, NAMES, asked(range(1, 7))).pairs:
         for values in (pair.own, pair.shared):
             assert list(values) == sorted(values, reverse=True)
             assert values[-1] == pytest.approx(0, abs=1e-9)
@@ -173,13 +173,13 @@ def test_xi_never_rises_with_k_and_all_components_leave_nothing() -> None:
 
 def test_xi_needs_no_more_components_than_a_pair_has_examples() -> None:
     x, y = clouds(n=12, d=40)
-    found = separability(x, y, NAMES, asked((8, 12)))
+    found = measure_separability(x, y, NAMES, asked((8, 12)))
     assert [pair.own for pair in found.pairs] == [pytest.approx((0, 0), abs=1e-6)] * 3
 
 
 def test_the_spread_is_over_pairs() -> None:
     x, y = clouds()
-    found = separability(x, y, NAMES, asked())
+    found = measure_separability(x, y, NAMES, asked())
     first = [pair.own[0] for pair in found.pairs]
     assert (found.own.smallest[0], found.own.median[0], found.own.largest[0]) == tuple(sorted(first))
 
@@ -195,7 +195,9 @@ def test_more_pairs_than_asked_for_are_drawn_by_the_seed() -> None:
 
 
 def margins_of(x: np.ndarray, y: np.ndarray, k: Sequence[int] = (1, 2)) -> Margins:
-    return collect_by_class(margins(x, y, spectrum.components(x, centre=True), k, 1e4), NAMES[: len(np.unique(y))])
+    return collect_by_class(
+        measure_margins(x, y, spectrum.components(x, centre=True), k, 1e4), NAMES[: len(np.unique(y))]
+    )
 
 
 def test_margins_of_a_separable_set_are_its_distance_to_the_border() -> None:
@@ -215,7 +217,9 @@ def test_a_margin_is_negative_where_too_many_rows_are_on_the_wrong_side() -> Non
     wrong[[0, 20, 40, 60]] = 1 - y[[0, 20, 40, 60]]  # 5% of the rows, balanced: the border stays
     found = margins_of(x, wrong, (2,))
     assert [values[0] for values in found.smallest] == [pytest.approx(-0.6, abs=1e-6)] * 2
-    assert largest_margin(machines.distances(x, np.where(wrong == 0, 1, -1), 1e4), 0.95) == pytest.approx(0.6, abs=1e-6)
+    assert largest_margin(machines.fit_distances(x, np.where(wrong == 0, 1, -1), 1e4), 0.95) == pytest.approx(
+        0.6, abs=1e-6
+    )
 
 
 def test_the_margin_of_a_share_is_the_largest_that_so_many_rows_reach() -> None:
@@ -238,7 +242,9 @@ def test_everything_is_the_same_for_rotated_features() -> None:
     values = spectrum.components(x, centre=True).values
     assert spectrum.components(turned, centre=True).values == pytest.approx(values)
     for here, there in zip(
-        separability(x, y, NAMES, asked()).pairs, separability(turned, y, NAMES, asked()).pairs, strict=True
+        measure_separability(x, y, NAMES, asked()).pairs,
+        measure_separability(turned, y, NAMES, asked()).pairs,
+        strict=True,
     ):
         assert there.own == pytest.approx(here.own, abs=1e-4)
         assert there.shared == pytest.approx(here.shared, abs=1e-4)
@@ -316,7 +322,7 @@ def inspected(k: Sequence[str] = (), *, read_private: bool = False, pairs: int =
     if "public_dataset" in values:
         del values["public_fraction"]
     wanted = make_request(spec_of(values), k, read_private=read_private, pairs=pairs, svm_c=10)
-    return inspect(wanted, session(registry()))
+    return run_inspection(wanted, session(registry()))
 
 
 def numbers(found: Inspection) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def test_a_ready_figure_is_drawn_into_the_working_folder(
 @current
 def test_cells_without_a_result_are_counted_and_every_file_is_written(tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "more.toml"
-    file.write_text(ready_made_sweeps.find(Path("pillar-figure-4")).read_text().replace("[10,", "[5, 10,"))
+    file.write_text(ready_made_sweeps.find_sweep_file(Path("pillar-figure-4")).read_text().replace("[10,", "[5, 10,"))
     outs = [tmp_path / "drawn" / name for name in ("a.png", "a.svg")]
     assert call("plot", str(file), *RESULTS, "--out", str(outs[0]), "--out", str(outs[1])) == 0
     assert capsys.readouterr().out == (
@@ -66,7 +66,7 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_read(refusal: Refu
 def test_a_name_that_is_neither_file_nor_ready_is_refused_with_those_that_are(command: str, refusal: Refusal) -> None:
     said = refusal.command(command, "pillar-figure-60")
     assert "No file pillar-figure-60. Unknown ready-made sweep 'pillar-figure-60'. Did you mean" in said
-    assert ", ".join(ready_made_sweeps.names()) in said
+    assert ", ".join(ready_made_sweeps.sweep_names()) in said
 
 
 @current
@@ -81,7 +81,7 @@ def test_help_lists_the_ready_sweeps(capsys: Output, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COLUMNS", "200")
     assert call("plot", "--help") == 0
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert all(name in said for name in ready_made_sweeps.names())
+    assert all(name in said for name in ready_made_sweeps.sweep_names())
 
 
 def test_a_folder_of_results_is_drawn_against_epsilon(

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dpbench.records.spec import make_spec
-from dpbench_lab.inspect.inspection import inspect
+from dpbench_lab.inspect.inspection import run_inspection
 from dpbench_lab.inspect.prediction import predict
 from dpbench_lab.inspect.report import Inspection, Pair, Range, Separability, Spectrum, make_request
 from tests.helpers.sessions import session
@@ -40,7 +40,7 @@ def test_a_margin_that_no_k_keeps_is_said() -> None:
 def _inspected(dataset: str) -> Inspection:
     values = {"dataset": dataset, "extractor": "pixels", "public_fraction": 0.5, "learner": "public-only"}
     spec = make_spec(values, "the test")
-    return inspect(make_request(spec, ["1,5,20,50"], read_private=False, pairs=5, svm_c=100.0), session())
+    return run_inspection(make_request(spec, ["1,5,20,50"], read_private=False, pairs=5, svm_c=100.0), session())
 
 
 def test_drawn_features_of_low_rank_are_seen_through(fresh_cache: object) -> None:

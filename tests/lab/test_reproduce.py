@@ -15,8 +15,8 @@ from dpbench.errors import DataError
 from dpbench.records.result import Interval
 from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.figures import literature
-from dpbench_lab.reproduce.catalogue import Study, find, studies
-from dpbench_lab.reproduce.document import cells, coverage, page, remarks
+from dpbench_lab.reproduce.catalogue import Study, find_study, read_studies
+from dpbench_lab.reproduce.document import compare_studies, comparison_remarks, comparison_rows, write_page
 from dpbench_lab.reproduce.measurements import Measurement, Rate
 from dpbench_lab.reproduce.verdict import Comparison, compare
 from tests.helpers import readme
@@ -48,20 +48,20 @@ def _verdict(accuracies: dict[str, float], half: float = 0.1) -> str:
 
 
 def test_what_the_papers_report_is_in_the_catalogue_once() -> None:
-    names = [study.name for study in studies()]
+    names = [study.name for study in read_studies()]
     assert len(names) == len(set(names))
     for paper, places in {
         "PILLAR": [*(f"Table {n}" for n in ("1", "2a", "2b", "3", "4", "5")), *(f"Figure {n}" for n in range(1, 8))],
         "DP-RandP": ["Table 1", "Table 2", "Tables 3 and 16", "Table 4", "Table 5", "Table 10"],
         "low-dimensional structures": ["Figure 1", "Figure 2", "Figure 3"],
     }.items():
-        assert {*places} <= {study.place for study in studies() if study.paper == paper}
+        assert {*places} <= {study.place for study in read_studies() if study.paper == paper}
 
 
 def test_every_published_series_is_compared_and_every_sweep_exists() -> None:
-    named = {series for study in studies() for series in (*study.published, *study.other_features)}
+    named = {series for study in read_studies() for series in (*study.published, *study.other_features)}
     assert named == set(literature.read().series)
-    assert {study.sweep for study in studies() if study.sweep} <= set(ready_made_sweeps.names())
+    assert {study.sweep for study in read_studies() if study.sweep} <= set(ready_made_sweeps.sweep_names())
 
 
 def test_numbers_within_two_points_hold() -> None:
@@ -99,7 +99,7 @@ def test_an_order_that_chance_could_have_put_so_does_not_hold_and_says_why() -> 
     study = _study(orders=[order])
     found = compare(study, _measured({"a": 59.8, "b": 60.1}, half=0.3))
     assert found.verdict == "does not hold"
-    assert cells(found)[-1][2] == "60.10 ± 0.30 and 59.80 ± 0.30: too close to tell"
+    assert comparison_rows(found)[-1][2] == "60.10 ± 0.30 and 59.80 ± 0.30: too close to tell"
     assert compare(study, _measured({"a": 59.8, "b": 60.3}, half=0.3)).verdict == "holds"
     alone = [
         replace(one, interval=Interval(mean=one.interval.mean, low=None, high=None))
@@ -139,7 +139,7 @@ def test_a_rate_that_errors_follow_within_a_factor_of_two_holds_and_no_error_mee
     assert found.rated is not None
     assert found.rated.constant == pytest.approx(1)
     assert found.rated.highest.factor == pytest.approx(1.8)
-    assert remarks(found)[0] == "Verdict: holds. It falls."
+    assert comparison_remarks(found)[0] == "Verdict: holds. It falls."
 
 
 def test_a_rate_that_is_met_with_another_constant_or_undercut_holds_up_to_a_constant() -> None:
@@ -152,7 +152,7 @@ def test_an_error_above_twice_the_rate_beyond_its_interval_does_not_hold_unless_
     assert _beside({10: 0.1, 20: 0.12}, half=0.03).verdict == "holds"
     outside = _beside({10: 0.1, 20: 0.12}, outside=[{"dataset.m": 20}])
     assert (outside.verdict, outside.compared) == ("holds", 1)
-    assert "Not compared, because outside the theorem's conditions: dataset.m 20." in remarks(outside)
+    assert "Not compared, because outside the theorem's conditions: dataset.m 20." in comparison_remarks(outside)
 
 
 def test_a_rate_without_the_cell_of_its_constant_is_not_run() -> None:
@@ -160,22 +160,22 @@ def test_a_rate_without_the_cell_of_its_constant_is_not_run() -> None:
 
 
 def test_what_theorems_say_of_the_best_k_is_what_inspections_say() -> None:
-    for order in find("theory-prediction").orders:
+    for order in find_study("theory-prediction").orders:
         _, dimensions, found = readme.predicted(str(order.higher["dataset"]))
         assert order.higher["learner.k"] == found.best_printed, order.says
         assert order.lower["learner.k"] in {dimensions, 521}, order.says  # as many as there are public X-rays
 
 
 def test_every_figure_of_a_theorem_is_compared_and_its_finding_is_one_sentence() -> None:
-    theorems = {study.sweep: study for study in studies() if study.name.startswith("theory-")}
-    assert {*theorems} == {name for name in ready_made_sweeps.names() if name.startswith("theory-")}
+    theorems = {study.sweep: study for study in read_studies() if study.name.startswith("theory-")}
+    assert {*theorems} == {name for name in ready_made_sweeps.sweep_names() if name.startswith("theory-")}
     for study in theorems.values():
         assert study.finding.endswith(".")
         assert ". " not in study.finding
 
 
 def _kept() -> Sequence[Any]:
-    return coverage(ROOT / "leaderboard", registry.load())
+    return compare_studies(ROOT / "leaderboard", registry.load())
 
 
 def test_every_study_has_a_verdict_or_says_what_is_missing_and_a_failure_is_explained() -> None:
@@ -184,12 +184,12 @@ def test_every_study_has_a_verdict_or_says_what_is_missing_and_a_failure_is_expl
             assert one.study.missing or one.study.sweep, one.study.name
         if one.verdict == "does not hold":
             assert one.study.because or one.study.finding, f"{one.study.name} does not hold, and nobody says why"
-        assert remarks(one)[0].startswith(f"Verdict: {one.verdict}.")
+        assert comparison_remarks(one)[0].startswith(f"Verdict: {one.verdict}.")
 
 
 def test_the_page_is_made_from_the_results() -> None:
     told = "Run: dpbench reproduce --markdown > dpbench/docs/explanation/papers.md"
-    assert PAGE.read_text(encoding="utf-8") == page(_kept()), told
+    assert PAGE.read_text(encoding="utf-8") == write_page(_kept()), told
 
 
 @pytest.mark.long
@@ -205,7 +205,7 @@ def test_a_study_runs_its_sweep_and_says_the_verdict(
     printed = tmp_path / "published.json"
     printed.write_text(literature.FILE.read_text(encoding="utf-8").replace('cifar10"', 'digits"'), encoding="utf-8")
     monkeypatch.setattr(literature, "FILE", printed)
-    monkeypatch.setattr("dpbench_lab.reproduce.catalogue.studies", lambda: (study,))
+    monkeypatch.setattr("dpbench_lab.reproduce.catalogue.read_studies", lambda: (study,))
     assert call("reproduce", "small", "--out", tmp_path / "out", "--workers", "1") == 0
     said = capsys.readouterr().out
     assert "85.89" in said and "Verdict: " in said and "Differences: Digits." in said
@@ -217,9 +217,9 @@ def test_a_damaged_inspection_is_named(tmp_path: Path) -> None:
     (tmp_path / "inspections").mkdir()
     (tmp_path / "inspections" / "inspection-digits.json").write_text("{}", encoding="utf-8")
     with pytest.raises(DataError, match=r"Inspection .*inspection-digits\.json does not fit the schema"):
-        coverage(tmp_path, registry.load())
+        compare_studies(tmp_path, registry.load())
 
 
 def test_an_unknown_name_lists_what_exists() -> None:
     with pytest.raises(Exception, match=r"Unknown table or figure 'pillar-table-9'.*pillar-table-1"):
-        find("pillar-table-9")
+        find_study("pillar-table-9")

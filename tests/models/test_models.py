@@ -21,7 +21,7 @@ import dpbench
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Task
 from dpbench.errors import DataError, NotReproducible, SpecError
 from dpbench.models import Model
-from dpbench.models.program import BATCH, Program, record
+from dpbench.models.program import BATCH, Program, record_predictor
 from dpbench.privacy.core.exact.quantised import exact_linear
 from dpbench.registry import load
 from dpbench.support.device import find_device
@@ -200,7 +200,7 @@ def test_operations_that_do_not_fit_together_are_refused(tmp_path: Path) -> None
 
 def _recorded(predict: Predict, width: int = 4) -> None:
     rows = torch.randn(150, width)
-    program = record(predict, (width,), CPU)
+    program = record_predictor(predict, (width,), CPU)
     assert torch.allclose(program(rows), predict(rows.clone()), atol=1e-5)
     again = type(program).of(json.loads(json.dumps(program.to_json())), program.tensors)
     assert torch.equal(again(rows), program(rows)) and program(rows[:0]).shape == (0, predict(rows).shape[1])
@@ -223,14 +223,14 @@ def test_what_predictors_do_is_recorded() -> None:
 
 def test_a_predictor_that_decides_by_values_or_leaves_torch_is_refused() -> None:
     with pytest.raises(SpecError, match="more than tensor operations"):
-        record(lambda x: x if x.sum() > 0 else -x, (4,), CPU)
+        record_predictor(lambda x: x if x.sum() > 0 else -x, (4,), CPU)
     seen = torch.zeros(2)
     with pytest.raises(SpecError, match="do not depend on the rows"):
-        record(lambda x: seen, (4,), CPU)
+        record_predictor(lambda x: seen, (4,), CPU)
     with pytest.raises((SpecError, DataError), match=r"remembers|more than tensor operations"):
-        record(lambda x: x[:, :2] + seen.copy_(x[0, :2]), (4,), CPU)
+        record_predictor(lambda x: x[:, :2] + seen.copy_(x[0, :2]), (4,), CPU)
     with pytest.raises((SpecError, DataError), match="draws"):
-        record(lambda x: x + torch.rand_like(x), (4,), CPU)
+        record_predictor(lambda x: x + torch.rand_like(x), (4,), CPU)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.core.witness import SumObservation, Witness
-from dpbench.privacy.mechanisms.choice.cells import counts, wrap_cells
+from dpbench.privacy.mechanisms.choice.cells import count_rows, wrap_cells
 from dpbench.privacy.mechanisms.choice.question import LeastLoss, Majorities, losses
 from dpbench.privacy.mechanisms.choice.steps import project_totals
 from dpbench.privacy.mechanisms.votes import deal_rows
@@ -203,7 +203,7 @@ def test_a_unit_loses_at_most_one_by_each_candidate_and_gains_nothing(sizes: lis
     both = []
     for some in (kept | True, kept):
         chunk = Chunk(rows.x[some], cells[some], cells[some])
-        both.append(project_totals(counts(in_cells(chunk), rows.units.shares[some]), matrix))
+        both.append(project_totals(count_rows(in_cells(chunk), rows.units.shares[some]), matrix))
     change = (both[0].total - both[1].total).tolist()
     assert all(0 <= Fraction(one) * Fraction(float(both[0].grid)) <= 1 for one in change)
 

@@ -241,7 +241,7 @@ def test_a_name_that_two_plugins_claim_is_refused_where_it_is_asked_for_and_take
     with pytest.raises(DuplicateName, match=said):
         load().find("dataset", "shapes")
     with pytest.raises(DuplicateName, match=said):
-        load().with_own("dataset", named("shapes"))
+        load().with_component("dataset", named("shapes"))
     assert load().build("dataset", "letters", {}).sides == 8
     load().report_broken()
     assert re.search(said, capsys.readouterr().err)

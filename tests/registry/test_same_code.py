@@ -22,7 +22,7 @@ from dpbench.records.packed import read_record
 from dpbench.records.result import Result
 from dpbench.registry import Registry, load
 from dpbench.registry.same_code import Fingerprints, compare_code
-from dpbench.support.code import code_of, core
+from dpbench.support.code import code_digest, core
 from tests.helpers.sessions import session
 
 ROOT = Path(__file__).parents[2] / "leaderboard"
@@ -144,7 +144,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def here(learner: str) -> Code:
-    return Code(dpbench=str(core()), plugin=str(code_of(load().find("learner", learner).cls)))
+    return Code(dpbench=str(core()), plugin=str(code_digest(load().find("learner", learner).cls)))
 
 
 def write_fingerprint(folder: Path, learner: str, k: int, change: Callable[[Behaviour], Behaviour]) -> None:

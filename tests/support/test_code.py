@@ -14,7 +14,7 @@ from dpbench.data.concat import Concat
 from dpbench.records.result import Result
 from dpbench.registry import load
 from dpbench.support import code
-from dpbench.support.code import code_of
+from dpbench.support.code import code_digest
 
 CELLS = """
 name = "cells"
@@ -34,7 +34,7 @@ class Here:
 def module(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> type:
     """Return the class of a plugin written to `folder`."""
     monkeypatch.syspath_prepend(folder)
-    code._digest.cache_clear()
+    code._module_digest.cache_clear()
     sys.modules.pop(name, None)
     found = __import__(name).Plugin
     assert isinstance(found, type)
@@ -46,11 +46,11 @@ def test_a_digest_follows_every_file_of_a_package(tmp_path: Path, monkeypatch: p
     package.mkdir()
     (package / "__init__.py").write_text("class Plugin: ...\n", encoding="utf-8")
     (package / "part.py").write_text("x = 1\n", encoding="utf-8")
-    first = code_of(module(tmp_path, "a_plugin", monkeypatch))
+    first = code_digest(module(tmp_path, "a_plugin", monkeypatch))
     assert first is not None and len(first) == 16
-    assert code_of(module(tmp_path, "a_plugin", monkeypatch)) == first
+    assert code_digest(module(tmp_path, "a_plugin", monkeypatch)) == first
     (package / "part.py").write_text("x = 2\n", encoding="utf-8")
-    assert code_of(module(tmp_path, "a_plugin", monkeypatch)) != first
+    assert code_digest(module(tmp_path, "a_plugin", monkeypatch)) != first
 
 
 def test_a_digest_follows_the_component_that_another_inherits_from(
@@ -59,10 +59,10 @@ def test_a_digest_follows_the_component_that_another_inherits_from(
     (tmp_path / "a_base.py").write_text("from dpbench import Extractor\nclass Plugin(Extractor): ...\n", "utf-8")
     (tmp_path / "a_plugin.py").write_text("import a_base\nclass Plugin(a_base.Plugin): ...\n", "utf-8")
     module(tmp_path, "a_base", monkeypatch)
-    first = code_of(module(tmp_path, "a_plugin", monkeypatch))
+    first = code_digest(module(tmp_path, "a_plugin", monkeypatch))
     (tmp_path / "a_base.py").write_text("from dpbench import Extractor\nclass Plugin(Extractor): x = 1\n", "utf-8")
     module(tmp_path, "a_base", monkeypatch)
-    changed = code_of(module(tmp_path, "a_plugin", monkeypatch))
+    changed = code_digest(module(tmp_path, "a_plugin", monkeypatch))
     assert first is not None and changed is not None and first != changed
 
 
@@ -89,7 +89,7 @@ IMPORTS = {
 @pytest.mark.parametrize("way", IMPORTS)
 def test_an_import_of_its_own_distribution_counts(way: str, tmp_path: Path) -> None:
     files = {"plugin.py": IMPORTS[way], "shared.py": "x = 1\n", "between.py": "import a_package.shared\n"}
-    found = code.own_imports("a_package.plugin", write_package(tmp_path, files))
+    found = code.find_own_imports("a_package.plugin", write_package(tmp_path, files))
     assert "a_package.shared" in found
     assert ("a_package.between" in found) == (way == "by another module")
 
@@ -99,7 +99,7 @@ def test_an_import_of_dpbench_or_of_another_distribution_does_not_count(tmp_path
     (site / "other").mkdir(parents=True)
     (site / "other" / "__init__.py").write_text("x = 1\n", encoding="utf-8")
     plugin = write_package(site, {"plugin.py": "import numpy\nimport dpbench.api\nimport other\n"})
-    assert code.own_imports("a_package.plugin", plugin) == {}
+    assert code.find_own_imports("a_package.plugin", plugin) == {}
 
 
 def test_what_a_plugin_imports_changes_its_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,11 +107,11 @@ def test_what_a_plugin_imports_changes_its_digest(tmp_path: Path, monkeypatch: p
     digests = []
     for text in ("x = 1\n", "x = 1\n", "x = 2\n"):
         write_package(tmp_path, {"plugin.py": "import a_package.shared\nclass Plugin: ...\n", "shared.py": text})
-        for cached in (code._digest, code._shared_digest, code._imports):
+        for cached in (code._module_digest, code._shared_digest, code._source_imports):
             cached.cache_clear()
         for name in ("a_package", "a_package.plugin", "a_package.shared"):
             sys.modules.pop(name, None)
-        digests.append(code_of(import_module("a_package.plugin").Plugin))
+        digests.append(code_digest(import_module("a_package.plugin").Plugin))
     assert digests[0] == digests[1] != digests[2] and None not in digests
 
 
@@ -120,8 +120,8 @@ USERS = ("least-squares", "prototypes", "public-prior", "thrift", "dp-finetune")
 
 @pytest.mark.parametrize("learner", USERS)
 def test_the_digest_of_a_learner_covers_the_spectrum_that_it_shares(learner: str) -> None:
-    module = code.plugin_of(load().find("learner", learner).cls.__module__)
-    assert "dpbench_plugins.learners.spectrum" in code.own_imports(module, Path(str(sys.modules[module].__file__)))
+    module = code.plugin_module(load().find("learner", learner).cls.__module__)
+    assert "dpbench_plugins.learners.spectrum" in code.find_own_imports(module, Path(str(sys.modules[module].__file__)))
 
 
 def test_digests_of_all_plugins_need_no_torch() -> None:
@@ -134,9 +134,9 @@ def test_digests_of_all_plugins_need_no_torch() -> None:
 
 
 def test_a_class_without_files_and_dpbench_itself_have_none() -> None:
-    assert code_of(Here) is not None
-    assert code_of(type("Typed", (), {"__module__": "__main__nowhere"})) is None
-    assert code_of(Concat) is None
+    assert code_digest(Here) is not None
+    assert code_digest(type("Typed", (), {"__module__": "__main__nowhere"})) is None
+    assert code_digest(Concat) is None
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.support import progress
 from dpbench.sweep import display
-from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.local import LocalPool
 
 
@@ -17,7 +17,7 @@ def told(monkeypatch: pytest.MonkeyPatch, seconds: list[float], left: int) -> No
     """Finish 10 units at each of these times, `left` still to do."""
     clock = iter(seconds)
     monkeypatch.setattr(progress, "monotonic", lambda: next(clock))
-    estimate = progress.Estimate("Extracting raw")
+    estimate = progress.TimeEstimate("Extracting raw")
     for _ in seconds:
         estimate.update(10, left)
 
@@ -47,12 +47,12 @@ def test_a_sweep_says_as_much_as_was_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(display, "INTERVAL", 0.05)
-    progress.say(**{"nothing": False, "everything": False, **flags})
+    progress.set_verbosity(**{"nothing": False, "everything": False, **flags})
     try:
-        with display.show_count("moods", display.Count(3, LocalPool(1, 1, "cpu", (), Folder(tmp_path)))):
+        with display.show_count("moods", display.CellCounter(3, LocalPool(1, 1, "cpu", (), SweepFolder(tmp_path)))):
             time.sleep(0.2)
     finally:
-        progress.say(nothing=False, everything=False)
+        progress.set_verbosity(nothing=False, everything=False)
     lines = list(dict.fromkeys(capsys.readouterr().err.splitlines()))
     wanted = [f"dpbench: Sweep moods, 3 cells{one}" for one in said]
     assert len(lines) == len(wanted)

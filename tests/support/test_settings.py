@@ -153,7 +153,7 @@ class Old(Idle):
 
 
 def test_old_spellings_work() -> None:
-    known = registry.load().with_own("learner", Old)
+    known = registry.load().with_component("learner", Old)
     assert known.build("learner", "old", {"k": "5"}) == Old(k=5)
     with pytest.raises(SpecError, match=r"Expected k=0 >= 1 in learner 'old'\."):
         known.build("learner", "old", {"k": "0"})
@@ -178,7 +178,7 @@ def test_a_setting_without_a_default_is_required() -> None:
         name = "needy"
         path: str = setting(says="a file")
 
-    known = registry.load().with_own("learner", Needy)
+    known = registry.load().with_component("learner", Needy)
     with pytest.raises(SpecError, match="Expected option 'path' for learner 'needy'; it has no default"):
         known.build("learner", "needy", {})
     assert list_settings(Needy)[0].default == "required"

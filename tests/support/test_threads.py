@@ -17,7 +17,7 @@ from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
-from dpbench.support.threads import LARGE, computing
+from dpbench.support.threads import MULTITHREADED_FROM, limit_threads
 from tests.cli.test_cli import called
 from tests.helpers.sessions import session
 
@@ -38,7 +38,7 @@ def fitted(learner: str, threads: int | None) -> Result:
     return session(threads=threads).run(spec)
 
 
-@pytest.mark.parametrize(("size", "expected"), [(LARGE // 50 - 1, 1), (LARGE // 50, 3)])
+@pytest.mark.parametrize(("size", "expected"), [(MULTITHREADED_FROM // 50 - 1, 1), (MULTITHREADED_FROM // 50, 3)])
 def test_a_small_head_has_one_thread_and_a_large_one_all(size: int, expected: int) -> None:
     task = Task((5, 10), 3, size, torch.device("cpu"))
     assert session().memo.count_threads(task) == expected
@@ -63,7 +63,7 @@ def test_a_fit_and_its_scores_are_computed_by_as_many_threads_as_its_result_says
 
 def test_after_a_block_every_library_has_the_threads_that_it_had() -> None:
     before = threadpool_info()
-    with pytest.raises(ZeroDivisionError), computing(1):
+    with pytest.raises(ZeroDivisionError), limit_threads(1):
         assert {pool["num_threads"] for pool in threadpool_info()} == {1}
         1 / 0  # noqa: B018
     assert torch.get_num_threads() == 3

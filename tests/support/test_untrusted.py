@@ -26,7 +26,7 @@ from dpbench.records.result import Result
 from dpbench.registry import load
 from dpbench.support.files import open_to_append
 from dpbench.support.untrusted import check_values, parse_json, read_regular, read_toml
-from dpbench.sweep.cell_files import Folder
+from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.grid import read_grid
 from tests.helpers import boards, trees
 
@@ -144,7 +144,7 @@ def test_a_pipe_is_refused_and_not_waited_for(place: str, tmp_path: Path, capsys
 
 def test_the_error_of_a_cell_is_kept_whatever_it_says(tmp_path: Path) -> None:
     (cell,) = read_grid({"name": "a", "grid": {"learner": ["jl:k=5"]}}, load()).cells
-    folder = Folder(tmp_path)
+    folder = SweepFolder(tmp_path)
     folder.record_failure(cell, f"{TITLE}no memory")
     assert folder.failure(cell) == "?]0;title?no memory"
 
@@ -231,7 +231,7 @@ def test_an_archive_holds_so_many_records_of_so_many_bytes(tmp_path: Path, monke
     monkeypatch.setattr(packed, "MAX_RECORDS", 2)
     with pytest.raises(DataError, match="at most 2 records"):
         packed.read_record(archive(tmp_path, *((f"{name}.json", b"", {}) for name in "abc")))
-    monkeypatch.setattr(packed, "LARGEST", 10)
+    monkeypatch.setattr(packed, "MAX_BYTES", 10)
     with pytest.raises(DataError, match="of 10 bytes each"):
         packed.read_record(archive(tmp_path, ("a.json", bytes(20), {})))
 

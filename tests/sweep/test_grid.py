@@ -18,11 +18,11 @@ from dpbench.records.spec import make_spec
 from dpbench.registry import Registry
 from dpbench.support.messages import duration
 from dpbench.sweep import Cell, Grid, Resources, overview, read_grid, sweep
-from dpbench.sweep.cell_files import Folder
-from dpbench.sweep.display import Count
+from dpbench.sweep.cell_files import SweepFolder
+from dpbench.sweep.display import CellCounter
 from dpbench.sweep.executor import Executor, Outcome
 from dpbench.sweep.local import LocalPool
-from dpbench.sweep.start import executor
+from dpbench.sweep.start import make_executor
 from dpbench.sweep.worker import Worker
 from tests.helpers.sessions import session
 
@@ -131,7 +131,7 @@ def test_resources_that_make_no_sense_are_refused(resources: dict[str, Any]) -> 
 
 def test_dask_without_a_scheduler_is_processes_of_this_machine(tmp_path: Path) -> None:
     asked = [Resources(executor=name, workers=2, device="cpu") for name in ("local", "dask")]
-    local, dask = (executor(one, Folder(tmp_path)) for one in asked)
+    local, dask = (make_executor(one, SweepFolder(tmp_path)) for one in asked)
     assert isinstance(local, LocalPool) and dask == local
 
 
@@ -178,7 +178,7 @@ class Idle(Executor):
         yield from ()
 
 
-def finished(plugins: Registry, folder: Folder, cells: tuple[Cell, ...]) -> Result:
+def finished(plugins: Registry, folder: SweepFolder, cells: tuple[Cell, ...]) -> Result:
     result = session(plugins).run(cells[0].spec)
     folder.keep(cells[0], result)
     return result
@@ -201,7 +201,7 @@ def test_an_overview_tells_done_from_failed_from_to_do_and_estimates(plugins: Re
 
 def test_a_success_takes_a_failure_back(plugins: Registry, tmp_path: Path) -> None:
     cells = grid_of(plugins, grid={"learner": ["jl:k=5,steps=2"]}).cells
-    folder = Folder(tmp_path)
+    folder = SweepFolder(tmp_path)
     folder.record_failure(cells[0], "It rained.")
     finished(plugins, folder, cells)
     assert folder.failure(cells[0]) is None
@@ -210,7 +210,7 @@ def test_a_success_takes_a_failure_back(plugins: Registry, tmp_path: Path) -> No
 
 def test_a_result_of_a_run_of_its_own_takes_a_failure_back(plugins: Registry, tmp_path: Path) -> None:
     definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl:k=5,steps=2"]}}
-    cells, folder = grid_of(plugins, grid=definition["grid"]).cells, Folder(tmp_path)
+    cells, folder = grid_of(plugins, grid=definition["grid"]).cells, SweepFolder(tmp_path)
     finished(plugins, folder, cells)
     folder.record_failure(cells[0], "It rained before.")
     summary = sweep(definition, tmp_path, plugins=plugins)
@@ -222,9 +222,9 @@ def test_a_failed_refresh_is_a_failure_beside_the_older_result(
     plugins: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl:k=5,steps=2"]}}
-    cells, folder = grid_of(plugins, grid=definition["grid"]).cells, Folder(tmp_path)
+    cells, folder = grid_of(plugins, grid=definition["grid"]).cells, SweepFolder(tmp_path)
     finished(plugins, folder, cells)
-    monkeypatch.setattr("dpbench.registry.same_code.code_of", lambda _: "0" * 16)
+    monkeypatch.setattr("dpbench.registry.same_code.code_digest", lambda _: "0" * 16)
     assert overview(definition, tmp_path, plugins).states == ("other code",)
     folder.record_failure(cells[0], "It rained.")
     assert overview(definition, tmp_path, plugins).states == ("failed",)
@@ -234,7 +234,7 @@ def test_a_failed_refresh_is_a_failure_beside_the_older_result(
 
 def test_a_result_that_was_edited_is_run_again(plugins: Registry, tmp_path: Path) -> None:
     definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl:k=5,steps=2"]}}
-    cells, folder = grid_of(plugins, grid=definition["grid"]).cells, Folder(tmp_path)
+    cells, folder = grid_of(plugins, grid=definition["grid"]).cells, SweepFolder(tmp_path)
     finished(plugins, folder, cells)
     file = tmp_path / cells[0].file_name
     content = json.loads(file.read_text())
@@ -247,7 +247,7 @@ def test_a_result_that_was_edited_is_run_again(plugins: Registry, tmp_path: Path
 
 def test_two_sweeps_do_not_work_in_one_folder(plugins: Registry, tmp_path: Path) -> None:
     definition = {"name": "tiny", "fixed": FIXED, "grid": {"learner": ["jl"]}}
-    with Folder(tmp_path).lock(), pytest.raises(OutputError, match="Another sweep is running in"):
+    with SweepFolder(tmp_path).lock(), pytest.raises(OutputError, match="Another sweep is running in"):
         sweep(definition, tmp_path, plugins=plugins)
 
 
@@ -258,7 +258,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_else(plugins
 
 
 def test_the_count_says_rate_and_time_left() -> None:
-    count = Count(10, Idle())
+    count = CellCounter(10, Idle())
     assert str(count) == "0 done, 1 running, 0 failed"
     count.done, count.failed, count._begin = 4, 1, count._begin - 50
     assert str(count).startswith("4 done, 1 running, 1 failed, 6.0 per minute, 50 s left")

@@ -55,7 +55,7 @@ class Votes(Shouts):
 def test_no_law_prints_what_a_row_function_says_and_none_repeats_another(
     learner: type[Learner], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plugins = load().with_own("learner", learner)
+    plugins = load().with_component("learner", learner)
     monkeypatch.setattr("dpbench.registry.load", lambda: plugins)
     assert called("check", learner.name) == 1
     shown = " ".join(capsys.readouterr().out.split())
@@ -82,12 +82,12 @@ class ForImages(Shouts):
     [("for-images", " on images"), ("dp-finetune", " on activations"), ("pillar", ""), ("for-images:axes=7", "")],
 )
 def test_a_learner_is_checked_on_the_examples_that_it_plans_for(component: str, examples: str) -> None:
-    laws = check_laws(load().with_own("learner", ForImages), component)
+    laws = check_laws(load().with_component("learner", ForImages), component)
     name = component.partition(":")[0]
     assert next(laws)[0] == f"learner {name}{examples}: importing is light and offline"
 
 
 def test_a_learner_that_plans_for_no_examples_is_told_what_it_said_of_vectors() -> None:
-    laws = dict(check_laws(load().with_own("learner", ForImages), "for-images:axes=7"))
+    laws = dict(check_laws(load().with_component("learner", ForImages), "for-images:axes=7"))
     said = laws["learner for-images: the plan repeats"]
     assert said == "It raised SpecError: Expected examples with 7 axes, got (64,)."

@@ -37,7 +37,7 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec
 from dpbench.records.tolerance import close
-from dpbench.registry.components import kind_of
+from dpbench.registry.components import component_kind
 
 COMPONENT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 
@@ -137,7 +137,7 @@ def fill_new_options(spec: Spec, known: Expectations) -> Spec:
 
 
 def _fill_defaults(part: Component, role: str, known: Expectations) -> Component:
-    here = known.installed.get((kind_of(role), part.name))
+    here = known.installed.get((component_kind(role), part.name))
     return Component(name=part.name, options={**(here.defaults if here else {}), **part.options})
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.harness.loaded import code
+from dpbench.harness.loaded import digest_code
 from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.run import task_facts
 from dpbench.harness.session import Session
@@ -20,7 +20,7 @@ from dpbench.records.result import Result
 from dpbench.records.search import Selection
 from dpbench.records.tolerance import close
 from dpbench.registry.components import build, selection
-from dpbench.registry.same_code import SAME, Sameness, compare_code
+from dpbench.registry.same_code import SAME_CODE, Sameness, compare_code
 
 TASK_FACTS = (
     "classes", "private", "public", "test", "public_labels_seen", "overlap", "largest", "copies", "sketch", "looks",
@@ -82,7 +82,7 @@ def _shorten(value: Any) -> str:
 
 def _compare_code_digests(found: Repetition) -> Iterator[ClaimCheck]:
     """Compare digests of code, and fingerprints where the digests differ. Code of one commit has equal digests."""
-    stated, here = found.result.provenance.get("code"), code(found.prepared.parts)
+    stated, here = found.result.provenance.get("code"), digest_code(found.prepared.parts)
     if not isinstance(stated, Mapping):
         yield ClaimCheck(claim="provenance.code", verdict="not checked", said="the result states no digests of code")
         return
@@ -99,7 +99,7 @@ def _compare_code_digests(found: Repetition) -> Iterator[ClaimCheck]:
         said = f"the result states {there}; here it is {own}"
         if commits[0] is not None and commits[0] == commits[1]:
             yield ClaimCheck(claim=claim, verdict="differs", said=f"{said}, at the same commit {commits[0]}")
-        elif alike.get(role) in SAME:
+        elif alike.get(role) in SAME_CODE:
             yield ClaimCheck(claim=claim, verdict="same", said=f"{said}, which has the same {alike[role]}")
         else:
             yield ClaimCheck(claim=claim, verdict="not checked", said=f"{said}, at another commit")
@@ -115,7 +115,11 @@ def rerun_provenance(prepared: PreparedRun) -> dict[str, Any]:
     """Return machine, versions, commit and code of a re-run, and the sources of third-party code."""
     brought = {item.distribution for item in prepared.parts.brought.values()} - {HARNESS}
     sources = {name: found for name in sorted(brought) if (found := find_source(name))}
-    return {**prepared.loaded.provenance, "code": code(prepared.parts), **({"sources": sources} if sources else {})}
+    return {
+        **prepared.loaded.provenance,
+        "code": digest_code(prepared.parts),
+        **({"sources": sources} if sources else {}),
+    }
 
 
 def _find_commit(found: Repetition, role: str, provenance: Mapping[str, Any]) -> str | None:

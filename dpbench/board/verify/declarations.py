@@ -16,7 +16,7 @@ from dpbench.records.provenance import HARNESS
 from dpbench.records.result import Result
 from dpbench.records.search import Selection, least_clean
 from dpbench.records.tolerance import close
-from dpbench.registry.components import kind_of
+from dpbench.registry.components import component_kind
 
 OVERLAP_PAIRS = {"test in private", "test in public", "public in private"}
 PRIVATE_TOUCHED = {
@@ -290,7 +290,7 @@ def _is_in_space(setting: Mapping[str, Any], space: Mapping[str, Sequence[Any]])
 
 def _check_component(role: str, result: Result, installed: Mapping[tuple[str, str], InstalledComponent]) -> Wrong:
     stated, part = result.components[role], result.spec.roles[role]
-    here = installed.get((kind_of(role), part.name))
+    here = installed.get((component_kind(role), part.name))
     version = result.provenance.get("dpbench")
     if stated.distribution == HARNESS and stated.version != version:
         yield f"components.{role}.version", f"expected {version}, that of {HARNESS} itself, got {stated.version[:80]!r}"

@@ -16,7 +16,7 @@ from dpbench.records.result import Result
 from dpbench.records.tolerance import close
 from dpbench.registry import Registry
 from dpbench.registry.components import build
-from dpbench.registry.same_code import SAME, compare_code, stored_fingerprints
+from dpbench.registry.same_code import SAME_CODE, compare_code, stored_fingerprints
 from dpbench.support.code import DPBENCH
 from dpbench.support.fields import filled_fields
 
@@ -81,7 +81,7 @@ def check_learner_plan(result: Result, plugins: Registry) -> Wrong:
 
 def _is_known_equivalent(result: Result, plugins: Registry) -> bool:
     found = compare_code(result, plugins, stored_fingerprints(), same_data=None)
-    return {found.get("learner"), found.get(DPBENCH)} <= {*SAME}
+    return {found.get("learner"), found.get(DPBENCH)} <= {*SAME_CODE}
 
 
 def _build_learner(result: Result, plugins: Registry) -> Learner:

@@ -87,11 +87,11 @@ def rerun_seeds(result: Result, seeds: Sequence[int] | None, session: Session, b
         DpbenchError: the run fails here, or its plan or data are not those of the result.
     """
     from dpbench.board.verify.claims import Repetition, compare_claims, rerun_provenance
-    from dpbench.harness.fit import fit
+    from dpbench.harness.fit import score_seed
 
     stated, prepared = _select_seeds(result, seeds), session.rerun(result)
     try:
-        found = [_compare_seed(result, one, fit(prepared, one.seed)) for one in reversed(stated)]
+        found = [_compare_seed(result, one, score_seed(prepared, one.seed)) for one in reversed(stated)]
         whole = seeds is None
         claims = compare_claims(Repetition(result, prepared, session)) if whole else ()
     except DataMissing as error:

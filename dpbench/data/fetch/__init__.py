@@ -1,1 +1,1 @@
-"""How data gets into a data folder: downloads, the hub, files that people bring."""
+"""Put data into a data folder: by download, from the Hugging Face hub, or from the user's own files."""

@@ -1,6 +1,7 @@
-"""Files from publishers' servers: resumed, verified, unpacked.
+"""Download files from publishers' servers: resume, verify and unpack them.
 
-Not by pooch 1.9: it starts an interrupted download anew, and on Python 3.11 follows `../` in a tar out of its folder.
+pooch 1.9 is not used: it restarts an interrupted download, and on Python 3.11 it follows `../` in a tar out of its
+folder.
 """
 
 from __future__ import annotations
@@ -27,19 +28,22 @@ from dpbench.errors import DataError, OutputError
 from dpbench.support import progress
 from dpbench.support.messages import bytes_in_words
 
-TRIES = 4
+MAX_TRIES = 4
 TIMEOUT = 30  # seconds without a byte
 BLOCK = 1 << 20
-SPARE = 0.1, 1 << 20  # how much more than its stated size, which may be rounded, a file may have: a share, and bytes
-BUSY = {408, 429, 500, 502, 503, 504}  # what a server says that may answer in a moment
-DAMAGED = (  # what the three kinds of archive raise; RuntimeError is zipfile's, of a password or an unknown method
+SIZE_TOLERANCE = (
+    0.1,
+    1 << 20,
+)  # how much more than its stated size, which may be rounded, a file may have: a share, and bytes
+RETRIED_STATUSES = {408, 429, 500, 502, 503, 504}  # what a server says that may answer in a moment
+ARCHIVE_ERRORS = (  # what the three kinds of archive raise; zipfile raises RuntimeError for passwords, unknown methods
     tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError, ValueError,
     RuntimeError, KeyError,
 )  # fmt: skip
 
 
 def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
-    """Return the files, downloaded into `folder` under their own names; a part that is there already is continued.
+    """Download files into `folder` under their own names and return their paths; a partial file is continued.
 
     Raises:
         DataError: a server does not answer, or a file is not the published one or much larger (it is deleted then).
@@ -55,11 +59,11 @@ def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
             f"Expected {bytes_in_words(left)} free in {folder} for the download, got {bytes_in_words(free)}."
         )
     for one, file in zip(wanted, files, strict=True):
-        if file.exists() and _verified(file, one.checksum):
+        if file.exists() and _has_checksum(file, one.checksum):
             continue
         with progress.transfer(f"Downloading {file.name}", one.size) as (advance, total):
-            _continue(one, file, advance, total)
-        if not _verified(file, one.checksum):
+            _resume_download(one, file, advance, total)
+        if not _has_checksum(file, one.checksum):
             file.unlink()
             raise DataError(
                 f"Expected {one.checksum} of {one.url}, got another file, now deleted: it was damaged in transit or "
@@ -69,12 +73,12 @@ def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
 
 
 def file_name(wanted: Download) -> str:
-    """Return the name under which a publisher gives the file."""
+    """Return the name under which the publisher serves the file."""
     return PurePosixPath(re.split("[?#]", wanted.url)[0]).name  # not by urlsplit, which refuses some addresses
 
 
 def unpack(file: Path, wanted: Download, root: Path) -> None:
-    """Put a downloaded file where it belongs below `root`: unpacked, if it is an archive.
+    """Put a downloaded file where it belongs below `root`; unpack it if it is an archive.
 
     Raises:
         DataError: the archive is damaged, or holds a path outside its folder.
@@ -93,21 +97,23 @@ def unpack(file: Path, wanted: Download, root: Path) -> None:
         else:
             with gzip.open(file) as packed, place.open("wb") as out:
                 shutil.copyfileobj(packed, out, BLOCK)
-    except DAMAGED as error:
+    except ARCHIVE_ERRORS as error:
         raise DataError(f"Expected an archive in {file}: {error}. Delete it and fetch it again.") from error
 
 
-def matches(file: Path, wanted: Download) -> bool:
-    """Return whether a file is the published one."""
-    return file.is_file() and _verified(file, wanted.checksum)
+def is_published_file(file: Path, wanted: Download) -> bool:
+    """Return whether a file exists and has the published checksum."""
+    return file.is_file() and _has_checksum(file, wanted.checksum)
 
 
-def _continue(wanted: Download, file: Path, advance: Callable[[int], None], total: Callable[[int], None]) -> None:
+def _resume_download(
+    wanted: Download, file: Path, advance: Callable[[int], None], total: Callable[[int], None]
+) -> None:
     reason = ""
-    for attempt in range(TRIES):
+    for attempt in range(MAX_TRIES):
         time.sleep(min(attempt, 3))
         try:
-            if _receive(wanted, file, advance, total):
+            if _receive_rest(wanted, file, advance, total):
                 return
             reason = "the connection ended early"
         except HTTPError as error:
@@ -115,26 +121,26 @@ def _continue(wanted: Download, file: Path, advance: Callable[[int], None], tota
             if error.code == 416:  # nothing is left: what is there is whole, or not the published file
                 return
             reason = " ".join(f"status {error.code} {error.reason}".split())
-            if error.code not in BUSY:
-                raise _unreachable(wanted, file, reason) from error
+            if error.code not in RETRIED_STATUSES:
+                raise _unreachable_error(wanted, file, reason) from error
         except (OSError, HTTPException) as error:
             reason = str(getattr(error, "reason", "") or error)
         except ValueError as error:  # of the address
-            raise _unreachable(wanted, file, f"an address that cannot be read ({error})") from error
-    raise _unreachable(wanted, file, reason)
+            raise _unreachable_error(wanted, file, f"an address that cannot be read ({error})") from error
+    raise _unreachable_error(wanted, file, reason)
 
 
-def _receive(wanted: Download, file: Path, advance: Callable[[int], None], total: Callable[[int], None]) -> bool:
-    """Append what the server still has; return whether it sent all that it announced.
+def _receive_rest(wanted: Download, file: Path, advance: Callable[[int], None], total: Callable[[int], None]) -> bool:
+    """Append the bytes that the server still has; return whether it sent all that it announced.
 
     Raises:
-        DataError: the server announces or sends more than the file has; what came of it is deleted.
+        DataError: the server announces or sends more bytes than the file has; the partial file is deleted.
     """
     if not _is_http(wanted.url):
         raise DataError(f"Expected an http or https address to download from, got {wanted.url}.")
     done = file.stat().st_size if file.exists() else 0
     headers = {"User-Agent": "dpbench", **({"Range": f"bytes={done}-"} if done else {})}
-    with _open(Request(wanted.url, headers=headers)) as response:
+    with _send_request(Request(wanted.url, headers=headers)) as response:
         continued = done > 0 and response.status == 206
         start = done if continued else 0  # a server that knows no ranges sends all again
         expected = response.length or 0  # unknown where a server sends in chunks
@@ -152,29 +158,29 @@ def _receive(wanted: Download, file: Path, advance: Callable[[int], None], total
     return got >= expected and not (continued and got == 0)
 
 
-def _open(request: Request) -> Any:
-    """Return a server's response, an `http.client.HTTPResponse`."""
+def _send_request(request: Request) -> Any:
+    """Send a request and return the server's response, an `http.client.HTTPResponse`."""
     return build_opener(_HttpRedirects).open(request, timeout=TIMEOUT)
 
 
 class _HttpRedirects(HTTPRedirectHandler):
-    """Follows redirects to other http and https addresses; urllib's own follows them to ftp too."""
+    """Follows redirects to http and https addresses only; urllib's own handler also follows them to ftp."""
 
     def http_error_302(self, req: Request, fp: Any, code: int, msg: str, headers: Any) -> Any:
         """Follow a redirect of any status.
 
         Raises:
-            HTTPError: it leads to another protocol, or to what is no address.
+            HTTPError: the redirect leads to another protocol, or its address is invalid.
         """
         place = headers.get("Location", "")
-        if not _is_http_from(req.full_url, place):
+        if not _is_http_redirect(req.full_url, place):
             raise HTTPError(req.full_url, code, f"redirect to {place}, which is no http or https address", headers, fp)
         return super().http_error_302(req, fp, code, msg, headers)
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
-def _is_http_from(url: str, place: str) -> bool:
+def _is_http_redirect(url: str, place: str) -> bool:
     try:
         return _is_http(urljoin(url, place))
     except ValueError:
@@ -186,8 +192,8 @@ def _is_http(url: str) -> bool:
 
 
 def _check_size(wanted: Download, file: Path, size: int) -> None:
-    """Refuse more bytes than the file has: a server could fill the disk."""
-    share, spare = SPARE
+    """Check that a server sends no more bytes than the file has: it could fill the disk."""
+    share, spare = SIZE_TOLERANCE
     if size > wanted.size * (1 + share) + spare:
         file.unlink(missing_ok=True)
         raise DataError(
@@ -208,13 +214,13 @@ def _append(file: Path, block: bytes, mode: Literal["ab", "wb"]) -> None:
         ) from error
 
 
-def _verified(file: Path, checksum: str) -> bool:
+def _has_checksum(file: Path, checksum: str) -> bool:
     kind, _, digest = checksum.partition(":")
     with file.open("rb") as content:
         return hashlib.file_digest(content, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest() == digest
 
 
-def _unreachable(wanted: Download, file: Path, reason: str) -> DataError:
+def _unreachable_error(wanted: Download, file: Path, reason: str) -> DataError:
     kept = (
         f"The partial download in {file} is kept; repeat the command to continue"
         if file.exists()

@@ -1,4 +1,4 @@
-"""Files of dataset repositories on the Hugging Face hub, resumed by its own client and checked against its SHA-256."""
+"""Download files of dataset repositories on the Hugging Face hub: its client resumes them, SHA-256s are checked."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ from dpbench.support.files import sha256
 
 
 def fetch(wanted: Sequence[tuple[str, str]], downloads: Path, root: Path) -> None:
-    """Put files (repository, path or pattern in it) below `root`, as repository/path; parts stay in `downloads`.
+    """Download files (repository, path or pattern) to `root`/repository/path; partial files stay in `downloads`.
 
     Raises:
-        DataError: the hub does not answer, or a file is not the one it lists.
+        DataError: the hub does not answer, or a file is not the file that it lists.
     """
-    came = [(repository, *one) for repository, pattern in wanted for one in _files(repository, pattern, downloads)]
+    came = [
+        (repository, *one)
+        for repository, pattern in wanted
+        for one in _download_matching(repository, pattern, downloads)
+    ]
     for repository, file, got in came:  # only now: until the last one is here, an interruption loses none
         place = root / repository / file
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(got, place)
 
 
-def _files(repository: str, pattern: str, downloads: Path) -> list[tuple[str, Path]]:
-    """Download the files of a repository that a pattern names; return their paths there and here."""
+def _download_matching(repository: str, pattern: str, downloads: Path) -> list[tuple[str, Path]]:
+    """Download a repository's files that match a pattern; return their paths in it and on this machine."""
     import huggingface_hub
 
     came = []

@@ -1,4 +1,4 @@
-"""What people have after a download, linked or unpacked the way a data folder holds it, and put among other data."""
+"""Arrange downloaded data as a data folder holds it, by links or unpacking, and move it in beside other data."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from pathlib import Path
 
 from dpbench.api import Dataset, Download, Source
 from dpbench.data.fetch import download
-from dpbench.data.sources import find, homes_of
+from dpbench.data.sources import describe_homes, find_dataset
 from dpbench.errors import DataError, OutputError
 from dpbench.support import progress
 from dpbench.support.paths import restrict_data
 
 
 def stage(dataset: Dataset, source: Source, path: Path, staging: Path) -> None:
-    """Make the empty folder `staging` one that holds the dataset at `path`: links to it, or its archives unpacked.
+    """Fill the empty folder `staging` with the dataset at `path`: links to it, or its unpacked archives.
 
     Raises:
-        DataError: `path` is neither the dataset's file or folder, nor holds it, nor the published archives.
+        DataError: `path` is not the dataset's file or folder, and holds neither it nor its published archives.
     """
-    if path.is_file() and any(one.unpack for one in source.downloads) and _published(path, source):
+    if path.is_file() and any(one.unpack for one in source.downloads) and _published_archives(path, source):
         _unpack_published(path, staging, dataset, source)  # in a folder they may lie beside what was in them
         return
-    for layout in _layouts(source, path):
-        if _linked(layout, staging, dataset):
+    for layout in _possible_layouts(source, path):
+        if _link_layout(layout, staging, dataset):
             return
         for child in staging.iterdir():  # of a layout that was no home
-            delete(child)
+            delete_path(child)
     _unpack_published(path, staging, dataset, source)
 
 
-def delete(path: Path) -> None:
-    """Delete a file, a link or a folder with all that is in it, if it is there."""
+def delete_path(path: Path) -> None:
+    """Delete a file, a link, or a folder with its content, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
 
 
-def _layouts(source: Source, path: Path) -> Iterator[dict[str, Path]]:
-    """Yield every way in which `path` may be a home: places below a data folder, and what would stand there."""
+def _possible_layouts(source: Source, path: Path) -> Iterator[dict[str, Path]]:
+    """Yield every layout that `path` may have, as a mapping from paths in a data folder to the files for them."""
     for home in source.homes:
         common = os.path.commonpath(home)
         yield {place: path / place for place in home}  # a data folder
@@ -51,58 +51,58 @@ def _layouts(source: Source, path: Path) -> Iterator[dict[str, Path]]:
         yield {place: path / os.path.relpath(place, Path(common).parent) for place in home}  # what holds it
 
 
-def _linked(layout: dict[str, Path], staging: Path, dataset: Dataset) -> bool:
-    """Link a layout into the staging folder if all of it is there; return whether the dataset is found then."""
-    if not all(_alike(place, origin) for place, origin in layout.items()):
+def _link_layout(layout: dict[str, Path], staging: Path, dataset: Dataset) -> bool:
+    """Link a layout into the staging folder if all its files exist; return whether the dataset is found then."""
+    if not all(_has_expected_type(place, origin) for place, origin in layout.items()):
         return False
     for place, origin in layout.items():
         (staging / place).parent.mkdir(parents=True, exist_ok=True)
         (staging / place).symlink_to(origin.resolve())
     with restrict_data(staging):
-        return find(dataset) is not None
+        return find_dataset(dataset) is not None
 
 
-def _alike(place: str, origin: Path) -> bool:
+def _has_expected_type(place: str, origin: Path) -> bool:
     """Return whether a file stands where an archive or table belongs, and a folder where a folder does."""
     return origin.is_file() if Path(place).suffix else origin.exists()
 
 
 def _unpack_published(path: Path, staging: Path, dataset: Dataset, source: Source) -> None:
-    """Unpack the archives as published, if `path` is them or holds them; else refuse it."""
-    wanted, files = source.downloads, _published(path, source)
+    """Unpack the published archives, if `path` is or holds them; else raise `DataError`."""
+    wanted, files = source.downloads, _published_archives(path, source)
     if files:
-        unpack(files, wanted, staging)
+        unpack_files(files, wanted, staging)
         return
     archives = f", or the published {', '.join(map(download.file_name, wanted))}" if wanted else ""
     raise DataError(
-        f"Expected {homes_of(source)}{archives} in {path}, but none of them is complete. You can get dataset "
+        f"Expected {describe_homes(source)}{archives} in {path}, but none of them is complete. You can get dataset "
         f"{dataset.name!r} from {source.page or 'its publisher'}."
     )
 
 
-def _published(path: Path, source: Source) -> list[Path]:
-    """Return the archives as published, if `path` is them or holds them."""
+def _published_archives(path: Path, source: Source) -> list[Path]:
+    """Return the published archives, if `path` is or holds all of them; else an empty list."""
     wanted = source.downloads
     alone = path.is_file() and len(wanted) == 1
     files = [path] if alone else [path / download.file_name(one) for one in wanted]
-    return files if all(map(download.matches, files, wanted)) else []
+    return files if all(map(download.is_published_file, files, wanted)) else []
 
 
-def unpack(files: Sequence[Path], wanted: Sequence[Download], staging: Path) -> None:
-    """Put downloaded files where they belong below `staging`."""
+def unpack_files(files: Sequence[Path], wanted: Sequence[Download], staging: Path) -> None:
+    """Unpack or copy downloaded files to where they belong below `staging`."""
     for file, one in zip(files, wanted, strict=True):
-        with progress.status(f"Unpacking {file.name}"):
+        with progress.show_status(f"Unpacking {file.name}"):
             download.unpack(file, one, staging)
 
 
-def refuse_overlap(staging: Path, folder: Path, earlier: Collection[str]) -> None:
-    """Refuse links to what would be overwritten by what they stand for.
+def check_no_overlap(staging: Path, folder: Path, earlier: Collection[str]) -> None:
+    """Check that no link leads to data that its import would overwrite.
 
     Raises:
-        DataError: an origin is its own target, lies in it or holds it; or is what an earlier import put there.
+        DataError: an origin is its own target, lies in it or holds it, or was put there by an earlier import.
     """
     root = folder.resolve()
-    for place in _leaves(staging, ""):
+    for place in _list_files(staging, ""):
         if not (staging / place).is_symlink():
             continue
         origin, target = (staging / place).readlink(), (root / place).parent.resolve() / Path(place).name
@@ -115,7 +115,7 @@ def refuse_overlap(staging: Path, folder: Path, earlier: Collection[str]) -> Non
 
 
 def copy_links(folder: Path) -> None:
-    """Put copies in the place of links; rights are not copied, so that what was read-only can be moved and removed."""
+    """Replace links by copies; permissions are not copied, so that read-only files can be moved and removed."""
     for child in sorted(folder.iterdir()):
         if child.is_symlink():
             origin = child.readlink()
@@ -140,26 +140,26 @@ Move = tuple[Path, Path]
 def plan(
     staging: Path, folder: Path, mine: Collection[str], others: Collection[str]
 ) -> tuple[list[Move], tuple[str, ...]]:
-    """Return how what is staged gets into `folder`, and which of its files are dpbench's then.
+    """Return the moves from `staging` into `folder`, and the files there that will be dpbench's.
 
-    `mine` is what will be deleted before, `others` what dpbench put there for other datasets. A file that is there
-    already is left alone if it is the same; it stays whose it is.
+    `mine` are files that will be deleted before, `others` the files that dpbench put there for other datasets. An
+    identical file that is there already is left alone and keeps its owner.
 
     Raises:
-        OutputError: something else is in the way.
+        OutputError: another file is in the way.
     """
     moves: list[Move] = []
     paths: list[str] = []
 
     def walk(staged: Path, place: str) -> None:
         target = folder / place
-        if _free(target, place, mine):
+        if _is_free(target, place, mine):
             moves.append((staged, target))
-            paths.extend(_leaves(staged, place))
+            paths.extend(_list_files(staged, place))
         elif _is_folder(staged) and _is_folder(target):
             for child in sorted(staged.iterdir()):
                 walk(child, f"{place}/{child.name}")
-        elif not _same(staged, target):
+        elif not _is_same_file(staged, target):
             raise OutputError(
                 f"{target}, where this dataset belongs, already holds other files; dpbench leaves them as they are. "
                 "Move them away, or name another folder with --to."
@@ -172,17 +172,17 @@ def plan(
     return moves, tuple(paths)
 
 
-def move(moves: Sequence[Move]) -> None:
-    """Do what was planned."""
+def apply_moves(moves: Sequence[Move]) -> None:
+    """Carry out planned moves."""
     for staged, target in moves:
         if _is_folder(target):
-            _remove_empty(target)
+            _remove_empty_folders(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         staged.rename(target)
 
 
-def discard(folder: Path, paths: Collection[str]) -> None:
-    """Delete files below `folder`, and the folders that are empty then; never a folder with anything in it."""
+def delete_files(folder: Path, paths: Collection[str]) -> None:
+    """Delete files below `folder`, and folders that are empty then; never a folder that still holds anything."""
     emptied: set[Path] = set()
     for path in paths:
         target = folder / path
@@ -197,19 +197,19 @@ def discard(folder: Path, paths: Collection[str]) -> None:
             parent.rmdir()
 
 
-def _leaves(path: Path, place: str) -> Iterator[str]:
-    """Yield the files below a path, links and empty folders too, with `place` for the path itself."""
+def _list_files(path: Path, place: str) -> Iterator[str]:
+    """Yield the files, links and empty folders below a path, with `place` for the path itself."""
     children = sorted(path.iterdir()) if _is_folder(path) else []
     for child in children:
-        yield from _leaves(child, f"{place}/{child.name}" if place else child.name)
+        yield from _list_files(child, f"{place}/{child.name}" if place else child.name)
     if not children and place:
         yield place
 
 
-def _free(target: Path, place: str, mine: Collection[str]) -> bool:
-    """Return whether nothing is at a place once `mine` is gone, other than empty folders."""
+def _is_free(target: Path, place: str, mine: Collection[str]) -> bool:
+    """Return whether a path holds nothing but empty folders once `mine` is deleted."""
     if _is_folder(target):
-        return all(_free(child, f"{place}/{child.name}", mine) for child in target.iterdir())
+        return all(_is_free(child, f"{place}/{child.name}", mine) for child in target.iterdir())
     return place in mine or not os.path.lexists(target)
 
 
@@ -217,13 +217,13 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _same(staged: Path, target: Path) -> bool:
+def _is_same_file(staged: Path, target: Path) -> bool:
     if staged.is_file() and target.is_file():
         return filecmp.cmp(staged, target, shallow=False)
     return staged.is_symlink() and target.is_symlink() and staged.readlink() == target.readlink()
 
 
-def _remove_empty(folder: Path) -> None:
+def _remove_empty_folders(folder: Path) -> None:
     for child in folder.iterdir():
-        _remove_empty(child)
+        _remove_empty_folders(child)
     folder.rmdir()

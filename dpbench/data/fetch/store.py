@@ -1,4 +1,4 @@
-"""The user's own data folder: what `dpbench data` puts there, remembers and takes away again.
+"""The user's data folder: what `dpbench data` puts there, records and deletes again.
 
 Layout below the folder, beside the data themselves::
 
@@ -9,7 +9,7 @@ Layout below the folder, beside the data themselves::
     .dpbench/lock             held by the one process that moves or deletes anything
 
 A dataset is staged first, opened there by its own loader, which knows counts and checksums, and moved into place only
-when that succeeds. Only files in a record are ever overwritten or deleted; of those that two records name, none.
+when that succeeds. Only files in a record are ever overwritten or deleted, and never a file that two records name.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from dpbench.api import Dataset, Source
 from dpbench.data.fetch import download, hub, layouts
-from dpbench.data.sources import describe_source, label, missing_data
+from dpbench.data.sources import describe_source, label, missing_data_error
 from dpbench.errors import DataError, DataMissing, OutputError, SpecError
 from dpbench.support import progress
 from dpbench.support.files import check_writable, write_json
 from dpbench.support.paths import restrict_data
 from dpbench.support.plugin_calls import call_plugin
-from dpbench.support.validation import misfit
+from dpbench.support.validation import first_misfit
 
 
-def _below(path: str) -> str:
+def _check_below(path: str) -> str:
     if path.startswith("/") or ".." in PurePosixPath(path).parts:
         raise ValueError(f"{path} is not below the folder")
     return path
 
 
 class StoreRecord(BaseModel):
-    """What was put into a data folder for one dataset."""
+    """The files that dpbench put into a data folder for one dataset, and where they came from."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    paths: tuple[Annotated[str, AfterValidator(_below)], ...]  # of files and links below the folder
+    paths: tuple[Annotated[str, AfterValidator(_check_below)], ...]  # of files and links below the folder
     origin: str
     digest: str
 
     def __str__(self) -> str:
-        """Name the files, or count them where they are many."""
+        """Name the files, or count them if there are many."""
         if len(self.paths) <= 4:
             return ", ".join(self.paths) or "no file"
         tops = sorted({path.partition("/")[0] for path in self.paths})
@@ -63,64 +63,64 @@ def fetch(dataset: Dataset, folder: Path) -> StoreRecord:
     """Download a dataset into `folder`, check it and put it in place.
 
     Raises:
-        DataMissing: nobody gives it without a login; the text says what to do by hand.
-        DataError: a server does not answer, or what came is not the published data.
+        DataMissing: it cannot be downloaded without a login; the message says what to do by hand.
+        DataError: a server does not answer, or the download is not the published data.
     """
-    source = _source(dataset)
+    source = _readable_source(dataset)
     if not source.downloads and not source.hub:
-        raise missing_data(dataset)
-    downloads = _own(dataset, folder, "downloads")
-    with _staging(dataset, folder) as staging:
+        raise missing_data_error(dataset)
+    downloads = _dataset_path(dataset, folder, "downloads")
+    with _staging_folder(dataset, folder) as staging:
         if source.hub:
             hub.fetch(source.hub, downloads, staging)
             origin = ", ".join(sorted({repository for repository, _ in source.hub}))
         else:
             files = download.download(source.downloads, downloads)
-            layouts.unpack(files, source.downloads, staging)
+            layouts.unpack_files(files, source.downloads, staging)
             origin = ", ".join(one.url for one in source.downloads)
-        kept = _settle(dataset, folder, staging, origin)
-        layouts.delete(downloads)
+        kept = _check_and_move(dataset, folder, staging, origin)
+        layouts.delete_path(downloads)
     return kept
 
 
-def adopt(dataset: Dataset, path: Path, folder: Path, *, link: bool = False) -> StoreRecord:
+def import_dataset(dataset: Dataset, path: Path, folder: Path, *, link: bool = False) -> StoreRecord:
     """Check data that the user downloaded and put it in place: a copy, or with `link` a symbolic link to it.
 
     `path` may be the dataset's file or folder under any name, a folder that holds it, or the archives as published, or
     a folder of those.
 
     Raises:
-        DataMissing: there is nothing.
-        DataError: what is there is not the dataset; the text is the loader's own. Or it is where it belongs already.
-        OutputError: the folder cannot be written, or something else is in the way.
+        DataMissing: `path` does not exist.
+        DataError: the data are not the dataset (the message is the loader's own), or are in place already.
+        OutputError: the folder cannot be written, or another file is in the way.
     """
-    source = _source(dataset)
+    source = _readable_source(dataset)
     try:
         path = path.expanduser().resolve()
         path.stat()
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise DataMissing(f"Expected dataset {dataset.name!r} in {path}: {reason}. Check the path.") from error
-    with _staging(dataset, folder) as staging:
+    with _staging_folder(dataset, folder) as staging:
         layouts.stage(dataset, source, path, staging)
         earlier = read_store_record(dataset, folder)
-        layouts.refuse_overlap(staging, folder, earlier.paths if earlier else ())
-        return _settle(dataset, folder, staging, str(path), link=link)
+        layouts.check_no_overlap(staging, folder, earlier.paths if earlier else ())
+        return _check_and_move(dataset, folder, staging, str(path), link=link)
 
 
-def remove(dataset: Dataset, folder: Path) -> StoreRecord:
-    """Delete what was put into `folder` for a dataset, and nothing else.
+def remove_dataset(dataset: Dataset, folder: Path) -> StoreRecord:
+    """Delete the files that dpbench put into `folder` for a dataset, and nothing else.
 
     Raises:
-        DataMissing: nothing was.
+        DataMissing: there are none.
     """
     if read_store_record(dataset, folder) is not None:
-        with _locked(dataset, folder), FileLock(folder / ".dpbench" / "lock"):
+        with _lock_dataset(dataset, folder), FileLock(folder / ".dpbench" / "lock"):
             kept = read_store_record(dataset, folder)
             if kept is not None:
-                gone = set(kept.paths) - _of_others(dataset, folder)
-                layouts.discard(folder, gone)
-                _own(dataset, folder, "json").unlink()
+                gone = set(kept.paths) - _files_of_others(dataset, folder)
+                layouts.delete_files(folder, gone)
+                _dataset_path(dataset, folder, "json").unlink()
                 return kept.model_copy(update={"paths": tuple(sorted(gone))})
     name = label(dataset)
     raise DataMissing(
@@ -130,32 +130,32 @@ def remove(dataset: Dataset, folder: Path) -> StoreRecord:
 
 
 def read_store_record(dataset: Dataset, folder: Path) -> StoreRecord | None:
-    """Return what was put into `folder` for a dataset, if anything was."""
-    return _read(_own(dataset, folder, "json"))
+    """Return the record of the files that dpbench put into `folder` for a dataset, if there is a record."""
+    return _read_record(_dataset_path(dataset, folder, "json"))
 
 
-def _read(file: Path) -> StoreRecord | None:
+def _read_record(file: Path) -> StoreRecord | None:
     try:
         return StoreRecord.model_validate_json(file.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        reason = error.strerror if isinstance(error, OSError) else misfit(error).said
+        reason = error.strerror if isinstance(error, OSError) else first_misfit(error).said
         raise DataError(
             f"Cannot read {file}, which lists the files that dpbench put there: {reason}. Delete it; dpbench then "
             "treats the data as yours."
         ) from error
 
 
-def _of_others(dataset: Dataset, folder: Path) -> set[str]:
-    """Return the files that other datasets need."""
-    own = _own(dataset, folder, "json")
-    records = [_read(file) for file in own.parent.glob("*.json") if file != own]
+def _files_of_others(dataset: Dataset, folder: Path) -> set[str]:
+    """Return the files that the records of other datasets name."""
+    own = _dataset_path(dataset, folder, "json")
+    records = [_read_record(file) for file in own.parent.glob("*.json") if file != own]
     return {path for kept in records if kept for path in kept.paths}
 
 
-def _source(dataset: Dataset) -> Source:
-    """Return where a dataset comes from, if this machine can read it: before a download of gigabytes, not after."""
+def _readable_source(dataset: Dataset) -> Source:
+    """Return a dataset's source; check that this machine can read it before a download of gigabytes, not after."""
     source = describe_source(dataset)
     if source is None:
         raise SpecError(f"Dataset {dataset.name!r} comes with a Python package: there is nothing to fetch or import.")
@@ -171,10 +171,10 @@ def _source(dataset: Dataset) -> Source:
 
 
 @contextmanager
-def _locked(dataset: Dataset, folder: Path) -> Iterator[None]:
-    """Keep other processes from the dataset; what the system refuses meanwhile is one sentence."""
+def _lock_dataset(dataset: Dataset, folder: Path) -> Iterator[None]:
+    """Keep other processes from the dataset while the block runs; raise system errors as one sentence."""
     try:
-        with FileLock(_own(dataset, folder, "lock")):
+        with FileLock(_dataset_path(dataset, folder, "lock")):
             yield
     except OSError as error:
         first = error.args[0] if error.args else error
@@ -183,47 +183,47 @@ def _locked(dataset: Dataset, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _staging(dataset: Dataset, folder: Path) -> Iterator[Path]:
-    """Lend an empty folder below `folder`, which is deleted afterwards."""
+def _staging_folder(dataset: Dataset, folder: Path) -> Iterator[Path]:
+    """Yield an empty folder below `folder`, which is deleted afterwards."""
     check_writable(folder / ".dpbench")
-    staging = _own(dataset, folder, "staging")
-    with _locked(dataset, folder):
-        layouts.delete(staging)  # of a run that was killed
+    staging = _dataset_path(dataset, folder, "staging")
+    with _lock_dataset(dataset, folder):
+        layouts.delete_path(staging)  # of a run that was killed
         staging.mkdir()
         try:
             yield staging
         finally:
-            layouts.delete(staging)
+            layouts.delete_path(staging)
 
 
-def _settle(dataset: Dataset, folder: Path, staging: Path, origin: str, *, link: bool = False) -> StoreRecord:
-    """Open what is staged by the dataset's own loader, and move it into place."""
-    with restrict_data(staging), progress.status(f"Checking {dataset.name}"):
+def _check_and_move(dataset: Dataset, folder: Path, staging: Path, origin: str, *, link: bool = False) -> StoreRecord:
+    """Open the staged data with the dataset's own loader, and move it into place."""
+    with restrict_data(staging), progress.show_status(f"Checking {dataset.name}"):
         try:
             digest = call_plugin(f"load of {dataset.name!r}", dataset.load).digest
         except DataError as error:
             said = str(error).replace(f"{staging}/", "")
             raise DataError(f"What came from {origin} is not dataset {dataset.name!r}. {said}") from error
     if not link:
-        with progress.status(f"Copying {dataset.name}"):
+        with progress.show_status(f"Copying {dataset.name}"):
             layouts.copy_links(staging)
     with FileLock(folder / ".dpbench" / "lock"):
-        earlier, others = read_store_record(dataset, folder), _of_others(dataset, folder)
+        earlier, others = read_store_record(dataset, folder), _files_of_others(dataset, folder)
         before = set(earlier.paths if earlier else ())
         moves, paths = layouts.plan(staging, folder, before - others, others)
         kept = StoreRecord(paths=tuple(sorted(paths)), origin=origin, digest=digest)
         under_way = kept.model_copy(update={"paths": tuple(sorted({*before, *paths}))})
-        _write(dataset, folder, under_way)  # so that what a killed run leaves behind is known
-        layouts.discard(folder, before - others)
-        layouts.move(moves)
-        _write(dataset, folder, kept)
+        _write_record(dataset, folder, under_way)  # so that what a killed run leaves behind is known
+        layouts.delete_files(folder, before - others)
+        layouts.apply_moves(moves)
+        _write_record(dataset, folder, kept)
     return kept
 
 
-def _write(dataset: Dataset, folder: Path, kept: StoreRecord) -> None:
-    write_json(_own(dataset, folder, "json"), kept.model_dump(mode="json"))
+def _write_record(dataset: Dataset, folder: Path, kept: StoreRecord) -> None:
+    write_json(_dataset_path(dataset, folder, "json"), kept.model_dump(mode="json"))
 
 
-def _own(dataset: Dataset, folder: Path, kind: str) -> Path:
-    """Return what belongs to one dataset: its record, lock, downloads or staging folder."""
+def _dataset_path(dataset: Dataset, folder: Path, kind: str) -> Path:
+    """Return the path of a dataset's record, lock, downloads or staging folder."""
     return folder / ".dpbench" / f"{quote(label(dataset), safe='=,')}.{kind}"

@@ -43,11 +43,11 @@ class FixedTask:
 def list_tasks(learner: Learner, plugins: Registry) -> Iterator[FixedTask]:
     """Yield the tasks that a learner may be fitted on: its own task, or those of vectors, images and activations."""
     if named := learner.made_for():
-        yield made_for(named, plugins)
+        yield load_own_task(named, plugins)
         return
     k = getattr(learner, "k", None)
     yield make_vectors(next((size for size in FEATURES if size > (k or 0)), FEATURES[-1]))
-    yield images()
+    yield make_image_task()
     yield make_activations()
 
 
@@ -68,7 +68,7 @@ def make_vectors(features: int) -> FixedTask:
 
 
 @functools.cache
-def images() -> FixedTask:
+def make_image_task() -> FixedTask:
     """Return 200 images of three channels and 8 x 8 pixels: a pattern for each class, plus noise."""
     return _make_grid_task("images", (3, 8, 8), 2, 200, None)
 
@@ -126,7 +126,7 @@ def make_small_tail() -> nn.Module:
     return network.eval().requires_grad_(False)
 
 
-def made_for(named: str, plugins: Registry) -> FixedTask:
+def load_own_task(named: str, plugins: Registry) -> FixedTask:
     """Return the first draw of the dataset that a learner of a theorem names as made for it."""
     component = Component.parse(named)
     dataset = plugins.build("dataset", component.name, component.options)

@@ -15,7 +15,7 @@ from dpbench.harness.scoring import count_confusion
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, make_folds
 from dpbench.privacy.core.accounting.accountant import AccountantName
-from dpbench.privacy.core.accounting.private_search import Repeats, draw
+from dpbench.privacy.core.accounting.private_search import Repeats, draw_run_count
 from dpbench.privacy.core.randomness import Randomness, selection_generator
 from dpbench.records.metrics import count_confusion_metric
 from dpbench.records.search import ResolvedSearch, Selection
@@ -47,7 +47,7 @@ def selection_record(learner: Learner, roles: Roles, search: ResolvedSearch) -> 
     )  # fmt: skip
 
 
-def candidates(learner: Learner, accountant: AccountantName, search: ResolvedSearch) -> list[Learner]:
+def list_candidates(learner: Learner, accountant: AccountantName, search: ResolvedSearch) -> list[Learner]:
     """Return the learner with each of the settings that a run of the search may draw.
 
     Raises:
@@ -78,7 +78,7 @@ def run_private_search(
     fold = make_folds(roles, learner, search)[0]
     chance = selection_generator(privacy.rng, seed, identity)
     best: tuple[float, Winner] | None = None
-    for run in range(1, draw(Repeats(search.repeats, search.shape), chance) + 1):
+    for run in range(1, draw_run_count(Repeats(search.repeats, search.shape), chance) + 1):
         setting = wanted[chance.randrange(len(wanted))]
         randomness = Randomness.of(privacy.rng, seed, identity, run)
         try:

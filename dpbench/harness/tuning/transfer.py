@@ -15,7 +15,7 @@ from dpbench.records.overlap import MAX_COPIES, MAX_LOOKALIKES
 from dpbench.records.result import Result, Tuning
 from dpbench.records.search import Selection, SelectionRule, SettingsSource, least_clean
 from dpbench.records.spec import Spec
-from dpbench.registry import fields_from
+from dpbench.registry import convert_fields
 from dpbench.registry.components import ResolvedSpec
 from dpbench.support.plugin_calls import call_plugin
 
@@ -44,7 +44,7 @@ def read_settings(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
         raise SpecError(
             f"Expected settings of learner {learner.name!r} in {file}, got those of {earlier.spec.learner.name!r}."
         )
-    options = fields_from(type(learner), _options(earlier), f"learner {learner.name!r} in {file}")
+    options = convert_fields(type(learner), _options(earlier), f"learner {learner.name!r} in {file}")
     who = f"Building learner {learner.name!r} from {file}"
     return call_plugin(who, lambda: dataclasses.replace(learner, **options)), earlier  # type: ignore[type-var]
 
@@ -137,7 +137,7 @@ def _relate(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Im
 
 def _same_images(here: Hashes, sketch: str, looks: str | None, earlier: Earlier) -> bool:
     try:
-        return here.share_of(sketch) > MAX_COPIES or here.share_alike(looks or "") > MAX_LOOKALIKES
+        return here.share_of_sketch(sketch) > MAX_COPIES or here.share_of_looks(looks or "") > MAX_LOOKALIKES
     except ValueError as error:
         raise DataError(f"Expected a sketch of images in the file of digest {earlier.digest}: {error}.") from error
 

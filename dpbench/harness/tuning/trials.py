@@ -106,7 +106,7 @@ class Bench:
         groups = list(_groups(tried))
         found: dict[int, np.ndarray] = {}  # confusion matrices (classes, classes) over all folds
         errors = {one.index: one.error for one in tried if one.error}
-        with progress.meter("Tuning", len(groups) * len(folds)) as advance:
+        with progress.progress_bar("Tuning", len(groups) * len(folds)) as advance:
             for number, fold in enumerate(folds):
                 mapped = MappedRows()
                 for group in groups:

@@ -143,7 +143,7 @@ class TeacherVotes(Question):
         with closing(dealt.shards(curator.rows, device)) as shards:
             checked = lambda labels: check_labels(labels, len(queries))
             for labels in curator.guard.labels(teacher, shards, self.release, checked):
-                add(counts, labels)
+                add_votes(counts, labels)
         return counts
 
     @property
@@ -215,7 +215,7 @@ def list_contents(rows: PrivateRows) -> Generator[bytes, None, None]:
             yield b"".join(array[place].tobytes() for array in arrays)
 
 
-def add(total: Tensor, labels: Tensor) -> None:
+def add_votes(total: Tensor, labels: Tensor) -> None:
     """Add one teacher's votes (m,) to the counts (m, classes); a label that is not a class is no vote."""
     valid = ((labels >= 0) & (labels < total.shape[1])).nonzero().squeeze(1)
     total[valid, labels[valid]] += 1

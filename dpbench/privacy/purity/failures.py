@@ -12,7 +12,7 @@ from typing import TypeVar
 from dpbench.errors import ComponentFailed, DpbenchError
 from dpbench.privacy.purity.kinds import LIBRARIES
 from dpbench.privacy.purity.quiet_room import call_quietly
-from dpbench.support.code import package_of
+from dpbench.support.code import top_package
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -68,4 +68,4 @@ def _traces(trace: TracebackType | None) -> Iterator[TracebackType]:
 
 
 def _package(trace: TracebackType) -> str:
-    return package_of(trace.tb_frame.f_globals.get("__name__"))
+    return top_package(trace.tb_frame.f_globals.get("__name__"))

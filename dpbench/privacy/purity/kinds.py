@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from dpbench.privacy.core.chunk import Answerer
-from dpbench.support.code import package_of
+from dpbench.support.code import top_package
 
 LIBRARIES = frozenset(sys.stdlib_module_names) | {
     "torch", "torchvision", "functorch", "opacus", "timm", "kymatio", "einops", "numpy", "scipy", "sklearn", "pandas",
@@ -96,7 +96,7 @@ def _slots(thing: Any) -> tuple[str, ...]:
 @functools.lru_cache(1024)
 def list_cached_properties(cls: Any) -> frozenset[str]:
     """Return the cached properties of a library's classes: they follow from the object alone, whenever made."""
-    known = [base for base in cls.__mro__ if package_of(base.__module__) in LIBRARIES]
+    known = [base for base in cls.__mro__ if top_package(base.__module__) in LIBRARIES]
     pairs = [pair for base in known for pair in vars(base).items()]
     return frozenset(name for name, value in pairs if isinstance(value, functools.cached_property))
 
@@ -276,8 +276,8 @@ def find_kinds(cls: Any) -> tuple[Kind, ...] | None:
     """
     if issubclass(cls, _C_TYPES):
         return None
-    own = package_of(cls.__module__) == "dpbench" and issubclass(cls, Answerer)
-    constant = issubclass(cls, _CONSTANT_TYPES) and package_of(cls.__module__) in LIBRARIES
+    own = top_package(cls.__module__) == "dpbench" and issubclass(cls, Answerer)
+    constant = issubclass(cls, _CONSTANT_TYPES) and top_package(cls.__module__) in LIBRARIES
     if (
         own
         or constant

@@ -29,7 +29,7 @@ from dpbench.privacy.purity.audit_events import JUDGE, judged_by
 from dpbench.privacy.purity.kinds import LIBRARIES
 from dpbench.privacy.purity.outlets import DESCRIPTORS, Outlets
 from dpbench.support import progress
-from dpbench.support.code import package_of
+from dpbench.support.code import top_package
 from dpbench.support.plugin_calls import DEBUG
 
 A = TypeVar("A")
@@ -88,7 +88,7 @@ class QuietRoom:
         if said is None or self._is_allowed(event, details):
             return
         asked = _find_caller(sys._getframe(2))
-        if asked.startswith(INTERNAL_MODULES) or (event in HELPING and package_of(asked) in HELPERS):
+        if asked.startswith(INTERNAL_MODULES) or (event in HELPING and top_package(asked) in HELPERS):
             return
         self.refused = f"{self._what} {said} ({event}). {ADVICE}"
         raise NotPure(self.refused)
@@ -140,7 +140,7 @@ def _find_caller(frame: FrameType | None) -> str:
             return IMPORT
         if code.co_name == "__del__" or name == "weakref":  # whenever the collector runs
             return IMPORT
-        if not asked and package_of(name) not in sys.stdlib_module_names and not name.startswith(HERE):
+        if not asked and top_package(name) not in sys.stdlib_module_names and not name.startswith(HERE):
             asked = name
         frame = frame.f_back
     return asked
@@ -169,7 +169,7 @@ def _refuse(event: str, details: tuple[Any, ...]) -> None:
 
 @cache
 def _report_withheld() -> None:
-    progress.line(
+    progress.print_line(
         "Output that a plugin printed, warned or logged while it held private rows is withheld, because it "
         "may tell private values. Add --debug to see it, where those may be seen."
     )

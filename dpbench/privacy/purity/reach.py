@@ -31,7 +31,7 @@ from dpbench.privacy.purity.kinds import (
     torch_generator_state,
 )
 from dpbench.privacy.purity.names import LeftOut, library_data_kind, named_globals_kind, namespace_kind
-from dpbench.support.code import package_of
+from dpbench.support.code import top_package
 
 MOST_OBJECTS = 100_000  # things: to compare more would take longer than the steps themselves
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), torch.Size})
@@ -158,7 +158,7 @@ class Reach:
         if not self._thorough:
             return kinds
         if isinstance(thing, FunctionType):
-            known = package_of(thing.__globals__.get("__name__")) in LIBRARIES
+            known = top_package(thing.__globals__.get("__name__")) in LIBRARIES
             return kinds if known else (*kinds, self._names, library_data_kind(thing))
         classes = (_CLASSES,) if _list_classes(thing) else ()
         return (*kinds, CLASS, *classes) if isinstance(thing, type) and classes else (*kinds, *classes)
@@ -173,7 +173,7 @@ class ModuleReach(Reach):
 
     def __init__(self, modules: Sequence[ModuleType], left_out: LeftOut) -> None:
         self._namespace, self._modules = namespace_kind(left_out), frozenset(map(id, modules))
-        self._packages = {package_of(module.__name__) for module in modules}
+        self._packages = {top_package(module.__name__) for module in modules}
         super().__init__(tuple(modules), thorough=True, generators=False, left_out=left_out)
         self.first = self.read()
 
@@ -191,7 +191,7 @@ class ModuleReach(Reach):
     def _is_foreign(self, thing: type | FunctionType) -> bool:
         """Return whether another package has the code: `functools.wraps` copies the module of the wrapped function."""
         known = thing.__globals__.get("__name__") if isinstance(thing, FunctionType) else thing.__module__
-        return package_of(known) not in self._packages
+        return top_package(known) not in self._packages
 
 
 class Snapshot:
@@ -241,14 +241,14 @@ def _name(root: Any) -> str:
 def _is_published(thing: Any) -> bool:
     """Return whether a library has this function or class under its own name; a plugin's wrapped one has none."""
     module, name = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
-    if not isinstance(module, str) or not isinstance(name, str) or package_of(module) not in LIBRARIES:
+    if not isinstance(module, str) or not isinstance(name, str) or top_package(module) not in LIBRARIES:
         return False
     return getattr(sys.modules.get(module), name, None) is thing
 
 
 def _list_classes(thing: Any) -> tuple[type, ...]:
     cls = thing if isinstance(thing, type) else type(thing)
-    return tuple(base for base in cls.__mro__ if package_of(base.__module__) not in LIBRARIES | {"builtins"})
+    return tuple(base for base in cls.__mro__ if top_package(base.__module__) not in LIBRARIES | {"builtins"})
 
 
 _CLASSES = Kind(_list_classes, lambda thing: [f"class `{cls.__name__}`" for cls in _list_classes(thing)])
@@ -274,7 +274,7 @@ def _global_generators() -> Iterator[ReachedValue]:
         "numpy's global generator": Kind(state=lambda _: bit_generator_state(np.random.mtrand.get_bit_generator())),
         "a GPU's global generator": Kind(state=lambda _: [*map(torch_generator_state, torch.cuda.default_generators)]),
     }
-    others = [one for one in threading.enumerate() if package_of(type(one).__module__) != "tqdm"]
+    others = [one for one in threading.enumerate() if top_package(type(one).__module__) != "tqdm"]
     if len(others) == 1:  # threads of other libraries draw from it: Dask's, a notebook's
         kinds["the global generator of `random`"] = Kind(state=lambda _: random.getstate())
     for name, kind in kinds.items():

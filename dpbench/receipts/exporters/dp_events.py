@@ -22,7 +22,7 @@ from dpbench.receipts.events import (
     Sampler,
 )
 from dpbench.receipts.receipt import Accountant, Adjacency, Batches, Noise, Training, find_version
-from dpbench.support.validation import misfit
+from dpbench.support.validation import first_misfit
 
 
 def from_dp_event(
@@ -50,7 +50,7 @@ def from_dp_event(
     try:
         events = convert_event(read, relative)
     except ValidationError as error:
-        raise SpecError(f"Expected an event that makes sense, got {misfit(error)}.") from error
+        raise SpecError(f"Expected an event that makes sense, got {first_misfit(error)}.") from error
     return Training(
         events=events, size=size, noise=noise, batches=batches, accountant=describe_accountant(accountant),
         libraries={"dp-accounting": find_version("dp-accounting") or "unknown"},

@@ -1,4 +1,4 @@
-"""Advice on a folder of images: what each learner is expected to score at each epsilon, from public images alone."""
+"""Advice on a folder of images: each learner's expected score at each epsilon, from public images alone."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from dpbench_lab.advise.forecast import (
     Forecast,
     Forecaster,
     Question,
-    read_experience,
+    read_board_records,
 )
 
 GUIDE = "class-means"  # whose rehearsals the boards have, cheap and without a learning rate
-ALONE = "public-only"
-KNOWN = (0.03, 8.0)  # the boards' epsilons
-REHEARSED = 144  # the fewest public images that a board rehearses on: those of the digits
+PUBLIC_LEARNER = "public-only"
+EPSILON_RANGE = (0.03, 8.0)  # the boards' epsilons
+FEWEST_REHEARSED = 144  # the fewest public images that a board rehearses on: those of the digits
 STEPS = 11  # epsilons that are tried for a wished accuracy
 
 
 @dataclass(frozen=True)
-class AtEpsilon:
-    """What to expect at one epsilon."""
+class AdviceAtEpsilon:
+    """The expected accuracies at one epsilon, and the learner to choose."""
 
     epsilon: float
     rehearsal: float | None
@@ -47,8 +47,8 @@ class AtEpsilon:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """The smallest epsilon at which an accuracy is expected, and at which it is within reach of the whole interval."""
+class AccuracyWish:
+    """The smallest epsilon at which an accuracy is expected, and at which the whole interval reaches it."""
 
     accuracy: float
     expected: float | None  # None: at no epsilon that the boards have
@@ -57,7 +57,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to expect of private learners on some data, and of its public labels alone."""
+    """The expected accuracy of private learners on some data, and of its public labels alone."""
 
     private: int
     public: int
@@ -66,8 +66,8 @@ class Advice:
     delta: float
     labels_read: bool
     alone: float | None  # accuracy of `public-only`, cross-validated
-    at: tuple[AtEpsilon, ...]
-    wish: Wish | None
+    at: tuple[AdviceAtEpsilon, ...]
+    wish: AccuracyWish | None
 
 
 def advise(
@@ -89,46 +89,52 @@ def advise(
     """
     for epsilon in epsilons:
         check_budget(Budget(epsilon, delta), part.task)
-    forecaster = Forecaster(read_experience(), "rehearsal" if labels else "numbers")
-    expect = partial(_expect, part, delta, plugins, forecaster)
+    forecaster = Forecaster(read_board_records(), "rehearsal" if labels else "numbers")
+    expect = partial(_advise_at, part, delta, plugins, forecaster)
     at = tuple(expect(epsilon) for epsilon in epsilons)
-    alone = _bench(part, Budget(KNOWN[0], delta), plugins, ALONE).score_defaults().accuracy if labels else None
-    wish = None if wished is None else _wish(wished, [expect(epsilon) for epsilon in _ladder()])
+    alone = (
+        _make_bench(part, Budget(EPSILON_RANGE[0], delta), plugins, PUBLIC_LEARNER).score_defaults().accuracy
+        if labels
+        else None
+    )
+    wish = None if wished is None else _find_wish(wished, [expect(epsilon) for epsilon in _epsilon_ladder()])
     return Advice(
-        part.private, len(part.y), part.classes, _effective(part.x), delta, labels, alone, at, wish
+        part.private, len(part.y), part.classes, _effective_dimensions(part.x), delta, labels, alone, at, wish
     )  # fmt: skip
 
 
-def _expect(part: PublicPart, delta: float, plugins: Registry, forecaster: Forecaster, epsilon: float) -> AtEpsilon:
+def _advise_at(
+    part: PublicPart, delta: float, plugins: Registry, forecaster: Forecaster, epsilon: float
+) -> AdviceAtEpsilon:
     rehearsal = None
     if forecaster.basis == "rehearsal":
-        with progress.status(f"Rehearsing at ε = {epsilon:g}"):
-            trials = _bench(part, Budget(epsilon, delta), plugins, GUIDE).choose().trials
+        with progress.show_status(f"Rehearsing at ε = {epsilon:g}"):
+            trials = _make_bench(part, Budget(epsilon, delta), plugins, GUIDE).choose().trials
         rehearsal = max(trial.accuracy for trial in trials if trial.accuracy is not None)
     asked = Question(part.private, len(part.classes), epsilon, rehearsal)
     found = {learner: forecaster.predict(asked, learner) for learner in LEARNERS}
-    return AtEpsilon(epsilon, rehearsal, found, forecaster.pick(asked))
+    return AdviceAtEpsilon(epsilon, rehearsal, found, forecaster.pick(asked))
 
 
-def _ladder() -> Iterator[float]:
-    yield from (float(f"{one:.2g}") for one in np.geomspace(*KNOWN, STEPS))
+def _epsilon_ladder() -> Iterator[float]:
+    yield from (float(f"{one:.2g}") for one in np.geomspace(*EPSILON_RANGE, STEPS))
 
 
-def _wish(accuracy: float, at: Sequence[AtEpsilon]) -> Wish:
+def _find_wish(accuracy: float, at: Sequence[AdviceAtEpsilon]) -> AccuracyWish:
     expected = (one.epsilon for one in at if one.forecasts[one.pick].mean >= accuracy)
     safe = (one.epsilon for one in at if one.forecasts[one.pick].low >= accuracy)
-    return Wish(accuracy, next(expected, None), next(safe, None))
+    return AccuracyWish(accuracy, next(expected, None), next(safe, None))
 
 
-def _bench(part: PublicPart, budget: Budget, plugins: Registry, name: str) -> Bench:
-    """Return where a learner is tried by public labels, as `dpbench tune` does; of private rows it has the count."""
+def _make_bench(part: PublicPart, budget: Budget, plugins: Registry, name: str) -> Bench:
+    """Return a bench that tries a learner on public labels, as `dpbench tune` does, knowing only the private count."""
     learner: Learner = build(plugins, "learner", Component(name=name))
     who = plugins.find("learner", name).who
     search: ResolvedSearch = resolve_search(Search.model_validate({}), learner, {})
-    return Bench(learner, who, _roles(part), budget, "pld", search, f"advice {name}")
+    return Bench(learner, who, _make_roles(part), budget, "pld", search, f"advice {name}")
 
 
-def _roles(part: PublicPart) -> Roles:
+def _make_roles(part: PublicPart) -> Roles:
     rows = PrivateRows(
         torch.empty(0, *part.x.shape[1:]), torch.zeros(part.private, dtype=torch.int64),
         torch.zeros(part.private, dtype=torch.int64),
@@ -136,17 +142,17 @@ def _roles(part: PublicPart) -> Roles:
     return Roles(part.task, rows, PublicData(part.x, part.y))
 
 
-def _effective(x: torch.Tensor) -> int:
+def _effective_dimensions(x: torch.Tensor) -> int:
     rows = x.flatten(1).double()
     values = torch.linalg.svdvals(rows - rows.mean(0)).square()
     return max(1, round(float(values.sum() ** 2 / values.square().sum().clamp(min=1e-30))))
 
 
 def check_wish(accuracy: float | None) -> None:
-    """Refuse an accuracy that is none.
+    """Check that an accuracy is between 0 and 1.
 
     Raises:
-        SpecError: not between 0 and 1.
+        SpecError: it is not.
     """
     if accuracy is not None and not 0 < accuracy < 1:
         raise SpecError(f"Expected --accuracy {accuracy:g} to be between 0 and 1, like 0.9.")

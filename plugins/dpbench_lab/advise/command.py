@@ -1,4 +1,4 @@
-"""`dpbench advise`: what to expect on images of your own, before any private run."""
+"""`dpbench advise`: the accuracy to expect on your own images, before any private run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from dpbench.records.place import Place
 from dpbench.records.protocol import Component, Protocol, SplitRule
 
 if TYPE_CHECKING:
-    from dpbench_lab.advise.advice import Advice, AtEpsilon
+    from dpbench_lab.advise.advice import Advice, AdviceAtEpsilon
     from dpbench_lab.advise.forecast import Forecast
 
-LEAST = 10  # labelled public images, for five folds
-MOST = 20  # epsilons
+MIN_LABELS = 10  # labelled public images, for five folds
+MAX_EPSILONS = 20  # epsilons
 
 
 @add_setting_flags(
@@ -51,8 +51,8 @@ def advise(
     epsilons, spec = [one.epsilon for one in asked], asked[0]
     if math.inf in epsilons:
         raise SpecError("Expected --epsilon to be finite, got inf: advice is on runs with privacy.")
-    if len(epsilons) > MOST:
-        raise SpecError(f"Expected up to {MOST} values of --epsilon, got {len(epsilons)}.")
+    if len(epsilons) > MAX_EPSILONS:
+        raise SpecError(f"Expected up to {MAX_EPSILONS} values of --epsilon, got {len(epsilons)}.")
     if not spec.public_fraction:
         raise SpecError("Expected --public-fraction above 0: advice needs public images.")
 
@@ -71,9 +71,9 @@ def advise(
     chosen = build(plugins, "extractor", spec.extractor if named else default_extractor(plugins, own))
     rule, device = SplitRule(spec.public_fraction, 1.0, None, spec.split_seed), find_device(given.place.device)
     part = open_public(folder.expanduser(), rule, chosen, device, named=named)
-    if labels and len(part.y) < LEAST:
+    if labels and len(part.y) < MIN_LABELS:
         raise SpecError(
-            f"Expected at least {LEAST} labelled public images to rehearse on, got {len(part.y)}. Raise "
+            f"Expected at least {MIN_LABELS} labelled public images to rehearse on, got {len(part.y)}. Raise "
             "--public-fraction, or add --no-public-labels."
         )
     delta = spec.delta if "delta" in spec.model_fields_set else default_delta(part.private)
@@ -111,7 +111,7 @@ def _cell(one: Forecast) -> str:
 
 
 def _remarks(found: Advice) -> Iterator[str]:
-    from dpbench_lab.advise.advice import KNOWN, REHEARSED
+    from dpbench_lab.advise.advice import EPSILON_RANGE, FEWEST_REHEARSED
 
     picks = {one.pick for one in found.at}
     if len(picks) == 1:
@@ -124,32 +124,33 @@ def _remarks(found: Advice) -> Iterator[str]:
             "Public labels were not read, so dpbench does not know how hard your classes are to tell apart: these are "
             "averages over boards of similar size. --public-labels gives narrower intervals."
         )
-    elif behind := [one for one in found.at if _best(one) < found.alone]:
+    elif behind := [one for one in found.at if _best_accuracy(one) < found.alone]:
         where = ", ".join(f"{one.epsilon:g}" for one in behind)
         yield (
             f"At ε {where} the {found.public:,} public labels alone are expected to beat every private learner above. "
             "Compare with --learner public-only --public-labels, which has ε 0."
         )
-    if found.alone is not None and found.public < REHEARSED:
+    if found.alone is not None and found.public < FEWEST_REHEARSED:
         yield (
-            f"With only {found.public:,} public images, the true intervals are wider: the boards have {REHEARSED} or "
+            f"With only {found.public:,} public images, the true intervals are wider: the boards have "
+            f"{FEWEST_REHEARSED} or "
             "more, and a rehearsal on fewer is itself uncertain. Raise --public-fraction if you can."
         )
     if found.wish is not None:
-        yield _wished(found)
-    if outside := [one.epsilon for one in found.at if not KNOWN[0] <= one.epsilon <= KNOWN[1]]:
+        yield _describe_wish(found)
+    if outside := [one.epsilon for one in found.at if not EPSILON_RANGE[0] <= one.epsilon <= EPSILON_RANGE[1]]:
         yield (
-            f"The boards cover ε {KNOWN[0]:g} to {KNOWN[1]:g}. No result backs the intervals at ε "
+            f"The boards cover ε {EPSILON_RANGE[0]:g} to {EPSILON_RANGE[1]:g}. No result backs the intervals at ε "
             f"{', '.join(f'{one:g}' for one in outside)}."
         )
     yield "Expect lower accuracy if your test images differ from your training images: public images cannot show that."
 
 
-def _best(one: AtEpsilon) -> float:
+def _best_accuracy(one: AdviceAtEpsilon) -> float:
     return max(found.mean for found in one.forecasts.values())
 
 
-def _wished(found: Advice) -> str:
+def _describe_wish(found: Advice) -> str:
     wish = found.wish
     assert wish is not None and math.isfinite(wish.accuracy)
     wanted = f"{100 * wish.accuracy:g}%"

@@ -1,4 +1,4 @@
-"""The public part of a folder of images: names are listed, and only images that are public are opened."""
+"""The public part of a folder of images: all names are listed, but only public images are opened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.harness.cutting import cut_rows
 from dpbench.harness.raw_pixels import refuse_raw_pixels
 from dpbench.records.protocol import SplitRule
-from dpbench.support.files import IMAGES
+from dpbench.support.files import IMAGE_ENDINGS
 
 READER = "image-file-RGB-1"
 """What `read_image` makes of a file: the same as the dataset `imagefolder`, which names it alike, so that features of
@@ -33,7 +33,7 @@ WANTED = "train/CLASS/IMAGE, with two or more class folders"
 
 @dataclass(frozen=True)
 class PublicPart:
-    """The public images as features, and what is public about the private ones: how many, and of which classes."""
+    """The public images as features, and public facts about the private images: their number and classes."""
 
     x: Tensor  # (m, *example_shape) float32
     y: Tensor  # (m,) int64
@@ -50,7 +50,7 @@ class PublicPart:
 def open_public(
     folder: Path, rule: SplitRule, extractor: Extractor | Concat, device: torch.device, *, named: bool = True
 ) -> PublicPart:
-    """Return the public images of a folder, cut as `dpbench run --dataset imagefolder:FOLDER` cuts them.
+    """Open the public images of a folder, cut as `dpbench run --dataset imagefolder:FOLDER` cuts them.
 
     Covered: no private image is opened and no test image is looked for; names of files and class folders are read.
     Cached features of public images are found by the bytes of those images, also in files that have private rows, of
@@ -61,7 +61,7 @@ def open_public(
         rule: how training images are cut into public and private.
         extractor: makes features of the public images; they are cached.
         device: where the extractor computes.
-        named: whether somebody named the extractor: without one, large images are refused as raw pixels.
+        named: whether the user named the extractor; if not, large images are refused as raw pixels.
 
     Raises:
         DataMissing: there is no such folder.
@@ -83,9 +83,9 @@ def open_public(
 
 
 def list_training(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]]:
-    """Return the training images, sorted by class and path below it, their labels (n,) int64, and the classes.
+    """List the training images by class and path, their labels (n,) int64, and the classes; no image is opened.
 
-    None is opened. How many files are no images is said on standard error.
+    The number of files that are not images is reported on standard error.
 
     Raises:
         DataMissing: there is no such folder.
@@ -95,7 +95,7 @@ def list_training(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]
     if not folder.is_dir():
         raise DataMissing(f"Expected a folder of images in {folder}, which is not a folder. The layout is {WANTED}.")
     try:
-        names = list(_below(train, "", frozenset({os.path.realpath(folder)})))
+        names = list(_list_names(train, "", frozenset({os.path.realpath(folder)})))
     except OSError as error:
         raise DataError(f"Expected {WANTED} in {folder}: {error.strerror} ({error.filename}).") from error
     images = sorted(name.partition("/")[::2] for name in names if _is_image(name))  # class, path below it
@@ -125,7 +125,7 @@ def compute_keys(files: list[Path]) -> list[bytes]:
     """Return the SHA-256 of each file.
 
     Raises:
-        DataError: one cannot be read.
+        DataError: a file cannot be read.
     """
     keys = []
     for file in files:
@@ -137,8 +137,8 @@ def compute_keys(files: list[Path]) -> list[bytes]:
     return keys
 
 
-def _below(folder: Path, below: str, above: frozenset[str]) -> Iterator[str]:
-    """Yield the names of all files below a folder, as `imagefolder` walks it; of hidden folders their own name.
+def _list_names(folder: Path, below: str, above: frozenset[str]) -> Iterator[str]:
+    """Yield the names of all files below a folder, walked as `imagefolder` does; of hidden folders only their own.
 
     Links are followed unless they lead back to a parent folder; no file is looked at.
     """
@@ -149,7 +149,7 @@ def _below(folder: Path, below: str, above: frozenset[str]) -> Iterator[str]:
         if _is_hidden(entry.name) or not entry.is_dir():
             yield f"{below}{entry.name}"
         elif os.path.realpath(entry.path) not in above:
-            yield from _below(Path(entry.path), f"{below}{entry.name}/", above)
+            yield from _list_names(Path(entry.path), f"{below}{entry.name}/", above)
 
 
 def _is_hidden(name: str) -> bool:
@@ -158,4 +158,4 @@ def _is_hidden(name: str) -> bool:
 
 def _is_image(name: str) -> bool:
     path = PurePosixPath(name)
-    return len(path.parts) > 1 and path.suffix.lower() in IMAGES and not _is_hidden(path.name)
+    return len(path.parts) > 1 and path.suffix.lower() in IMAGE_ENDINGS and not _is_hidden(path.name)

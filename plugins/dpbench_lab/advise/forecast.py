@@ -1,4 +1,4 @@
-"""What the boards tell about data that they have not seen: a rehearsal and a mean distance from it for each learner.
+"""Forecasts for new data from the boards: a rehearsal, plus each learner's mean distance from it.
 
 A rehearsal is `class-means` with settings chosen by five-fold cross-validation on labelled public images, under the
 noise of the private run: what `dpbench tune` does. Boards have such a record each. In logits, a learner's accuracy is
@@ -31,14 +31,14 @@ from dpbench.support.validation import Record
 
 Basis = Literal["rehearsal", "numbers"]
 LEARNERS = ("thrift", "whitened", "pillar", "class-means", "dp-sgd", "dp-raft", "jl")
-LEVEL = 0.9  # of the intervals
-NEAR = 0.4  # decades of private images times epsilon per class within which boards are similar
+INTERVAL_LEVEL = 0.9  # of the intervals
+SIMILARITY_SCALE = 0.4  # decades of private images times epsilon per class within which boards are similar
 EXPERIENCE = Path(__file__).parent / "experience.json"
 _SMALLEST = 0.005  # accuracies are kept this far from 0 and 1, where logits end
 
 
-class Experience(Record):
-    """One board: public numbers of its data, its rehearsal, and what learners scored at their defaults."""
+class BoardRecord(Record):
+    """A board as experience: public numbers of its data, its rehearsal, and the learners' scores at their defaults."""
 
     board: str
     dataset: str
@@ -51,7 +51,7 @@ class Experience(Record):
 
 @dataclass(frozen=True)
 class Question:
-    """What is public about data that no board has."""
+    """The public facts about data that no board has."""
 
     private: int
     classes: int
@@ -66,7 +66,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Forecast:
-    """An accuracy with its 90% interval."""
+    """A predicted accuracy with its 90% interval."""
 
     mean: float
     low: float
@@ -75,13 +75,13 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Forecaster:
-    """Predicts from some boards."""
+    """Predicts accuracies from the records of some boards."""
 
-    boards: Sequence[Experience]
+    boards: Sequence[BoardRecord]
     basis: Basis
 
     def predict(self, asked: Question, learner: str) -> Forecast:
-        """Return the accuracy that a learner is expected to have at its defaults."""
+        """Return a learner's expected accuracy at its defaults."""
         center = self.center(asked, learner)
         return Forecast(*(_accuracy(center + shift) for shift in (0.0, -self.margin, self.margin)))
 
@@ -90,31 +90,31 @@ class Forecaster:
         return max(sorted(among), key=lambda learner: self.center(asked, learner))
 
     def center(self, asked: Question, learner: str) -> float:
-        """Return the expected logit."""
+        """Return the expected accuracy of a learner, as a logit."""
         known = [one for one in self._usable if learner in one.accuracy]
         counts = Counter(one.dataset for one in known)
-        weights = np.array([self._nearness(one, asked) / counts[one.dataset] for one in known])
+        weights = np.array([self._similarity(one, asked) / counts[one.dataset] for one in known])
         scores = np.array([_logit(one.accuracy[learner]) - self._start(one) for one in known])
-        start = 0.0 if self.basis == "numbers" else _logit(_rehearsed(asked))
+        start = 0.0 if self.basis == "numbers" else _logit(_rehearsal_accuracy(asked))
         return start + float(np.average(scores, weights=weights))
 
     @cached_property
     def margin(self) -> float:
-        """Half the width of an interval, in logits: what 90% of errors on datasets that were left out stay below."""
+        """Half the width of an interval, in logits: the 90% quantile of the errors on datasets that were left out."""
         errors, weights = [], []
         for learner, one, center, share in self._left_out():
             errors.append(abs(_logit(one.accuracy[learner]) - center))
             weights.append(share)
         order = np.argsort(errors)
         reached = np.cumsum(np.array(weights)[order]) / sum(weights)
-        return float(np.array(errors)[order][np.searchsorted(reached, LEVEL)])
+        return float(np.array(errors)[order][np.searchsorted(reached, INTERVAL_LEVEL)])
 
     def without(self, dataset: str) -> Forecaster:
-        """Return what predicts from the boards of the other datasets."""
+        """Return a forecaster from the boards of all other datasets."""
         return Forecaster([one for one in self.boards if one.dataset != dataset], self.basis)
 
-    def of(self, dataset: str) -> list[Experience]:
-        """Return the boards of a dataset that can be predicted on this basis."""
+    def of(self, dataset: str) -> list[BoardRecord]:
+        """Return the boards of a dataset that have what this basis needs."""
         return [one for one in self._usable if one.dataset == dataset]
 
     @property
@@ -122,44 +122,44 @@ class Forecaster:
         """The datasets, sorted."""
         return sorted({one.dataset for one in self._usable})
 
-    def _left_out(self) -> Iterator[tuple[str, Experience, float, float]]:
+    def _left_out(self) -> Iterator[tuple[str, BoardRecord, float, float]]:
         for dataset in self.datasets:
             others, boards = self.without(dataset), self.of(dataset)
             for one in boards:
                 for learner in sorted(one.accuracy):
-                    yield learner, one, others.center(question_of(one), learner), 1 / len(boards)
+                    yield learner, one, others.center(public_facts(one), learner), 1 / len(boards)
 
     @cached_property
-    def _usable(self) -> list[Experience]:
+    def _usable(self) -> list[BoardRecord]:
         return [one for one in self.boards if self.basis == "numbers" or one.rehearsal is not None]
 
-    def _start(self, one: Experience) -> float:
-        return 0.0 if self.basis == "numbers" else _logit(_rehearsed(question_of(one)))
+    def _start(self, one: BoardRecord) -> float:
+        return 0.0 if self.basis == "numbers" else _logit(_rehearsal_accuracy(public_facts(one)))
 
-    def _nearness(self, one: Experience, asked: Question) -> float:
+    def _similarity(self, one: BoardRecord, asked: Question) -> float:
         if self.basis == "rehearsal":
             return 1.0
-        return math.exp(-abs(question_of(one).signal - asked.signal) / NEAR)
+        return math.exp(-abs(public_facts(one).signal - asked.signal) / SIMILARITY_SCALE)
 
 
-def read_experience() -> list[Experience]:
+def read_board_records() -> list[BoardRecord]:
     """Return the boards that come with dpbench.
 
     Raises:
         DataError: the file is damaged.
     """
     try:
-        return TypeAdapter(list[Experience]).validate_python(json.loads(EXPERIENCE.read_bytes()))
+        return TypeAdapter(list[BoardRecord]).validate_python(json.loads(EXPERIENCE.read_bytes()))
     except (OSError, ValueError) as error:
         raise DataError(f"Expected the boards' results in {EXPERIENCE}: {error}. Install dpbench again.") from error
 
 
-def question_of(one: Experience) -> Question:
-    """Return what was public about a board's data before anything was run on it."""
+def public_facts(one: BoardRecord) -> Question:
+    """Return the facts about a board's data that were public before any run on it."""
     return Question(one.private, one.classes, one.epsilon, one.rehearsal)
 
 
-def _rehearsed(asked: Question) -> float:
+def _rehearsal_accuracy(asked: Question) -> float:
     assert asked.rehearsal is not None  # `Forecaster` asks where there is one
     return asked.rehearsal
 

@@ -1,4 +1,4 @@
-"""The catalogue's files: one paper a file, its claims, and for every field the place where it can be read.
+"""Read the catalogue of claims: one file a paper, with its claims and a source for every field.
 
 ::
 
@@ -23,14 +23,14 @@ from dpbench.errors import SpecError
 from dpbench.support.messages import unknown_name
 from dpbench.support.paths import PACKAGE
 from dpbench.support.untrusted import read_toml
-from dpbench.support.validation import FiniteRecord, sentence
+from dpbench.support.validation import FiniteRecord, misfit_sentence
 
 HERE = Path(__file__).parent
 PublicData = Literal["nothing", "unlabelled", "imagenet", "labels", "more"]
 Sampler = Literal["poisson", "shuffled", "fixed-size", "full-batch"]
 Adjacency = Literal["add-or-remove-one", "replace-one"]
 PaperAccountant = Literal["moments", "rdp", "prv", "pld", "gdp", "gaussian", "pate"]
-PUBLIC: Mapping[PublicData, str] = {
+PUBLIC_DATA_WORDS: Mapping[PublicData, str] = {
     "nothing": "nothing",
     "unlabelled": "unlabelled data of the same task",
     "imagenet": "ImageNet",
@@ -56,7 +56,7 @@ Percent = Annotated[float, Field(ge=0, le=100), AfterValidator(_percent)]
 
 
 class FurtherRelease(FiniteRecord):
-    """Another Gaussian use of the private data in the same run, such as noisy means for normalisation."""
+    """A further Gaussian use of the private data in the same run, such as noisy means for normalisation."""
 
     what: Text
     sigma: Noise
@@ -65,7 +65,7 @@ class FurtherRelease(FiniteRecord):
 
 
 class Claim(FiniteRecord):
-    """One number that a paper, or its code, states: an accuracy at an epsilon, and what epsilon follows from."""
+    """A number that a paper or its code states: an accuracy at an epsilon, with the facts that epsilon follows from."""
 
     id: Name
     model: Text | None = None
@@ -128,7 +128,7 @@ def read_catalogue(folder: Path) -> tuple[Paper, ...]:
     """Return the papers of a folder, by file name.
 
     Raises:
-        SpecError: there is no file, or one does not fit; one sentence with the file and the field.
+        SpecError: there is no file, or a file does not fit; one sentence with the file and the field.
     """
     files = sorted(folder.glob("*.toml"))
     if not files:
@@ -137,7 +137,7 @@ def read_catalogue(folder: Path) -> tuple[Paper, ...]:
 
 
 def find_catalogue(root: Path) -> Path:
-    """Return the folder of claims of a leaderboard; that of the package where the leaderboard has none."""
+    """Return the folder of a leaderboard's claims, or that of the package if the leaderboard has none."""
     places = (root / "claims", HERE / "papers", PACKAGE.parent / "leaderboard" / "claims")
     return next((place for place in places if place.is_dir()), places[0])
 
@@ -156,19 +156,21 @@ def read_paper(file: Path) -> Paper:
     whole = [{**shared, **one} for one in claims]
     stated: set[str] = set()
     for one in whole:
-        own = _by_field(one.get("sources", {}), file)
-        one["sources"] = {name: place for name, place in {**_by_field(places, file), **own}.items() if name in one}
+        own = _sources_by_field(one.get("sources", {}), file)
+        one["sources"] = {
+            name: place for name, place in {**_sources_by_field(places, file), **own}.items() if name in one
+        }
         stated |= {*one}
     try:
         paper = Paper(**{"key": file.stem, **raw, "claims": whole})
     except ValidationError as error:
-        raise SpecError(sentence(error, str(file), TABLES)) from None
-    _check(paper, {*_by_field(places, file)} - stated, file)
+        raise SpecError(misfit_sentence(error, str(file), TABLES)) from None
+    _check_paper(paper, {*_sources_by_field(places, file)} - stated, file)
     return paper
 
 
-def _by_field(places: object, file: Path) -> dict[str, str]:
-    """Return the place of each field, from the fields of each place."""
+def _sources_by_field(places: object, file: Path) -> dict[str, str]:
+    """Return the source of each field, from the fields of each source."""
     found: dict[str, str] = {}
     if not isinstance(places, dict) or not all(isinstance(fields, list) for fields in places.values()):
         raise SpecError(f'Expected sources in {file} as place = ["field", ...], got {str(places)[:100]}.')
@@ -182,8 +184,8 @@ def _by_field(places: object, file: Path) -> dict[str, str]:
     return found
 
 
-def _check(paper: Paper, unused: set[str], file: Path) -> None:
-    """Refuse what no field by itself shows: a field without a place, a place without a field, one id twice."""
+def _check_paper(paper: Paper, unused: set[str], file: Path) -> None:
+    """Check across fields: every field has a source, every source a field, and every id occurs once."""
     if unused:
         raise SpecError(f"Expected claims with {min(unused)!r} in {file}, as its sources name a place for it.")
     if len({claim.id for claim in paper.claims}) < len(paper.claims):

@@ -1,4 +1,4 @@
-"""`dpbench claims`: what papers claim, accounted again, with a verdict for each claim."""
+"""`dpbench claims`: claims of papers, accounted again, with a verdict for each."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def claims(
 ) -> None:
     """Recompute the ε of published claims with two accountants, and report what the printed numbers support."""
     from dpbench_lab.claims.catalogue import find_catalogue, read_catalogue
-    from dpbench_lab.claims.verdict import judge_all, write_record
+    from dpbench_lab.claims.verdict import judge_all, write_verdicts
 
     if write and (paper or dataset):
         raise SpecError("Expected --write alone: it records the verdicts of the whole catalogue.")
     folder = find_catalogue(Path("leaderboard")) if root is None else root / "claims"
-    papers = _selected(read_catalogue(folder), paper, dataset)
+    papers = _select_claims(read_catalogue(folder), paper, dataset)
     verdicts = judge_all(papers)
     if write:
-        write_record(folder, verdicts)
+        write_verdicts(folder, verdicts)
     if as_json:
         _print_json(papers, verdicts)
         return
@@ -50,8 +50,8 @@ def claims(
         _print_sources(papers)
 
 
-def _selected(papers: Sequence[Paper], key: str | None, dataset: str | None) -> list[Paper]:
-    """Return the papers asked for, with the claims asked for."""
+def _select_claims(papers: Sequence[Paper], key: str | None, dataset: str | None) -> list[Paper]:
+    """Return the papers and claims that were asked for."""
     if key is not None and key not in {one.key for one in papers}:
         raise SpecError(unknown_name("paper", key, [one.key for one in papers], "the catalogue"))
     known = {claim.dataset for one in papers for claim in one.claims}
@@ -101,7 +101,7 @@ def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
     console.print(table, highlight=False, width=width)
     counts = Counter(one.judgement for one in verdicts)
     told = ", ".join(f"{count} {word}" for word, count in counts.most_common())
-    said_of = f"{_counted(len(verdicts), 'claim')} from {_counted(len(papers), 'paper')}"
+    said_of = f"{_count_words(len(verdicts), 'claim')} from {_count_words(len(papers), 'paper')}"
     console.print(f"{said_of}: {told}." if told else f"{said_of}.", highlight=False, soft_wrap=True)
     console.print(
         "A verdict says what follows from the printed numbers, assuming Poisson sampling. dpbench claims PAPER shows "
@@ -121,7 +121,7 @@ def _print_sources(papers: Sequence[Paper]) -> None:
                 console.print(f"  {claim.id}: {', '.join(fields)}: {place}", markup=False, soft_wrap=True)
 
 
-def _counted(count: int, word: str) -> str:
+def _count_words(count: int, word: str) -> str:
     return f"{count} {word}{'s' * (count != 1)}"
 
 

@@ -1,4 +1,4 @@
-"""The page of the literature's claims: a verdict for each, and accuracy against epsilon beside our boards' best."""
+"""The page of claims in the literature: their verdicts, and accuracy against epsilon beside our boards' best."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from dpbench.site.extras import ExtraPages
 from dpbench.site.layout import Section
 from dpbench.site.picture import Chart, inline_svg
 from dpbench.site.render import Renderer
-from dpbench_lab.claims.catalogue import PUBLIC, Claim, Paper, PublicData, read_catalogue
-from dpbench_lab.claims.verdict import JUDGEMENTS, Judgement, Verdict, judge_all, read_record
+from dpbench_lab.claims.catalogue import PUBLIC_DATA_WORDS, Claim, Paper, PublicData, read_catalogue
+from dpbench_lab.claims.verdict import JUDGEMENTS, Judgement, Verdict, judge_all, read_verdicts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MARKS: Mapping[Judgement, LearnerStyle] = {
+VERDICT_STYLES: Mapping[Judgement, LearnerStyle] = {
     "reproducible": style_at(2), "stated with margin": style_at(0), "understated": style_at(3),
     "underspecified": REFERENCE,
 }  # fmt: skip
 """Colour and mark of each verdict."""
-OURS = LearnerStyle(None, SHAPES[1])
+BOARD_STYLE = LearnerStyle(None, SHAPES[1])
 """The mark of our boards' best."""
 FILTERS = {"dataset": "Dataset", "public-data": "Public data", "year": "Year", "verdict": "Verdict"}
 """The columns that the table is filtered by, and their heads."""
-FEWEST = 3  # claims of a chart
+MIN_CLAIMS = 3  # claims of a chart
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ class ClaimRow:
 
     @property
     def public(self) -> str:
-        """What was public, in words."""
-        return PUBLIC[self.claim.public]
+        """The public data, in words."""
+        return PUBLIC_DATA_WORDS[self.claim.public]
 
     @property
     def notes(self) -> str:
-        """Which data was public, what is missing, and what was assumed."""
+        """The public data, the missing numbers, and the assumptions."""
         named = [f"public: {self.claim.public_data}"] if self.claim.public_data else []
         missing = [f"missing: {', '.join(self.verdict.missing)}"] if self.verdict.missing else []
         return "; ".join([*named, *missing, *self.verdict.remarks])
 
     @property
     def places(self) -> list[tuple[str, str]]:
-        """The fields of each place, and the place."""
+        """The sources, each with the fields that it gives."""
         found: dict[str, list[str]] = defaultdict(list)
         for field, place in self.claim.sources.items():
             found[place].append(field)
@@ -70,16 +70,16 @@ class ClaimRow:
 
 
 def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
-    """Yield the page; one without rows where the leaderboard has no catalogue."""
+    """Yield the page; it has no rows if the leaderboard has no catalogue."""
     folder = site.root / "claims"
     papers = read_catalogue(folder) if folder.is_dir() else ()
-    verdicts = judge_all(papers, read_record(folder))
+    verdicts = judge_all(papers, read_verdicts(folder))
     pairs = [(paper, claim) for paper in papers for claim in paper.claims]
     rows = [ClaimRow(paper, claim, one) for (paper, claim), one in zip(pairs, verdicts, strict=True)]
     counts = Counter(one.judgement for one in verdicts)
     choices = {
         "dataset": sorted({row.claim.dataset for row in rows}),
-        "public-data": [word for key, word in PUBLIC.items() if key in {row.claim.public for row in rows}],
+        "public-data": [word for key, word in PUBLIC_DATA_WORDS.items() if key in {row.claim.public for row in rows}],
         "year": sorted({str(paper.year) for paper in papers if paper.year}, reverse=True),
         "verdict": [one for one in JUDGEMENTS if counts[one]],
     }
@@ -91,32 +91,37 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
 
 
 def charts(rows: Sequence[ClaimRow], families: Sequence[Sequence[Standing]]) -> list[Chart]:
-    """Return accuracy against epsilon, for each dataset and kind of public data on which a board has entries too."""
+    """Return charts of accuracy against epsilon, for each dataset and kind of public data that a board has too."""
     groups: dict[tuple[str, PublicData], list[ClaimRow]] = defaultdict(list)
     for row in rows:
         if row.claim.accuracy is not None:
             groups[row.claim.dataset, row.claim.public].append(row)
     found = []
     for (dataset, public), group in sorted(groups.items()):
-        ours = {name: points for name, points in _ours(families, dataset, public).items() if points}
-        if ours and len(group) >= FEWEST:
+        ours = {name: points for name, points in _board_accuracies(families, dataset, public).items() if points}
+        if ours and len(group) >= MIN_CLAIMS:
             found.append(_chart(dataset, public, group, ours))
     return found
 
 
-def _ours(families: Sequence[Sequence[Standing]], dataset: str, public: PublicData) -> dict[str, dict[float, float]]:
+def _board_accuracies(
+    families: Sequence[Sequence[Standing]], dataset: str, public: PublicData
+) -> dict[str, dict[float, float]]:
     """Return the best entry's accuracy in percent by epsilon, for each family of whole private splits on these data."""
     found: dict[str, dict[float, float]] = {}
     for family in families:
         board = family[0].board
         whole = board.train_fraction == 1 and board.imbalance is None
-        if whole and (_plain(board.dataset.name), scenario(family[0])) == (_plain(dataset), public):
-            found[board.name.partition("-eps")[0]] = _best(family)
+        if whole and (_normalise_name(board.dataset.name), public_scenario(family[0])) == (
+            _normalise_name(dataset),
+            public,
+        ):
+            found[board.name.partition("-eps")[0]] = _best_by_epsilon(family)
     return found
 
 
-def _best(family: Sequence[Standing]) -> dict[float, float]:
-    """Return the best ranked accuracy without public labels, in percent, of each board that has one, by epsilon."""
+def _best_by_epsilon(family: Sequence[Standing]) -> dict[float, float]:
+    """Return by epsilon the best ranked accuracy in percent without public labels, for each board that has one."""
     found = {}
     for one in family:
         scores = [entry.metrics.get("accuracy") for entry in one.entries if entry.rank and not entry.reads_labels]
@@ -125,22 +130,22 @@ def _best(family: Sequence[Standing]) -> dict[float, float]:
     return found
 
 
-def scenario(standing: Standing) -> PublicData:
-    """Return what a board's features were made of: pixels and random processes need no images of anybody."""
+def public_scenario(standing: Standing) -> PublicData:
+    """Return the public data behind a board's features: pixels and random processes need nobody's images."""
     names = [part.name for part in standing.board.extractor.parts]
     without = all(name in {"patches", "pixels", "scatternet"} or name.startswith("randp") for name in names)
     return "nothing" if without else "imagenet"
 
 
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     return "".join(sign for sign in name.lower() if sign.isalnum())
 
 
 def _chart(
     dataset: str, public: PublicData, group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]
 ) -> Chart:
-    key = f"claims-{_plain(dataset)}-{public}"
-    title = f"{dataset}, public: {PUBLIC[public]}"
+    key = f"claims-{_normalise_name(dataset)}-{public}"
+    title = f"{dataset}, public: {PUBLIC_DATA_WORDS[public]}"
     note = (
         f"{len(group)} claims, marked by verdict; lines show the best entry of our boards at each ε. Papers differ in "
         "private images, public images and networks, so a higher point does not mean a better method."
@@ -163,10 +168,11 @@ def _draw(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]) 
             judgement, {float(row.claim.epsilon): score_without_interval(row.claim.accuracy or 0.0)}, style, stroke="",
             size=6,
         )
-        for judgement, style in MARKS.items() for row in group if row.verdict.judgement == judgement
+        for judgement, style in VERDICT_STYLES.items() for row in group if row.verdict.judgement == judgement
     ]  # fmt: skip
     drawn += [
-        Line(name, {x: score_without_interval(best[x]) for x in best}, OURS, size=4) for name, best in ours.items()
+        Line(name, {x: score_without_interval(best[x]) for x in best}, BOARD_STYLE, size=4)
+        for name, best in ours.items()
     ]
     shown = {str(handle.get_label()): handle for handle in draw_lines(axes, drawn)}
     ticks = sorted({x for x in (0.1, 0.3, 1, 3, 10, 30) if axes.get_xlim()[0] <= x <= axes.get_xlim()[1]})

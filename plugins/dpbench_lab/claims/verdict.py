@@ -1,4 +1,4 @@
-"""What follows from the numbers of a claim: its epsilon by two accountants, and one of four verdicts.
+"""Judge the numbers of a claim: account its epsilon with two accountants, and give one of four verdicts.
 
 ================== =====================================================================================
 verdict            when
@@ -25,7 +25,7 @@ from typing import Literal, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from dpbench.privacy.core.accounting.accountant import AccountantName, distance, epsilon
+from dpbench.privacy.core.accounting.accountant import AccountantName, epsilon, neighbour_distance
 from dpbench.privacy.core.plan import Release
 from dpbench.support.files import canonical_digest, write_atomically
 from dpbench.support.processes import process_pool
@@ -43,7 +43,7 @@ RECORD = "verdicts.json"
 
 
 class Verdict(Record):
-    """What was found for one claim."""
+    """The verdict on a claim, and the numbers behind it."""
 
     paper: str
     claim: str
@@ -57,22 +57,22 @@ class Verdict(Record):
 
 
 def judge(paper: Paper, claim: Claim) -> Verdict:
-    """Account a claim's numbers by two accountants and compare."""
+    """Account a claim's numbers with two accountants, and compare."""
     missing = missing_numbers(claim)
     found: dict[AccountantName, float] = {}
     judgement: Judgement = "underspecified"
     if not missing:
         found = _epsilons(claim, claim.sigma or Decimal(1))
-        judgement = _compare(claim, found) if found else judgement
+        judgement = _judge_epsilons(claim, found) if found else judgement
         missing = () if found else (UNANSWERED,)
     return Verdict(
         paper=paper.key, claim=claim.id, digest=digest(claim), stated=float(claim.epsilon), pld=found.get("pld"),
-        rdp=found.get("rdp"), judgement=judgement, missing=missing, remarks=remarks(claim),
+        rdp=found.get("rdp"), judgement=judgement, missing=missing, remarks=list_assumptions(claim),
     )  # fmt: skip
 
 
 def judge_all(papers: Sequence[Paper], known: Iterable[Verdict] = ()) -> list[Verdict]:
-    """Return the verdict of every claim, paper by paper; one that is known and of the same digest is not made again."""
+    """Return the verdict of every claim, paper by paper; a known verdict with the same digest is reused."""
     kept = {(one.paper, one.claim, one.digest): one for one in known}
     pairs = [(paper, claim) for paper in papers for claim in paper.claims]
     fresh = [pair for pair in pairs if (pair[0].key, pair[1].id, digest(pair[1])) not in kept]
@@ -81,7 +81,7 @@ def judge_all(papers: Sequence[Paper], known: Iterable[Verdict] = ()) -> list[Ve
 
 
 def _judge_many(pairs: Sequence[tuple[Paper, Claim]]) -> list[Verdict]:
-    """Judge by several processes where there is enough to do: a composition takes a second or two."""
+    """Judge claims in several processes if there are enough: a composition takes a second or two."""
     if len(pairs) < 8:
         return [judge(paper, claim) for paper, claim in pairs]
     papers, claims = zip(*pairs, strict=True)
@@ -95,7 +95,7 @@ def digest(claim: Claim) -> str:
 
 
 def missing_numbers(claim: Claim) -> tuple[str, ...]:
-    """Return what cannot be looked up and epsilon follows from."""
+    """Return the numbers that epsilon follows from and that cannot be looked up."""
     if claim.accountant == "pate":
         return ("the teachers' votes, which a data-dependent epsilon follows from",)
     if claim.adjacency == "replace-one":
@@ -104,18 +104,18 @@ def missing_numbers(claim: Claim) -> tuple[str, ...]:
     if claim.rounds is None and claim.epochs is not None:
         del values["steps"]  # they follow from the sample rate, which is missing
     lacking = tuple(name for name, value in values.items() if value is None)
-    return lacking or (() if _answerable(claim) else (UNANSWERED,))
+    return lacking or (() if _is_answerable(claim) else (UNANSWERED,))
 
 
-def _answerable(claim: Claim) -> bool:
-    """Say whether accountants answer within seconds: sigma from 0.2, and neighbours at a distance of up to 20."""
+def _is_answerable(claim: Claim) -> bool:
+    """Return whether accountants answer within seconds: sigma from 0.2, and neighbours at a distance of up to 20."""
     sigma = claim.sigma or Decimal(1)
     least = min(float(one) for one in (sigma, *(further.sigma for further in claim.further)))
-    return least >= SMALLEST_SIGMA and distance(_plan(claim, sigma), float(sigma)) <= LARGEST_DISTANCE
+    return least >= SMALLEST_SIGMA and neighbour_distance(_plan(claim, sigma), float(sigma)) <= LARGEST_DISTANCE
 
 
-def remarks(claim: Claim) -> tuple[str, ...]:
-    """Return what the accounting assumes and the source does not state, or states otherwise."""
+def list_assumptions(claim: Claim) -> tuple[str, ...]:
+    """Return the assumptions of the accounting that the source does not state, or contradicts."""
     said = []
     if claim.sampler in {"shuffled", "fixed-size"}:
         said.append(f"batches are {claim.sampler}; accounted as Poisson samples")
@@ -126,26 +126,26 @@ def remarks(claim: Claim) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _compare(claim: Claim, found: Mapping[AccountantName, float]) -> Judgement:
+def _judge_epsilons(claim: Claim, found: Mapping[AccountantName, float]) -> Judgement:
     stated = float(claim.epsilon)
     if any(abs(value - stated) <= TOLERANCE * stated for value in found.values()):
         return "reproducible"
     if stated > min(found.values()):
         return "stated with margin"
-    further = [one.model_copy(update={"sigma": _rounded_from(one.sigma)}) for one in claim.further]
+    further = [one.model_copy(update={"sigma": _largest_rounding_to(one.sigma)}) for one in claim.further]
     loose = claim.model_copy(update={"further": tuple(further)})
-    least = min(_epsilons(loose, _rounded_from(claim.sigma or Decimal(1))).values())
+    least = min(_epsilons(loose, _largest_rounding_to(claim.sigma or Decimal(1))).values())
     return "understated" if least > (1 + TOLERANCE) * stated else "reproducible"
 
 
-def _rounded_from(sigma: Decimal) -> Decimal:
-    """Return the largest sigma that is printed as this one: half a unit of its last digit more."""
+def _largest_rounding_to(sigma: Decimal) -> Decimal:
+    """Return the largest sigma that is printed as this number: half a unit of its last digit more."""
     exponent = sigma.as_tuple().exponent
     return sigma + Decimal(5).scaleb((exponent if isinstance(exponent, int) else 0) - 1)
 
 
 def _epsilons(claim: Claim, sigma: Decimal) -> dict[AccountantName, float]:
-    """Return epsilon by each accountant that answers: the grid of `pld` does not where delta is very small."""
+    """Return epsilon by each accountant that answers; the grid of `pld` fails where delta is very small."""
     names: tuple[AccountantName, ...] = ("pld", "rdp")
     found = {name: epsilon(_plan(claim, sigma), float(sigma), claim.delta or 0.0, name) for name in names}
     return {name: value for name, value in found.items() if math.isfinite(value)}
@@ -161,8 +161,8 @@ def _plan(claim: Claim, sigma: Decimal) -> list[Release]:
     ]
 
 
-def read_record(folder: Path) -> tuple[Verdict, ...]:
-    """Return the verdicts recorded beside a catalogue; none where there is no record, or one that is damaged."""
+def read_verdicts(folder: Path) -> tuple[Verdict, ...]:
+    """Return the verdicts recorded beside a catalogue; none if there is no record, or it is damaged."""
     file = folder / RECORD
     try:
         return TypeAdapter(tuple[Verdict, ...]).validate_json(file.read_bytes())
@@ -170,7 +170,7 @@ def read_record(folder: Path) -> tuple[Verdict, ...]:
         return ()
 
 
-def write_record(folder: Path, verdicts: Sequence[Verdict]) -> Path:
+def write_verdicts(folder: Path, verdicts: Sequence[Verdict]) -> Path:
     """Write the verdicts beside a catalogue."""
     file = folder / RECORD
     content = TypeAdapter(Sequence[Verdict]).dump_json(verdicts, indent=1) + b"\n"

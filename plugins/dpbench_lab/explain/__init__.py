@@ -1,1 +1,1 @@
-"""The price of privacy, taken apart: the same run with noise, clipping, projection or too few steps lifted."""
+"""The price of privacy in parts: the same run without noise, clipping or projection, or with more steps."""

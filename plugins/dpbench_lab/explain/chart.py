@@ -1,4 +1,4 @@
-"""The plot of an explanation: a flight of stairs for each learner, from its private run up to the ceiling."""
+"""The plot of an explanation: for each learner a flight of stairs, from its private run up to the ceiling."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STAGES = {
+STAGE_COLOURS = {
     name: style_at(place).hex for place, name in enumerate(("projection", "noise", "steps", "tuning", "clipping"))
 }
-STAGES["rest"] = QUIET
+STAGE_COLOURS["rest"] = QUIET
 """The colour of each stair."""
 
 
@@ -28,7 +28,7 @@ def write_plot(explanation: Explanation, file: Path) -> None:
 
 
 def stairs(one: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
-    """Yield what is lifted with the score before and after, in percent; the last is the rest, up to the ceiling."""
+    """Yield each stage that is lifted with the scores before and after, in percent; last the rest up to the ceiling."""
     at = 100 * one.private.mean
     for lift in one.ladder:
         if lift.points is not None:
@@ -37,7 +37,7 @@ def stairs(one: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
 
 
 def figure(explanation: Explanation, *, titled: bool = True) -> Figure:
-    """Return the figure: a row a learner, and under all of them what the colours mean."""
+    """Return the figure: a row for each learner, and a legend of the colours below."""
     learners = explanation.learners
     drawn = new_figure(8, 1.1 + 1.1 * len(learners), dpi=110, layout="constrained")
     axes = drawn.subplots()
@@ -65,7 +65,7 @@ def _title(explanation: Explanation) -> str:
 
 
 def _row(row: int, one: LearnerExplanation, left: float) -> Iterator[Bar]:
-    """Yield the bars of one learner: the private run over the whole height, then a stair for each thing lifted."""
+    """Yield the bars of a learner: the private run at full height, then a stair for each stage that is lifted."""
     private = 100 * one.private.mean
     yield Bar(row, left, private, LINE)
     yield Bar(row, private, private, LINE, text=f"{private:.1f}", before=True)
@@ -73,7 +73,7 @@ def _row(row: int, one: LearnerExplanation, left: float) -> Iterator[Bar]:
     height = 0.8 / len(found)
     for place, (name, before, after) in enumerate(found):
         middle = row - 0.4 + (place + 0.5) * height
-        yield Bar(middle, before, after, STAGES[name], height, text=f"{after - before:+.1f}")
+        yield Bar(middle, before, after, STAGE_COLOURS[name], height, text=f"{after - before:+.1f}")
 
 
 def _legend(axes: Axes, explanation: Explanation) -> None:
@@ -82,7 +82,7 @@ def _legend(axes: Axes, explanation: Explanation) -> None:
 
     used = {name for one in explanation.learners for name, _, _ in stairs(one)}
     handles: list[Patch | Line2D] = [Patch(color=LINE, label="private")]
-    handles += [Patch(color=colour, label=name) for name, colour in STAGES.items() if name in used]
+    handles += [Patch(color=colour, label=name) for name, colour in STAGE_COLOURS.items() if name in used]
     ceiling = f"{explanation.ceiling.name} {100 * explanation.score.mean:.1f}"
     handles.append(Line2D([], [], color=INK, linestyle="--", linewidth=1, label=ceiling))
     axes.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)

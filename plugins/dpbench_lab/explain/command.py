@@ -1,4 +1,4 @@
-"""`dpbench explain`: what privacy costs a learner, taken apart."""
+"""`dpbench explain`: the price of privacy for a learner, in parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpbench.records.metrics import TITLES
 from dpbench.records.place import Place
 from dpbench.records.search import TUNE_SWITCH, Search
 from dpbench.records.spec import Spec, make_spec
-from dpbench_lab.output import check_outputs, write_record
+from dpbench_lab.output import check_outputs, write_study
 
 if TYPE_CHECKING:
     from dpbench.records.result import Interval
@@ -64,12 +64,12 @@ def explain(
 
     from dpbench.harness.session import open_session
     from dpbench_lab.explain.chart import write_plot
-    from dpbench_lab.explain.ladder import explain as take_apart
+    from dpbench_lab.explain.ladder import explain_learners as take_apart
 
     tuned = [make_spec({**spec.given, "search": given.keys["search"]}, given.origin) for spec in specs if tune]
     with report_interrupt("Extracted features are kept; repeat the command to continue."):
         found = take_apart(specs, open_session(given.place.device, plugins=plugins), tuned)
-    files = write_record(found, given.place.out, plot, write_plot)
+    files = write_study(found, given.place.out, plot, write_plot)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
@@ -95,10 +95,10 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
     ladder = Table(Column("learner", no_wrap=True), *headings, title=titles[0], box=None)
     alone = Table("learner", *[lift.stage for lift in first.alone], title=titles[1], box=None)
     for one in found.learners:
-        cells = [_points(lift) for lift in one.ladder if lift.stage in stages]
-        ladder.add_row(one.learner.name, percent(one.private), *cells, _signed(one.rest), percent(found.score))
-        alone.add_row(one.learner.name, *(_points(lift) for lift in one.alone))
-    console.print(ladder, alone, _steps(found))
+        cells = [_write_points(lift) for lift in one.ladder if lift.stage in stages]
+        ladder.add_row(one.learner.name, percent(one.private), *cells, _write_interval(one.rest), percent(found.score))
+        alone.add_row(one.learner.name, *(_write_points(lift) for lift in one.alone))
+    console.print(ladder, alone, _steps_table(found))
     for one in found.learners:
         said = " ".join(lift.why for lift in one.ladder if lift.stage not in {"noise", "clipping"})
         console.print(f"{one.learner.name}: {said}", soft_wrap=True, markup=False)
@@ -106,8 +106,8 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
         console.print(f"Wrote {file}", soft_wrap=True, markup=False)
 
 
-def _steps(found: Explanation) -> Table:
-    """Return what the steps of each release contain."""
+def _steps_table(found: Explanation) -> Table:
+    """Return a table of the signal and the noise in the steps of each release."""
     headings = ("steps", "entries", "clipped", "first signal", "last signal", "noise")
     table = Table(
         Column("learner", no_wrap=True), "release", *headings, title="Signal and noise of a step, in clips", box=None
@@ -122,10 +122,10 @@ def _steps(found: Explanation) -> Table:
     return table
 
 
-def _points(lift: Lift) -> str:
-    return "–" if lift.points is None else _signed(lift.points)
+def _write_points(lift: Lift) -> str:
+    return "–" if lift.points is None else _write_interval(lift.points)
 
 
-def _signed(value: Interval) -> str:
+def _write_interval(value: Interval) -> str:
     half = "" if value.high is None else f"{100 * (value.high - value.mean):.2f}"
     return f"{100 * value.mean:+.2f}" + (f" ± {half}" if half not in {"", "0.00"} else "")

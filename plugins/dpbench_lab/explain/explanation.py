@@ -1,4 +1,4 @@
-"""An explanation: one JSON file, of another kind than a result, which no board takes. No torch here."""
+"""The record of an explanation: a JSON file that is not a result, and that no board takes. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Score = Field(validation_alias=AliasChoices("score", "accuracy"))  # which it al
 
 
 class Lift(Record):
-    """One thing lifted: what the run scores without it, and how much that is more than before."""
+    """A stage that is lifted: the score without it, and the gain over the score before."""
 
     stage: Stage
     score: Interval | None = Score  # None where it does not apply
@@ -31,7 +31,7 @@ class Lift(Record):
 
 
 class Signal(Record):
-    """What the steps of one release contain, in clips: the mean clipped contribution, and the noise beside it.
+    """Signal and noise in the steps of a release, in clips: the mean clipped contribution, and the noise beside it.
 
     The signals of many steps add up, while their noise grows with the square root of their number, so a step may
     contain more noise than signal.
@@ -47,7 +47,7 @@ class Signal(Record):
 
 
 class LearnerExplanation(Record):
-    """One learner: its private run, what is lifted one after another up to the ceiling, and each thing on its own."""
+    """A learner: its private run, the stages lifted one after another up to the ceiling, and each stage on its own."""
 
     learner: Component  # with its settings as they ran: those that were chosen, where `tuning` was asked for
     digest: str  # of the private run's spec: its result, if there is one, is named so
@@ -60,7 +60,7 @@ class LearnerExplanation(Record):
 
 
 class Explanation(Record):
-    """Several learners on one protocol, under one ceiling; all scores are in the protocol's metric."""
+    """Several learners on one protocol, with one ceiling; all scores are in the protocol's metric."""
 
     kind: Literal["explanation"] = "explanation"
     schema_version: Literal[1] = 1
@@ -80,7 +80,7 @@ class Explanation(Record):
 
     @property
     def metric(self) -> RankMetric:
-        """What was scored: the metric that learners were told to aim for."""
+        """The metric of all scores, which learners were told to aim for."""
         return self.specs[0].metric
 
     def write(self, folder: Path) -> Path:

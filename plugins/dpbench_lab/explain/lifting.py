@@ -1,4 +1,4 @@
-"""A curator whose answers lack clipping or noise, on purpose. No guarantee: what it answers is for an explanation."""
+"""Curators that leave out clipping or noise on purpose, for explanations. Their answers have no guarantee."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ from dpbench.privacy.core.sum import CLIPS, Sum
 from dpbench_lab.explain.explanation import Signal
 
 ROUNDING = 0.01  # features in 8 bits, and norms rounded up: a row as long as its clip is not counted as clipped
-RANGES, RATIO = 5, 16.0  # of norms, in clips: rows above 16^4 clips are clipped there
+NORM_RANGES, RATIO = 5, 16.0  # of norms, in clips: rows above 16^4 clips are clipped there
 
 
 @dataclass(frozen=True)
 class Protection:
-    """What is kept of privacy when a learner asks."""
+    """The protections that a curator's answers keep: noise and clipping."""
 
     noise: bool
     clipping: bool
 
 
-def lifted(curator: Curator, sigma: Mapping[str, float], kept: Protection, noise: torch.Generator) -> Curator:
-    """Return one that asks a curator without noise, and says of sigma what the private run's did.
+def lift_protection(curator: Curator, sigma: Mapping[str, float], kept: Protection, noise: torch.Generator) -> Curator:
+    """Wrap a curator without noise so that it keeps only some protections, and reports the sigma of the private run.
 
-    So a learner cannot tell them apart. Without clipping, rows are scaled by one factor for all of them, the mean of
-    those that clipping would give each: a sum keeps about the length that steps and learning rates were made for, and
-    loses what clipping bends, that long rows count for less.
+    So a learner cannot tell it from the private run's curator. Without clipping, rows are scaled by one factor for all
+    of them, the mean of those that clipping would give each: a sum keeps about the length that steps and learning rates
+    were made for, and loses what clipping bends, that long rows count for less.
 
     Not covered: anything. Noise, where it is kept, is added in floating point to a sum that is exact for no neighbour.
     """
 
     def answer(question: Question) -> Any:
         if isinstance(question, Map):
-            return lifted(curator.answer(question), sigma, kept, noise)
+            return lift_protection(curator.answer(question), sigma, kept, noise)
         if not isinstance(question, Sum):
-            raise refuse_other_question(question.releases[-1])
+            raise sums_only_error(question.releases[-1])
         clips = question.clips
-        sums = [*curator.answer(replace(question, clip=clips))] if kept.clipping else _scaled(curator, question)
+        sums = [*curator.answer(replace(question, clip=clips))] if kept.clipping else _sum_unclipped(curator, question)
         if kept.noise:
             spread = sigma[question.release] * len(clips) ** 0.5
-            sums = [one + _normal(one, noise) * spread * bound for one, bound in zip(sums, clips, strict=True)]
+            sums = [one + _draw_normal(one, noise) * spread * bound for one, bound in zip(sums, clips, strict=True)]
         return tuple(sums) if isinstance(question.clip, tuple) else sums[0]
 
     return Curator(curator.task, sigma, answer)
 
 
 @dataclass(frozen=True)
-class Step:
-    """The exact sum of one step, in clips, and what its contributions were. No guarantee."""
+class SumRecord:
+    """The exact sum of one step, in clips, with facts about its contributions. No guarantee."""
 
     release: str
     entries: int  # of all blocks
@@ -70,12 +70,12 @@ class Step:
     count: float  # how many there are
 
 
-def observed(curator: Curator, steps: list[Step]) -> Curator:
-    """Return one that answers as a curator without noise does, and notes each sum and the lengths that went into it."""
+def record_sums(curator: Curator, steps: list[SumRecord]) -> Curator:
+    """Wrap a curator without noise; append each sum that it answers, and the norms of its contributions, to `steps`."""
 
     def answer(question: Question) -> Any:
         if isinstance(question, Map):
-            return observed(curator.answer(question), steps)
+            return record_sums(curator.answer(question), steps)
         if not isinstance(question, Sum):
             return curator.answer(question)
         clips = question.clips
@@ -91,25 +91,25 @@ def observed(curator: Curator, steps: list[Step]) -> Curator:
         *sums, about = curator.answer(replace(question, rows=rows, clip=limits))
         squared = math.fsum(float((one.double() / clip).square().sum()) for one, clip in zip(sums, clips, strict=True))
         entries = sum(one.numel() for one in sums)
-        steps.append(Step(question.release, entries, len(clips), squared, *about.tolist()))
+        steps.append(SumRecord(question.release, entries, len(clips), squared, *about.tolist()))
         return tuple(sums) if isinstance(question.clip, tuple) else sums[0]
 
     return Curator(curator.task, curator.sigma, answer)
 
 
-def signals(
-    steps: Sequence[Step], plan: Sequence[Planned], sigma: Mapping[str, float], size: int, *, units: bool = False
+def measure_signals(
+    steps: Sequence[SumRecord], plan: Sequence[Planned], sigma: Mapping[str, float], size: int, *, units: bool = False
 ) -> list[Signal]:
-    """Return what the steps of each release contained, in order of the plan.
+    """Return the signal and noise in the steps of each release, in order of the plan.
 
     A Poisson sample adds (1 - rate) times the squares of its clipped contributions to the squared norm of their sum, on
     average; this is taken off, and what is left is the mean's own. Both lengths are divided by the expected sample.
 
     Args:
-        steps: as they were asked.
-        plan: its releases.
+        steps: the recorded sums, in order.
+        plan: the releases.
         sigma: the noise multiplier of each.
-        size: how many examples there are, or units.
+        size: the number of examples, or of units.
         units: several rows may belong to one unit. Its contribution is the mean of theirs, whose square no row function
             can see, so sampled releases have no signal.
     """
@@ -132,9 +132,9 @@ def signals(
     return found
 
 
-def _scaled(curator: Curator, question: Sum) -> list[Tensor]:
-    """Return the sums without clipping, times their factors: rows of like norms are added up on a grid of their own."""
-    clips, bounds = question.clips, [RATIO**power for power in range(RANGES)]
+def _sum_unclipped(curator: Curator, question: Sum) -> list[Tensor]:
+    """Return the sums without clipping, times their factors; rows of similar norms are summed on their own grid."""
+    clips, bounds = question.clips, [RATIO**power for power in range(NORM_RANGES)]
 
     def ranges(chunk: Chunk) -> Blocks:
         blocks = wrap_blocks(question.rows(chunk))
@@ -144,7 +144,7 @@ def _scaled(curator: Curator, question: Sum) -> list[Tensor]:
             for low, bound in zip([-1.0, *bounds], bounds, strict=False)
         ]
         parts = [
-            _where(block, (low < norm) & (norm <= high))
+            _mask_rows(block, (low < norm) & (norm <= high))
             for block, norm in zip(blocks, norms, strict=True)
             for low, high in ends
         ]
@@ -155,37 +155,40 @@ def _scaled(curator: Curator, question: Sum) -> list[Tensor]:
     *sums, factors = curator.answer(replace(question, rows=ranges, clip=limits))
     count = float(factors[-1])
     return [
-        torch.stack(sums[place * RANGES : (place + 1) * RANGES]).sum(0) * (float(factor) / count if count else 1.0)
+        torch.stack(sums[place * NORM_RANGES : (place + 1) * NORM_RANGES]).sum(0)
+        * (float(factor) / count if count else 1.0)
         for place, factor in enumerate(factors[:-1])
     ]
 
 
-def _where(block: Contribution, rows: Tensor) -> Contribution:
-    """Return the contribution with all other rows zero."""
+def _mask_rows(block: Contribution, rows: Tensor) -> Contribution:
+    """Return the contribution with all other rows set to zero."""
     if isinstance(block, Joined):
-        return Joined(tuple(_zeroed(part, rows) for part in block.parts))
+        return Joined(tuple(_mask_tensor(part, rows) for part in block.parts))
     if isinstance(block, Rows):
-        return Rows(_zeroed(block.rows, rows))
+        return Rows(_mask_tensor(block.rows, rows))
     if isinstance(block, Scaled):
-        return Scaled(_outer(block.outer, rows), block.scale)
+        return Scaled(_mask_outer(block.outer, rows), block.scale)
     outer: Any = block
-    return _outer(block, rows) if isinstance(block, RankOne) else replace(outer, outer=_outer(outer.outer, rows))
+    return (
+        _mask_outer(block, rows) if isinstance(block, RankOne) else replace(outer, outer=_mask_outer(outer.outer, rows))
+    )
 
 
-def _outer(outer: RankOne, rows: Tensor) -> RankOne:
-    return RankOne(_zeroed(outer.left, rows), outer.right, outer.bias)
+def _mask_outer(outer: RankOne, rows: Tensor) -> RankOne:
+    return RankOne(_mask_tensor(outer.left, rows), outer.right, outer.bias)
 
 
-def _zeroed(part: Tensor, rows: Tensor) -> Tensor:
+def _mask_tensor(part: Tensor, rows: Tensor) -> Tensor:
     return part.masked_fill(~rows.reshape(-1, *(1,) * (part.ndim - 1)), 0)
 
 
-def _normal(like: Tensor, noise: torch.Generator) -> Tensor:
+def _draw_normal(like: Tensor, noise: torch.Generator) -> Tensor:
     return torch.randn(like.shape, generator=noise).to(like.device)
 
 
-def refuse_other_question(release: str) -> SpecError:
-    """Return the refusal of a release that asks for something else."""
+def sums_only_error(release: str) -> SpecError:
+    """Return the error for a release that asks for something other than sums."""
     return SpecError(
         f"Expected release {release!r} to ask for sums: explain cannot measure the cost of noise in choices or votes. "
         "Compare runs at several epsilons, as in --epsilon 0.1,1,8,inf."

@@ -1,4 +1,4 @@
-"""Charts on the page of a learner: what privacy costs it, part by part."""
+"""Charts on a learner's page: the price of privacy, part by part."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ EXPLANATIONS = "explanations"
 
 
 def learner_charts(site: Site) -> Callable[[str], Iterable[Chart]]:
-    """Read all explanations of a leaderboard; return what gives the charts of a learner.
+    """Read all explanations of a leaderboard; return a function that yields the charts of a learner.
 
     Raises:
-        DataError: a file is no explanation.
+        DataError: a file is not an explanation.
     """
-    return functools.partial(_charts, _explanations(site))
+    return functools.partial(_learner_charts, _read_explanations(site))
 
 
-def _explanations(site: Site) -> list[Explanation]:
-    """Return what `dpbench explain --out` wrote into the leaderboard's folder.
+def _read_explanations(site: Site) -> list[Explanation]:
+    """Return the explanations that `dpbench explain --out` wrote into the leaderboard's folder.
 
     Raises:
-        DataError: a file there is no explanation.
+        DataError: a file there is not an explanation.
     """
     found = []
     for file in sorted((site.root / EXPLANATIONS).rglob("*.json")):
@@ -43,8 +43,8 @@ def _explanations(site: Site) -> list[Explanation]:
     return found
 
 
-def _charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
-    """Yield what privacy costs a learner, part by part, on each protocol that was explained."""
+def _learner_charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
+    """Yield charts of a learner's price of privacy, part by part, for each protocol that was explained."""
     for number, one in enumerate(found):
         mine = tuple(each for each in one.learners if each.learner.name == name)
         if mine:

@@ -1,4 +1,4 @@
-"""A sweep's results, each at its position in the plot."""
+"""Collect a sweep's results, each at its position in the plot."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def collect(named: Path, results: Path | None = None, plugins: Registry | None =
         DataMissing: no cell has a result; names the command that runs them.
         DataError: a result lacks the metric.
     """
-    file = ready_made_sweeps.find(named)
+    file = ready_made_sweeps.find_sweep_file(named)
     found = overview(file, results, plugins or registry.load())
     grid, plot = found.grid, found.grid.plot
     if plot is None:
@@ -45,20 +45,20 @@ def collect(named: Path, results: Path | None = None, plugins: Registry | None =
             f"Run them first: dpbench sweep {named}{out}"
         )
     places = [Place(cell.values, cell.numbers, kept.get(cell.digest)) for cell in grid.cells]
-    return assemble(grid.name, plot, places, series)
+    return assemble_figure(grid.name, plot, places, series)
 
 
 @dataclass(frozen=True)
 class Place:
-    """A cell of a plot, whether it comes of a sweep file or of a result's own spec."""
+    """A cell of a plot, from a sweep file or from a result's own spec."""
 
     values: Mapping[str, Any]  # axis -> value
     numbers: Mapping[str, float]  # of the spec, options as `dataset.n`
     result: Result | None
 
 
-def assemble(name: str, plot: Plot, places: Sequence[Place], series: Sequence[Series]) -> FigureData:
-    """Return places with their positions, in their order.
+def assemble_figure(name: str, plot: Plot, places: Sequence[Place], series: Sequence[Series]) -> FigureData:
+    """Return the figure of these cells, each at its position, in their order.
 
     Raises:
         DataError: a result lacks the metric.
@@ -66,14 +66,14 @@ def assemble(name: str, plot: Plot, places: Sequence[Place], series: Sequence[Se
     placed = [(locate_cell(plot, one.values, one.numbers), one) for one in places]
     measured = {at: metric(one.result, plot.metric) for at, one in placed if one.result}
     seeds = tuple(len(one.result.seeds) for one in places if one.result)
-    bound, fitted = _bound(plot, placed, measured)
+    bound, fitted = _fit_bound(plot, placed, measured)
     return FigureData(name, plot, tuple(at for at, _ in placed), measured, seeds, bound, fitted, series)
 
 
-def _bound(
+def _fit_bound(
     plot: Plot, placed: Sequence[tuple[Position, Place]], measured: Mapping[Position, Interval]
 ) -> tuple[dict[Position, float], Position | None]:
-    """Return a theorem's rate through the measured point at which its constant is fitted, and that point."""
+    """Return a theorem's rate, fitted through one measured point, and that point."""
     if plot.bound is None:
         return {}, None
     rates = {at: evaluate(plot.bound, one.numbers, "the bound of [plot]") for at, one in placed}
@@ -85,7 +85,7 @@ def _bound(
 
 
 def metric(result: Result, name: str) -> Interval:
-    """Return a metric of a result; "error" is what accuracy leaves of 1.
+    """Return a metric of a result; "error" is 1 less accuracy.
 
     Raises:
         DataError: the result lacks it.

@@ -1,4 +1,4 @@
-"""`dpbench plot`, which goes in version 0.4: `results --chart` draws a folder, `reproduce --chart` a sweep."""
+"""`dpbench plot`, to be removed in version 0.4: `results --chart` draws a folder, `reproduce --chart` a sweep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def plot(
         Path,
         typer.Argument(
             help="Folder of results, to plot accuracy against ε; sweep file with a \\[plot] table; or a ready-made "
-            f"sweep: {', '.join(ready_made_sweeps.names())}."
+            f"sweep: {', '.join(ready_made_sweeps.sweep_names())}."
         ),
     ],
     results: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,
@@ -36,7 +36,7 @@ def plot(
 
     plugins = load()
     plugins.report_broken()
-    folder = sweep.is_dir() and str(sweep) not in ready_made_sweeps.names()
+    folder = sweep.is_dir() and str(sweep) not in ready_made_sweeps.sweep_names()
     if folder and results:
         raise SpecError(f"--results goes with a sweep, but {sweep} is itself a folder of results. Drop --results.")
     files = out or [Path(f"{sweep.resolve().name if folder else sweep.stem}.png")]
@@ -54,6 +54,6 @@ def plot(
 
 def _write_folder_chart(folder: Path, files: list[Path], plugins: Registry) -> None:
     from dpbench.analysis.tables import make_grids
-    from dpbench.registry.components import shorten_component
+    from dpbench.registry.components import component_shortener
 
-    write_charts(make_grids(read_intact([folder]), named=shorten_component(plugins)), folder.resolve().name, files)
+    write_charts(make_grids(read_intact([folder]), named=component_shortener(plugins)), folder.resolve().name, files)

@@ -15,7 +15,7 @@ FILE = Path(__file__).parent / "published.json"
 
 
 class Literature(Record):
-    """All of `published.json`."""
+    """The content of `published.json`."""
 
     papers: dict[str, str]  # short name -> authors, title, year
     series: dict[str, Series]  # accuracies on test splits; the paper of each is a key of `papers`

@@ -14,7 +14,7 @@ from dpbench.cli.output import Json
 from dpbench.cli.takes import add_setting_flags
 from dpbench.records.place import Place
 from dpbench.records.protocol import Protocol
-from dpbench_lab.output import check_outputs, write_record
+from dpbench_lab.output import check_outputs, write_study
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Inspection, Prediction, Range
@@ -60,10 +60,10 @@ def inspect(
     check_outputs(place.out, plot)
 
     from dpbench.harness.session import open_session
-    from dpbench_lab.inspect.inspection import inspect as analyse
+    from dpbench_lab.inspect.inspection import run_inspection as analyse
 
     inspection = analyse(asked, open_session(place.device, plugins=plugins))
-    files = write_record(inspection, place.out, plot, write_plot)
+    files = write_study(inspection, place.out, plot, write_plot)
     if as_json:
         print(inspection.model_dump_json(indent=2))
     else:

@@ -1,4 +1,4 @@
-"""One inspection from question to findings, read top to bottom."""
+"""Run an inspection from request to findings, read from top to bottom."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dpbench.harness.session import Session
 from dpbench.harness.source import DataSource
 from dpbench.records import provenance
 from dpbench.records.result import ComponentOrigin
-from dpbench.registry.components import Parts
+from dpbench.registry.components import BuiltComponents
 from dpbench.support import progress
 from dpbench.support.phases import Phases
 from dpbench_lab.inspect import report
-from dpbench_lab.inspect.margins import collect_by_class, margins
+from dpbench_lab.inspect.margins import collect_by_class, measure_margins
 from dpbench_lab.inspect.prediction import predict
 from dpbench_lab.inspect.report import Guarantee, Inspection, InspectionRequest
-from dpbench_lab.inspect.separability import separability
-from dpbench_lab.inspect.spectrum import components, summary, unit_rows
+from dpbench_lab.inspect.separability import measure_separability
+from dpbench_lab.inspect.spectrum import components, summarise_spectrum, unit_rows
 
 
-def inspect(asked: InspectionRequest, session: Session) -> Inspection:
+def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
     """Analyse the public split, or the private one on request; all rows are scaled to length 1.
 
     Covered: with `rows="public"` no number depends on a private row, so the inspection costs no privacy. Not covered:
@@ -40,28 +40,28 @@ def inspect(asked: InspectionRequest, session: Session) -> Inspection:
         rule = dataclasses.replace(asked.spec.split_rule, keep_copies=True)  # no private image is opened for it
         roles, images = session.memo.examples(DataSource(parts, rule, session.device), asked.spec.budget)
         x, y, note = _rows(roles, parts, asked)
-    with phases("spectrum"), progress.status("Decomposing the covariance"):
+    with phases("spectrum"), progress.show_status("Decomposing the covariance"):
         asked = report.spell_out_request(asked, resolved.spec, min(x.shape))
         pca = components(x, centre=True)
-        spectrum = summary(pca.values, asked.k)
+        spectrum = summarise_spectrum(pca.values, asked.k)
     separated = found = predicted = None
     if y is not None:
         with phases("separability"):
-            separated = separability(x, y, parts.dataset.classes, asked)
+            separated = measure_separability(x, y, parts.dataset.classes, asked)
             predicted = predict(asked.k, x.shape[1], spectrum, separated)
         with phases("margins"):
             names = [parts.dataset.classes[one] for one in np.unique(y)]
-            found = collect_by_class(margins(x, y, pca, asked.k, asked.svm_c), names)
+            found = collect_by_class(measure_margins(x, y, pca, asked.k, asked.svm_c), names)
     return Inspection(
-        digest=report.digest_of(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",
-        guarantee=_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
+        digest=report.digest_request(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",
+        guarantee=_state_guarantee(asked), examples=len(x), features=x.shape[1], labels_read=y is not None,
         digests=images.digests, licence=parts.dataset.licence, spectrum=spectrum, separability=separated, margins=found,
         prediction=predicted, note=note, seconds=phases.seconds, components=_components(parts),
         provenance=provenance.collect_provenance(str(session.device)),
     )  # fmt: skip
 
 
-def _rows(roles: Roles, parts: Parts, asked: InspectionRequest) -> tuple[np.ndarray, np.ndarray | None, str]:
+def _rows(roles: Roles, parts: BuiltComponents, asked: InspectionRequest) -> tuple[np.ndarray, np.ndarray | None, str]:
     """Return the rows (n, d) float64 at length 1, labels (n,) if they are of the dataset's classes, and a note."""
     dataset, other = parts.dataset, parts.public_dataset
     features, labels, note = roles.public.x, roles.public.y, ""
@@ -76,11 +76,11 @@ def _rows(roles: Roles, parts: Parts, asked: InspectionRequest) -> tuple[np.ndar
     if labels is None:
         return x, None, note
     y = labels.cpu().numpy()
-    return x, y, _missing(y, dataset.classes, asked)
+    return x, y, _note_missing_classes(y, dataset.classes, asked)
 
 
-def _missing(y: np.ndarray, classes: Sequence[str], asked: InspectionRequest) -> str:
-    """Return a note on classes without examples; refuse labels of a single class."""
+def _note_missing_classes(y: np.ndarray, classes: Sequence[str], asked: InspectionRequest) -> str:
+    """Return a note on classes without examples; raise `SpecError` if all labels are of one class."""
     seen = np.unique(y)
     if len(seen) < 2:
         raise SpecError(
@@ -91,9 +91,9 @@ def _missing(y: np.ndarray, classes: Sequence[str], asked: InspectionRequest) ->
     return f"{missing} of {len(classes)} classes have no {asked.rows} example." if missing else ""
 
 
-def _guarantee(asked: InspectionRequest) -> Guarantee:
+def _state_guarantee(asked: InspectionRequest) -> Guarantee:
     return "none: reads private data" if asked.rows == "private" else "epsilon 0: reads public data alone"
 
 
-def _components(parts: Parts) -> dict[str, ComponentOrigin]:
+def _components(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
     return {role: one for role, one in get_origins(parts).items() if role != "learner"}

@@ -13,7 +13,7 @@ from dpbench_lab.inspect.report import SHARES, ClassMargins, Margins
 from dpbench_lab.inspect.spectrum import Components
 
 
-def margins(x: np.ndarray, y: np.ndarray, pca: Components, k: Sequence[int], c: float) -> list[np.ndarray]:
+def measure_margins(x: np.ndarray, y: np.ndarray, pca: Components, k: Sequence[int], c: float) -> list[np.ndarray]:
     """Return the margins of each class in 0..max(y) that has examples, (classes) of (shares, len(k)).
 
     Appendix D: after PCA to k dimensions a linear SVM is trained for each class against the rest; the margin of a row
@@ -31,11 +31,11 @@ def margins(x: np.ndarray, y: np.ndarray, pca: Components, k: Sequence[int], c: 
     scores = (x - pca.mean) @ pca.vectors  # (n, r)
     classes = np.unique(y).tolist()
     found = [np.empty((len(SHARES), len(k))) for _ in classes]
-    with progress.meter("Fitting one class against the rest", len(k) * len(classes)) as advance:
+    with progress.progress_bar("Fitting one class against the rest", len(k) * len(classes)) as advance:
         for column, dimension in enumerate(k):
             rows = np.ascontiguousarray(scores[:, :dimension])
             for index, one in enumerate(classes):
-                distances = machines.distances(rows, np.where(y == one, 1, -1), c)
+                distances = machines.fit_distances(rows, np.where(y == one, 1, -1), c)
                 found[index][:, column] = [largest_margin(distances, share) for share in SHARES]
                 advance(1)
     return found

@@ -60,13 +60,13 @@ def _spectrum(axes: Axes, inspection: Inspection) -> None:
 
 def _separability(axes: Axes, inspection: Inspection) -> None:
     axes.set(title="Low-rank separability", ylabel="ξₖ (0: within the first k components)")
-    if not _panel(axes, inspection, inspection.separability is not None):
+    if not _prepare_panel(axes, inspection, inspection.separability is not None):
         return
     assert inspection.separability is not None
     found, k = inspection.separability, inspection.asked.k
     spans = ((found.own, "pair's own components"), (found.shared, "components of all classes"))
     draw_lines(axes, [
-        Line(f"{name}, median", _scores(k, span.median, span.smallest, span.largest), style_at(place), band=True)
+        Line(f"{name}, median", _points_by_k(k, span.median, span.smallest, span.largest), style_at(place), band=True)
         for place, (span, name) in enumerate(spans)
     ])  # fmt: skip
     axes.set_ylim(0, 1.4)
@@ -76,12 +76,12 @@ def _separability(axes: Axes, inspection: Inspection) -> None:
 
 def _margins(axes: Axes, inspection: Inspection) -> None:
     axes.set(title="Margin, one class against the rest", ylabel="smallest margin (unit-length rows)")
-    if not _panel(axes, inspection, inspection.margins is not None):
+    if not _prepare_panel(axes, inspection, inspection.margins is not None):
         return
     assert inspection.margins is not None
     found, k = inspection.margins, inspection.asked.k
     draw_lines(axes, [
-        Line(f"that {share:.0%} of rows reach", _scores(k, values), style_at(place))
+        Line(f"that {share:.0%} of rows reach", _points_by_k(k, values), style_at(place))
         for place, (share, values) in enumerate(zip(found.shares, found.smallest, strict=True))
     ])  # fmt: skip
     axes.axhline(0, color=QUIET, linewidth=0.8)
@@ -89,8 +89,8 @@ def _margins(axes: Axes, inspection: Inspection) -> None:
     axes.legend(loc="best")
 
 
-def _scores(k: Sequence[int], middle: Values, low: Values = (), high: Values = ()) -> dict[float, Interval]:
-    """Return values by k, with their range where there is one."""
+def _points_by_k(k: Sequence[int], middle: Values, low: Values = (), high: Values = ()) -> dict[float, Interval]:
+    """Return values by k, with their range if there is one."""
     ends = zip(low, high, strict=True) if low else ((None, None) for _ in k)
     return {
         one: Interval(mean=mean, low=smallest, high=largest)
@@ -98,8 +98,8 @@ def _scores(k: Sequence[int], middle: Values, low: Values = (), high: Values = (
     }
 
 
-def _panel(axes: Axes, inspection: Inspection, labelled: bool) -> bool:
-    """Prepare a panel over k, or say in it that labels are needed."""
+def _prepare_panel(axes: Axes, inspection: Inspection, labelled: bool) -> bool:
+    """Prepare the axes of a panel over k, or write in it that labels are needed; return whether it can be drawn."""
     if not labelled:
         axes.set_axis_off()
         axes.text(0.5, 0.5, "needs labels of these classes", ha="center", va="center", transform=axes.transAxes)

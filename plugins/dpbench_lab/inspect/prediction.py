@@ -1,18 +1,18 @@
-"""What theorems make of measured features: how many dimensions to keep, and what that gains.
+"""Predictions of theorems from measured features: how many dimensions to keep, and the gain.
 
 Two readings of PILLAR's theorem 1, for features with margin gamma, separability xi_k and a share tau_k of the energy
 outside k directions. Both are a factor in private examples: how many times as many the whole space would need.
 
 - As printed: n is of the order of sqrt(k) / (alpha epsilon gamma (1 - xi_k - gamma / 10)), against sqrt(d) with xi = 0.
-  Its gain is sqrt(d / k) (1 - xi_k - gamma / 10) / (1 - gamma / 10): a gap between two upper bounds.
+  The gain is sqrt(d / k) (1 - xi_k - gamma / 10) / (1 - gamma / 10): a gap between two upper bounds.
 - By noise: noise in a head changes the score of a row of norm 1 by as much in any dimension, and of a projected one by
   sqrt(1 - tau_k) of that, while the margin shrinks by about 1 - xi_k. The gain is (1 - xi_k) / sqrt(1 - tau_k).
 
-Neither is a guarantee: what is left of the margin of every row is gamma - sqrt(xi_k (2 - xi_k)) (the proof of theorem 1
-has gamma (1 - xi_k), which does not follow), and `kept` is the least k for which that is positive.
+Neither is a guarantee: the margin that every row keeps is gamma - sqrt(xi_k (2 - xi_k)) (the proof of theorem 1 has
+gamma (1 - xi_k), which does not follow), and `kept` is the least k for which that is positive.
 
-Both leave out what keeps a projection from being learned (estimating it of few public rows), and how the best k grows
-with the budget: neither has epsilon or n in it.
+Both ignore the error of estimating a projection from few public rows, and the growth of the best k with the budget:
+neither contains epsilon or n.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dpbench_lab.inspect.report import Prediction, Separability, Spectrum
 
 
 def predict(k: Sequence[int], dimensions: int, spectrum: Spectrum, found: Separability) -> Prediction:
-    """Return what both readings predict for each k, from the median xi over class pairs of the shared components.
+    """Return the predictions of both readings for each k, from the median xi over class pairs in shared components.
 
-    gamma is the median over pairs of their smallest margin, and 0 where that is below: real classes overlap.
+    gamma is the median over pairs of their smallest margin, or 0 if that is negative: real classes overlap.
     """
     gamma = max(0.0, statistics.median(pair.gamma for pair in found.pairs))
     whole = 1 - 0.1 * gamma

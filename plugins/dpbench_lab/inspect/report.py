@@ -1,4 +1,4 @@
-"""What was asked about a representation and what was found: one JSON file. No torch here."""
+"""The record of an inspection, request and findings, as a JSON file. Imports no torch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_K = (10, 20, 40, 80, 120, 200, 400, 800)
 
 
 class InspectionRequest(Record):
-    """Everything that decides the numbers."""
+    """The request for an inspection: everything that decides its numbers."""
 
     dataset: Component
     extractor: Component
@@ -97,7 +97,7 @@ class Margins(Record):
 
 
 class Prediction(Record):
-    """What PILLAR's theorem makes of the numbers above, read in two ways; see `inspect.prediction`."""
+    """Predictions of PILLAR's theorem from the numbers above, in two readings; see `inspect.prediction`."""
 
     gamma: float  # the margin that is put in
     printed: Values  # for each k, how many times as many examples the whole space needs: by the bounds as printed
@@ -108,7 +108,7 @@ class Prediction(Record):
 
 
 class Inspection(Record):
-    """One complete inspection: what was asked, read and found."""
+    """A complete inspection: the request, the data that was read, and the findings."""
 
     schema_version: Literal[1] = 1
     digest: str
@@ -130,14 +130,14 @@ class Inspection(Record):
     provenance: dict[str, Any]
 
     @model_validator(mode="after")
-    def _honest(self) -> Inspection:
+    def _check_mark(self) -> Inspection:
         private = self.asked.rows == "private"
         if (self.mark == MARK, self.guarantee == "none: reads private data") != (private, private):
             raise ValueError(f"mark and guarantee are not those of an inspection that reads {self.asked.rows} data")
         return self
 
     def write(self, folder: Path) -> Path:
-        """Write the inspection into `folder`, of private rows into a marked one below it; return the file.
+        """Write the inspection into `folder`, or into a marked folder below it for private rows; return the file.
 
         Raises:
             OutputError: the folder cannot be written.
@@ -148,10 +148,10 @@ class Inspection(Record):
 
 
 def make_request(spec: Spec, k: Sequence[str], *, read_private: bool, pairs: int, svm_c: float) -> InspectionRequest:
-    """Return what the flags ask for; `spec` says of which data, `k` holds comma-separated numbers.
+    """Return the request that the flags make; `spec` names the data, `k` holds comma-separated numbers.
 
     Raises:
-        SpecError: one sentence that names the flag, what came and what was expected.
+        SpecError: a value does not fit; one sentence names the flag, the value and what was expected.
     """
     if pairs < 1:
         raise SpecError(f"Expected --pairs {pairs} >= 1: it is the maximum number of class pairs to analyse.")
@@ -160,12 +160,12 @@ def make_request(spec: Spec, k: Sequence[str], *, read_private: bool, pairs: int
     return InspectionRequest(
         dataset=spec.dataset, extractor=spec.extractor, public_fraction=spec.public_fraction,
         public_dataset=spec.public_dataset, split_seed=spec.split_seed, rows="private" if read_private else "public",
-        k=tuple(sorted({_dimension(one) for text in k for one in text.split(",")})), pairs=pairs, svm_c=svm_c,
+        k=tuple(sorted({_parse_dimension(one) for text in k for one in text.split(",")})), pairs=pairs, svm_c=svm_c,
     )  # fmt: skip
 
 
 def spell_out_request(asked: InspectionRequest, spec: Spec, dimensions: int) -> InspectionRequest:
-    """Return what was asked with the options of `spec` and every k filled in: the defaults, and all dimensions.
+    """Return the request with the options of `spec` and every k filled in: the defaults, and all dimensions.
 
     Raises:
         SpecError: a k larger than the number of dimensions.
@@ -180,12 +180,12 @@ def spell_out_request(asked: InspectionRequest, spec: Spec, dimensions: int) -> 
     return asked.model_copy(update={**parts, "k": k})
 
 
-def digest_of(asked: InspectionRequest) -> str:
-    """Return the SHA-256 of what was asked, as canonical JSON."""
+def digest_request(asked: InspectionRequest) -> str:
+    """Return the SHA-256 of a request, as canonical JSON."""
     return canonical_digest(json.loads(asked.model_dump_json()))
 
 
-def _dimension(text: str) -> int:
+def _parse_dimension(text: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
         raise SpecError(f"Expected --k to be numbers of dimensions >= 1, like 10,40,200, got {text.strip()!r}.")
     return int(text)

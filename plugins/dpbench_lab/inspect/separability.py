@@ -14,7 +14,7 @@ from dpbench_lab.inspect.report import InspectionRequest, Pair, Range, Separabil
 from dpbench_lab.inspect.spectrum import components
 
 
-def separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], asked: InspectionRequest) -> Separability:
+def measure_separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], asked: InspectionRequest) -> Separability:
     """Return ξ_k of class pairs, for rows (n, d) float64 at unit length and labels (n,).
 
     Section 3.1, "Pre-trained features are almost Large-Margin and Low-Rank": a linear SVM w* is trained on a pair of
@@ -31,18 +31,18 @@ def separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], asked: Insp
     drawn, possible = pairs(np.unique(y).tolist(), asked.pairs, asked.split_seed)
     shared = components(x, centre=False).vectors  # (d, r)
     found = []
-    with progress.meter("Separating class pairs", len(drawn)) as advance:
+    with progress.progress_bar("Separating class pairs", len(drawn)) as advance:
         for first, second in drawn:
             rows = x[(y == first) | (y == second)]
             signs = np.where(y[(y == first) | (y == second)] == first, 1, -1)
-            normal = machines.normal(rows, signs, asked.svm_c)  # (d,)
+            normal = machines.fit_normal(rows, signs, asked.svm_c)  # (d,)
             own = components(rows, centre=False).vectors
             distances = signs * (rows @ normal)
             found.append(
                 Pair(
                     classes=(names[first], names[second]), gamma=float(distances.min()),
-                    wrong=float((distances <= 0).mean()), own=xi(normal, own, asked.k),
-                    shared=xi(normal, shared, asked.k),
+                    wrong=float((distances <= 0).mean()), own=separability_of_normal(normal, own, asked.k),
+                    shared=separability_of_normal(normal, shared, asked.k),
                 )
             )  # fmt: skip
             advance(1)
@@ -52,7 +52,7 @@ def separability(x: np.ndarray, y: np.ndarray, names: Sequence[str], asked: Insp
     )  # fmt: skip
 
 
-def xi(normal: np.ndarray, vectors: np.ndarray, k: Sequence[int]) -> tuple[float, ...]:
+def separability_of_normal(normal: np.ndarray, vectors: np.ndarray, k: Sequence[int]) -> tuple[float, ...]:
     """Return 1 - ‖A_k A_kᵀ w‖₂ for each k: w (d,) of length 1, A_k the first k columns of (d, r), all of them if k > r.
 
     It never rises with k, as the subspaces are nested; 0 means that w lies within the first k components.

@@ -35,8 +35,8 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
 def components(x: np.ndarray, centre: bool) -> Components:
     """Return the components of the rows (n, d) float64, from their covariance or Gram matrix, whichever is smaller.
 
-    `centre` subtracts the mean first, as in PCA. Without it they are those of the second moment E[x xᵀ], as in PILLAR's
-    definition 3.
+    `centre` subtracts the mean first, as in PCA. Without it, they are the components of the second moment E[x xᵀ], as
+    in PILLAR's definition 3.
 
     Raises:
         DataError: all rows are equal, so there is nothing to decompose.
@@ -56,8 +56,8 @@ def components(x: np.ndarray, centre: bool) -> Components:
     return Components(mean, values, vectors[:, :kept])
 
 
-def summary(values: np.ndarray, k: Sequence[int]) -> Spectrum:
-    """Return the variance in the first k components and the effective ranks, from eigenvalues (r,), largest first.
+def summarise_spectrum(values: np.ndarray, k: Sequence[int]) -> Spectrum:
+    """Return the share of variance in the first k components, and effective ranks, from descending eigenvalues (r,).
 
     Participation ratio: (Σλ)² / Σλ². Entropy rank: exp of the entropy of λ/Σλ (Roy and Vetterli 2007). Both are r for
     equal eigenvalues and 1 for a single nonzero one.

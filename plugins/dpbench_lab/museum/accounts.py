@@ -1,4 +1,4 @@
-"""Broken accounts: what published code states for a plan and sigma, and what an independent library says to it."""
+"""Broken accounts: the epsilon that published code states for a plan and sigma, checked by an independent library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
 
 @dataclass(frozen=True)
 class BrokenAccount(Exhibit):
-    """A statement of epsilon that is too small: `shown` makes it of plan, sigma and delta."""
+    """A statement of epsilon that is too small: `shown` computes it from plan, sigma and delta."""
 
     plan: Sequence[Release] = ()
     given: float = 0.0  # to what is shown: sigma
@@ -23,16 +23,16 @@ class BrokenAccount(Exhibit):
     noise: float = 1.0  # true sigma / what the account takes for it
 
     def claim(self) -> tuple[float, float]:
-        """Return epsilon as stated, and sigma."""
+        """Return the stated epsilon, and sigma."""
         return self.shown(self.plan, self.given, self.delta), self.given
 
     def truth(self) -> Epsilon:
-        """Return epsilon as stated, and as the harness' accountant has it."""
+        """Return the stated epsilon, and the epsilon by the harness' accountant."""
         stated, sigma = self.claim()
         return Epsilon(stated, accountant.epsilon(self.plan, sigma * self.noise, self.delta))
 
     def visit(self) -> Findings:
-        """Have it checked as every run's epsilon is."""
+        """Check it as every run's epsilon is checked."""
         stated, sigma = self.claim()
         try:
             cross_check(self.plan, sigma * self.noise, self.delta, "pld", stated)
@@ -42,10 +42,10 @@ class BrokenAccount(Exhibit):
 
 
 class Calibration(BrokenAccount):
-    """A sigma that is too small for the epsilon that is given."""
+    """A sigma that is too small for the given epsilon."""
 
     def claim(self) -> tuple[float, float]:
-        """Return epsilon as asked for, and the sigma that was found."""
+        """Return the requested epsilon, and the sigma that was found."""
         return self.given, self.shown(self.plan, self.given, self.delta)
 
 

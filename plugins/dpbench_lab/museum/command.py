@@ -23,9 +23,9 @@ def museum(
     if name is None:
         _list(as_json)
         return
-    from dpbench_lab.museum.tour import find
+    from dpbench_lab.museum.tour import find_exhibit
 
-    _show(find(name), as_json)
+    _show(find_exhibit(name), as_json)
 
 
 def _list(as_json: bool) -> None:
@@ -43,7 +43,7 @@ def _list(as_json: bool) -> None:
 
 
 def _show(exhibit: Exhibit, as_json: bool) -> None:
-    from dpbench_lab.museum.exhibit import stopped_by
+    from dpbench_lab.museum.exhibit import first_guard
     from dpbench_lab.museum.matrix import record_visit
 
     console = Console()
@@ -60,5 +60,5 @@ def _show(exhibit: Exhibit, as_json: bool) -> None:
         for guard, said in findings.items():
             told = f"caught it. {said}" if said else "missed it."
             console.print(f"\n{guard}: {told}", markup=False, highlight=False, soft_wrap=True)
-    if stopped_by(findings) is None:
+    if first_guard(findings) is None:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""What an exhibit is, and what may stop it."""
+"""The exhibits of the museum, and the guards that may stop them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Findings = Mapping[Guard, str | None]
 
 
 class Epsilon(NamedTuple):
-    """What is claimed, and what is true."""
+    """The claimed epsilon, and the actual epsilon."""
 
     claimed: float
     true: float
@@ -24,17 +24,17 @@ class Epsilon(NamedTuple):
 
 @dataclass(frozen=True)
 class Exhibit(ABC):
-    """One bug. Its class or function is on show: the docstring tells what it does, and where it was found."""
+    """A bug. The docstring of its class or function tells visitors how it works, and where it was found."""
 
     shown: Any
 
     def truth(self) -> Epsilon | None:
-        """Return epsilon as claimed and as it is; None where nobody knows, or where it is not what is wrong."""
+        """Return the claimed and the actual epsilon; None if the actual is unknown, or if epsilon is not at fault."""
         return None
 
     @abstractmethod
     def visit(self) -> Findings:
-        """Run it, and return what stopped it."""
+        """Run it, and return the findings of each guard."""
 
     @property
     def name(self) -> str:
@@ -43,17 +43,17 @@ class Exhibit(ABC):
 
     @property
     def summary(self) -> str:
-        """What it does, in one paragraph."""
+        """The bug, in one paragraph."""
         return self._paragraphs[0]
 
     @property
     def source(self) -> str:
-        """Where it was found."""
+        """The source of the bug."""
         return self._paragraphs[1].removeprefix("Source: ")
 
     @property
     def code(self) -> str:
-        """The lines that are wrong."""
+        """The lines of code that are wrong."""
         source = inspect.getsource(self.shown)
         return re.sub(r'\n +"""(?:.|\n)*?"""\n(?:\n(?= +(?:def|from|import)))?', "\n", source, count=1).rstrip()
 
@@ -62,6 +62,6 @@ class Exhibit(ABC):
         return [" ".join(part.split()) for part in (inspect.getdoc(self.shown) or "").split("\n\n")]
 
 
-def stopped_by(findings: Findings) -> Guard | None:
+def first_guard(findings: Findings) -> Guard | None:
     """Return the first guard that stopped an exhibit."""
     return next((guard for guard in GUARDS if findings.get(guard)), None)

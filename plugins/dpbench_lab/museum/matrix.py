@@ -1,4 +1,4 @@
-"""What running the museum gave: one record an exhibit, and the matrix of who stopped what. No torch here.
+"""The detection matrix: a record of each exhibit's visit, and which guard stopped it. Imports no torch.
 
 `record.json` and `README.md` beside this file are made by `write`, and held to what exhibits do by the tests.
 """
@@ -26,15 +26,15 @@ def record_visit(exhibit: Exhibit, findings: Findings) -> ExhibitRecord:
 
 
 def write(records: Iterable[ExhibitRecord]) -> None:
-    """Write records and page."""
+    """Write the records and the page."""
     kept = tuple(records)
     lines = [json.loads(one.model_dump_json()) for one in kept]
     FILE.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(page(kept), encoding="utf-8")
+    PAGE.write_text(write_page(kept), encoding="utf-8")
 
 
-def page(records: Iterable[ExhibitRecord]) -> str:
-    """Return the detection matrix as Markdown, and what each exhibit is."""
+def write_page(records: Iterable[ExhibitRecord]) -> str:
+    """Return the detection matrix as Markdown, with a description of each exhibit."""
     kept = tuple(records)
     guards = [guard for guard in GUARDS if any(guard in one.stopped + one.passed for one in kept)]
     lines = [

@@ -1,4 +1,4 @@
-"""Exhibits that say what they saw: run with standard output and error caught, by file descriptor."""
+"""Exhibits that print what they saw: run while standard output and error are captured, by file descriptor."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dpbench_lab.museum.strangers import ContractViolation, run_learner
 
 
 @dataclass(frozen=True)
-class SpokenRow(ContractViolation):
-    """A learner whose row function says what no noise covers."""
+class PrintingExhibit(ContractViolation):
+    """A learner whose row function prints private values, which no noise covers."""
 
     says: str = ""
 
     def visit(self) -> Findings:
-        """Run it, and look for its words."""
+        """Run it, and look for its words in the output."""
         with warnings.catch_warnings():
             warnings.simplefilter("always")  # as a person has them, wherever this is run
-            heard = listen(lambda: run_learner(self.shown))
+            heard = capture_output(lambda: run_learner(self.shown))
         return {"while running": None if self.says in heard else "Nothing of what it said was shown."}
 
 
-def listen(run: Callable[[], object]) -> str:
-    """Return what is written to standard output and error, by whatever road."""
+def capture_output(run: Callable[[], object]) -> str:
+    """Run a function, and return everything that is written to standard output and error."""
     with tempfile.TemporaryFile() as heard:
         sys.stdout.flush()
         sys.stderr.flush()

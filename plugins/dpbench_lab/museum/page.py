@@ -67,7 +67,7 @@ GUARD_NOUNS: Mapping[Guard, str] = {
 
 @dataclass(frozen=True)
 class Story:
-    """An exhibit as its page tells it."""
+    """An exhibit as the museum's page presents it."""
 
     record: ExhibitRecord
     summary: Markup
@@ -101,11 +101,14 @@ class Story:
 
 
 def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
-    """Yield the page of the museum: each exhibit's story with its code, by the guard that stops it."""
+    """Yield the museum's page: each exhibit with its code, by the guard that stops it."""
     records = read()
     guards = [guard for guard in GUARDS if any(guard in one.stopped + one.passed for one in records)]
     code = {one.name: one.code for one in EXHIBITS}
-    stories = [Story(one, prose.render_paragraph(one.summary), _source(one), code.get(one.name, "")) for one in records]
+    stories = [
+        Story(one, prose.render_paragraph(one.summary), _source_sentence(one), code.get(one.name, ""))
+        for one in records
+    ]
     groups: dict[Guard, list[Story]] = defaultdict(list)
     for one in stories:
         for guard in one.record.stopped[:1]:
@@ -118,7 +121,7 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     yield "museum.html", renderer.page("museum", "museum.html", "museum", values)
 
 
-def _source(record: ExhibitRecord) -> Markup:
+def _source_sentence(record: ExhibitRecord) -> Markup:
     """Return where an exhibit was found, as a sentence."""
     said = record.source
     return prose.render_paragraph(f"{said[:1].upper()}{said[1:]}")
@@ -128,8 +131,8 @@ def _nouns(guards: Sequence[Guard]) -> str:
     return ", ".join(GUARD_NOUNS[guard] for guard in guards)
 
 
-def evidence() -> Markup:
-    """Return what the first page says of the museum."""
+def museum_sentence() -> Markup:
+    """Return the sentence on the museum for the first page of the site."""
     records = read()
     stopped = sum(bool(record.stopped) for record in records)
     known = f"The harness stops {stopped} of the {len(records)} known privacy bugs"

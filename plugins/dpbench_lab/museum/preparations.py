@@ -1,4 +1,4 @@
-"""Exhibits before the row: datasets and extractors, run, checked and submitted as a person would."""
+"""Exhibits outside row functions: datasets and extractors, run, checked and submitted as a user would."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpbench.harness.session import open_session
 from dpbench.records.search import UNRANKED
 from dpbench.testing.checking import check_laws
 from dpbench_lab.museum.exhibit import Epsilon, Exhibit, Findings
-from dpbench_lab.museum.strangers import EPSILON, extend_registry, prepare_learner, run_learner, spec_of
+from dpbench_lab.museum.strangers import EPSILON, digits_spec, extend_registry, prepare_learner, run_learner
 
 PHOTOS = {"cats": 9, "dogs": 5}
 """How many photos each class has."""
@@ -26,7 +26,7 @@ PHOTOS = {"cats": 9, "dogs": 5}
 
 @dataclass(frozen=True)
 class DataBug(Exhibit):
-    """A dataset or an extractor that lets one image decide about another's row, or have several rows."""
+    """A dataset or an extractor with which one image affects another image's row, or has several rows."""
 
     learner: type[Learner]
     role: Literal["dataset", "public_dataset", "extractor"] = "dataset"
@@ -34,14 +34,14 @@ class DataBug(Exhibit):
     photos: bool = False  # it reads a folder of photos
 
     def truth(self) -> Epsilon | None:
-        """Return epsilon of one row, and of all rows of one image."""
+        """Return the epsilon of one row, and of all rows of one image."""
         if self.copies == 1:
             return None
         found = compute_copies_epsilon(prepare_learner(self.learner).privacy, self.copies)
         return None if found is None else Epsilon(EPSILON, found)
 
     def visit(self) -> Findings:
-        """Run it; where that passes, check it; where that passes, hand it in."""
+        """Run it; if that passes, check it; if that passes too, submit it."""
         findings: dict[Any, str | None] = {}
         with self._named() as name:
             values = {self.role: name, "public_fraction": 0.0}
@@ -85,17 +85,17 @@ def _photo(number: int, kind: str, *, last: bool) -> Image.Image:
 
 @dataclass(frozen=True)
 class LaunderedSettings(Exhibit):
-    """Settings that were chosen on the private images, changed a little, and carried back to them."""
+    """Settings that were chosen on slightly changed private images, and then used on the images themselves."""
 
     learner: type[Learner]
 
     def visit(self) -> Findings:
-        """Choose settings there, on another cut, use them here, and see how they are recorded."""
+        """Choose settings on the changed images, use them here, and see how they are recorded."""
         session = open_session("cpu", plugins=extend_registry(self.learner, self.shown))
         search = {"rule": "public-validation", "space": {"learning_rate": [1.0, 2.0]}}
-        there = spec_of(self.learner, dataset=self.shown.name, split_seed=1, public_labels=True, search=search)
+        there = digits_spec(self.learner, dataset=self.shown.name, split_seed=1, public_labels=True, search=search)
         with tempfile.TemporaryDirectory() as folder:
             settings = session.tune(there).write(Path(folder))
-            result = session.run(spec_of(self.learner), settings=settings)
+            result = session.run(digits_spec(self.learner), settings=settings)
         rule = result.selection
         return {"board": f"The settings are recorded as {rule}, which no board ranks." if rule in UNRANKED else None}

@@ -1,4 +1,4 @@
-"""What a board is asked to take, and does not: each function tries, and is refused."""
+"""Submissions that a board must refuse: each function tries, and is refused."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dpbench_lab.museum.strangers import extend_registry, run_learner
 
 @dataclass(frozen=True)
 class Submission(Exhibit):
-    """A run or a board that is not as it should be."""
+    """A run or a board that breaks the rules."""
 
     learner: type[Learner] | None = None
 
     def visit(self) -> Findings:
-        """Hand it in."""
+        """Submit it."""
         assert self.learner is not None
         try:
             self.shown(self.learner)
@@ -32,7 +32,7 @@ class Submission(Exhibit):
 
 @dataclass(frozen=True)
 class DuplicateDigits(Dataset):
-    """Digits, whose test split is a part of the training split."""
+    """Digits whose test split is part of the training split."""
 
     name: ClassVar[str] = "museum-digits"
     classes: ClassVar[tuple[str, ...]] = tuple("0123456789")

@@ -1,4 +1,4 @@
-"""What running the museum gave, one record an exhibit: what the board shows of it. The museum itself makes the file."""
+"""The record of the museum's visits, one per exhibit, from which the board shows it. The museum writes the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GUARDS: tuple[Guard, ...] = get_args(Guard)
 
 
 class ExhibitRecord(Record):
-    """One exhibit after a visit."""
+    """The record of a visit to an exhibit."""
 
     name: str
     summary: str
@@ -32,12 +32,12 @@ class ExhibitRecord(Record):
 
     @property
     def epsilon(self) -> str:
-        """Epsilon as claimed and as it is."""
+        """The claimed and the actual epsilon."""
         return "" if self.claimed is None or self.true is None else f"{_short(self.claimed)} → {_short(self.true)}"
 
 
 def read() -> tuple[ExhibitRecord, ...]:
-    """Return the records as committed."""
+    """Return the committed records."""
     return TypeAdapter(tuple[ExhibitRecord, ...]).validate_json(FILE.read_bytes())
 
 

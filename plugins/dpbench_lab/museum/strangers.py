@@ -1,4 +1,4 @@
-"""Exhibits that are plugins: run on scikit-learn's digits as a person would run them, then held against the laws."""
+"""Exhibits that are plugins: run on scikit-learn's digits as a user would, then checked against the laws."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EPSILON = 4.0
 
 
 def extend_registry(*brought: type[Dataset] | type[Extractor] | type[Learner]) -> Registry:
-    """Return what is installed, and these beside it."""
+    """Return the installed plugins, with these exhibits added."""
     components = {kind: dict(items) for kind, items in load().components.items()}
     for cls in brought:
         kind: Kind = next(kind for kind, base in KINDS.items() if issubclass(cls, base))
@@ -29,8 +29,8 @@ def extend_registry(*brought: type[Dataset] | type[Extractor] | type[Learner]) -
     return Registry(components)
 
 
-def spec_of(learner: type[Learner], **values: Any) -> Spec:
-    """Return one run of a learner on digits."""
+def digits_spec(learner: type[Learner], **values: Any) -> Spec:
+    """Return the spec of one run of a learner on digits."""
     wanted = {"learner": learner.name, "dataset": "digits", "epsilon": EPSILON, "seeds": 1}
     return make_spec({**wanted, **values}, "the museum")
 
@@ -45,7 +45,7 @@ def run_learner(
     """
     plugins = extend_registry(learner, *others)
     session = open_session("cpu", plugins=plugins)
-    return session.run(spec_of(learner, **values), sharing="board" if for_board else "none")
+    return session.run(digits_spec(learner, **values), sharing="board" if for_board else "none")
 
 
 def prepare_learner(learner: type[Learner], *others: type[Dataset], **values: Any) -> PreparedRun:
@@ -54,21 +54,21 @@ def prepare_learner(learner: type[Learner], *others: type[Dataset], **values: An
     Raises:
         DpbenchError: it was refused.
     """
-    return open_session("cpu", plugins=extend_registry(learner, *others)).prepare(spec_of(learner, **values))
+    return open_session("cpu", plugins=extend_registry(learner, *others)).prepare(digits_spec(learner, **values))
 
 
 @dataclass(frozen=True)
 class ContractViolation(Exhibit):
-    """A learner that does what the contract forbids."""
+    """A learner that breaks the contract."""
 
     leaks: bool = False  # a function of private rows that no noise covers: no epsilon holds
 
     def truth(self) -> Epsilon | None:
-        """Return infinity where something leaves without noise."""
+        """Return infinity if private data leaves without noise."""
         return Epsilon(EPSILON, math.inf) if self.leaks else None
 
     def visit(self) -> Findings:
-        """Run it; where that passes, check it."""
+        """Run it; if that passes, check it."""
         try:
             run_learner(self.shown)
         except DpbenchError as error:
@@ -92,7 +92,7 @@ class ImpossibleRequest(Exhibit):
 
 @dataclass(frozen=True)
 class HarmlessBug(Exhibit):
-    """A learner whose bug changes nothing here."""
+    """A learner whose bug has no effect here."""
 
     honest: type[Learner] | None = None
 

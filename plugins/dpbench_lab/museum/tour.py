@@ -1,4 +1,4 @@
-"""Every exhibit, in the order of a visit: from what cannot be written to what only a board can tell."""
+"""All exhibits in the order of a visit: from those that cannot be written to those that only a board can notice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpbench_lab.museum.exhibits import (
     patients,
     precision,
 )
-from dpbench_lab.museum.outlets import SpokenRow
+from dpbench_lab.museum.outlets import PrintingExhibit
 from dpbench_lab.museum.preparations import DataBug, LaunderedSettings
 from dpbench_lab.museum.protocols import Submission
 from dpbench_lab.museum.strangers import ContractViolation, HarmlessBug, ImpossibleRequest
@@ -65,8 +65,8 @@ EXHIBITS: tuple[Exhibit, ...] = (
     DataBug(datasets.BalancingToTheSmallestClass, _WHOLE, photos=True),
     DataBug(datasets.RemovalOfLookalikes, _WHOLE, photos=True),
     DataBug(patients.SplitThatCutsPatients, _WHOLE),
-    SpokenRow(outlets.PrintedPrivateLoss, leaks=True, says="private loss"),
-    SpokenRow(outlets.WarningWithPrivateNorm, leaks=True, says="private norm"),
+    PrintingExhibit(outlets.PrintedPrivateLoss, leaks=True, says="private loss"),
+    PrintingExhibit(outlets.WarningWithPrivateNorm, leaks=True, says="private norm"),
     ContractViolation(outlets.LogFileOfPrivateLosses, leaks=True),
     ContractViolation(outlets.SavedHardestExamples, leaks=True),
     ContractViolation(outlets.NormBehindCtypes, leaks=True),
@@ -92,7 +92,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
 )  # fmt: skip
 
 
-def find(name: str) -> Exhibit:
+def find_exhibit(name: str) -> Exhibit:
     """Return the exhibit of this name.
 
     Raises:

@@ -17,8 +17,8 @@ FILE = Path(__file__).parent / "catalogue.toml"
 At = dict[str, float | str]  # axis -> value, as in `figures.literature.Point`
 
 
-class Order(Record):
-    """A sentence of the paper, or of its theorem, that says what lies above what, where it prints no numbers."""
+class OrderClaim(Record):
+    """A statement of a paper or its theorem that some results lie above others, where it prints no numbers."""
 
     says: str
     higher: At
@@ -26,7 +26,7 @@ class Order(Record):
 
 
 class Study(Record):
-    """One table or figure of a paper, or of a theorem of its."""
+    """A table or figure of a paper, or of its theorem."""
 
     name: str = Field(pattern=r"^[a-z0-9.-]+$")
     paper: str
@@ -34,7 +34,7 @@ class Study(Record):
     shows: str
     published: tuple[str, ...] = ()  # series of `published.json`
     other_features: tuple[str, ...] = ()  # series on features that nothing here stands for: listed, not compared
-    orders: tuple[Order, ...] = ()
+    orders: tuple[OrderClaim, ...] = ()
     rate: bool = False  # a theorem's: the bound that the sweep's [plot] draws
     outside: tuple[At, ...] = ()  # cells where the theorem's conditions fail: shown, not compared
     finding: str = ""  # what was found of a theorem, in one sentence
@@ -57,25 +57,25 @@ class Study(Record):
         return self
 
 
-def studies() -> tuple[Study, ...]:
+def read_studies() -> tuple[Study, ...]:
     """Return the catalogue, in its order."""
     content = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return tuple(Study(**one) for one in content["study"])
 
 
 def is_other_sweep(name: str) -> bool:
-    """Return whether a name is that of no study, and of a sweep: a file, or a ready-made one."""
-    studied = name in {study.name for study in studies()}
-    return not studied and (Path(name).is_file() or name in ready_made_sweeps.names())
+    """Return whether a name is not that of a study but of a sweep: a file, or a ready-made sweep."""
+    studied = name in {study.name for study in read_studies()}
+    return not studied and (Path(name).is_file() or name in ready_made_sweeps.sweep_names())
 
 
-def find(name: str) -> Study:
+def find_study(name: str) -> Study:
     """Return the study of this name.
 
     Raises:
         UnknownName: there is none; lists them.
     """
-    known = {study.name: study for study in studies()}
+    known = {study.name: study for study in read_studies()}
     if name not in known:
         raise UnknownName(unknown_name("table or figure", name, known))
     return known[name]

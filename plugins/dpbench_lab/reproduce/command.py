@@ -1,4 +1,4 @@
-"""`dpbench reproduce`: the tables, figures and theorems of the papers beside what runs here."""
+"""`dpbench reproduce`: tables, figures and theorems of papers beside our runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reproduce(
     """Reproduce a paper's table, figure or theorem as far as this machine can, and judge it. Without NAME, list all."""
     from dpbench.errors import SpecError
     from dpbench.registry import load
-    from dpbench_lab.reproduce.catalogue import find, is_other_sweep
+    from dpbench_lab.reproduce.catalogue import find_study, is_other_sweep
 
     if name is not None and (list_all or markdown):
         raise SpecError(f"Expected a name or --list, got both: {name} and {'--list' if list_all else '--markdown'}.")
@@ -66,7 +66,7 @@ def reproduce(
             _run(name, out, workers, plugins)
         _draw(name, out, chart, plugins)
         return
-    study = find(name)
+    study = find_study(name)
     if not study.sweep and (out or workers or compare_only or chart):
         raise SpecError(
             f"{name} is compared with inspections in --root: it takes no --out, --workers, --compare-only or --chart."
@@ -76,7 +76,7 @@ def reproduce(
     folder = out or Path("dpbench-results") / study.name
     if study.sweep and not compare_only:
         _run(study.sweep, folder, workers, plugins)
-    _show(_compared(study, folder if study.sweep else root, plugins))
+    _show(_compare_study(study, folder if study.sweep else root, plugins))
     if study.sweep and chart:
         _draw(study.sweep, folder, chart, plugins)
 
@@ -87,7 +87,10 @@ def _run(sweep: str, folder: Path | None, workers: int | None, plugins: Registry
 
     with report_interrupt("Finished cells are kept; repeat the command to continue."):
         sweeps.sweep(
-            ready_made_sweeps.find(Path(sweep)), folder, resources=sweeps.Resources(workers=workers), plugins=plugins
+            ready_made_sweeps.find_sweep_file(Path(sweep)),
+            folder,
+            resources=sweeps.Resources(workers=workers),
+            plugins=plugins,
         )
 
 
@@ -97,20 +100,20 @@ def _draw(sweep: str, folder: Path | None, files: Sequence[Path], plugins: Regis
     print(write_sweep_chart(Path(sweep), folder, files, plugins))
 
 
-def _compared(study: Study, folder: Path, plugins: Registry) -> Comparison:
-    from dpbench_lab.reproduce.document import folder_of
+def _compare_study(study: Study, folder: Path, plugins: Registry) -> Comparison:
+    from dpbench_lab.reproduce.document import study_folder
     from dpbench_lab.reproduce.measurements import read_measurements
     from dpbench_lab.reproduce.verdict import compare
 
-    return compare(study, read_measurements(study, folder if study.sweep else folder_of(folder, study), plugins))
+    return compare(study, read_measurements(study, folder if study.sweep else study_folder(folder, study), plugins))
 
 
 def _list(root: Path, plugins: Registry, markdown: bool) -> None:
-    from dpbench_lab.reproduce.document import count_compared, coverage, page
+    from dpbench_lab.reproduce.document import compare_studies, count_compared, write_page
 
-    found = coverage(root, plugins)
+    found = compare_studies(root, plugins)
     if markdown:
-        print(page(found), end="")
+        print(write_page(found), end="")
         return
     table = Table(Column("name", no_wrap=True), "paper", "place", "compared", "verdict", box=None)
     for one in found:
@@ -123,11 +126,11 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
 
 
 def _show(comparison: Comparison) -> None:
-    from dpbench_lab.reproduce.document import cells, remarks, source
+    from dpbench_lab.reproduce.document import comparison_remarks, comparison_rows, source
 
     console, study = Console(), comparison.study
     console.print(f"{study.paper}, {study.place}. {study.shows}", markup=False, highlight=False, soft_wrap=True)
-    rows = cells(comparison)
+    rows = comparison_rows(comparison)
     if rows:
         table = Table(
             "where", Column(source(study), justify="right"), Column("here", justify="right"), "difference", box=None
@@ -135,5 +138,5 @@ def _show(comparison: Comparison) -> None:
         for row in rows:
             table.add_row(*row)
         console.print(table, highlight=False)
-    for line in remarks(comparison):
+    for line in comparison_remarks(comparison):
         console.print(line, markup=False, highlight=False, soft_wrap=True)

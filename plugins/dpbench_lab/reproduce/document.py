@@ -1,4 +1,4 @@
-"""Comparisons in words: the table of one study, the list of all, and the page of the documentation."""
+"""Comparisons as text: the table of a study, the list of all studies, and the page of the documentation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench.analysis.plots import axis_text
 from dpbench.registry import Registry
-from dpbench_lab.reproduce.catalogue import Study, studies
+from dpbench_lab.reproduce.catalogue import Study, read_studies
 from dpbench_lab.reproduce.measurements import Measurement, read_measurements
 from dpbench_lab.reproduce.rates import RateComparison
 from dpbench_lab.reproduce.verdict import Comparison, NumberComparison, OrderComparison, compare
@@ -16,28 +16,30 @@ from dpbench_lab.reproduce.verdict import Comparison, NumberComparison, OrderCom
 FIGURES, INSPECTIONS = "figures", "inspections"  # folders of the leaderboard
 
 
-def coverage(root: Path, plugins: Registry) -> tuple[Comparison, ...]:
-    """Return every study beside what the leaderboard's folder `root` holds of it."""
-    return tuple(compare(study, read_measurements(study, folder_of(root, study), plugins)) for study in studies())
+def compare_studies(root: Path, plugins: Registry) -> tuple[Comparison, ...]:
+    """Return every study compared with the results in the leaderboard's folder `root`."""
+    return tuple(
+        compare(study, read_measurements(study, study_folder(root, study), plugins)) for study in read_studies()
+    )
 
 
-def folder_of(root: Path, study: Study) -> Path:
-    """Return the leaderboard's folder of a study, which those of one sweep share."""
+def study_folder(root: Path, study: Study) -> Path:
+    """Return the leaderboard's folder of a study; studies of the same sweep share it."""
     return root / INSPECTIONS if study.inspection else root / FIGURES / (study.sweep or study.name)
 
 
-def cells(comparison: Comparison) -> list[tuple[str, str, str, str]]:
-    """Return the rows of a comparison: where, the paper's number, ours, the difference, as texts."""
-    return [*map(_row, comparison.rows), *map(_order, comparison.orders), *_rate(comparison)]
+def comparison_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Return the rows of a comparison as texts: position, the paper's number, ours, the difference."""
+    return [*map(_row, comparison.rows), *map(_order, comparison.orders), *_rate_rows(comparison)]
 
 
 def source(study: Study) -> str:
-    """Return whose numbers ours stand beside."""
+    """Return the origin of the numbers that ours are compared with."""
     return "theorem" if study.rate else "paper"
 
 
-def remarks(comparison: Comparison) -> list[str]:
-    """Return what is said under a comparison's table."""
+def comparison_remarks(comparison: Comparison) -> list[str]:
+    """Return the remarks below a comparison's table."""
     study, verdict = comparison.study, comparison.verdict
     because = study.because if verdict in {"does not hold", "holds in order only"} else study.nothing
     because = study.finding if study.finding and comparison.compared else because
@@ -53,7 +55,7 @@ def remarks(comparison: Comparison) -> list[str]:
     return said
 
 
-def page(comparisons: Iterable[Comparison]) -> str:
+def write_page(comparisons: Iterable[Comparison]) -> str:
     """Return the page of the documentation, as Markdown."""
     kept = tuple(comparisons)
     lines = [
@@ -84,16 +86,16 @@ def page(comparisons: Iterable[Comparison]) -> str:
         lines.append(f"| {link} | {one.study.paper}, {one.study.place} | {count_compared(one)} | {one.verdict} |")
     for one in kept:
         lines += ["", f"## {one.study.name}", "", f"{one.study.paper}, {one.study.place}. {one.study.shows}"]
-        shown = [row for row in cells(one) if row[2]]
+        shown = [row for row in comparison_rows(one) if row[2]]
         if shown:
             lines += ["", f"| cell | {source(one.study)} | measured | difference |", "|---|---|---|---|"]
             lines += [f"| {' | '.join(row)} |" for row in shown]
-        lines += [part for remark in remarks(one) for part in ("", remark)]
+        lines += [part for remark in comparison_remarks(one) for part in ("", remark)]
     return "\n".join(lines) + "\n"
 
 
 def count_compared(comparison: Comparison) -> str:
-    """Return how much of a study was measured, like "3 of 8"; empty where the paper states nothing to compare with."""
+    """Return the measured part of a study, like "3 of 8"; empty if the paper states nothing to compare with."""
     if comparison.rated:
         return f"{comparison.compared} cells"
     total = len(comparison.rows) + len(comparison.orders)
@@ -115,8 +117,8 @@ def _order(found: OrderComparison) -> tuple[str, str, str, str]:
     return found.order.says, "stated", f"{ends[0]} {'>' if found.holds else '<'} {ends[1]}", ""
 
 
-def _rate(comparison: Comparison) -> list[tuple[str, str, str, str]]:
-    """Return the cell at which the constant was fitted, and those that lie farthest from the curve."""
+def _rate_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Return the row of the cell at which the constant was fitted, and of the cells farthest from the curve."""
     rated = comparison.rated
     if rated is None:
         return []

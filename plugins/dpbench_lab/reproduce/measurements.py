@@ -1,4 +1,4 @@
-"""What was measured for a study: the results of its sweep, or inspections, each at its values of the axes."""
+"""Measurements for a study: the results of its sweep, or inspections, each with its values of the axes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One number of ours."""
+    """A measured number."""
 
     at: Mapping[str, Any]  # axis -> value
     interval: Interval  # of the accuracy, a share; of the error, beside a rate; or of what an inspection measures
@@ -44,7 +44,7 @@ class Measurement:
 
     @property
     def margin(self) -> float:
-        """Half of its 95% interval: over seeds; where they do not differ, of a share of the test examples."""
+        """Half of its 95% interval: over seeds or, if these agree, of a share of the test examples."""
         one = self.interval
         if one.low is not None and one.high is not None and one.high > one.low:
             return (one.high - one.low) / 2
@@ -52,14 +52,14 @@ class Measurement:
 
 
 def read_measurements(study: Study, folder: Path, plugins: Registry) -> list[Measurement]:
-    """Return what `folder` holds for a study: results of its sweep, or inspections; an empty list if nothing."""
+    """Return the measurements in `folder` for a study: results of its sweep, or inspections; an empty list if none."""
     if study.sweep:
-        return _swept(study.sweep, folder, plugins)
-    return _inspected(study, folder) if study.inspection else []
+        return _sweep_measurements(study.sweep, folder, plugins)
+    return _inspection_measurements(study, folder) if study.inspection else []
 
 
-def _swept(sweep: str, folder: Path, plugins: Registry) -> list[Measurement]:
-    found = overview(ready_made_sweeps.find(Path(sweep)), folder, plugins)
+def _sweep_measurements(sweep: str, folder: Path, plugins: Registry) -> list[Measurement]:
+    found = overview(ready_made_sweeps.find_sweep_file(Path(sweep)), folder, plugins)
     kept = []
     for cell in found.grid.cells:
         result = found.folder.result(cell)
@@ -80,14 +80,14 @@ def _rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
 
 
 def axes(spec: Spec) -> dict[str, Any]:
-    """Return where a spec stands: its values of the axes that papers report against."""
+    """Return the values that a spec has on the axes that papers report against."""
     fixed = spec.model_dump(mode="json", include=set(FIXED))
     plain = {axis: one["name"] if isinstance(one, Mapping) else one for axis, one in fixed.items() if one is not None}
     options = {f"learner.{option}": float(value) for option, value in spec.learner.options.items() if option == "k"}
     return {**plain, **options}
 
 
-def _inspected(study: Study, folder: Path) -> list[Measurement]:
+def _inspection_measurements(study: Study, folder: Path) -> list[Measurement]:
     kept = []
     for file in sorted(folder.rglob("inspection-*.json")):
         one = storage.read_validated(Inspection, file)

@@ -1,4 +1,4 @@
-"""Pages of the papers' figures and theorems: each beside what runs here, drawn from its results, with a verdict."""
+"""Pages of the papers' figures and theorems, each beside a chart of our results, with a verdict."""
 
 from __future__ import annotations
 
@@ -23,15 +23,21 @@ from dpbench.site.picture import Chart, inline_svg
 from dpbench.site.render import Renderer
 from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.figures import literature
-from dpbench_lab.figures.collect import Place, assemble
-from dpbench_lab.reproduce.document import cells, count_compared, coverage, folder_of, remarks
+from dpbench_lab.figures.collect import Place, assemble_figure
+from dpbench_lab.reproduce.document import (
+    compare_studies,
+    comparison_remarks,
+    comparison_rows,
+    count_compared,
+    study_folder,
+)
 from dpbench_lab.reproduce.measurements import Measurement, axes
 from dpbench_lab.reproduce.verdict import Comparison, compare
 
 
 @dataclass(frozen=True)
 class FigureView:
-    """One table or figure of a paper, or of a theorem: the comparison, and the chart where results are kept."""
+    """A table or figure of a paper or theorem: the comparison, and a chart if results are stored."""
 
     comparison: Comparison
     chart: Chart | None
@@ -41,8 +47,8 @@ class FigureView:
 
 
 def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
-    """Yield the list of all, and a page for each that has a chart."""
-    found = [_shown(site, comparison) for comparison in coverage(site.root, site.plugins)]
+    """Yield the list of all figures, and a page for each that has a chart."""
+    found = [_figure_view(site, comparison) for comparison in compare_studies(site.root, site.plugins)]
     verdicts = Counter(one.comparison.verdict for one in found)
     yield "figures.html", renderer.page("figures", "figures.html", "figures", {"figures": found, "verdicts": verdicts})
     for one in found:
@@ -51,41 +57,42 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
             yield path, renderer.page("figure", path, "figures", {"one": one})
 
 
-def _shown(site: Site, comparison: Comparison) -> FigureView:
+def _figure_view(site: Site, comparison: Comparison) -> FigureView:
     study = comparison.study
-    folder = folder_of(site.root, study)
+    folder = study_folder(site.root, study)
     chart = None
-    if study.sweep in ready_made_sweeps.names() and folder.is_dir():
+    if study.sweep in ready_made_sweeps.sweep_names() and folder.is_dir():
         results = [Result.read(file) for file in find_records(folder)]
-        figure = figure_of(study.sweep, results)
+        figure = figure_with_results(study.sweep, results)
         chart = _chart(figure) if figure.measured else None
         if not comparison.compared:  # of other defaults than those of today, or by the code before
             comparison = compare(
                 study,
                 [Measurement(axes(one.spec), one.metrics["accuracy"], False, tested=one.task.test) for one in results],
             )
-    rows = [row for row in cells(comparison) if row[2]]
-    return FigureView(comparison, chart, rows, remarks(comparison), count_compared(comparison))
+    rows = [row for row in comparison_rows(comparison) if row[2]]
+    return FigureView(comparison, chart, rows, comparison_remarks(comparison), count_compared(comparison))
 
 
-def figure_of(name: str, results: Sequence[Result]) -> FigureData:
-    """Return a ready-made figure with results, each where its own spec puts it, whatever the defaults of today are."""
+def figure_with_results(name: str, results: Sequence[Result]) -> FigureData:
+    """Return a ready-made figure of results, each at the position of its own spec, whatever today's defaults are."""
     plot = Plot.model_validate(tomllib.loads("\n".join(ready_made_sweeps.lines(name)))["plot"])
     axes = (*plot.axes, *plot.through)
     kept = [result for result in results if plot.metric in {"error", *result.metrics}]
     places = [
-        Place({axis: _value(one, axis) for axis in axes}, collect_numbers(one.spec.model_dump()), one) for one in kept
+        Place({axis: _axis_value(one, axis) for axis in axes}, collect_numbers(one.spec.model_dump()), one)
+        for one in kept
     ]  # fmt: skip
-    places.sort(key=lambda one: _order(locate_cell(plot, one.values, one.numbers)))
-    return assemble(name, plot, places, literature.choose_series(plot, name))
+    places.sort(key=lambda one: _order_key(locate_cell(plot, one.values, one.numbers)))
+    return assemble_figure(name, plot, places, literature.choose_series(plot, name))
 
 
-def _order(at: Position) -> tuple[object, ...]:
+def _order_key(at: Position) -> tuple[object, ...]:
     return [*map(_size, at.panel)], at.panel, _size(at.line), at.line, isinstance(at.x, str), _size(at.x)
 
 
-def _value(result: Result, axis: str) -> object:
-    """Return what a result has on an axis: a field of its spec, or an option of a component; None where it has none."""
+def _axis_value(result: Result, axis: str) -> object:
+    """Return a result's value on an axis: a field of its spec, or an option of a component; None if it has none."""
     field, _, option = axis.partition(".")
     value = getattr(result.spec, field)
     if isinstance(value, Component):

@@ -1,4 +1,4 @@
-"""A theorem's rate beside measured errors, and the verdict by one rule.
+"""Compare measured errors with a theorem's rate, and give a verdict by one rule.
 
 The rule: the rate is drawn times one constant, fitted at one cell. A cell *exceeds* it if the error is more than twice
 that, beyond the 95% interval, and *falls short* if it is less than half. A theorem *does not hold* if a cell where its
@@ -22,7 +22,7 @@ FACTOR = 2.0
 
 @dataclass(frozen=True)
 class RateComparison:
-    """One cell beside the rate, times its constant."""
+    """The error of a cell beside the rate times its constant."""
 
     measured: Measurement
     rate: Rate
@@ -30,25 +30,25 @@ class RateComparison:
 
     @property
     def factor(self) -> float:
-        """The error over the curve."""
+        """The error divided by the curve."""
         return self.measured.interval.mean / self.curve if self.curve else 1.0
 
     @property
     def exceeds(self) -> bool:
-        """Whether the error lies clearly above."""
+        """Whether the error lies clearly above the curve."""
         one = self.measured.interval
         return (one.mean if one.low is None else one.low) > FACTOR * max(self.curve, self.rate.unseen)
 
     @property
     def short(self) -> bool:
-        """Whether the error lies clearly below."""
+        """Whether the error lies clearly below the curve."""
         one = self.measured.interval
         return (one.mean if one.high is None else one.high) < self.curve / FACTOR and self.curve > self.rate.unseen
 
 
 @dataclass(frozen=True)
 class RateReport:
-    """The cells of a sweep where a theorem's conditions are met, beside its rate."""
+    """The cells of a sweep that meet a theorem's conditions, beside its rate."""
 
     constant: float
     cells: tuple[RateComparison, ...]
@@ -70,7 +70,7 @@ class RateReport:
 
     @property
     def verdict(self) -> Literal["holds", "holds up to a constant", "does not hold"]:
-        """The verdict by the rule."""
+        """The verdict by the module's rule."""
         if any(one.exceeds for one in self.cells):
             return "does not hold"
         near = 1 / FACTOR <= self.constant <= FACTOR
@@ -82,7 +82,7 @@ class RateReport:
 
 
 def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport | None:
-    """Return what was measured beside the study's rate; None without the cell at which the constant is fitted."""
+    """Compare measurements with the study's rate; None without the cell at which the constant is fitted."""
     found = [(one, one.rate) for one in ours if one.rate and not _outside(study, one.rate)]
     constant = next((one.interval.mean / rate.value for one, rate in found if rate.fitted and rate.value), None)
     if not study.rate or not constant:

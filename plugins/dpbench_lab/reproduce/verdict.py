@@ -1,4 +1,4 @@
-"""Ours beside theirs, and the verdict by one rule.
+"""Compare our numbers with a paper's, and give a verdict by one rule.
 
 The rule: a study *holds* if every number of the paper that was measured here is met within 2 points (at least met,
 less 2 points, where the paper says "more than"), and every order that it states without numbers is found here, by a
@@ -20,7 +20,7 @@ from typing import Any, Literal
 from dpbench.analysis.figure_data import Point
 from dpbench.analysis.plots import axis_text
 from dpbench_lab.figures import literature
-from dpbench_lab.reproduce.catalogue import At, Order, Study
+from dpbench_lab.reproduce.catalogue import At, OrderClaim, Study
 from dpbench_lab.reproduce.measurements import Measurement
 from dpbench_lab.reproduce.rates import RateReport, compare_with_rate
 
@@ -33,19 +33,19 @@ APART = 1.0  # points
 
 @dataclass(frozen=True)
 class NumberComparison:
-    """One number of the paper beside ours."""
+    """A number of the paper beside ours."""
 
     point: Point
     ours: Measurement | None
 
     @property
     def difference(self) -> float | None:
-        """Ours less theirs, in points."""
+        """Our number minus the paper's, in points."""
         return None if self.ours is None else 100 * self.ours.interval.mean - self.point.percent
 
     @property
     def near(self) -> bool:
-        """Whether ours meets theirs."""
+        """Whether our number agrees with the paper's."""
         if self.difference is None:
             return False
         return self.difference >= -NEAR if self.point.above else abs(self.difference) <= NEAR
@@ -53,25 +53,25 @@ class NumberComparison:
 
 @dataclass(frozen=True)
 class OrderComparison:
-    """An order that the paper states, and whether it is found here: None if it was not measured."""
+    """An order that the paper states, and whether our results have it; None if it was not measured."""
 
-    order: Order
+    order: OrderClaim
     higher: Measurement | None
     lower: Measurement | None
 
     @property
     def holds(self) -> bool | None:
-        """Whether ours lie the same way round, further apart than chance would put them."""
+        """Whether our results have the same order, further apart than chance explains."""
         return None if self.difference is None else self.difference > self._margin
 
     @property
     def doubtful(self) -> bool:
-        """Whether chance alone could put ours as far apart as they lie."""
+        """Whether chance alone could explain the difference between our results."""
         return self.difference is not None and abs(self.difference) <= self._margin
 
     @property
     def difference(self) -> float | None:
-        """What the paper says is higher, less the other."""
+        """Our result for what the paper says is higher, minus the other result."""
         if self.higher is None or self.lower is None:
             return None
         return self.higher.interval.mean - self.lower.interval.mean
@@ -83,7 +83,7 @@ class OrderComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A study beside what was measured."""
+    """A study beside our measurements."""
 
     study: Study
     rows: tuple[NumberComparison, ...]
@@ -93,51 +93,51 @@ class Comparison:
 
     @property
     def compared(self) -> int:
-        """How many numbers and orders of the paper, and cells beside a theorem's rate, were measured."""
+        """The number of the paper's numbers and orders, and of cells beside a theorem's rate, that were measured."""
         stated = sum(row.ours is not None for row in self.rows) + sum(one.holds is not None for one in self.orders)
         return stated + (len(self.rated.cells) if self.rated else 0)
 
     @property
     def today(self) -> bool:
-        """Whether everything that was measured is by the code as it stands."""
+        """Whether all measurements are by the current code."""
         found = [row.ours for row in self.rows] + [end for one in self.orders for end in (one.higher, one.lower)]
         found += [one.measured for one in self.rated.cells] if self.rated else []
         return all(one.today for one in found if one)
 
 
 def compare(study: Study, ours: Sequence[Measurement]) -> Comparison:
-    """Return a study beside what was measured, with the verdict."""
+    """Compare a study with our measurements, and give the verdict."""
     series = literature.read().series
     points = [point for name in study.published for point in series[name].points]
     axes = {axis for point in points for axis in point.at}
-    rows = [NumberComparison(point, _best(_matches(point.at, axes, ours))) for point in points]
+    rows = [NumberComparison(point, _best_measurement(_matches(point.at, axes, ours))) for point in points]
     rows += [NumberComparison(point, None) for name in study.other_features for point in series[name].points]
-    orders = tuple(_found(order, ours) for order in study.orders)
+    orders = tuple(_compare_order(order, ours) for order in study.orders)
     against = compare_with_rate(study, ours)
     verdict = against.verdict if against else _verdict(study, rows, orders)
     return Comparison(study, tuple(rows), orders, against, verdict)
 
 
-def _found(order: Order, ours: Sequence[Measurement]) -> OrderComparison:
+def _compare_order(order: OrderClaim, ours: Sequence[Measurement]) -> OrderComparison:
     axes = {*order.higher, *order.lower}
-    ends = [_best(_matches(at, axes, ours)) for at in (order.higher, order.lower)]
+    ends = [_best_measurement(_matches(at, axes, ours)) for at in (order.higher, order.lower)]
     return OrderComparison(order, *ends)
 
 
 def _matches(at: At, axes: set[str], ours: Sequence[Measurement]) -> list[Measurement]:
     if at.get("extractor") not in {one.at.get("extractor") for one in ours}:
         axes = axes - {"extractor"}  # another stands for the paper's, as the study says
-    return [one for one in ours if all(_same(at.get(axis), one.at, axis) for axis in axes)]
+    return [one for one in ours if all(_is_same_value(at.get(axis), one.at, axis) for axis in axes)]
 
 
-def _same(theirs: float | str | None, ours: Mapping[str, Any], axis: str) -> bool:
+def _is_same_value(theirs: float | str | None, ours: Mapping[str, Any], axis: str) -> bool:
     mine = ours.get(axis)
     if theirs == "best":  # of the values of an axis that the paper does not name
         return mine is not None
     return axis_text(theirs) == axis_text(mine)
 
 
-def _best(found: Sequence[Measurement]) -> Measurement | None:
+def _best_measurement(found: Sequence[Measurement]) -> Measurement | None:
     return max(found, key=lambda one: one.interval.mean, default=None)
 
 
@@ -150,17 +150,17 @@ def _verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequence[Or
         return "does not hold"
     if all(row.near for row in met):
         return "holds"
-    return "holds in order only" if _in_order(met) or (stated and not _pairs(met)) else "does not hold"
+    return "holds in order only" if _in_order(met) or (stated and not _ordered_pairs(met)) else "does not hold"
 
 
-def _pairs(rows: Sequence[NumberComparison]) -> list[tuple[NumberComparison, NumberComparison]]:
-    """Return the pairs that the paper tells apart, the higher one first."""
+def _ordered_pairs(rows: Sequence[NumberComparison]) -> list[tuple[NumberComparison, NumberComparison]]:
+    """Return the pairs of numbers that differ in the paper, the higher number first."""
     ordered = [sorted(pair, key=lambda row: -row.point.percent) for pair in combinations(rows, 2)]
     return [(high, low) for high, low in ordered if high.point.percent - low.point.percent > APART]
 
 
 def _in_order(rows: Sequence[NumberComparison]) -> bool:
-    pairs = _pairs(rows)
+    pairs = _ordered_pairs(rows)
     confirmed = sum(_clearly_above(high, low) for high, low in pairs)
     return bool(pairs) and not any(_clearly_above(low, high) for high, low in pairs) and 2 * confirmed >= len(pairs)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, hookimpl, locate, setting
 from dpbench_plugins.datasets.cifar10 import Cifar10
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import as_published, digest_parts
+from dpbench_plugins.datasets.image_files import digest_parts, published_records
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,16 +67,16 @@ class Cifar101(Dataset):
 
         paths = locate(self).paths
         contents = [path.read_bytes() for path in paths]
-        images, labels = (_array(content, path) for content, path in zip(contents, paths, strict=True))
+        images, labels = (_parse_array(content, path) for content, path in zip(contents, paths, strict=True))
         size = IMAGES[self.version]
-        _expect(paths[0], images, (size, 32, 32, 3), images.dtype == np.uint8, "of uint8")
+        _check_array(paths[0], images, (size, 32, 32, 3), images.dtype == np.uint8, "of uint8")
         within = labels.dtype.kind in "iu" and bool(((labels >= 0) & (labels < 10)).all())
-        _expect(paths[1], labels, (size,), within, "of integers in 0..9")
-        train = Split(as_published(images), labels.astype(np.int64))
-        return Splits(train, Split(as_published(images[:0]), train.labels[:0]), digest_parts(*contents))
+        _check_array(paths[1], labels, (size,), within, "of integers in 0..9")
+        train = Split(published_records(images), labels.astype(np.int64))
+        return Splits(train, Split(published_records(images[:0]), train.labels[:0]), digest_parts(*contents))
 
 
-def _array(content: bytes, path: Path) -> np.ndarray:
+def _parse_array(content: bytes, path: Path) -> np.ndarray:
     from numpy.lib import format as npy
 
     try:
@@ -86,7 +86,7 @@ def _array(content: bytes, path: Path) -> np.ndarray:
     return array
 
 
-def _expect(path: Path, array: np.ndarray, shape: tuple[int, ...], fits: bool, values: str) -> None:
+def _check_array(path: Path, array: np.ndarray, shape: tuple[int, ...], fits: bool, values: str) -> None:
     if array.shape != shape or not fits:
         raise DataError(
             f"Expected an array {shape} {values} in {path}, got {array.dtype} {array.shape}. Download it again from "

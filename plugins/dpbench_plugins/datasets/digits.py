@@ -46,7 +46,7 @@ def read_table() -> np.ndarray:
 
 
 def open_digits() -> Splits:
-    """Open the two splits: every fifth image is tested on."""
+    """Open the two splits: every fifth image is a test image."""
     import hashlib
 
     import numpy as np

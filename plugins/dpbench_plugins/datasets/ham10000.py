@@ -17,14 +17,14 @@ from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     ImageFile,
     Layout,
+    add_checksums,
+    add_groups,
+    add_units,
     age_band,
     digest,
     list_images,
     open_splits,
     read_rows,
-    with_checksums,
-    with_groups,
-    with_units,
 )
 
 KINDS = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
@@ -40,7 +40,7 @@ LAYOUT = Layout(re.compile(rf"{ANYWHERE}(?P<kind>)(?P<file>ISIC_\d+\.jpg)"), spl
 
 @dataclass(frozen=True)
 class Line:
-    """What the table says of one image."""
+    """The table's entry for an image."""
 
     lesion: str
     kind: str
@@ -50,7 +50,7 @@ class Line:
 
     @property
     def groups(self) -> dict[str, str]:
-        """Columns of which accuracy is stated by group; empty where unknown."""
+        """The group columns, by which accuracy is reported; empty where unknown."""
         sex = "" if self.sex == "unknown" else self.sex
         return {"sex": sex, "age": age_band(self.age), "source": self.source}
 
@@ -98,7 +98,7 @@ class Ham10000(Dataset):
         return Source(homes=[[f"{FOLDER}/{name}" for name in home] for home in names], page=PAGE, size=2_770_000_000)
 
     def default_unit(self) -> str:
-        """Return whose epsilon a run states: a lesion's."""
+        """Return the unit that a run states epsilon for: the lesion."""
         return "lesion"
 
     def load(self) -> Splits:
@@ -109,7 +109,7 @@ class Ham10000(Dataset):
                 damaged.
         """
         *parts, table = locate(self).paths
-        lines = _read(table)
+        lines = _read_table(table)
         listed = [file for part in parts for file in list_images(part, LAYOUT)]
         self._check(listed, lines, table)
         who = {name: line.lesion if self.cut == "lesion" else name for name, line in lines.items()}
@@ -119,12 +119,12 @@ class Ham10000(Dataset):
             name = _name(file)
             return file._replace(kind=lines[name].kind, split="test" if who[name] in tested else "train")
 
-        files = sorted(map(placed, with_checksums(listed)))
+        files = sorted(map(placed, add_checksums(listed)))
         lesions = "\n".join(f"{name} {line.lesion}" for name, line in sorted(lines.items()))
         of_all = hashlib.sha256(f"{digest(files)}\n{lesions}".encode()).hexdigest()
         splits = open_splits(files, KINDS, "RGB", of_all, ADVICE)
-        splits = with_groups(splits, files, lambda file: lines[_name(file)].groups)
-        return with_units(splits, files, "lesion", lambda file: lines[_name(file)].lesion)
+        splits = add_groups(splits, files, lambda file: lines[_name(file)].groups)
+        return add_units(splits, files, "lesion", lambda file: lines[_name(file)].lesion)
 
     def _check(self, files: Sequence[ImageFile], lines: Mapping[str, Line], table: Path) -> None:
         if (len(files), len(lines)) != (self.count, self.count):
@@ -146,8 +146,8 @@ def _name(file: ImageFile) -> str:
     return file.file.removesuffix(".jpg")
 
 
-def _read(table: Path) -> dict[str, Line]:
-    """Return what the table says of each image, by its name."""
+def _read_table(table: Path) -> dict[str, Line]:
+    """Return the table's entry for each image, by its name."""
     rows = read_rows(table, table.name, COLUMNS, ADVICE, optional=DESCRIBED)
     lines = {row["image_id"]: Line(*(row[column] for column in (*COLUMNS[1:], *DESCRIBED))) for row in rows}
     if unowned := sorted(str(name) for name, line in lines.items() if not (name and line.lesion and line.kind)):
@@ -166,7 +166,7 @@ def _read(table: Path) -> dict[str, Line]:
 
 
 def _choose_test_names(named: Iterable[tuple[str, str]], seed: int) -> set[str]:
-    """Return the names, of lesions or images, that are tested on: a fifth of each class."""
+    """Return the names, of lesions or images, in the test split: a fifth of each class."""
     of_kind = defaultdict(set)
     for kind, name in named:
         of_kind[kind].add(name)

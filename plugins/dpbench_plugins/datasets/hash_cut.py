@@ -1,4 +1,4 @@
-"""Where no split is published: a fifth, by a hash of each image or person alone, is the test split."""
+"""A cut for data without a published split: a hash of each image or person alone sends a fifth to the test split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def hash_number(content: bytes) -> int:
 
 
 def in_test_fifth(content: bytes) -> bool:
-    """Say whether these bytes belong to the test split: their `hash_number` is divisible by five.
+    """Return whether these bytes belong to the test split: their `hash_number` is divisible by five.
 
     What else a dataset holds has no part in it, so a copy with fewer images cuts the rest as the whole does.
     """

@@ -29,8 +29,8 @@ PROCESSING = "a row of the published Parquet files, decoded on its own"
 
 
 @dataclass(frozen=True)
-class Opened:
-    """Rows of a repository, and a digest of what they were read from."""
+class OpenRepository:
+    """The rows of a repository, and a digest of the data that they were read from."""
 
     train: Any
     test: Any  # None where the repository has only one split, which is `train` then
@@ -39,7 +39,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Column:
+class ImageColumn:
     """The image column of a Hugging Face dataset, decoded one at a time."""
 
     rows: Any
@@ -53,19 +53,21 @@ class Column:
         return image
 
 
-def open_repository(dataset: Dataset, hub_id: str, splits: tuple[str, str], config: str, revision: str = "") -> Opened:
-    """Open the splits for training and test from a mirror, else from the hub."""
+def open_repository(
+    dataset: Dataset, hub_id: str, splits: tuple[str, str], config: str, revision: str = ""
+) -> OpenRepository:
+    """Open the training and test splits from a mirror, or else from the hub."""
     try:
         if revision:
             raise DataMissing(f"Revision {revision} of {hub_id} is only on the hub: mirrors have no revisions.")
         root = locate(dataset).folder / hub_id
     except DataMissing as missing:
-        return _from_hub(hub_id, splits, missing, name=config or None, revision=revision or None)
-    return _from_mirror(_shards(root, splits, config))
+        return _load_from_hub(hub_id, splits, missing, name=config or None, revision=revision or None)
+    return _open_mirror(_find_shards(root, splits, config))
 
 
-def _shards(root: Path, splits: tuple[str, str], config: str) -> dict[str, list[Path]]:
-    """Return the files of both splits from the folder below `root` that has them; of several, that named `config`.
+def _find_shards(root: Path, splits: tuple[str, str], config: str) -> dict[str, list[Path]]:
+    """Return the files of both splits from the folder below `root` that has them, preferring the folder `config`.
 
     Without such a folder, one that has one of the two splits and no other will do.
     """
@@ -94,8 +96,8 @@ def _shards(root: Path, splits: tuple[str, str], config: str) -> dict[str, list[
     return {split: [named[0] / shard.string for shard in shards] for split, shards in chosen.items()}
 
 
-def _from_mirror(shards: Mapping[str, Sequence[Path]]) -> Opened:
-    """Open the shards of both splits, training first, or of the only one."""
+def _open_mirror(shards: Mapping[str, Sequence[Path]]) -> OpenRepository:
+    """Open the shards of both splits, training first, or of the only split."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -111,10 +113,10 @@ def _from_mirror(shards: Mapping[str, Sequence[Path]]) -> Opened:
     for file in paths:
         with file.open("rb") as content:
             total.update(hashlib.file_digest(content, "sha256").digest())
-    return Opened(data["train"], data.get("test"), total.hexdigest(), "" if "test" in data else min(shards))
+    return OpenRepository(data["train"], data.get("test"), total.hexdigest(), "" if "test" in data else min(shards))
 
 
-def _from_hub(hub_id: str, splits: tuple[str, str], missing: DataMissing, **which: str | None) -> Opened:
+def _load_from_hub(hub_id: str, splits: tuple[str, str], missing: DataMissing, **which: str | None) -> OpenRepository:
     """Load from the hub, with `which` config and revision; if that fails, report what is `missing`."""
     import datasets
 
@@ -135,8 +137,8 @@ def _from_hub(hub_id: str, splits: tuple[str, str], missing: DataMissing, **whic
     fingerprints = "".join(data[split]._fingerprint for split in named)  # the hub's own: they identify the revision
     digest = hashlib.sha256(fingerprints.encode()).hexdigest()
     if len(named) < 2:
-        return Opened(data[named[0]], None, digest, named[0])
-    return Opened(data[named[0]], data[named[1]], digest)
+        return OpenRepository(data[named[0]], None, digest, named[0])
+    return OpenRepository(data[named[0]], data[named[1]], digest)
 
 
 def _go_offline_unless_reachable(hub_id: str) -> None:
@@ -151,7 +153,7 @@ def _go_offline_unless_reachable(hub_id: str) -> None:
 
 
 def open_split(rows: Any, image: str, label: str) -> Split:
-    """Return the split that these rows are, with the columns `image` and `label`.
+    """Return these rows as a split, with the columns `image` and `label`.
 
     Raises:
         DataError: an image has no label.
@@ -159,6 +161,6 @@ def open_split(rows: Any, image: str, label: str) -> Split:
     import numpy as np
 
     try:
-        return Split(DeclaredImages(Column(rows, image), PROCESSING), np.asarray(rows[label], dtype=np.int64))
+        return Split(DeclaredImages(ImageColumn(rows, image), PROCESSING), np.asarray(rows[label], dtype=np.int64))
     except (TypeError, ValueError) as error:
         raise DataError(f"Expected a label for every image in {label!r}: {error}. Leave out the others.") from error

@@ -24,7 +24,7 @@ CUT = (
 
 
 class Classes:
-    """The classes of a dataset that only its files name: an instance reads them, the class has none."""
+    """The classes of a dataset that only its files name: an instance reads them, and the class itself has none."""
 
     def __get__(self, dataset: HuggingFace | None, owner: type) -> tuple[str, ...]:
         return dataset._read[1] if dataset else ()
@@ -63,7 +63,7 @@ class HuggingFace(Dataset):
     revision: str = setting("", says="revision on the hub")
 
     def __post_init__(self) -> None:
-        """Refuse an id that cannot be a repository, and one split in two roles."""
+        """Check that the id can be a repository, and that no split has two roles."""
         if not re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", self.id):
             raise SpecError(f"Expected id={self.id} of dataset 'hf' to be as on the hub, like {CIFAR10}.")
         if self.train == self.test:
@@ -85,7 +85,7 @@ class HuggingFace(Dataset):
 
     @cached_property
     def _read(self) -> tuple[Splits, tuple[str, ...]]:
-        """The splits, and the names of their classes."""
+        """Return the splits, and the names of their classes."""
         import datasets
 
         opened = open_repository(self, self.id, (self.train, self.test), self.config, self.revision)
@@ -98,7 +98,7 @@ class HuggingFace(Dataset):
             digest = hashlib.sha256(f"{digest}/{image}".encode()).hexdigest()
         if test is None:
             edition = f"{len(train):,} images of split {opened.split!r} of {self.id}, digest {digest[:12]}; {CUT}"
-            train, test = _cut(train, image)
+            train, test = _cut_by_hash(train, image)
         splits = Splits(open_split(train, image, label), open_split(test, image, label), digest, edition=edition)
         return splits, tuple(features[label].names)
 
@@ -117,7 +117,7 @@ class HuggingFace(Dataset):
         )
 
 
-def _cut(rows: Any, image: str) -> tuple[Any, Any]:
+def _cut_by_hash(rows: Any, image: str) -> tuple[Any, Any]:
     """Return the rows for training and for testing, cut by a hash of each image's stored bytes alone."""
     import datasets
 

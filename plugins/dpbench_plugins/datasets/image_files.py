@@ -1,4 +1,4 @@
-"""Checks and digests of files, and images decoded on access."""
+"""Check and digest files, and decode images on access."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_FULLY = 256  # files, out of thousands, whose bytes are part of a fingerpri
 
 @dataclass(frozen=True)
 class RawImage:
-    """Reads an image from its bytes in a file that its publisher made of whole arrays."""
+    """Reads an image from its bytes in a published file of whole arrays."""
 
     shape: tuple[int, ...]  # (height, width), or (height, width, 3)
 
@@ -32,8 +32,8 @@ class RawImage:
         return Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(self.shape))
 
 
-def as_published(array: np.ndarray) -> Records[bytes]:
-    """Return the images (n, height, width) or (n, height, width, 3) uint8 of a published array, a record each."""
+def published_records(array: np.ndarray) -> Records[bytes]:
+    """Return the images (n, height, width) or (n, height, width, 3) uint8 of a published array as records."""
     shape = array.shape[1:]
     return Records([row.tobytes() for row in array], RawImage(shape), AS_PUBLISHED, reader=f"raw-{shape}-1")
 

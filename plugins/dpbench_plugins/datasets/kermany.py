@@ -14,11 +14,11 @@ from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_trees import (
     ImageFile,
     Layout,
+    add_checksums,
+    add_units,
     digest,
     list_images,
     open_splits,
-    with_checksums,
-    with_units,
 )
 
 Counts = tuple[tuple[int, int], tuple[int, int]]
@@ -80,7 +80,7 @@ class Pneumonia(Dataset):
         return Source(homes=[[name] for name in (*ARCHIVES, FOLDER)], page=PAGE, size=1_200_000_000)
 
     def default_unit(self) -> str:
-        """Return whose epsilon a run states: a patient's."""
+        """Return the unit that a run states epsilon for: the patient."""
         return "patient"
 
     def load(self) -> Splits:
@@ -92,8 +92,8 @@ class Pneumonia(Dataset):
         (path,) = locate(self).paths
         listed = list_images(path, LAYOUT)
         _check_counts(listed, path, self.accepted)
-        files = with_checksums(listed)
-        return with_units(open_splits(files, KINDS, None, digest(files), ADVICE), files, "patient", _patient)
+        files = add_checksums(listed)
+        return add_units(open_splits(files, KINDS, None, digest(files), ADVICE), files, "patient", _patient)
 
 
 def _patient(file: ImageFile) -> str | None:

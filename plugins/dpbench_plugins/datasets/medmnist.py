@@ -42,7 +42,7 @@ LARGE = 300_000_000  # bytes; the files of 28 pixels are smaller
 
 @dataclass(frozen=True)
 class ArchiveImages:
-    """Images of published splits, read from the archive when the first is asked for and then kept in memory."""
+    """Images of published splits, read from the archive on first access and then kept in memory."""
 
     path: Path
     arrays: Mapping[str, tuple[int, ...]]  # name -> (n, size, size), or (n, size, size, 3) in colour
@@ -65,7 +65,7 @@ class ArchiveImages:
 
 @dataclass(frozen=True)
 class _MedMnist(Dataset):
-    """What the datasets share; `size` is the images' width and height: 28, 64, 128 or 224.
+    """Base of the datasets; `size` is the images' width and height: 28, 64, 128 or 224.
 
     The published splits train and test; the validation split is left out, neither private nor public, unless
     `val=train` makes it part of the training split. Looked for as NAME.npz (28 pixels) or NAME_SIZE.npz in every data
@@ -121,7 +121,7 @@ class _MedMnist(Dataset):
         return Splits(self._split(path, parts), self._split(path, {"test": tested}), digest)
 
     def _split(self, path: Path, parts: Mapping[str, int]) -> Split:
-        """Return the images of these published splits, one after another."""
+        """Return the images of these published splits, in order."""
         import numpy as np
 
         pixels = (self.size, self.size, *([3] if self.colour else []))
@@ -217,9 +217,9 @@ def _check_md5(path: Path, expected: str) -> None:
             return
         got = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
     except OSError as error:
-        raise _broken(path, str(error)) from error
+        raise _broken_error(path, str(error)) from error
     if got != expected:
-        raise _broken(path, f"its MD5 is {got}, published is {expected}")
+        raise _broken_error(path, f"its MD5 is {got}, published is {expected}")
 
 
 def _digest(path: Path) -> str:
@@ -227,7 +227,7 @@ def _digest(path: Path) -> str:
         with zipfile.ZipFile(path) as archive:
             listed = sorted(f"{info.filename}\0{info.file_size}\0{info.CRC:08x}\n" for info in archive.infolist())
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise _broken(path, str(error)) from error
+        raise _broken_error(path, str(error)) from error
     return hashlib.sha256("".join(listed).encode()).hexdigest()
 
 
@@ -238,13 +238,13 @@ def _read(path: Path, key: str, shape: tuple[int, ...]) -> np.ndarray:
         with np.load(path, allow_pickle=False) as arrays:
             array: np.ndarray = arrays[key]
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise _broken(path, f"{key}: {error}") from error
+        raise _broken_error(path, f"{key}: {error}") from error
     if array.shape != shape or array.dtype != np.uint8:
-        raise _broken(path, f"{key} is {array.dtype} {array.shape}, expected uint8 {shape}")
+        raise _broken_error(path, f"{key} is {array.dtype} {array.shape}, expected uint8 {shape}")
     return array
 
 
-def _broken(path: Path, why: str) -> DataError:
+def _broken_error(path: Path, why: str) -> DataError:
     return DataError(f"Expected the arrays of MedMNIST in {path}: {why}. Download it again from {RECORD}.")
 
 

@@ -16,6 +16,9 @@ from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     ImageFile,
     Layout,
+    add_checksums,
+    add_groups,
+    add_units,
     age_band,
     check_names,
     digest,
@@ -23,9 +26,6 @@ from dpbench_plugins.datasets.image_trees import (
     open_splits,
     read_rows,
     table_name,
-    with_checksums,
-    with_groups,
-    with_units,
 )
 
 KINDS = "NDGCAHMO"
@@ -52,7 +52,7 @@ LAYOUT = Layout(
 
 @dataclass(frozen=True)
 class Line:
-    """What the table says of one image."""
+    """The table's entry for an image."""
 
     person: str
     age: str
@@ -99,7 +99,7 @@ class Odir(Dataset):
         return Source(homes=[*folders, (f"{FOLDER}/{ARCHIVE}",)], page=PAGE)
 
     def default_unit(self) -> str:
-        """Return whose epsilon a run states: a patient's."""
+        """Return the unit that a run states epsilon for: the patient."""
         return "patient"
 
     def load(self) -> Splits:
@@ -110,32 +110,32 @@ class Odir(Dataset):
         """
         paths = locate(self).paths
         images, table = paths[0], paths[-1]
-        lines, listed = _read(table), list_images(images, LAYOUT)
-        check_names([file.file for file in listed], list(lines), images, table_name(table, _name(table)), ADVICE)
+        lines, listed = _read_table(table), list_images(images, LAYOUT)
+        check_names([file.file for file in listed], list(lines), images, table_name(table, _table_name(table)), ADVICE)
 
         def place(file: ImageFile) -> ImageFile:
             line = lines[file.file]
             return file._replace(kind=line.kind, split="test" if in_test_fifth(line.person.encode()) else "train")
 
-        files = sorted(map(place, with_checksums(listed)))
+        files = sorted(map(place, add_checksums(listed)))
         told = "\n".join(f"{name} {line.person} {line.sex} {line.age}" for name, line in sorted(lines.items()))
         of_all = hashlib.sha256(f"{digest(files)}\n{told}".encode()).hexdigest()
         splits = open_splits(files, KINDS, "RGB", of_all, ADVICE)
-        splits = with_groups(splits, files, lambda file: _groups(lines[file.file]))
-        splits = with_units(splits, files, "patient", lambda file: lines[file.file].person)
+        splits = add_groups(splits, files, lambda file: _groups(lines[file.file]))
+        splits = add_units(splits, files, "patient", lambda file: lines[file.file].person)
         return dataclasses.replace(splits, edition=_edition(len(files), of_all))
 
 
-def _name(table: Path) -> str:
-    """Return which of the tables this is; a zip has the first."""
+def _table_name(table: Path) -> str:
+    """Return the name of this table; a zip has the first."""
     return table.name if table.name in TABLES else next(iter(TABLES))
 
 
-def _read(table: Path) -> dict[str, Line]:
-    """Return what the table says of each image, by its file name."""
-    name = _name(table)
+def _read_table(table: Path) -> dict[str, Line]:
+    """Return the table's entry for each image, by its file name."""
+    name = _table_name(table)
     where, rows = table_name(table, name), read_rows(table, name, TABLES[name], ADVICE)
-    lines = dict(_line(tuple(row.values()), where) for row in rows)
+    lines = dict(_parse_row(tuple(row.values()), where) for row in rows)
     if len(lines) < len(rows):
         raise DataError(
             f"Expected every image once in {where}, got {len(rows):,} lines for {len(lines):,} images. {ADVICE}"
@@ -143,8 +143,8 @@ def _read(table: Path) -> dict[str, Line]:
     return lines
 
 
-def _line(row: tuple[str, ...], where: str) -> tuple[str, Line]:
-    """Return the file name of an image and what its line says, whose columns are those of `TABLES`."""
+def _parse_row(row: tuple[str, ...], where: str) -> tuple[str, Line]:
+    """Return an image's file name and its entry, from a row with the columns of `TABLES`."""
     image, patient, age, sex, label = row
     kind = label.strip("[]'")
     if len(kind) != 1 or kind not in KINDS:

@@ -65,7 +65,7 @@ class Backbone(Photographs):
         return True
 
     def present(self) -> bool:
-        """Say whether the file is on this machine."""
+        """Return whether the file is on this machine."""
         return first_file(candidates(self.path)) is not None
 
     @cached_property

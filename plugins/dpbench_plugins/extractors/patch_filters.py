@@ -1,4 +1,4 @@
-"""Filters of extractor `patches`: how they are drawn and whitened, and how an image's patches respond to them."""
+"""Filters of the extractor `patches`: draw and whiten them, and compute the responses of an image's patches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALLEST = 8  # side of an image of the random processes
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters of norm 1 among whitened patches, and what whitens a patch of p = 3 * patch * patch numbers."""
+    """Filters of norm 1 among whitened patches, and the whitening of a patch of p = 3 * patch * patch numbers."""
 
     whiten: Tensor  # (p, p), symmetric
     filters: Tensor  # (filters, p); the second half mirrors the first

@@ -54,7 +54,7 @@ class Patches(Extractor):
     precision: Precision = setting("float32", says="precision of the computation")
 
     def __post_init__(self) -> None:
-        """Refuse filters without a mirror image, and sizes that do not fit into each other."""
+        """Check that filters have mirror images, and that the sizes fit into each other."""
         if self.filters % 2:
             raise SpecError(
                 f"Expected filters={self.filters} of extractor 'patches' to be even: half of the filters are mirror "

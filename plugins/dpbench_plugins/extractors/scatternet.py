@@ -57,7 +57,7 @@ class ScatterNet(Extractor):
     grey: bool = setting(False, says="whether one channel is kept")
 
     def __post_init__(self) -> None:
-        """Refuse sizes that do not divide."""
+        """Check that the sizes divide."""
         if self.size % 4:
             raise SpecError(f"Expected size={self.size} of extractor 'scatternet' to be a multiple of 4.")
         if self.size // 4 % self.pool:
@@ -67,7 +67,7 @@ class ScatterNet(Extractor):
             )
 
     def present(self) -> bool:
-        """Say whether kymatio is installed, the only thing needed."""
+        """Return whether kymatio is installed, the only thing needed."""
         return find_spec("kymatio") is not None
 
     def prepare(self, image: Image) -> Tensor:
@@ -98,7 +98,7 @@ class ScatterNet(Extractor):
 
 def _scattering_2d() -> Any:
     try:
-        with _old_name_of_spherical_harmonics():
+        with _restore_spherical_harmonics():
             from kymatio.torch import Scattering2D
     except ImportError as error:
         raise DataMissing(
@@ -108,7 +108,7 @@ def _scattering_2d() -> Any:
 
 
 @contextmanager
-def _old_name_of_spherical_harmonics() -> Iterator[None]:
+def _restore_spherical_harmonics() -> Iterator[None]:
     """Give SciPy a function back while kymatio is imported.
 
     SciPy 1.17 removed `sph_harm`; kymatio 0.3.0 imports it for its three-dimensional transform, which is not used here,

@@ -30,7 +30,7 @@ class PretrainedNetwork(Photographs):
     """A timm network without its classifier; `selection` names it."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes that a network of one size does not take."""
+        """Check that a network of one size is given that size."""
         super().__post_init__()
         if (self.size or self.views != "one") and self._entry.fixed_input_size:
             self.check_sizes(self._entry.input_size[-1], least=None)
@@ -84,7 +84,7 @@ class PretrainedNetwork(Photographs):
         yield from (find_in_hub_cache(self._hub_id, name) for name in self._names)
 
     def present(self) -> bool:
-        """Say whether the weights file is on this machine."""
+        """Return whether the weights file is on this machine."""
         return first_file(self._candidates()) is not None
 
     def _download(self) -> Path:

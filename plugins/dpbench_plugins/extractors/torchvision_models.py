@@ -41,7 +41,7 @@ class Classifier(Photographs):
     """A torchvision classifier without its last layer; `selection` names the model and its weights."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes that the model does not take."""
+        """Check that the model takes images of this size."""
         super().__post_init__()
         if self.size or self.views != "one":
             model, meta, (side,) = self.selection[0], self._entry.meta, self._entry.transforms().crop_size
@@ -82,7 +82,7 @@ class Classifier(Photographs):
         return transform
 
     def present(self) -> bool:
-        """Say whether the weights file is on this machine."""
+        """Return whether the weights file is on this machine."""
         name = RESNET50_FILE if self.selection == RESNET50 else self._entry.url.rsplit("/", 1)[-1]
         return first_file(_candidates(name)) is not None
 
@@ -92,7 +92,7 @@ class Classifier(Photographs):
         name = url.rsplit("/", 1)[-1]
         candidates = _candidates(name)
         file = first_file(candidates) or self._download(candidates[0])
-        expected = _start_of_digest(name)
+        expected = _digest_prefix(name)
         if not digest(file).startswith(expected):
             raise DataError(
                 f"Expected {file} to have a SHA-256 that starts with {expected}, as in its name, got "
@@ -109,7 +109,7 @@ class Classifier(Photographs):
         try:
             urlopen(Request(url, method="HEAD"), timeout=10).close()  # torch's own download has no timeout
             file.parent.mkdir(parents=True, exist_ok=True)
-            torch.hub.download_url_to_file(url, str(file), _start_of_digest(file.name) or None)
+            torch.hub.download_url_to_file(url, str(file), _digest_prefix(file.name) or None)
         except (OSError, RuntimeError) as error:
             looked = ", ".join(str(folder) for folder in (file.parent, *data_folders()))
             raise DataMissing(
@@ -146,7 +146,7 @@ def _candidates(name: str) -> list[Path]:
     return [folder / name for folder in (torch_folder(), *data_folders())]
 
 
-def _start_of_digest(name: str) -> str:
+def _digest_prefix(name: str) -> str:
     found = re.search(r"-([a-f0-9]{8,})\.", name)
     return found[1] if found else ""
 

@@ -43,7 +43,7 @@ class Photographs(Extractor):
     precision: Precision = setting("float32", says="precision of the computation")
 
     def check_sizes(self, side: int, least: int | None) -> None:
-        """Refuse images that a network does not take.
+        """Check that a network takes images of this size.
 
         `side` is the size of the weights and `least` the smallest that the network takes; None for one that takes no
         other than `side`: transformers, whose positions are learnt.
@@ -86,7 +86,7 @@ class Photographs(Extractor):
             with torch.inference_mode():
                 with torch.autocast(device.type, torch.bfloat16, enabled=fast):
                     features = [
-                        _in_parts(network, view).flatten(1).float() for view in self._yield_views(images.to(device))
+                        _run_in_parts(network, view).flatten(1).float() for view in self._yield_views(images.to(device))
                     ]
                 return torch.stack(features).mean(0)
 
@@ -103,7 +103,7 @@ class Photographs(Extractor):
 
         def embed(images: Tensor) -> Tensor:  # (c, 3, h, w) -> (c, channels, h', w')
             with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=fast):
-                return _in_parts(network, images.to(device)).to(torch.float16).contiguous()
+                return _run_in_parts(network, images.to(device)).to(torch.float16).contiguous()
 
         return embed
 
@@ -131,8 +131,8 @@ class Photographs(Extractor):
                 yield scale.flip(3)
 
 
-def _in_parts(network: torch.nn.Module, images: Tensor) -> Tensor:
-    """Return what a network makes of images (c, 3, h, w), of few at once on a processor."""
+def _run_in_parts(network: torch.nn.Module, images: Tensor) -> Tensor:
+    """Return a network's output on images (c, 3, h, w), computed on few at once on a CPU."""
     import torch
 
     height, width = images.shape[2:]
@@ -142,7 +142,7 @@ def _in_parts(network: torch.nn.Module, images: Tensor) -> Tensor:
 
 
 def round_to_bfloat16(network: torch.nn.Module) -> torch.nn.Module:
-    """Have a network's convolutions and linear layers round as bfloat16 ones do, in float32 and in place.
+    """Make a network's convolutions and linear layers round like bfloat16 layers, in float32 and in place.
 
     Their weights, what they read and what they return are rounded; sums are float32's, as bfloat16 instructions have
     them.

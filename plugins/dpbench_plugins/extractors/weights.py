@@ -30,7 +30,7 @@ def torch_folder() -> Path:
 
 
 def find_in_hub_cache(repository: str, name: str) -> Path:
-    """Return where the Hugging Face cache has, or would have, a model file; its `try_to_load_from_cache` is slow.
+    """Return the path of a model file in the Hugging Face cache, existing or not; `try_to_load_from_cache` is slow.
 
     The cache names folders by commit, and the file `refs/main` holds the last one requested.
     """
@@ -42,7 +42,7 @@ def find_in_hub_cache(repository: str, name: str) -> Path:
 
 
 def candidates(path: str) -> list[Path]:
-    """Return where the file `path` may be: as given or, if relative, also below each folder of `DPBENCH_DATA`."""
+    """Return the paths where a file may be: as given or, if relative, also below each folder of `DPBENCH_DATA`."""
     named = Path(path).expanduser()
     return list(dict.fromkeys([named, *(folder / named for folder in data_folders())]))
 
@@ -53,7 +53,7 @@ def first_file(paths: Iterable[Path]) -> Path | None:
 
 
 def digest(file: Path) -> str:
-    """Return the SHA-256 of a file. No cache keeps it: one that a fit fills would be a thing left behind."""
+    """Return the SHA-256 of a file, without a cache: a cache that a fit fills would keep state between fits."""
     import hashlib
 
     with file.open("rb") as content:
@@ -130,13 +130,13 @@ def load_exactly(network: torch.nn.Module, state: dict[str, Tensor], file: Path)
         if key in expected and tensor.shape != expected[key].shape
     ]
     found = {"missing": missing, "left over": left_over, "of another shape": misfits}
-    wrong = "; ".join(f"{len(keys)} {what} ({_few(keys)})" for what, keys in found.items() if keys)
+    wrong = "; ".join(f"{len(keys)} {what} ({_abbreviate(keys)})" for what, keys in found.items() if keys)
     if wrong:
         raise DataError(f"Expected weights of {type(network).__name__} in {file}, got {wrong}. Check its model.")
     network.load_state_dict(state, strict=False)  # only counters can be missing here
 
 
-def _few(keys: Sequence[str]) -> str:
+def _abbreviate(keys: Sequence[str]) -> str:
     return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
 
 

@@ -33,7 +33,7 @@ AT_ONCE = 512  # rows that meet all public rows
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Settings of the coordinates, as learner `who` has them; None where a budget decides."""
+    """Settings of the coordinates, as learner `who` has them; None if the budget decides."""
 
     who: str
     k: int | None = None

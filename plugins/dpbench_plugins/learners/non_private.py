@@ -102,7 +102,7 @@ class _Problem:
         salt = int(torch.randint(2**62, (1,), generator=generator)) | 1
         self._curator, self._mask, self._salt = curator.map(standardise), mask, salt
         self._features = len(standardise.scale)
-        self._longest = _longest(self._curator, lambda chunk: chunk.x)
+        self._longest = _norm_bound(self._curator, lambda chunk: chunk.x)
         self._values, self._vectors = self._spectrum()
 
     def cross_validate(self, factor: float) -> tuple[float, Tensor]:
@@ -179,7 +179,7 @@ class _Scaling:
     roots: Tensor  # (d,)
 
     def __call__(self, weights: Tensor, inverse: bool = False) -> Tensor:
-        """Return the weights (..., d), or with `inverse` what they were made of."""
+        """Return the weights (..., d), or with `inverse` the scaled weights."""
         roots = 1 / self.roots if inverse else self.roots
         return weights * roots if self.vectors.ndim < 2 else (weights @ self.vectors * roots) @ self.vectors.T
 
@@ -216,7 +216,7 @@ class _Objective:
         return whole.float().to(self._mask.device)
 
     def __call__(self, flat: np.ndarray) -> tuple[float, np.ndarray]:
-        """Ask for both at once."""
+        """Return the loss and its gradient, asked for together."""
         import torch
         from torch.nn.functional import cross_entropy
 
@@ -257,8 +257,8 @@ def _fold(x: Tensor, salt: int) -> Tensor:
     return ((bits * salt) >> 40).remainder(FOLDS)
 
 
-def _longest(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
-    """Return a power of two that no finite row (c, ...) is longer than, and half of which one is."""
+def _norm_bound(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
+    """Return a power of two that bounds the norm of every finite row (c, ...), and is less than twice the longest."""
     import torch
     from torch.nn.functional import one_hot
 
@@ -281,11 +281,11 @@ def _moments(curator: Curator) -> tuple[Standardise, Tensor]:
     def first(chunk: Chunk) -> Blocks:
         return Blocks((chunk.x.flatten(1).double(), one_hot(chunk.y, classes).double()))
 
-    longest = _longest(curator, lambda chunk: chunk.x)
+    longest = _norm_bound(curator, lambda chunk: chunk.x)
     sums, counts = curator.noisy_sum(first, release="moments", clip=(2 * longest, 2.0))  # twice: none is at its clip
     mean = sums / size
     second = lambda chunk: (chunk.x.flatten(1).double() - mean).square()
-    clip = 2 * _longest(curator, second)
+    clip = 2 * _norm_bound(curator, second)
     deviation = (curator.noisy_sum(second, release="moments", clip=clip) / size).clamp(min=0).sqrt()
     scale = torch.where(deviation > 1e-6 * deviation.max(), 1 / deviation, 1.0)
     return Standardise(-mean * scale, scale), counts

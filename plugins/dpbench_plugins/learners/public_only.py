@@ -1,4 +1,4 @@
-"""Public only: a control that shows what the public labels alone are worth."""
+"""Public only: a control that shows the accuracy that public labels alone give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutional networks without batch statistics: what an image's scores are depends on no other image.
+"""Convolutional networks without batch statistics: an image's scores depend on no other image.
 
 Networks are built on torch's meta device, as shapes alone; their parameters are tensors that travel beside them
 (`torch.func.functional_call`). Each has a `trunk`, a final `norm` and a linear `head`, in this order.
@@ -31,7 +31,7 @@ def standardise(weight: Tensor, gain: Tensor) -> Tensor:
 
 
 def centre_and_scale(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return filters (o, ...) minus their means, and what to multiply each with to have norm 1, (o, 1, ...)."""
+    """Return filters (o, ...) minus their means, and the factors (o, 1, ...) that give each norm 1."""
     axes = tuple(range(1, weight.ndim))
     centred = weight - weight.mean(axes, keepdim=True)
     return centred, centred.square().sum(axes, keepdim=True).clamp(min=EPSILON).rsqrt()
@@ -104,7 +104,7 @@ def _wide_resnet(channels: int, classes: int, depth: int, widen: int) -> Network
     return Network(nn.Sequential(*layers, nn.ReLU()), nn.GroupNorm(GROUPS, width), width, classes)
 
 
-class _MishSlope(torch.autograd.Function):
+class _MishGradient(torch.autograd.Function):
     """The gradient of Mish by its input, for many examples in one call: torch's own is taken apart under vmap."""
 
     @staticmethod
@@ -119,7 +119,7 @@ class _MishSlope(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, int | None], *inputs: Tensor) -> tuple[Tensor, int]:
         first = (value if at is None else value.movedim(at, 0) for value, at in zip(inputs, in_dims, strict=True))
-        return _MishSlope.apply(*torch.broadcast_tensors(*first)), 0  # type: ignore[no-untyped-call]
+        return _MishGradient.apply(*torch.broadcast_tensors(*first)), 0  # type: ignore[no-untyped-call]
 
 
 class _Mish(torch.autograd.Function):
@@ -135,14 +135,14 @@ class _Mish(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _MishSlope.apply(gradient, *ctx.saved_tensors)  # type: ignore[no-any-return]
+        return _MishGradient.apply(gradient, *ctx.saved_tensors)  # type: ignore[no-any-return]
 
 
 class Mish(nn.Module):
     """x tanh(softplus(x))."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return as many numbers as came."""
+        """Return x tanh(softplus(x)), elementwise."""
         return _Mish.apply(x)  # type: ignore[no-any-return]
 
 

@@ -34,7 +34,7 @@ class Views:
 
     @property
     def number(self) -> int:
-        """How many views there are of one image."""
+        """The number of views of an image."""
         return max(1, self.count)
 
     def __call__(self, x: Tensor, seeds: Tensor) -> Tensor:

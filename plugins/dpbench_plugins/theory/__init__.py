@@ -1,1 +1,1 @@
-"""Learners and data of theorems."""
+"""Learners and datasets of theorems."""

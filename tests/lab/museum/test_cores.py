@@ -17,7 +17,7 @@ from dpbench.harness.prepare import PreparedRun
 from dpbench.records.spec import make_spec
 from dpbench_lab.museum.cores import CORES
 from dpbench_lab.museum.cores.broken_core import AuditCase, BrokenCore, check_patches, edit
-from dpbench_lab.museum.cores.patch import Edit, Replacement, find_place
+from dpbench_lab.museum.cores.patch import Edit, Replacement, find_function
 from tests.helpers.sessions import session
 
 TESTS = Path(__file__).parents[2]
@@ -94,7 +94,7 @@ def test_the_tests_that_must_fail_on_a_broken_core_exist() -> None:
 def test_a_core_is_whole_again_after_an_audit() -> None:
     for core in CORES:
         if isinstance(core.patch, Replacement):
-            before = [find_place(place)[-1] for place in core.patch.functions]
+            before = [find_function(place)[-1] for place in core.patch.functions]
             with core.patch.apply():
-                assert not {*before} & {find_place(place)[-1] for place in core.patch.functions}
-            assert before == [find_place(place)[-1] for place in core.patch.functions]
+                assert not {*before} & {find_function(place)[-1] for place in core.patch.functions}
+            assert before == [find_function(place)[-1] for place in core.patch.functions]

@@ -18,7 +18,7 @@ from dpbench_lab.museum.exhibits.honest_learners import HonestLearner, SampledLe
 from dpbench_lab.museum.exhibits.precision import TrainingUnderAutocast
 from dpbench_lab.museum.record import read
 from dpbench_lab.museum.strangers import run_learner
-from dpbench_lab.museum.tour import EXHIBITS, find
+from dpbench_lab.museum.tour import EXHIBITS, find_exhibit
 from tests.helpers.commands import Output, call
 
 RECORDS = {one.name: one for one in read()}
@@ -112,7 +112,7 @@ def test_an_exhibit_is_stopped_as_recorded_and_for_its_own_reason(exhibit: Exhib
 
 def test_the_record_is_of_every_exhibit_in_order_and_the_page_is_made_of_it() -> None:
     assert [*RECORDS] == [exhibit.name for exhibit in EXHIBITS]
-    assert matrix.PAGE.read_text(encoding="utf-8") == matrix.page(read())
+    assert matrix.PAGE.read_text(encoding="utf-8") == matrix.write_page(read())
 
 
 @pytest.mark.quick(2)
@@ -151,7 +151,7 @@ def test_an_exhibit_tells_what_it_does_where_it_was_found_and_its_code() -> None
         assert '"""' not in exhibit.code.partition("\n\n")[0]
         assert len(exhibit.code.splitlines()) < 30
     with pytest.raises(UnknownName, match="half-the-noise"):
-        find("halves-noise")
+        find_exhibit("halves-noise")
 
 
 def test_the_command_lists_all_and_runs_one(capsys: Output) -> None:

@@ -16,11 +16,11 @@ import pytest
 from dpbench_plugins.datasets.image_folders import ImageFolder
 
 from dpbench import DataError, DataMissing, Records, SpecError
-from dpbench.data.survey import survey
+from dpbench.data.survey import survey_dataset
 from dpbench.models.model import find_unreadable
 from dpbench.registry.components import write_component
 from dpbench.support import progress
-from dpbench.support.files import IMAGES
+from dpbench.support.files import IMAGE_ENDINGS
 from tests.cli.test_cli import Output, called, refusal
 from tests.helpers.dicoms import dicom
 from tests.helpers.trees import Tree, lay_out, pack, picture, planted, read
@@ -161,7 +161,7 @@ def test_quiet_runs_and_folders_of_images_alone_say_nothing(scans: Path, tmp_pat
 def test_advice_is_on_the_images_of_a_run_and_says_what_it_ignores(scans: Path, capsys: Output) -> None:
     from dpbench_lab.advise.folder import list_training
 
-    progress.say(nothing=False, everything=False)  # another test may have asked for quiet
+    progress.set_verbosity(nothing=False, everything=False)  # another test may have asked for quiet
     lay_out(scans, NOISE)
     files, labels, classes = list_training(scans)
     assert capsys.readouterr().err == (
@@ -185,7 +185,7 @@ def test_advice_shows_dicom_files_as_a_run_does(dicoms: Path) -> None:
 
 
 def test_the_endings_of_images_are_those_that_advice_and_predictions_know(tmp_path: Path) -> None:
-    endings = sorted(IMAGES)
+    endings = sorted(IMAGE_ENDINGS)
     files = {f"{split}/{kind}/1{ending}": b"x" for split in ("train", "test") for kind in "ab" for ending in endings}
     splits = opened(lay_out(tmp_path, files | {"train/a/1.heic": b"x"})).load()
     assert (len(splits.train.labels), splits.ignored) == (2 * len(endings), ["train/a/1.heic"])
@@ -326,7 +326,7 @@ def test_a_saved_model_reads_dicom_files(dicoms: Path) -> None:
 
 
 def test_units_and_images_of_a_dicom_folder_are_counted(dicoms: Path) -> None:
-    found = survey(opened(dicoms, units="folder", unit="patient"))
+    found = survey_dataset(opened(dicoms, units="folder", unit="patient"))
     assert found.units is not None
     assert (found.units.unit, found.units.count, found.units.largest) == ("patient", 20, 2)
     assert (found.train, found.image) == ((20, 20), "RGB 10 x 12")

@@ -18,7 +18,7 @@ from dpbench_plugins.datasets.image_trees import pictures
 from PIL import Image
 
 from dpbench import DataError, DataMissing, Dataset, SpecError, registry
-from dpbench.data.survey import survey
+from dpbench.data.survey import survey_dataset
 from dpbench.records.protocol import Component
 from dpbench.testing import DatasetLaws
 from tests.helpers.trees import Tree, lay_out, pack, picture, pixels, planted, read
@@ -446,4 +446,4 @@ def test_one_unit_for_all_and_fewer_units_than_classes_are_refused(data_folder: 
     table = written(data_folder, ["file,unit", *lines])
     dataset = ImageFolder(str(lay_out(data_folder / "three", files)), units=table, unit="patient")
     with pytest.raises(DataError, match=rf"at least as many patients .* as its 3 classes, got {count} for 6 examples"):
-        survey(dataset)
+        survey_dataset(dataset)

@@ -222,7 +222,7 @@ def test_a_line_that_does_not_fit_is_refused(data_folder: Path, change: dict[str
 def test_a_download_is_imported(data_folder: Path, tmp_path: Path, packed: bool) -> None:
     place = tmp_path / "archive"
     download = pack(place.with_suffix(".zip"), files()) if packed else lay_out(place, files())
-    kept = store.adopt(Odir(), download, data_folder)
+    kept = store.import_dataset(Odir(), download, data_folder)
     assert kept.digest == Odir().load().digest
     shutil.rmtree(data_folder / "odir")
     with pytest.raises(DataMissing):

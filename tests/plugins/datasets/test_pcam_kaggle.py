@@ -192,7 +192,7 @@ def test_the_validation_split_is_not_in_the_archive(data_folder: Path) -> None:
 def test_a_download_is_imported(data_folder: Path, tmp_path: Path, packed: bool) -> None:
     place = tmp_path / "download"
     download = pack(place.with_suffix(".zip"), files()) if packed else lay_out(place, files())
-    kept = store.adopt(Pcam(), download, data_folder)
+    kept = store.import_dataset(Pcam(), download, data_folder)
     assert kept.digest == Pcam().load().digest
     assert kept.paths == (
         (ARCHIVE,) if packed else tuple(sorted(f"pcam/{name}" for name in files() if "sub" not in name))

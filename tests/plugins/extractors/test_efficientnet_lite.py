@@ -95,7 +95,7 @@ def test_bfloat16_is_near_float32_and_comes_as_float32() -> None:
 @pytest.mark.parametrize("options", [{"size": 64}, {"views": "mirror"}, {"precision": "bfloat16"}])
 def test_every_option_is_in_the_cache_key(options: dict[str, object]) -> None:
     extractors = [registry.load().build("extractor", "efficientnet-lite0", given) for given in ({}, options)]
-    keys = [cache.source_of(ImageKeys("train", 8, "data", "", None), extractor).key for extractor in extractors]
+    keys = [cache.describe_features(ImageKeys("train", 8, "data", "", None), extractor).key for extractor in extractors]
     assert keys[0] != keys[1]
 
 

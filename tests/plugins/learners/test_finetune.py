@@ -16,7 +16,7 @@ from dpbench_plugins.extractors.efficientnet_lite import EfficientNetLite
 from dpbench_plugins.learners.networks import DPFineTune
 from dpbench_plugins.learners.networks.finetune import Parameters
 from dpbench_plugins.learners.networks.optimisers import Momentum
-from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork, _rows
+from dpbench_plugins.learners.networks.tail import Neck, TailGradients, TunedNetwork, _weight_gradients
 from dpbench_plugins.learners.thrift import Thrift
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -109,7 +109,7 @@ def test_rows_of_depthwise_convolutions_of_other_shapes(shape: dict[str, Any]) -
     given = torch.randn(5, 4, 9, 8, generator=torch.Generator().manual_seed(0))
     gave = layer(given)
     outer = torch.randn(gave.shape, generator=torch.Generator().manual_seed(1))
-    found = _rows(layer, given, outer)
+    found = _weight_gradients(layer, given, outer)
     for place in range(5):
         (expected,) = torch.autograd.grad(gave[place], layer.weight, outer[place], retain_graph=True)
         torch.testing.assert_close(found[place], expected.flatten(2))

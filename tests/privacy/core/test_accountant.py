@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from dpbench.api import Budget, Choice, Release
 from dpbench.errors import AccountantsDisagree, PlanError
-from dpbench.privacy.core.accounting.accountant import AccountantName, calibrate, distance, epsilon, find_smallest_sigma
+from dpbench.privacy.core.accounting.accountant import (
+    AccountantName,
+    calibrate,
+    epsilon,
+    find_smallest_sigma,
+    neighbour_distance,
+)
 from dpbench.privacy.core.accounting.crosscheck import Account, cross_check
 
 SIGMAS = st.floats(0.8, 20)
@@ -234,10 +240,10 @@ def test_a_remembered_sigma_is_believed_only_if_it_passes() -> None:
 
 def test_the_distance_of_neighbours_is_exact_at_rate_1_and_that_of_the_central_limit_below() -> None:
     plan = [Release("mean", relative_noise=0.5), Release("gradient", 12), Choice("k", 4, steps=8, relative_noise=2.0)]
-    assert distance(plan, 2.0) == pytest.approx(math.sqrt(1 + 12 / 4 + 8 / 16))
-    assert distance(_plan(0.01, 10_000), 1.3) == pytest.approx(math.sqrt(math.expm1(1.3**-2)))
+    assert neighbour_distance(plan, 2.0) == pytest.approx(math.sqrt(1 + 12 / 4 + 8 / 16))
+    assert neighbour_distance(_plan(0.01, 10_000), 1.3) == pytest.approx(math.sqrt(math.expm1(1.3**-2)))
     assert epsilon(_plan(1e-3, 1_000_000), 2.0, 1e-5) == pytest.approx(
-        dp.get_epsilon_gaussian(1 / distance(_plan(1e-3, 1_000_000), 2.0), 1e-5), rel=1e-2
+        dp.get_epsilon_gaussian(1 / neighbour_distance(_plan(1e-3, 1_000_000), 2.0), 1e-5), rel=1e-2
     )
 
 

@@ -18,12 +18,12 @@ from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.elementwise import exp_, folded, softmax_
 from dpbench.privacy.core.exact.products import (
+    choose_product_function,
     exact_int8_product,
     is_product_right,
     multiply_by_float,
     multiply_by_int8,
     multiply_by_narrow_int8,
-    way,
 )
 from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_product, round_numbers, slice_numbers
 from dpbench.privacy.core.exact.sums import lengths
@@ -99,7 +99,7 @@ def test_instructions_that_saturate_are_found_out(monkeypatch: pytest.MonkeyPatc
     assert not is_product_right(multiply_by_int8, "cpu")
     assert is_product_right(multiply_by_narrow_int8, "cpu")
     monkeypatch.setattr(products, "_is_product_quick", lambda one, device: True)
-    assert way.__wrapped__("cpu") is multiply_by_narrow_int8
+    assert choose_product_function.__wrapped__("cpu") is multiply_by_narrow_int8
 
 
 def test_instructions_that_a_library_emulates_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_instructions_that_a_library_emulates_are_not_used(monkeypatch: pytest.M
 
     monkeypatch.setattr(torch, "_int_mm", slow)
     assert is_product_right(multiply_by_int8, "cpu")
-    assert way.__wrapped__("cpu") is multiply_by_float
+    assert choose_product_function.__wrapped__("cpu") is multiply_by_float
 
 
 def test_without_int8_instructions_products_are_taken_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,8 +117,8 @@ def test_without_int8_instructions_products_are_taken_in_float32(monkeypatch: py
         raise RuntimeError("no such operation")
 
     monkeypatch.setattr(torch, "_int_mm", missing)
-    assert way.__wrapped__("cpu") is multiply_by_float
-    monkeypatch.setattr(products, "way", way.__wrapped__)
+    assert choose_product_function.__wrapped__("cpu") is multiply_by_float
+    monkeypatch.setattr(products, "choose_product_function", choose_product_function.__wrapped__)
     a = _int8(torch.Generator().manual_seed(0), 5, 70)
     assert torch.equal(exact_int8_product(a, a.T).long(), a.long() @ a.long().T)
 

@@ -19,7 +19,7 @@ from dpbench.privacy.core.accounting.private_search import (
     Repeats,
     calibrate,
     cross_check,
-    draw,
+    draw_run_count,
     epsilon,
     independent_epsilon,
 )
@@ -70,7 +70,7 @@ def test_the_geometric_and_the_logarithmic_are_the_textbook_ones() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_draws_follow_the_distribution(shape: float) -> None:
     drawn, generator, n = Repeats(6, shape), np.random.default_rng(7), 20_000
-    draws = np.array([draw(drawn, generator) for _ in range(n)])
+    draws = np.array([draw_run_count(drawn, generator) for _ in range(n)])
     assert draws.min() == 1
     assert draws.mean() == pytest.approx(6, abs=5 * draws.std() / math.sqrt(n))
     runs = np.arange(1, 20)
@@ -85,7 +85,7 @@ def test_a_draw_ends_even_at_the_largest_uniform() -> None:
             return 1 - 2**-53
 
     for shape in (0.0, 1.0, 10.0):
-        assert 10 < draw(Repeats(20, shape), Largest(np.random.PCG64(0))) < 10_000
+        assert 10 < draw_run_count(Repeats(20, shape), Largest(np.random.PCG64(0))) < 10_000
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_the_same_integers_on_two_threads_in_any_order_in_any_chunks_and_without
         assert torch.equal(form.take(order).integers(0.7).total, expected.total)
     for way in WAYS:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(products, "way", lambda device, way=way: way)
+            patch.setattr(products, "choose_product_function", lambda device, way=way: way)
             assert torch.equal(form.integers(0.7).total, expected.total)
     if c:
         parts = [form.take(one) for one in torch.split(order, max(1, c // 3))]
@@ -361,7 +361,7 @@ def test_answers_do_not_depend_on_what_is_set_around_the_question(
     way: products.ProductFunction,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(products, "way", lambda device: way)
+    monkeypatch.setattr(products, "choose_product_function", lambda device: way)
     rows, weights = private_rows(500, 20), torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
     scale = torch.rand(3, 21, generator=torch.Generator().manual_seed(1)) + 0.5
     basis = _basis(torch.Generator().manual_seed(2), 3, 20, anchored=True)

@@ -26,7 +26,7 @@ from dpbench import (
 )
 from dpbench.cli import main
 from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure
-from dpbench.harness.guarantee import state
+from dpbench.harness.guarantee import state_guarantee
 from dpbench.harness.tuning.trials import simulate_rows
 from dpbench.privacy.core.accounting import accountant, private_search
 from dpbench.privacy.core.accounting.crosscheck import cross_check
@@ -320,7 +320,7 @@ def test_renyi_charges_a_choice_as_the_gaussian_release_of_its_noise() -> None:
 
 @pytest.mark.parametrize("name", accountant.ACCOUNTANTS)
 def test_a_plan_of_one_choice_is_pure(name: accountant.AccountantName) -> None:
-    stated = state((Choice("any", 4, relative_noise=3.0),), Budget(0.5, DELTA), name, "research")
+    stated = state_guarantee((Choice("any", 4, relative_noise=3.0),), Budget(0.5, DELTA), name, "research")
     assert stated.delta == 0
     assert 0.4999 < stated.epsilon <= 0.5
     assert stated.epsilon == compute_eps0(stated.plan[0].sigma)

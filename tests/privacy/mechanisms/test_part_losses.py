@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dpbench import Choice, Chunk, Release, SpecError, Task
 from dpbench.errors import NotPerExample, NotPlanned, NotPure
-from dpbench.harness.guarantee import state
+from dpbench.harness.guarantee import state_guarantee
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.plan import Budget
 from dpbench.privacy.core.randomness import Randomness
@@ -285,7 +285,7 @@ def test_a_step_is_spent_and_a_release_of_sums_is_refused() -> None:
 
 
 def test_all_parts_together_are_stated_as_one_pure_choice() -> None:
-    stated = state(PLAN, Budget(0.5, 1e-5), "pld", "research")
+    stated = state_guarantee(PLAN, Budget(0.5, 1e-5), "pld", "research")
     assert (stated.delta, stated.epsilon) == (0, compute_eps0(stated.plan[0].sigma))
     assert 0.4999 < stated.epsilon <= 0.5
     assert stated.independent.lower <= stated.epsilon <= stated.independent.upper

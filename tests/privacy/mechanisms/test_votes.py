@@ -22,7 +22,7 @@ from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.tuning.trials import simulate_rows
 from dpbench.privacy.core.exact.quantised import quantise
 from dpbench.privacy.core.rows import PrivateRows
-from dpbench.privacy.mechanisms.votes import add, deal_rows
+from dpbench.privacy.mechanisms.votes import add_votes, deal_rows
 from tests.helpers.worlds import curator_over, note, private_rows
 
 QUERIES = torch.randn(12, 5, generator=torch.Generator().manual_seed(1))
@@ -99,7 +99,7 @@ def test_a_shard_is_wiped_when_its_teacher_is_done() -> None:
 
 def test_labels_that_are_no_class_are_no_votes() -> None:
     total = torch.zeros(4, 3, dtype=torch.int64)
-    add(total, torch.tensor([-1, 0, 3, 2]))
+    add_votes(total, torch.tensor([-1, 0, 3, 2]))
     assert total.tolist() == [[0, 0, 0], [1, 0, 0], [0, 0, 0], [0, 0, 1]]
 
 

@@ -182,10 +182,10 @@ def guess_sigma(plan: Sequence[Planned], budget: Budget) -> float:
             f"Expected delta={budget.delta:g} below {chance:g}, the chance that an example is sampled at all: the "
             "plan meets this delta without any noise, which protects nobody who is sampled. Use a smaller delta."
         )
-    return max(0.5, gaussian_sigma(budget) * _FAR * distance(plan, _FAR))
+    return max(0.5, gaussian_sigma(budget) * _FAR * neighbour_distance(plan, _FAR))
 
 
-def distance(plan: Sequence[Planned], sigma: float) -> float:
+def neighbour_distance(plan: Sequence[Planned], sigma: float) -> float:
     """Return by how many standard deviations neighbours differ, by the central limit theorem (Bu et al. 2019).
 
     It is exact for sums at rate 1, and otherwise approximate, from either side, for many steps at small rates. It
@@ -204,7 +204,7 @@ def _round_up(sigma: float) -> float:
     return float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(sigma))
 
 
-def events(plan: Sequence[Planned], sigma: float) -> list[Any]:
+def dp_events(plan: Sequence[Planned], sigma: float) -> list[Any]:
     """Return the `DpEvent` of each release, for Renyi accountants to compose."""
     import dp_accounting as dp
 
@@ -237,7 +237,7 @@ def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
 
     def composed(interval: float) -> float:
         accountant = PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
-        for event in events(plan, sigma):
+        for event in dp_events(plan, sigma):
             accountant.compose(event)
         return float(accountant.get_epsilon(delta))
 
@@ -281,7 +281,7 @@ def _rdp_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant(ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    for event in events(plan, sigma):
+    for event in dp_events(plan, sigma):
         accountant.compose(event)
     return float(accountant.get_epsilon(delta))
 

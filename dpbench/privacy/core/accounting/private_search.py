@@ -29,7 +29,7 @@ import numpy as np
 from dpbench.errors import AccountantsDisagree, SpecError
 from dpbench.privacy.core.accounting.accountant import (
     ORDERS,
-    events,
+    dp_events,
     find_smallest_sigma,
     guess_sigma,
     silence_libraries,
@@ -94,7 +94,7 @@ class Repeats:
         return float(brentq(excess, 0.0, 2 * math.log(self.mean) + 1e-12, xtol=1e-16))
 
 
-def draw(repeats: Repeats, chance: UniformSource) -> int:
+def draw_run_count(repeats: Repeats, chance: UniformSource) -> int:
     """Draw K, the number of runs of a search: one uniform draw through the inverse distribution function.
 
     Exact up to the rounding of doubles. K must stay secret, and so must the state of `chance` and the duration of the
@@ -124,7 +124,7 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeat
     from dp_accounting.dp_event import ComposedDpEvent, RepeatAndSelectDpEvent
     from dp_accounting.rdp import RdpAccountant
 
-    run = ComposedDpEvent(events(plan, sigma))
+    run = ComposedDpEvent(dp_events(plan, sigma))
     with silence_libraries():
         accountant = RdpAccountant(orders=ORDERS)
         accountant.compose(RepeatAndSelectDpEvent(run, repeats.mean, repeats.shape))

@@ -29,7 +29,7 @@ def exact_int8_product(a: Tensor, b: Tensor) -> Tensor:
         return total
     if not a.numel() or not b.numel():
         return torch.zeros(len(a), b.shape[1], dtype=torch.int32, device=a.device)
-    return way(a.device.type)(a, b)
+    return choose_product_function(a.device.type)(a, b)
 
 
 def multiply_by_int8(a: Tensor, b: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def multiply_by_float(a: Tensor, b: Tensor) -> Tensor:
 
 
 @cache
-def way(device: str) -> ProductFunction:
+def choose_product_function(device: str) -> ProductFunction:
     """Return how to take products on this kind of device: by its int8 instructions, if they are right and quick."""
     ways: tuple[ProductFunction, ...] = (multiply_by_int8, multiply_by_narrow_int8)
     return next(

@@ -164,7 +164,7 @@ def outer_grids(
     return OuterGrids(grids, column, torch.cat([entries, column.unsqueeze(1)], 2), (grids * half, column * half))
 
 
-def fitting(left: Tensor, right: QuantisedRows, grids: OuterGrids) -> Tensor:
+def weights_that_fit(left: Tensor, right: QuantisedRows, grids: OuterGrids) -> Tensor:
     """Return (s, c) float64 weights so small that the left factors (s, m, c) fit into two slices."""
     largest = left.abs().amax(1).double().mul_(right.scale)  # (s, c), exact
     return weights_within(largest, (LEFT_LIMIT - 1) * grids.products)
@@ -264,7 +264,7 @@ def scaled_sum(
         steps.add_(last * grids.column.square())
     reserve = folded(steps).sqrt_().mul_(0.5 * (1 + 2.0**-30))
     weights = weights_within(norms, (_scale_clips(clip, shares) - reserve).unsqueeze(0), ROW_LIMIT**2, shares)
-    found = rounded_outer_sum(left, right, torch.minimum(weights, fitting(left, right, grids)), grids)
+    found = rounded_outer_sum(left, right, torch.minimum(weights, weights_that_fit(left, right, grids)), grids)
     grid = found.grid[0] / scale
     column = 2 * clip / float(grid[:, features:].min()) if bias else 0.0  # the left factors of products are bounded
     return IntegerSum(found.total[0], grid, max(IntegerSum.largest, column))

@@ -62,7 +62,7 @@ class Cells(Contribution):
         return (self.index >= 0) & (self.index < self.count)
 
 
-def counts(block: Contribution, shares: Tensor | None = None) -> IntegerSum:
+def count_rows(block: Contribution, shares: Tensor | None = None) -> IntegerSum:
     """Count the rows of a chunk in each cell.
 
     Sensitivity: adding or removing one row moves one count by 1, or by its share.

@@ -39,7 +39,7 @@ from dpbench.privacy.core.randomness import Draws
 from dpbench.privacy.core.rows import CHUNK_BYTES
 from dpbench.privacy.core.sum import make_share_reader
 from dpbench.privacy.core.witness import ChoiceObservation
-from dpbench.privacy.mechanisms.choice.cells import counts, wrap_bytes, wrap_cells
+from dpbench.privacy.mechanisms.choice.cells import count_rows, wrap_bytes, wrap_cells
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
 from dpbench.privacy.mechanisms.choice.steps import MOST_LOSSES_HELD, loss_grid, loss_steps, project_totals
 
@@ -93,7 +93,9 @@ class LeastLoss(ChoiceQuestion):
         else:
             matrix = check_matrix(self.project, choice.candidates)
             cells = wrap_cells(self.rows, len(matrix))
-            lost = project_totals(sum_over_rows(curator, cells, self.release, draws, counts, self.chunk_size), matrix)
+            lost = project_totals(
+                sum_over_rows(curator, cells, self.release, draws, count_rows, self.chunk_size), matrix
+            )
         return int(choose_parts(curator, lost, 1, choice, draws))
 
     def _count_candidates(self, curator: LedgerCurator, candidates: int) -> int:
@@ -131,7 +133,7 @@ class Majorities(ChoiceQuestion):
         choice: Choice = spent[0]
         draws = curator.draws(self.release)
         cells = wrap_cells(self.rows, choice.parts * choice.candidates)
-        votes = sum_over_rows(curator, cells, self.release, draws, counts, self.chunk_size)
+        votes = sum_over_rows(curator, cells, self.release, draws, count_rows, self.chunk_size)
         return choose_parts(curator, IntegerSum(-votes.total, votes.grid), choice.parts, choice, draws)
 
     @property
@@ -195,11 +197,11 @@ def choose(totals: Tensor, sigma: float, grid: float, draws: Draws) -> Tensor:
     """
     if not sigma:
         return totals.argmin(1)
-    chosen = least(totals.cpu().numpy(), sigma / 2 / grid, draws)  # exact, where grid is a power of two
+    chosen = draw_least(totals.cpu().numpy(), sigma / 2 / grid, draws)  # exact, where grid is a power of two
     return torch.from_numpy(chosen).to(totals.device)
 
 
-def least(totals: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
+def draw_least(totals: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
     """Draw an index per row of int64 (parts, N), int64 (parts,): j with chance proportional to exp(-totals[j] / scale).
 
     It is the index of the least total after Gumbel noise of this scale is subtracted.

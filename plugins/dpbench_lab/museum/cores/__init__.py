@@ -1,4 +1,4 @@
-"""Every broken core that we know, once: the museum exhibits it, audits reject it, and mutation tests run it."""
+"""All known broken cores, once each: the museum exhibits them, audits reject them, and mutation tests run them."""
 
 from __future__ import annotations
 

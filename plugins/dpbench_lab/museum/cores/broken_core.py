@@ -1,4 +1,4 @@
-"""A broken core: a privacy bug, how it is put into `dpbench`, and who must notice it."""
+"""A broken core: a privacy bug, the patch that puts it into `dpbench`, and the audits and tests that must notice it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GUARD: dict[Part, Any] = {part: f"audit: {part}" for part in PARTS}
 
 @dataclass(frozen=True)
 class CoreExhibit(Exhibit):
-    """A function that computes otherwise than the curator states, and the run that is audited with it."""
+    """A function that computes something other than the curator states, and the run that is audited with it."""
 
     place: str  # that `Replacement` puts it in
     learner: type[Learner]
@@ -32,7 +32,7 @@ class CoreExhibit(Exhibit):
     images: int = 1  # of one of them that count as so many patients
 
     def truth(self) -> Epsilon | None:
-        """Return epsilon as the run states it, and that of the noise and rate that the worst example meets."""
+        """Return the epsilon that the run states, and the epsilon at the noise and rate of the worst example."""
         stated = self._run.privacy
         if self.images > 1 and (found := compute_copies_epsilon(stated, self.images)) is not None:
             return Epsilon(EPSILON, found)
@@ -56,7 +56,7 @@ class CoreExhibit(Exhibit):
 
     @property
     def patch(self) -> Replacement:
-        """How it is put into the core."""
+        """The patch that puts the function into the core."""
         return Replacement({self.place: self.shown})
 
     @property
@@ -78,7 +78,7 @@ class AuditCase:
 
 @dataclass(frozen=True)
 class BrokenCore:
-    """One entry of the list: the museum shows its exhibit, audits reject it, and one of its tests fails on it."""
+    """A broken core: the museum shows its exhibit, audits reject it, and a test fails on it."""
 
     name: str
     patch: Patch
@@ -89,7 +89,7 @@ class BrokenCore:
 
 
 def edit(file: str, name: str, why: str, *changes: str, tests: str | tuple[str, ...]) -> BrokenCore:
-    """Return a core that is broken by changes of the text of a file below `dpbench`."""
+    """Return a core that is broken by edits to the text of a file below `dpbench`."""
     return BrokenCore(name, Edit(file, changes), why, tests=(tests,) if isinstance(tests, str) else tests)
 
 
@@ -99,7 +99,7 @@ def show(exhibit: CoreExhibit, *audits: AuditCase, tests: tuple[str, ...] = ()) 
 
 
 def check_patches(cores: Iterable[BrokenCore]) -> dict[str, str]:
-    """Return a complaint for each core, by name, whose patch no longer applies to the code as it is now."""
+    """Return a complaint for each core, by name, whose patch no longer applies to the current code."""
     complaints: dict[str, str] = {}
     for core in cores:
         try:

@@ -1,4 +1,4 @@
-"""Cores whose noise is wrong in size, in shape, or in what it depends on, and who audits them."""
+"""Cores with noise of a wrong size, shape or dependence, and the audits that notice them."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from dpbench_lab.museum.cores.published import KEY, NOISE, WHOLE, Honest
 
 
 class NoiseRequest:
-    """One array of noise that the core asks for."""
+    """An array of noise that the core asks for."""
 
     def __init__(self, honest: Honest, draws: Any, shape: Sequence[int]) -> None:
-        self.shape, self._honest, self._draws = tuple(shape), honest, draws
+        self.shape, self._check_mark, self._draws = tuple(shape), honest, draws
         self.fit, self.step = draws._shared[:-1], int(draws._shared[-1])
         self.first = not getattr(draws, "asked", False)
         draws.asked = True
 
     def normal(self) -> np.ndarray:
-        """Return what the honest core adds, in standard deviations."""
-        noise: np.ndarray = self._honest(self._draws, self.shape, 2.0**40) / 2.0**40
+        """Return the noise that the honest core adds, in standard deviations."""
+        noise: np.ndarray = self._check_mark(self._draws, self.shape, 2.0**40) / 2.0**40
         return noise
 
     def generator(self, *key: object) -> np.random.Generator:
-        """Return a generator of this fit's own, by whatever key."""
+        """Return a generator of this fit, for any key."""
         return randomness._stream((*self.fit, *map(str, key)))
 
-    def of_step(self, step: int) -> np.ndarray:
-        """Return normal noise that belongs to a step, whoever asks for it."""
+    def step_noise(self, step: int) -> np.ndarray:
+        """Return normal noise that belongs to a step, the same for every caller."""
         return self.generator("innovation", step, self.shape).standard_normal(self.shape)
 
 
 Make = Callable[[NoiseRequest], np.ndarray]
 
 
-def make_noise(name: str, make: Make, *audits: AuditCase) -> BrokenCore:
-    """Return a core with other noise in the learner's answers; that of canaries, in one axis, stays as it is."""
+def noise_core(name: str, make: Make, *audits: AuditCase) -> BrokenCore:
+    """Return a core with other noise in the learner's answers; the noise of canaries, in one axis, stays as it is."""
 
     def noise(honest: Honest, draws: Any, shape: Sequence[int], std: Any) -> np.ndarray:
         if len(shape) == 1 and shape[0] >= CANARIES:
@@ -62,14 +62,14 @@ def _without_last_column(request: NoiseRequest) -> np.ndarray:
 
 def _correlated_at_lag_three(request: NoiseRequest) -> np.ndarray:
     first = 1 + (request.step - 1) % 3
-    noise = request.of_step(first)
+    noise = request.step_noise(first)
     for step in range(first + 3, request.step + 1, 3):
-        noise = 0.5 * noise + math.sqrt(0.75) * request.of_step(step)
+        noise = 0.5 * noise + math.sqrt(0.75) * request.step_noise(step)
     return noise
 
 
 def _averaged_over_steps(request: NoiseRequest) -> np.ndarray:
-    return (request.of_step(request.step) + 0.1 * request.of_step(request.step - 1)) / math.sqrt(1.01)
+    return (request.step_noise(request.step) + 0.1 * request.step_noise(request.step - 1)) / math.sqrt(1.01)
 
 
 def _short_in_first_class(request: NoiseRequest) -> np.ndarray:
@@ -153,11 +153,11 @@ def _drifting(request: NoiseRequest) -> np.ndarray:
 
 
 def _two_steps_alike(request: NoiseRequest) -> np.ndarray:
-    return request.of_step((request.step + 1) // 2)
+    return request.step_noise((request.step + 1) // 2)
 
 
 def _shifted(request: NoiseRequest) -> np.ndarray:
-    return np.roll(request.of_step(0).reshape(-1), request.step).reshape(request.shape)
+    return np.roll(request.step_noise(0).reshape(-1), request.step).reshape(request.shape)
 
 
 EVERYWHERE = tuple(AuditCase(learner, quick=learner == "dp-sgd") for learner in ("dp-sgd", "pillar", "gep", "adadps"))
@@ -181,34 +181,34 @@ NOISES = (
         Replacement({KEY: lambda honest, draws, key, shared: honest(draws, (*key[:-2], key[-1]), shared)}),
         audits=(AuditCase("dp-raft:steps=6,private_mean=true"),),
     ),
-    make_noise("noise of the right size that is not normal", _uniform, AuditCase(WHOLE)),
-    make_noise("no noise on the bias column", _without_last_column, *NO_BIAS_IN_GEP, CROWDED),
-    make_noise("correlation of 0.5 at lag 3", _correlated_at_lag_three, *EVERYWHERE),
-    make_noise("moving average of 0.1 over steps", _averaged_over_steps, *EVERYWHERE),
-    make_noise("one class with 90% of the noise", _short_in_first_class, *EVERYWHERE, CROWDED),
-    make_noise("half a percent of coordinates without noise", _zero_at_some_coordinates, *EVERYWHERE),
-    make_noise("noise cut off at 2 sigma, rescaled", lambda request: request.normal().clip(-2, 2) / 0.9594),
-    make_noise("noise cut off at 3 sigma", lambda request: request.normal().clip(-3, 3)),
-    make_noise("Laplace noise of the same variance", _laplace),
-    make_noise("Student's t with 8 degrees of freedom", _student),
-    make_noise("noise rounded to a quarter of sigma", lambda request: np.rint(4 * request.normal()) / 4),
-    make_noise("noise with a mean of 0.05 sigma", lambda request: request.normal() + 0.05),
-    make_noise("noise whose variance drifts from 115% to 85% over the steps", _drifting),
-    make_noise("noise of the step before, every second step", _two_steps_alike),
-    make_noise(
+    noise_core("noise of the right size that is not normal", _uniform, AuditCase(WHOLE)),
+    noise_core("no noise on the bias column", _without_last_column, *NO_BIAS_IN_GEP, CROWDED),
+    noise_core("correlation of 0.5 at lag 3", _correlated_at_lag_three, *EVERYWHERE),
+    noise_core("moving average of 0.1 over steps", _averaged_over_steps, *EVERYWHERE),
+    noise_core("one class with 90% of the noise", _short_in_first_class, *EVERYWHERE, CROWDED),
+    noise_core("half a percent of coordinates without noise", _zero_at_some_coordinates, *EVERYWHERE),
+    noise_core("noise cut off at 2 sigma, rescaled", lambda request: request.normal().clip(-2, 2) / 0.9594),
+    noise_core("noise cut off at 3 sigma", lambda request: request.normal().clip(-3, 3)),
+    noise_core("Laplace noise of the same variance", _laplace),
+    noise_core("Student's t with 8 degrees of freedom", _student),
+    noise_core("noise rounded to a quarter of sigma", lambda request: np.rint(4 * request.normal()) / 4),
+    noise_core("noise with a mean of 0.05 sigma", lambda request: request.normal() + 0.05),
+    noise_core("noise whose variance drifts from 115% to 85% over the steps", _drifting),
+    noise_core("noise of the step before, every second step", _two_steps_alike),
+    noise_core(
         "noise of the step before with the other sign",
         lambda request: _two_steps_alike(request) * (-1) ** request.step,
     ),
-    make_noise("noise of the step before, one place on", _shifted),
-    make_noise("noise of the first step, in another order", _reordered),
-    make_noise("fifty values of noise, coordinate by coordinate", _repeated_every_fifty),
-    make_noise("noise from a table of 500 values", _from_a_table),
-    make_noise("no noise in one step", lambda request: request.normal() * (request.step != 5)),
-    make_noise("noise in the first block alone", lambda request: request.normal() * request.first, AuditCase("gep")),
-    make_noise("noise that adds up to 0 over the classes", _centred_over_classes),
-    make_noise("noise that shares 2% of its variance in an answer", _with_common_part),
-    make_noise("a moving average of 0.1 over coordinates", _averaged_over_coordinates),
-    make_noise("variance 121% and 79%, coordinate after coordinate", _alternating_in_size),
-    make_noise("noise 2% short in answers alone", lambda request: 0.98 * request.normal()),
-    make_noise("no noise along one direction, drawn at random", _without_a_direction, AuditCase("dp-sgd", None)),
+    noise_core("noise of the step before, one place on", _shifted),
+    noise_core("noise of the first step, in another order", _reordered),
+    noise_core("fifty values of noise, coordinate by coordinate", _repeated_every_fifty),
+    noise_core("noise from a table of 500 values", _from_a_table),
+    noise_core("no noise in one step", lambda request: request.normal() * (request.step != 5)),
+    noise_core("noise in the first block alone", lambda request: request.normal() * request.first, AuditCase("gep")),
+    noise_core("noise that adds up to 0 over the classes", _centred_over_classes),
+    noise_core("noise that shares 2% of its variance in an answer", _with_common_part),
+    noise_core("a moving average of 0.1 over coordinates", _averaged_over_coordinates),
+    noise_core("variance 121% and 79%, coordinate after coordinate", _alternating_in_size),
+    noise_core("noise 2% short in answers alone", lambda request: 0.98 * request.normal()),
+    noise_core("no noise along one direction, drawn at random", _without_a_direction, AuditCase("dp-sgd", None)),
 )  # fmt: skip

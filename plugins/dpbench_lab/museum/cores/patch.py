@@ -1,4 +1,4 @@
-"""How a bug is put into `dpbench`: an edit of some words, or a function in the place of another."""
+"""Patches that put a bug into `dpbench`: an edit of some words, or a function that replaces another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NoLongerApplies(Exception):
 class Edit:
     """Changes of one file's text, marked as `git diff --word-diff` marks them: `if [-not same-]{+False+}:`.
 
-    The text before a change stands once in the file. Edits are tried in a copy of the repository.
+    The text before a change occurs once in the file. Edits are tried in a copy of the repository.
     """
 
     file: str  # below dpbench
@@ -49,16 +49,16 @@ class Edit:
 
 @dataclass(frozen=True)
 class Replacement:
-    """Functions in the place of some of `dpbench.privacy`: each receives the honest function and its arguments."""
+    """Replaces functions of `dpbench.privacy`: each new function receives the honest function and its arguments."""
 
     functions: Mapping[str, Callable[..., Any]]  # by place: module:name, or module:Class.name
 
     @contextmanager
     def apply(self) -> Iterator[None]:
-        """Replace the honest functions for a while."""
-        replaced = [(*find_place(place), function) for place, function in self.functions.items()]
+        """Replace the honest functions while the block runs."""
+        replaced = [(*find_function(place), function) for place, function in self.functions.items()]
         for owner, name, honest, function in replaced:
-            setattr(owner, name, _hand_honest(function, honest))
+            setattr(owner, name, _bind_honest(function, honest))
         try:
             yield
         finally:
@@ -68,13 +68,13 @@ class Replacement:
     def check(self) -> None:
         """Raise `NoLongerApplies` if a function that is replaced is gone."""
         for place in self.functions:
-            find_place(place)
+            find_function(place)
 
 
 Patch = Edit | Replacement
 
 
-def find_place(place: str) -> tuple[Any, str, Any]:
+def find_function(place: str) -> tuple[Any, str, Any]:
     """Return a module or class of `dpbench.privacy`, the name of its function, and that function.
 
     Raises:
@@ -91,5 +91,5 @@ def find_place(place: str) -> tuple[Any, str, Any]:
         raise NoLongerApplies(f"Expected a function dpbench.privacy.{place}: {error}.") from None
 
 
-def _hand_honest(function: Callable[..., Any], honest: Callable[..., Any]) -> Callable[..., Any]:
+def _bind_honest(function: Callable[..., Any], honest: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *given, **named: function(honest, *given, **named)

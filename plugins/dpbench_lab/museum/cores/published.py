@@ -1,4 +1,4 @@
-"""Broken cores of the museum. Each function is given the honest one whose place it takes, and what that is given."""
+"""Broken cores of the museum. Each function receives the honest function that it replaces, and its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cores whose samples or sums are wrong, and who audits them."""
+"""Cores with wrong samples or sums, and the audits that notice them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIFTH = "dp-sgd:sample_rate=0.2"
 Sample = Callable[[Any, int, float, np.ndarray], np.ndarray]
 
 
-def make_sample(name: str, sample: Sample, part: Part | None = "noise", *, quick: bool = False) -> BrokenCore:
+def sample_core(name: str, sample: Sample, part: Part | None = "noise", *, quick: bool = False) -> BrokenCore:
     """Return a core with another sample, made from the draws, the number of rows, the rate and the honest sample."""
 
     def sampled(honest: Honest, draws: Any, size: int, rate: float) -> np.ndarray:
@@ -29,30 +29,30 @@ def make_sample(name: str, sample: Sample, part: Part | None = "noise", *, quick
     return BrokenCore(name, Replacement({SAMPLE: sampled}), audits=(AuditCase(FIFTH, part, quick=quick),))
 
 
-def _stream(draws: Any, *key: object) -> np.random.Generator:
-    """Return a generator for the samples of one release, by whatever key."""
+def _sample_stream(draws: Any, *key: object) -> np.random.Generator:
+    """Return a generator for the samples of one release, for any key."""
     return randomness._stream((*draws._shared[:-1], "samples", *map(str, key)))
 
 
-def _epoch(draws: Any, rate: float) -> tuple[np.random.Generator, int, int]:
+def _locate_epoch(draws: Any, rate: float) -> tuple[np.random.Generator, int, int]:
     """Return a generator of this step's epoch, the step's place in it, and the steps of an epoch."""
     step, steps = int(draws._shared[-1]) - 1, round(1 / rate)
-    return _stream(draws, "epoch", step // steps), step % steps, steps
+    return _sample_stream(draws, "epoch", step // steps), step % steps, steps
 
 
 def _shuffled_epochs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
-    generator, place, steps = _epoch(draws, rate)
+    generator, place, steps = _locate_epoch(draws, rate)
     drawn: np.ndarray = np.array_split(generator.permutation(size), steps)[place]
     return drawn
 
 
 def _dealt_epochs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
-    generator, place, steps = _epoch(draws, rate)
+    generator, place, steps = _locate_epoch(draws, rate)
     return np.flatnonzero(generator.integers(steps, size=size) == place)
 
 
 def _same_twice(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
-    return randomness.poisson_sample(size, rate, _stream(draws, (int(draws._shared[-1]) + 1) // 2))
+    return randomness.poisson_sample(size, rate, _sample_stream(draws, (int(draws._shared[-1]) + 1) // 2))
 
 
 def _pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
@@ -66,7 +66,7 @@ def _fives(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray
 
 
 def _random_pairs(draws: Any, size: int, rate: float, honest: np.ndarray) -> np.ndarray:
-    order, half = _stream(draws, "partners").permutation(size), honest[honest < size // 2]
+    order, half = _sample_stream(draws, "partners").permutation(size), honest[honest < size // 2]
     return np.concatenate([order[2 * half], order[2 * half + 1]])
 
 
@@ -114,14 +114,14 @@ def _losses_in_two_parts(honest: Honest, rows: Any, *given: Any) -> IntegerSum:
 _in_noise, _in_sum = _DrawnShare(), _DrawnShare()
 
 SAMPLES = (
-    make_sample("rows sampled in pairs", _pairs, quick=True),
-    make_sample("samples dealt from shuffled epochs", _shuffled_epochs),
-    make_sample("samples without replacement within epochs, of binomial size", _dealt_epochs),
-    make_sample("the same sample twice in a row", _same_twice),
-    make_sample("rows sampled in fives", _fives),
-    make_sample("rows sampled in pairs that were drawn at random", _random_pairs),
-    make_sample("three rows in every sample", _with_favourites),
-    make_sample("one row in no sample", _without_a_row, None),
+    sample_core("rows sampled in pairs", _pairs, quick=True),
+    sample_core("samples dealt from shuffled epochs", _shuffled_epochs),
+    sample_core("samples without replacement within epochs, of binomial size", _dealt_epochs),
+    sample_core("the same sample twice in a row", _same_twice),
+    sample_core("rows sampled in fives", _fives),
+    sample_core("rows sampled in pairs that were drawn at random", _random_pairs),
+    sample_core("three rows in every sample", _with_favourites),
+    sample_core("one row in no sample", _without_a_row, None),
     BrokenCore(
         "samples at a higher rate than planned",
         Replacement({SAMPLE: lambda honest, draws, size, rate: honest(draws, size, min(1.0, 1.5 * rate))}),

@@ -28,7 +28,7 @@ class Prototypes(Learner):
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         import torch
 
-        centres, classes = centres_of(public.x.flatten(1), self.clusters, generator), curator.task.classes
+        centres, classes = cluster_centres(public.x.flatten(1), self.clusters, generator), curator.task.classes
 
         def votes(chunk: Chunk) -> Tensor:
             return classes * nearest(chunk.x.flatten(1), centres) + chunk.y
@@ -100,7 +100,7 @@ class Committee(Learner):
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         import torch
 
-        centres, classes = centres_of(public.x.flatten(1), self.queries, generator), curator.task.classes
+        centres, classes = cluster_centres(public.x.flatten(1), self.queries, generator), curator.task.classes
 
         def teacher(shard: Chunk, queries: Tensor) -> Tensor:
             return shard.y[nearest(queries, shard.x.flatten(1))]
@@ -120,8 +120,8 @@ def distances(rows: Tensor, centres: Tensor) -> Tensor:
     return folded((rows.unsqueeze(1) - centres).square(), 2)
 
 
-def centres_of(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Return the means of public rows that lie together."""
+def cluster_centres(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Return the means of clusters of public rows."""
     import torch
 
     centres = rows[torch.randperm(len(rows), generator=generator)[:count]].clone()

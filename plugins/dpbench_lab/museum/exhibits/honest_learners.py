@@ -1,4 +1,4 @@
-"""The learner that every exhibit changes in one thing."""
+"""Honest learners, of which every exhibit changes one thing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class HonestLearner(Learner):
 
 @dataclass(frozen=True)
 class SampledLearner(HonestLearner):
-    """The same, each step on a Poisson sample."""
+    """The honest learner, with each step on a Poisson sample."""
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         return [Release("gradient", self.steps, sample_rate=0.3)]
@@ -55,7 +55,7 @@ class SampledLearner(HonestLearner):
 
 @dataclass(frozen=True)
 class TwoBlockLearner(HonestLearner):
-    """The same, by two halves of each gradient, each with a clip of its own: a per-layer clipper."""
+    """The honest learner on two halves of each gradient, each with its own clip: a per-layer clipper."""
 
     def noisy_gradient(self, curator: Curator, head: Tensor, step: int) -> Tensor:
         half = len(head) // 2

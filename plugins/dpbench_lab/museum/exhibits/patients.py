@@ -1,4 +1,4 @@
-"""Digits of patients, some of whom have several images, and a cut that does not ask whose they are."""
+"""Digits of patients, some of whom have several images, and a cut that ignores who owns an image."""
 
 from __future__ import annotations
 

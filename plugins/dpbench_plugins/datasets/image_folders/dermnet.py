@@ -11,12 +11,12 @@ from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     FILE,
     Layout,
+    add_checksums,
     check_classes,
     check_counts,
     digest,
     list_images,
     open_splits,
-    with_checksums,
 )
 
 PAGE = "https://www.kaggle.com/datasets/shubhamgoel27/dermnet"
@@ -85,5 +85,5 @@ class DermNet(Dataset):
         listed = list_images(path, LAYOUT)
         check_classes(listed, self.classes, path, LAYOUT.advice)
         check_counts(listed, self.counts, path, LAYOUT.advice)
-        files = with_checksums(listed)
+        files = add_checksums(listed)
         return open_splits(files, self.classes, "RGB", digest(files), LAYOUT.advice)

@@ -12,11 +12,11 @@ from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     FILE,
     Layout,
+    add_checksums,
     check_classes,
     digest,
     list_images,
     open_splits,
-    with_checksums,
 )
 
 PAGE = "https://www.kaggle.com/datasets/l3llff/flowers"
@@ -73,5 +73,5 @@ class Flower16(Dataset):
         (path,) = locate(self).paths
         listed = list_images(path, LAYOUT)
         check_classes(listed, self.classes, path, LAYOUT.advice)
-        files = with_checksums(listed)
+        files = add_checksums(listed)
         return open_splits(files, self.classes, "RGB", digest(files), LAYOUT.advice)

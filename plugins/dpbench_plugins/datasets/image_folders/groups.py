@@ -1,4 +1,4 @@
-"""What is known of the user's own test images beside their class: columns of a table."""
+"""Groups of the user's own test images, such as sex or age: columns of a table."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dpbench_plugins.datasets.image_trees import ImageFile
 if TYPE_CHECKING:
     import numpy as np
 
-MOST = 50  # values of a column
+MAX_VALUES = 50  # values of a column
 KEYS = ("file", "unit")
 Line = Mapping[str, str]
 """What a table says in each column."""
 
 
 def check_group_options(groups: str, table: str, units: str) -> None:
-    """Refuse groups without a table, a table without groups, and columns that name none.
+    """Check that groups come with a table, a table with groups, and that columns have names.
 
     Raises:
         SpecError: says what to write.
@@ -50,7 +50,7 @@ def check_group_options(groups: str, table: str, units: str) -> None:
 def read_groups(
     groups: str, table: Path, files: Sequence[ImageFile], owners: Mapping[str, str]
 ) -> dict[str, np.ndarray]:
-    """Return column, in lower case -> (n,) text: what the table says of each of the n test images.
+    """Return a mapping from column, in lower case, to (n,) text: the table's values for each of the n test images.
 
     An empty text is unknown. Where the table has a column `file`, its lines are of images; else they are of units.
 
@@ -69,12 +69,16 @@ def read_groups(
     columns, lines = groups.split("+"), read_table(table, groups.split("+"))
     for column in columns:
         _check_values({line[column].strip() for line in lines}, column, table)
-    named, tested = _by_file(lines, table, files) if _has(lines, "file") else _by_unit(lines, table, files, owners)
+    named, tested = (
+        _lines_by_file(lines, table, files)
+        if _has_column(lines, "file")
+        else _lines_by_unit(lines, table, files, owners)
+    )
     return {column.lower(): np.array([named[name][column].strip() for name in tested], dtype=str) for column in columns}
 
 
-def _by_file(lines: Sequence[Line], table: Path, files: Sequence[ImageFile]) -> tuple[dict[str, Line], list[str]]:
-    """Return what is said of each place, and the places of the test images."""
+def _lines_by_file(lines: Sequence[Line], table: Path, files: Sequence[ImageFile]) -> tuple[dict[str, Line], list[str]]:
+    """Return the table's line for each place, and the places of the test images."""
     named, tested = {line["file"]: line for line in lines}, [name_file(file) for file in files if file.split == "test"]
     faults = {
         "names images that are not there": named.keys() - set(map(name_file, files)),
@@ -85,11 +89,11 @@ def _by_file(lines: Sequence[Line], table: Path, files: Sequence[ImageFile]) -> 
     return named, tested
 
 
-def _by_unit(
+def _lines_by_unit(
     lines: Sequence[Line], table: Path, files: Sequence[ImageFile], owners: Mapping[str, str]
 ) -> tuple[dict[str, Line], list[str]]:
-    """Return what is said of each unit, and the units of the test images; the table may name units without images."""
-    if not (owners and _has(lines, "unit")):
+    """Return the table's line for each unit, and the units of the test images; units without images are allowed."""
+    if not (owners and _has_column(lines, "unit")):
         raise DataError(
             f"Expected a column file in {table}, which names images, or a column unit and the option units, got "
             f"{','.join(next(iter(lines), {}))[:80] or 'no lines'}."
@@ -104,13 +108,13 @@ def _by_unit(
     return named, tested
 
 
-def _has(lines: Sequence[Line], column: str) -> bool:
+def _has_column(lines: Sequence[Line], column: str) -> bool:
     return bool(lines) and column in lines[0]
 
 
 def _check_values(values: set[str], column: str, table: Path) -> None:
-    if (count := len(values - {""})) > MOST:
+    if (count := len(values - {""})) > MAX_VALUES:
         raise DataError(
-            f"Expected at most {MOST} different values in the column {column} of {table}, got {count:,}: accuracy is "
-            "stated for each. Write bands such as 40-59 in place of numbers."
+            f"Expected at most {MAX_VALUES} different values in the column {column} of {table}, got {count:,}: "
+            "accuracy is stated for each. Write bands such as 40-59 in place of numbers."
         )

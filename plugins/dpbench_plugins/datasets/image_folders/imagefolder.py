@@ -18,13 +18,13 @@ from dpbench_plugins.datasets.image_folders.owners import check_units, find_owne
 from dpbench_plugins.datasets.image_trees import (
     ImageFile,
     Layout,
+    add_checksums,
+    add_units,
     check_classes,
     digest,
     list_ignored,
     list_images,
     open_splits,
-    with_checksums,
-    with_units,
 )
 
 WANTED = "train/CLASS/IMAGE and test/CLASS/IMAGE (or val instead of test), with the same classes in both"
@@ -76,7 +76,7 @@ class ImageFolder(Dataset):
     table: str = setting("", added=True, says="CSV file of the groups")
 
     def __post_init__(self) -> None:
-        """Refuse options that need another one, and a pattern that names no unit."""
+        """Check that options come with the options that they need, and that a pattern names a unit."""
         check_units(self.units, self.unit)
         check_group_options(self.groups, self.table, self.units)
 
@@ -86,7 +86,7 @@ class ImageFolder(Dataset):
         return tuple(sorted({file.kind for file in self._list_files()}))
 
     def default_unit(self) -> str:
-        """Return whose epsilon a run states: that of the images' `units`, where there are some."""
+        """Return the unit that a run states epsilon for: the images' `units`, if there are any."""
         return self.unit if self.units else "image"
 
     def load(self) -> Splits:
@@ -101,7 +101,7 @@ class ImageFolder(Dataset):
             got = ", ".join(map(repr, self.classes)) or "none"
             raise DataError(f"Expected two or more class folders in {self.path} as {WANTED}; got {got}.")
         check_classes(listed, self.classes, self._path(), LAYOUT.advice)
-        files = with_checksums(listed)
+        files = add_checksums(listed)
         owners = find_owners(self.units, files) if self.units else {}
         return self._with_owners(self._open_splits(files, owners), files, owners)
 
@@ -121,7 +121,7 @@ class ImageFolder(Dataset):
             splits = dataclasses.replace(
                 splits, digest=hashlib.sha256(f"{splits.digest}\n{lines}".encode()).hexdigest()
             )
-        return with_units(splits, files, self.unit, lambda file: owners[name_file(file)])
+        return add_units(splits, files, self.unit, lambda file: owners[name_file(file)])
 
     def _path(self) -> Path:
         return Path(self.path).expanduser()

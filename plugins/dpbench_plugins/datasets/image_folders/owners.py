@@ -1,4 +1,4 @@
-"""Whose each of the user's own images is: a CSV file says it, or the folders or file names do."""
+"""Owners of the user's own images, by a CSV file, by folders or by file names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FOLDER = "folder"
 
 
 def is_table(units: str) -> bool:
-    """Return whether the option names a table, and neither a pattern nor folders."""
+    """Return whether the option names a table, rather than a pattern or folders."""
     return units.endswith(TABLE)
 
 
 def check_units(units: str, unit: str) -> None:
-    """Refuse a pattern that names no unit, and a word for units that nobody states.
+    """Check that a pattern names a unit, and that the word for units comes with units.
 
     Raises:
         SpecError: says what to write.
@@ -47,7 +47,7 @@ def check_units(units: str, unit: str) -> None:
 
 
 def find_owners(units: str, files: Sequence[ImageFile]) -> dict[str, str]:
-    """Return whose each image is, by its place: what the table has, its folder, or the groups of the pattern.
+    """Return the owner of each image, by its place: from the table, its folder, or the groups of the pattern.
 
     Raises:
         DataMissing: there is no such table.
@@ -55,13 +55,13 @@ def find_owners(units: str, files: Sequence[ImageFile]) -> dict[str, str]:
             pattern is not in every name.
     """
     if is_table(units):
-        owners = _in_table(Path(units).expanduser(), files)
+        owners = _owners_by_table(Path(units).expanduser(), files)
     else:
-        owners = _in_folders(files) if units == FOLDER else _in_names(units, files)
-    return {place: _normalise(owner) for place, owner in owners.items()}
+        owners = _owners_by_folder(files) if units == FOLDER else _owners_by_name(units, files)
+    return {place: _normalise_name(owner) for place, owner in owners.items()}
 
 
-def _normalise(owner: str) -> str:
+def _normalise_name(owner: str) -> str:
     """Return a name in one form: the same letters may be written as several code points, some of them invisible."""
     return "".join(character for character in normalize("NFC", owner) if category(character) != "Cf").strip()
 
@@ -71,7 +71,7 @@ def name_file(file: ImageFile) -> str:
     return "/".join([*file.below.split("/")[-3:-1], file.file])
 
 
-def _in_folders(files: Sequence[ImageFile]) -> dict[str, str]:
+def _owners_by_folder(files: Sequence[ImageFile]) -> dict[str, str]:
     if loose := sorted(name_file(file) for file in files if "/" not in file.file):
         raise DataError(
             f"Expected train/CLASS/UNIT/IMAGE with units={FOLDER}, got images outside of a unit's folder: {loose[0]} "
@@ -80,7 +80,7 @@ def _in_folders(files: Sequence[ImageFile]) -> dict[str, str]:
     return {name_file(file): file.file.partition("/")[0] for file in files}
 
 
-def _in_names(pattern: str, files: Sequence[ImageFile]) -> dict[str, str]:
+def _owners_by_name(pattern: str, files: Sequence[ImageFile]) -> dict[str, str]:
     owners = {name_file(file): _owner(pattern, file.file) for file in files}
     if missing := sorted(place for place, owner in owners.items() if not owner):
         raise DataError(
@@ -95,7 +95,7 @@ def _owner(pattern: str, name: str) -> str:
     return "/".join(filter(None, found.groups())) if found else ""
 
 
-def _in_table(table: Path, files: Sequence[ImageFile]) -> dict[str, str]:
+def _owners_by_table(table: Path, files: Sequence[ImageFile]) -> dict[str, str]:
     lines = [(line["file"], line["unit"].strip()) for line in read_table(table, ("file", "unit"))]
     owners, places = dict(lines), {name_file(file) for file in files}
     check_lines(

@@ -1,4 +1,4 @@
-"""Tables of the user's own: CSV files that say something of every image or unit."""
+"""Tables of the user: CSV files with a line for every image or unit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLE = ".csv"
 
 
 def read_table(table: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """Return the lines of a CSV file, whose first line names its columns; all of them, and a missing cell is empty.
+    """Return all lines of a CSV file, whose first line names the columns; a missing cell is empty.
 
     Args:
         table: the file.
@@ -44,7 +44,7 @@ def find_repeated(names: Iterable[str]) -> set[str]:
 
 
 def check_lines(faults: Mapping[str, Set[str]], expected: str) -> None:
-    """Refuse a table by its first fault.
+    """Check the lines of a table, and refuse it for its first fault.
 
     Args:
         faults: what is wrong, and the images or units of which it is.

@@ -4,16 +4,16 @@ It registers nothing; datasets in this layout are built on it. A zip and its unp
 order, labels, pixels and digest.
 """
 
-from dpbench_plugins.datasets.image_trees.groups import age_band, with_groups
+from dpbench_plugins.datasets.image_trees.groups import add_groups, age_band
 from dpbench_plugins.datasets.image_trees.listing import (
     ANYWHERE,
     FILE,
     ImageFile,
     Layout,
+    add_checksums,
     class_folders,
     list_ignored,
     list_images,
-    with_checksums,
 )
 from dpbench_plugins.datasets.image_trees.pictures import (
     Picture,
@@ -25,7 +25,7 @@ from dpbench_plugins.datasets.image_trees.pictures import (
     records,
 )
 from dpbench_plugins.datasets.image_trees.tables import check_names, parse_rows, read_rows, table_name
-from dpbench_plugins.datasets.image_trees.units import with_units
+from dpbench_plugins.datasets.image_trees.units import add_units
 
 __all__ = [
     "ANYWHERE",
@@ -33,6 +33,9 @@ __all__ = [
     "ImageFile",
     "Layout",
     "Picture",
+    "add_checksums",
+    "add_groups",
+    "add_units",
     "age_band",
     "check_classes",
     "check_counts",
@@ -47,7 +50,4 @@ __all__ = [
     "read_rows",
     "records",
     "table_name",
-    "with_checksums",
-    "with_groups",
-    "with_units",
 ]

@@ -1,4 +1,4 @@
-"""What is known of the people in the images beside their class: sex, age band, source."""
+"""Groups of the people in the images, beside their class: sex, age band, source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ YOUNG, OLD = 40, 70  # years: where bands of ten years begin and end
 
 
 def age_band(age: str) -> str:
-    """Return the decade of an age in years, such as 40-49; empty where it is no number.
+    """Return the decade of an age in years, such as 40-49; empty if the age is not a number.
 
     >>> [age_band(age) for age in ("39", "45.0", "70", "unknown")]
     ['under 40', '40-49', '70 or older', '']
@@ -25,10 +25,10 @@ def age_band(age: str) -> str:
     return f"under {YOUNG}" if years < YOUNG else f"{OLD} or older" if years >= OLD else f"{decade}-{decade + 9}"
 
 
-def with_groups(
+def add_groups(
     splits: Splits, files: Sequence[ImageFile], describe: Callable[[ImageFile], Mapping[str, str]]
 ) -> Splits:
-    """Return splits whose test split says which groups its images belong to.
+    """Return splits whose test split has the groups of its images.
 
     Args:
         splits: as `open_splits` makes them of these files.

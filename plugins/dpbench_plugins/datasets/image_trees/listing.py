@@ -1,4 +1,4 @@
-"""Which images are in a folder or a zip, listed without reading them; a zip's own claims are checked."""
+"""List the images in a folder or a zip without reading them, and check the sizes that a zip claims."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_BYTES = 100_000_000  # bytes of one image: far above any published one, far 
 
 @dataclass(frozen=True)
 class Layout:
-    """How image files of a dataset are named, in its folder or zip."""
+    """The pattern by which a dataset names its image files, in its folder or zip."""
 
     pattern: re.Pattern[str]  # of the full name; groups: root, kind (the class folder), file, and what `split` reads
     split: Callable[[re.Match[str]], str]  # the split that an image belongs to
@@ -69,7 +69,7 @@ def list_images(path: Path, layout: Layout) -> list[ImageFile]:
     Raises:
         DataError: not a zip, an unsupported compression, or an image that is far too large.
     """
-    files = _in_folder(path, layout) if path.is_dir() else _in_zip(path, layout)
+    files = _list_folder(path, layout) if path.is_dir() else _list_zip(path, layout)
     for file in files:
         size = max(file.size, file.packed.compress_size) if file.packed else file.size
         if size > MAX_BYTES:
@@ -81,7 +81,7 @@ def list_images(path: Path, layout: Layout) -> list[ImageFile]:
 
 
 def list_ignored(path: Path, files: Sequence[ImageFile]) -> list[str]:
-    """Return the names of all other files of a folder or a zip, below it; what hidden folders hold is not looked at.
+    """Return the names of all other files in a folder or a zip; hidden folders are not searched.
 
     Raises:
         DataError: a folder cannot be read.
@@ -96,7 +96,7 @@ def _names(path: Path) -> set[str]:
     try:
         return {f"{below}{entry.name}" for below, entry in _walk(str(path), "", frozenset(), hidden=True)}
     except OSError as error:
-        raise _unreadable(error) from error
+        raise _unreadable_error(error) from error
 
 
 def class_folders(path: Path) -> tuple[str, ...]:
@@ -106,13 +106,13 @@ def class_folders(path: Path) -> tuple[str, ...]:
         DataError: it cannot be read.
     """
     try:
-        return tuple(entry.name for entry in _visible(str(path)) if entry.is_dir())
+        return tuple(entry.name for entry in _visible_entries(str(path)) if entry.is_dir())
     except OSError as error:
-        raise _unreadable(error) from error
+        raise _unreadable_error(error) from error
 
 
-def with_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
-    """Return the images with their CRC-32; those in a folder are read in full for it, and have their SHA-256 too.
+def add_checksums(files: Sequence[ImageFile]) -> list[ImageFile]:
+    """Return the images with their CRC-32; images in a folder are read in full for it, and get their SHA-256 too.
 
     Raises:
         DataError: one cannot be read.
@@ -129,7 +129,7 @@ def read_unpacked(file: ImageFile) -> bytes:
     try:
         return file.read()
     except OSError as error:
-        raise _unreadable(error) from error
+        raise _unreadable_error(error) from error
     except (struct.error, zlib.error) as error:
         raise DataError(f"Expected a readable {file.below}{file.file} in {file.path}: {error}.") from error
 
@@ -139,7 +139,7 @@ def _hash_file(file: ImageFile) -> ImageFile:
     return file._replace(size=len(content), crc=zlib.crc32(content), sha256=hashlib.sha256(content).hexdigest())
 
 
-def _in_zip(path: Path, layout: Layout) -> list[ImageFile]:
+def _list_zip(path: Path, layout: Layout) -> list[ImageFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename: info for info in archive.infolist()}
@@ -152,7 +152,7 @@ def _in_zip(path: Path, layout: Layout) -> list[ImageFile]:
             kind, file, below = found["kind"], found["file"], name[: found.start("file")]
             found_file = ImageFile(layout.split(found), kind, file, info.file_size, info.CRC, below, path, info)
             trees.setdefault(found["root"], []).append(found_file)
-    files = _outermost(trees)
+    files = _outermost_tree(trees)
     for file in files:
         _check_packing(members[file.below + file.file], path, layout.advice)
     return files
@@ -166,7 +166,7 @@ def _check_packing(info: zipfile.ZipInfo, path: Path, advice: str) -> None:
         )
 
 
-def _in_folder(path: Path, layout: Layout) -> list[ImageFile]:
+def _list_folder(path: Path, layout: Layout) -> list[ImageFile]:
     trees: dict[str, list[ImageFile]] = {}
     try:
         for below, entry in _walk(str(path), "", frozenset()):
@@ -179,11 +179,11 @@ def _in_folder(path: Path, layout: Layout) -> list[ImageFile]:
                 found_file = ImageFile(layout.split(found), kind, found["file"], size, None, above, path, None)
                 trees.setdefault(found["root"], []).append(found_file)
     except OSError as error:
-        raise _unreadable(error) from error
-    return _outermost(trees)
+        raise _unreadable_error(error) from error
+    return _outermost_tree(trees)
 
 
-def _visible(folder: str) -> list[os.DirEntry[str]]:
+def _visible_entries(folder: str) -> list[os.DirEntry[str]]:
     return [entry for entry in _entries(folder) if not _is_hidden(entry)]
 
 
@@ -204,7 +204,7 @@ def _walk(
     Links are followed unless they lead back to a parent folder.
     """
     above |= {os.path.realpath(folder)}
-    for entry in _entries(folder) if hidden else _visible(folder):
+    for entry in _entries(folder) if hidden else _visible_entries(folder):
         if not entry.is_dir() or _is_hidden(entry):
             _check_link(entry)
             yield below, entry
@@ -219,17 +219,17 @@ def _check_link(entry: os.DirEntry[str]) -> None:
         )
 
 
-def _outermost(trees: Mapping[str, list[ImageFile]]) -> list[ImageFile]:
+def _outermost_tree(trees: Mapping[str, list[ImageFile]]) -> list[ImageFile]:
     root = min(trees, key=lambda root: (root.count("/"), root), default="")
     return trees.get(root, [])
 
 
-def _unreadable(error: OSError) -> DataError:
+def _unreadable_error(error: OSError) -> DataError:
     return DataError(f"Expected a readable {error.filename}: {error.strerror}. Check its permissions.")
 
 
 def _unpack(path: Path, info: zipfile.ZipInfo) -> bytes:
-    """Return one member, at most as long as listed; a ZipFile would share its file position among forked processes."""
+    """Return a member of a zip, at most as long as listed; forked processes would share a ZipFile's position."""
     with path.open("rb") as file:
         file.seek(info.header_offset)
         name, extra = struct.unpack("<26x2H", file.read(30))  # lengths of the fields after the local header

@@ -1,4 +1,4 @@
-"""Splits of listed images: classes checked, identified by a digest, decoded one at a time."""
+"""Splits of listed images: their classes are checked, a digest identifies them, and they are decoded one by one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ READ_FULLY = 256  # images per split whose bytes are part of a fingerprint
 
 @dataclass(frozen=True)
 class Picture:
-    """Reads one image file: as stored, or converted to one mode so that images stack."""
+    """Reads an image file as stored, or converts it to one mode so that images stack."""
 
     advice: str
     mode: str | None  # None: as stored
 
     @property
     def version(self) -> str:
-        """What identifies the pixels that it makes of a file's bytes; raise the number when they come out otherwise."""
+        """The identity of the pixels read from a file's bytes; raise the number when the pixels change."""
         return f"image-file-{self.mode or 'as-stored'}-1"
 
     def __call__(self, file: ImageFile) -> Image:
@@ -47,7 +47,7 @@ class Picture:
         return image if self.mode is None else self._convert(image, file, self.mode)
 
     def stored(self, file: ImageFile) -> bytes:
-        """Return the bytes of a file.
+        """Return the stored bytes of a file.
 
         Raises:
             DataError: it cannot be read, or is not what the archive lists.
@@ -80,7 +80,7 @@ def _where(file: ImageFile) -> str:
 
 @dataclass(frozen=True)
 class StoredKeys(Sequence[bytes]):
-    """The SHA-256 of each file's bytes, computed when it is first asked for: a zip's listing has none.
+    """The SHA-256 of each file's bytes, computed on first access, as a zip's listing has none.
 
     Reading 5,206 X-rays of 33 MB in a zip for it takes a third of a second.
     """
@@ -107,7 +107,7 @@ class StoredKeys(Sequence[bytes]):
 
 
 def records(files: Sequence[ImageFile], mode: str | None, advice: str) -> Records[ImageFile]:
-    """Return images of files; those that are not read in full, as in a folder of a million, have no keys."""
+    """Return the images of files; those that are not read in full, as in a folder of a million, have no keys."""
     picture, known = Picture(advice, mode), all(file.packed or file.sha256 for file in files)
     keys = StoredKeys(files, picture) if known else None
     return Records(tuple(files), picture, keys=keys, reader=picture.version if known else "")
@@ -144,7 +144,7 @@ def fingerprint(files: Sequence[ImageFile]) -> str:
 
 
 def check_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Path, advice: str) -> None:
-    """Refuse a number of images other than the published one.
+    """Check that the number of images is the published number.
 
     Raises:
         DataError: the message gives the expected and the actual number.
@@ -155,7 +155,7 @@ def check_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Pa
 
 
 def check_classes(files: Sequence[ImageFile], classes: Sequence[str], path: Path, advice: str) -> None:
-    """Refuse splits that lack a class or have an unknown one.
+    """Check that splits have all classes and no others.
 
     Raises:
         DataError: a class folder is missing, empty or unknown; the message names it.

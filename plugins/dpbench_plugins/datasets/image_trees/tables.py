@@ -46,7 +46,7 @@ def read_rows(
         DataError: there is no such table, it lacks one of `columns`, or a line ends before one of them.
     """
     try:
-        names, rows = parse_rows(_member(path, name) if path.suffix == ".zip" else path.read_bytes(), "\t;")
+        names, rows = parse_rows(_read_member(path, name) if path.suffix == ".zip" else path.read_bytes(), "\t;")
     except (OSError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, csv.Error) as error:
         raise DataError(f"Expected the table {name} in {path}: {error}. {advice}") from error
     table = table_name(path, name)
@@ -62,12 +62,12 @@ def read_rows(
 
 
 def table_name(path: Path, name: str) -> str:
-    """Return what messages call a table: the file, or which member of which zip."""
+    """Return the name of a table in messages: the file, or the member and its zip."""
     return f"{name} of {path}" if path.suffix == ".zip" else str(path)
 
 
 def check_names(listed: Sequence[str], named: Sequence[str], images: Path, table: str, advice: str) -> None:
-    """Refuse a table and images that do not name each other, one line an image.
+    """Check that a table and the images name each other, with one line per image.
 
     Args:
         listed: the names of the images that are there.
@@ -97,8 +97,8 @@ def _first(wrong: Collection[str], of: Collection[str]) -> str:
     return f"{len(wrong):,} of {len(of):,} (such as {min(wrong)})"
 
 
-def _member(path: Path, name: str) -> bytes:
-    """Return a table of a zip, of several the outermost."""
+def _read_member(path: Path, name: str) -> bytes:
+    """Return the bytes of a table in a zip; if there are several, the outermost."""
     with zipfile.ZipFile(path) as archive:
         found = [member for member in archive.namelist() if Path(member).name == name and not HIDDEN.search(member)]
         if not found:

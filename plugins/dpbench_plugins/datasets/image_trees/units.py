@@ -1,4 +1,4 @@
-"""Whose each image of a tree is."""
+"""Units of a tree's images, such as patients."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def with_units(
+def add_units(
     splits: Splits, files: Sequence[ImageFile], unit: str, owner: Callable[[ImageFile], str | None]
 ) -> Splits:
-    """Return splits that say whose each image is, or as they are where that is not known of every training image.
+    """Return splits with the unit of each image, or unchanged if the unit of any training image is unknown.
 
     Args:
         splits: as `open_splits` makes them of these files.
@@ -31,13 +31,13 @@ def with_units(
     number = {name: place for place, name in enumerate(names)}
     return dataclasses.replace(
         splits,
-        train=dataclasses.replace(splits.train, units=_numbers(train, number)),
-        test=dataclasses.replace(splits.test, units=None if None in test else _numbers(test, number)),
+        train=dataclasses.replace(splits.train, units=_number_owners(train, number)),
+        test=dataclasses.replace(splits.test, units=None if None in test else _number_owners(test, number)),
         unit=unit,
     )
 
 
-def _numbers(owners: Sequence[str | None], number: dict[str, int]) -> np.ndarray:
+def _number_owners(owners: Sequence[str | None], number: dict[str, int]) -> np.ndarray:
     import numpy as np
 
     return np.array([number[name] for name in owners if name is not None], dtype=np.int64)

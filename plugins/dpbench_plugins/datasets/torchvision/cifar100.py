@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import as_published, digest_parts, read_checked
+from dpbench_plugins.datasets.image_files import digest_parts, published_records, read_checked
 from dpbench_plugins.datasets.torchvision.pickles import read_arrays
 
 HOST = "https://www.cs.toronto.edu/~kriz"
@@ -62,7 +62,7 @@ class Cifar100(Dataset):
     labels: Literal["fine", "coarse"] = setting("fine", says="100 fine or 20 coarse classes")
 
     def __post_init__(self) -> None:
-        """Give an instance with coarse labels the coarse classes."""
+        """Set the coarse classes if the labels are coarse."""
         if self.labels == "coarse":
             object.__setattr__(self, "classes", COARSE)
 
@@ -96,4 +96,4 @@ def _split(content: bytes, path: Path, labels: str) -> Split:
             f"Expected in {path} a dictionary with uint8 data (n, 3072) and n {labels}_labels: {error}. "
             f"Download it again from {PAGE}."
         ) from error
-    return Split(as_published(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), classes)
+    return Split(published_records(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), classes)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import as_published, digest_parts, read_checked
+from dpbench_plugins.datasets.image_files import digest_parts, published_records, read_checked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +84,7 @@ class FashionMnist(Dataset):
         contents = [self._content(path) for path in locate(self).paths]
         shapes = [shape for size in self.sizes.values() for shape in ((size, 28, 28), (size,))]
         arrays = [_array(*each) for each in zip(contents, shapes, self.md5, strict=True)]
-        train, test = (Split(as_published(arrays[at]), arrays[at + 1].astype("int64")) for at in (0, 2))
+        train, test = (Split(published_records(arrays[at]), arrays[at + 1].astype("int64")) for at in (0, 2))
         return Splits(train, test, digest_parts(*contents))
 
     def _content(self, path: Path) -> bytes:

@@ -15,7 +15,7 @@ from typing import Literal
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
 from dpbench_plugins.datasets.image_files import READ_FULLY, digest_parts
-from dpbench_plugins.datasets.image_trees import ImageFile, Layout, list_images, read_rows, records, with_units
+from dpbench_plugins.datasets.image_trees import ImageFile, Layout, add_units, list_images, read_rows, records
 
 PAGE = "https://benchmark.ini.rub.de/gtsrb_dataset.html"
 ARCHIVES = "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370"
@@ -84,7 +84,7 @@ class Gtsrb(Dataset):
         return Source(homes=homes, page=PAGE, size=sum(file.size for file in downloads), downloads=downloads)
 
     def default_unit(self) -> str:
-        """Return whose epsilon a run states: a track's."""
+        """Return the unit that a run states epsilon for: the track."""
         return "track"
 
     def load(self) -> Splits:
@@ -95,8 +95,8 @@ class Gtsrb(Dataset):
                 not parse.
         """
         train_place, test_place, table = locate(self).paths
-        train = list_images(train_place, _layout(self.training))
-        test, labels = _in_table(table, list_images(test_place, _layout("test")), test_place)
+        train = list_images(train_place, _part_layout(self.training))
+        test, labels = _match_table(table, list_images(test_place, _part_layout("test")), test_place)
         _check_classes(train, len(self.classes), train_place)
         for split, files in ((self.training, train), ("test", test)):
             _check_count(split, len(files), self.counts[split], train_place.parent)
@@ -106,11 +106,11 @@ class Gtsrb(Dataset):
         parts = [_fingerprint(files, part) for files, part in ((train, self.training), (test, "test"))]
         digest = digest_parts(*parts, ",".join(map(str, every)).encode())
         splits = Splits(_split(train, every[: len(train)]), _split(test, labels), digest)
-        return with_units(splits, [*train, *test], "track", _track)
+        return add_units(splits, [*train, *test], "track", _track)
 
 
-def _layout(part: str) -> Layout:
-    """Return how the images of a part are named; `top` is missing below the unpacked folder."""
+def _part_layout(part: str) -> Layout:
+    """Return the layout of a part's images; `top` is missing in names below the unpacked folder."""
     top = PLACES[part].removeprefix(f"{FOLDER}/") + "/"
     kind = r"(?P<kind>)" if part == "test" else r"(?P<kind>\d{5})/"
     pattern = re.compile(rf"(?P<root>(?:[^/]+/)*{top}){kind}(?P<file>[^/]+\.ppm)")
@@ -123,7 +123,7 @@ def _track(file: ImageFile) -> str | None:
 
 
 def _check_classes(files: Sequence[ImageFile], classes: int, place: Path) -> None:
-    """Refuse class folders that are missing: torchvision numbers those it finds, which shifts every label after."""
+    """Check that no class folder is missing: torchvision numbers those it finds, which would shift the labels."""
     found = {file.kind for file in files}
     for kind in (f"{label:05d}" for label in range(classes)):
         if kind not in found:
@@ -132,7 +132,7 @@ def _check_classes(files: Sequence[ImageFile], classes: int, place: Path) -> Non
         raise DataError(f"Expected {classes} class folders in {place}, got {odd[0]} too. {ADVICE}")
 
 
-def _in_table(table: Path, files: Sequence[ImageFile], place: Path) -> tuple[list[ImageFile], list[int]]:
+def _match_table(table: Path, files: Sequence[ImageFile], place: Path) -> tuple[list[ImageFile], list[int]]:
     """Return the images that the table names, in its order, and their labels."""
     advice = f"Download {PACKED['truth'][0]} again, from {ARCHIVES}."
     rows = read_rows(table, Path(PLACES["truth"]).name, ("Filename", "ClassId"), advice)

@@ -11,8 +11,8 @@ from dpbench import DataError
 ARRAYS = {"numpy.core.multiarray", "numpy._core.multiarray"}  # where numpy 1 and numpy 2 keep `_reconstruct`
 
 
-class _Arrays(pickle.Unpickler):
-    """Resolves only what rebuilds a numpy array: a pickle can run code only through names that it resolves."""
+class _ArrayUnpickler(pickle.Unpickler):
+    """Resolves only the names that rebuild a numpy array: a pickle can run code only through names that it resolves."""
 
     def find_class(self, module: str, name: str, /) -> Any:
         import numpy as np
@@ -31,6 +31,6 @@ def read_arrays(content: bytes, origin: object) -> Any:
         DataError: it is damaged, or refers to anything but arrays, which is then not even looked up.
     """
     try:
-        return _Arrays(io.BytesIO(content), encoding="bytes").load()
+        return _ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:  # damaged pickles raise many kinds
         raise DataError(f"Expected a pickle of arrays in {origin}: {error}. Download the data again.") from error

@@ -52,7 +52,7 @@ def _grey(images: Tensor) -> Tensor:
 
 
 def _colour_matrix(draws: Draws, device: torch.device) -> Tensor:
-    """Return (n, 3, 3): what changes saturation and hue of RGB colours."""
+    """Return matrices (n, 3, 3) that change saturation and hue of RGB colours."""
     saturation = draws.uniform(low=1 - JITTER, high=1 + JITTER)
     turn = draws.uniform(low=-JITTER, high=JITTER) * 2 * math.pi
     cos, sin, zero = saturation * turn.cos(), saturation * turn.sin(), torch.zeros_like(turn)

@@ -26,8 +26,8 @@ def state_file(out: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class State:
-    """A pre-training between two steps."""
+class TrainingState:
+    """The state of a pre-training between two steps."""
 
     network: str
     size: int
@@ -48,12 +48,12 @@ class State:
         _replace_file(file, lambda part: save_file(tensors, part, metadata=about))
 
     def identity(self) -> str:
-        """Return what decides the weights, as JSON: equal for all states of one pre-training."""
+        """Return everything that decides the weights, as JSON: equal for all states of one pre-training."""
         decisive = {key: value for key, value in asdict(self.recipe).items() if not key.startswith("probe")}
         return json.dumps({"network": self.network, "size": self.size, **decisive}, sort_keys=True)
 
     @classmethod
-    def load(cls, file: Path, wanted: State) -> State:
+    def load(cls, file: Path, wanted: TrainingState) -> TrainingState:
         """Read a state of the same pre-training as `wanted`.
 
         Raises:
@@ -80,7 +80,7 @@ class State:
         return cls(wanted.network, wanted.size, wanted.recipe, int(about["done"]), tensors)
 
 
-def export(encoder: Mapping[str, Tensor], state: State, out: Path) -> None:
+def export(encoder: Mapping[str, Tensor], state: TrainingState, out: Path) -> None:
     """Write the trunk and the final normalisation in half precision, with a record of how they were made.
 
     Raises:

@@ -50,13 +50,13 @@ class Encoder(nn.Module):
         return torch.cat([_means(end, pool) for end in (*ends, self.norm(x))], 1)
 
     def activations(self, images: Tensor, layers: int) -> Tensor:
-        """Return (n, channels, height, width) float16: what the trunk's first layers make of images."""
+        """Return (n, channels, height, width) float16: the output of the trunk's first layers on images."""
         found: Tensor = nn.Sequential(*list(self.trunk.children())[:layers])(normalise(images))
         return found.to(torch.float16)
 
     def tail(self, layers: int) -> nn.Module:
         """Return the rest of the network, from those activations to the features, its convolutions torch's own."""
-        rest = nn.Sequential(*(_with_plain_convolutions(layer) for layer in list(self.trunk.children())[layers:]))
+        rest = nn.Sequential(*(_standardise_filters(layer) for layer in list(self.trunk.children())[layers:]))
         parts = OrderedDict(trunk=rest, norm=self.norm, pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten())
         return nn.Sequential(parts).eval().requires_grad_(False)
 
@@ -109,8 +109,8 @@ def load_encoder(network: str, size: int, state: Mapping[str, Tensor]) -> Encode
     return encoder
 
 
-def _with_plain_convolutions(module: nn.Module) -> nn.Module:
-    """Return a module whose filters are standardised for good, and can be trained as any others are."""
+def _standardise_filters(module: nn.Module) -> nn.Module:
+    """Return a module with standardised filters, as plain convolutions that can be trained like any others."""
     if isinstance(module, WSConv2d):
         kernel, stride = module.kernel_size[0], module.stride[0]
         with torch.device("meta"):  # draws no weights: a fit that loads the tail may not touch the global generator
@@ -119,5 +119,5 @@ def _with_plain_convolutions(module: nn.Module) -> nn.Module:
         plain.load_state_dict({"weight": weight, "bias": module.bias}, assign=True)
         return plain
     for name, child in module.named_children():
-        setattr(module, name, _with_plain_convolutions(child))
+        setattr(module, name, _standardise_filters(child))
     return module

@@ -54,7 +54,7 @@ class RandPWRN(Trainable):
     )
 
     def __post_init__(self) -> None:
-        """Refuse an unknown layer, parts that the last stage's map does not have, and pooling where nothing is."""
+        """Check the layer, that the last stage's map has the parts, and that there is something to pool."""
         if self.layer is not None and self.layer not in self.layers():
             raise SpecError(unknown_name("layer", self.layer, self.layers()))
         if self.layer is not None and (self.stages, self.pool) != ("all", 1):
@@ -69,7 +69,7 @@ class RandPWRN(Trainable):
             )
 
     def layers(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the residual blocks that others follow."""
+        """Return the residual blocks that have blocks after them."""
         widths, side = (64, 64, 128, 128, 256), self.size
         return {
             f"blocks.{block}": (width, side * 64 // width, side * 64 // width) for block, width in enumerate(widths)
@@ -77,11 +77,11 @@ class RandPWRN(Trainable):
 
     @property
     def _layers(self) -> int:
-        """How many layers of the trunk the activations have passed: a convolution, and blocks."""
+        """The number of trunk layers that the activations have passed: a convolution, and blocks."""
         return list(self.layers()).index(str(self.layer)) + 2
 
     def tail(self) -> Callable[[], nn.Module] | None:
-        """Return what loads the blocks behind `layer`, the final normalisation and the pooling."""
+        """Return a loader of the blocks behind `layer`, the final normalisation and the pooling."""
         return None if self.layer is None else lambda: self._encoder().tail(self._layers)
 
     def _candidates(self) -> list[Path]:
@@ -102,7 +102,7 @@ class RandPWRN(Trainable):
         )
 
     def present(self) -> bool:
-        """Say whether the checkpoint is on this machine."""
+        """Return whether the checkpoint is on this machine."""
         return first_file(self._candidates()) is not None
 
     def weights(self) -> str:

@@ -1,4 +1,4 @@
-"""Contrastive pre-training: a step is a function of the state and its number, so a resumed run ends the same."""
+"""Contrastive pre-training: each step depends only on the state and its number, so resumed runs end the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpbench import DpbenchError, SpecError
 from dpbench_plugins.extractors.random_images.draws import Draws
 from dpbench_plugins.extractors.random_images.generators import generator
 from dpbench_plugins.extractors.randp.augment import augment_images
-from dpbench_plugins.extractors.randp.checkpoints import State, export, state_file
+from dpbench_plugins.extractors.randp.checkpoints import TrainingState, export, state_file
 from dpbench_plugins.extractors.randp.encoder import PROJECTED, Encoder, start_encoder
 from dpbench_plugins.extractors.randp.losses import align_uniform, info_nce
 from dpbench_plugins.extractors.randp.recipe import Recipe
@@ -84,7 +84,7 @@ class Training:
             embedded: Tensor = encoder.features(views)
         return encoder.project(embedded.float())
 
-    def state(self) -> State:
+    def state(self) -> TrainingState:
         """Return everything that the next step depends on."""
         tensors = {f"encoder.{name}": value for name, value in self.encoder.state_dict().items()}
         for name, parameter in self.encoder.named_parameters():
@@ -94,9 +94,9 @@ class Training:
         if self._keys is not None:
             tensors |= {f"keys.{name}": value for name, value in self._keys.state_dict().items()}
             tensors["queue"] = self._queue
-        return State(self.network, self.size, self.recipe, self.done, tensors)
+        return TrainingState(self.network, self.size, self.recipe, self.done, tensors)
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: TrainingState) -> None:
         """Resume from a state of the same network and recipe."""
         self.done = state.done
         self.encoder.load_state_dict(state.part("encoder."))
@@ -123,7 +123,7 @@ def pretrain(training: Training, out: Path, resume: bool, report: Report, probe:
     if out.exists():
         raise SpecError(f"Checkpoint {out} already exists. Choose another --out, or move it away.")
     if resume:
-        training.restore(State.load(kept, training.state()))
+        training.restore(TrainingState.load(kept, training.state()))
     elif kept.exists():
         raise SpecError(f"{kept} holds an unfinished pre-training. Continue with --resume, or delete it to start over.")
     else:

@@ -87,7 +87,7 @@ class DPFineTune(Learner):
     chunk_size: int = setting(16, ge=1, says="examples whose gradients are in memory at once")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return what `thrift` chooses for the head's share of the budget, and the learning rate of the tail.
+        """Return the settings that `thrift` chooses for the head's share of the budget, and the tail's learning rate.
 
         Raises:
             SpecError: the tail has no such parameters as `parameters` says.
@@ -103,7 +103,7 @@ class DPFineTune(Learner):
         head_budget = Budget(budget.epsilon * share, budget.delta, budget.adjacency)
         settled = settings_for(task, head_budget, self.head_steps)
         return {
-            "k": settled["k"] if tail is None else min(settled["k"], _pooled_features(tail, task.example_shape)),
+            "k": settled["k"] if tail is None else min(settled["k"], _count_pooled_features(tail, task.example_shape)),
             "head_steps": settled["steps"],
             "head_learning_rate": settled["learning_rate"],
             "learning_rate": float(f"{RATES[self.optimiser] * min(1.0, effective_size(task, budget) / ENOUGH):.2g}"),
@@ -126,7 +126,7 @@ class DPFineTune(Learner):
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
         """Train the head, then the tail with the head fixed."""
-        from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork, pooled, predictor
+        from dpbench_plugins.learners.networks.tail import Neck, TunedNetwork, pooled_features, predictor
 
         if curator.task.tail is None:
             raise SpecError(
@@ -134,7 +134,7 @@ class DPFineTune(Learner):
                 "to use."
             )
         tail = curator.task.tail().to(curator.task.device)
-        neck = Neck.of(pooled(tail, public.x), require_setting(self.k))
+        neck = Neck.of(pooled_features(tail, public.x), require_setting(self.k))
         network = TunedNetwork(tail, neck, self._head(curator, tail, neck, generator))
         if self.parameters == "head":
             return predictor(network)
@@ -180,8 +180,8 @@ class DPFineTune(Learner):
         return gradients.network_at(average)
 
 
-def _pooled_features(tail: torch.nn.Module, shape: Sequence[int]) -> int:
-    """Return how many features the tail pools to, which its activations do not tell."""
+def _count_pooled_features(tail: torch.nn.Module, shape: Sequence[int]) -> int:
+    """Return the number of features that the tail pools to, which its activations do not determine."""
     import torch
 
     with torch.no_grad():

@@ -38,15 +38,15 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """How many numbers there are."""
+        """The number of parameters."""
         return sum(shape.numel() for shape in self.shapes.values())
 
     def start(self, trains: Trains) -> int:
-        """Return where in the vector the trained part begins; it reaches to the end."""
+        """Return the index in the vector at which the trained part begins; it reaches to the end."""
         return {"all": 0, "norm+head": self._before("norm."), "head": self._before("head.")}[trains]
 
     def views(self, vectors: Tensor) -> dict[str, Tensor]:
-        """Return views of vectors (..., size), or of the last part of them, by name: those that lie in it whole."""
+        """Return views by name of vectors (..., size), or of their last part: the parameters that lie whole in it."""
         ends = list(accumulate(shape.numel() for shape in self.shapes.values()))
         absent = self.size - vectors.shape[-1]
         return {
@@ -76,7 +76,7 @@ class Gradients:
     views: Views
 
     def at(self, theta: Tensor, trains: Trains) -> RowFn:
-        """Return the function from a chunk to rows at parameters `theta`: the trained parameters in order.
+        """Return the row function at the trained parameters `theta`, in order.
 
         Rows have the precision of `theta`. Memory grows with the chunk times the views.
         """

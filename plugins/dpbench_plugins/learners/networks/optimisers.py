@@ -12,7 +12,7 @@ OptimiserName = Literal["momentum", "adam", "disk"]
 
 
 class Optimiser(Protocol):
-    """Turns noisy sums of gradients into directions, one after another."""
+    """Turns noisy sums of gradients into directions, step by step."""
 
     def step(self, total: Tensor, weight: float = 1.0) -> Tensor:
         """Return the direction (p,) of a step whose gradient is `total` times `weight`; the next step overwrites it."""

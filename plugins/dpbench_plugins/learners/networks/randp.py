@@ -70,7 +70,7 @@ class DPRandP(NetworkLearner):
             )
 
     def check_task(self, task: Task) -> None:
-        """Refuse examples that the network, or the checkpoint that comes with dpbench, cannot read.
+        """Check that the network, and the checkpoint that comes with dpbench, can read the examples.
 
         Raises:
             SpecError: says which examples it reads.

@@ -46,7 +46,7 @@ class NetworkLearner(Learner):
     )
 
     def check_task(self, task: Task) -> None:
-        """Refuse examples that the network cannot read, before any of them is read.
+        """Check that the network can read the examples, before any of them is read.
 
         Raises:
             SpecError: the examples are not images, or they are too small for the network or its views.

@@ -93,7 +93,7 @@ class Adapter(nn.Module):
         return total
 
 
-def pooled(tail: nn.Module, x: Tensor) -> Tensor:
+def pooled_features(tail: nn.Module, x: Tensor) -> Tensor:
     """Return the features (m, d) of public activations."""
     with torch.no_grad():
         return torch.cat([tail(part) for part in torch.split(x, BATCH)])
@@ -158,7 +158,7 @@ class TailGradients:
         def rows(chunk: Chunk) -> Joined:
             missing = max(0, self.length - len(chunk))
             x = torch.cat([chunk.x, chunk.x.new_zeros(missing, *chunk.x.shape[1:])])
-            calls = Calls(shapes, units)
+            calls = LayerCalls(shapes, units)
             with torch.enable_grad():
                 logits = functional_call(calls.network, parameters, (x,))
                 loss = cross_entropy(logits, pad(chunk.y, (0, missing)), reduction="sum")
@@ -178,7 +178,7 @@ class TailGradients:
         return {name: (part * unit).view(self.published[name].shape) for (name, unit), part in parts}
 
 
-class Calls:
+class LayerCalls:
     """The inputs and outputs of layers with trained parameters, recorded in a copy of the network for one chunk."""
 
     def __init__(self, shapes: TunedNetwork, units: Mapping[str, float]) -> None:
@@ -198,14 +198,14 @@ class Calls:
         found = {}
         for (name, layer, given, _), gradient in zip(self._seen, outer, strict=True):
             if (weight := f"{name}.weight") in self._units:
-                found[weight] = _rows(layer, given, gradient * self._units[weight])
+                found[weight] = _weight_gradients(layer, given, gradient * self._units[weight])
             if (bias := f"{name}.bias") in self._units:
                 found[bias] = (gradient.flatten(2).sum(2) if gradient.ndim == 4 else gradient) * self._units[bias]
         return found
 
 
-def _rows(layer: nn.Module, given: Tensor, gradient: Tensor) -> Tensor:
-    """Return the gradients (c, ...) by a layer's weight, of what it was `given` and the gradient by what it gave."""
+def _weight_gradients(layer: nn.Module, given: Tensor, gradient: Tensor) -> Tensor:
+    """Return the gradients (c, ...) by a layer's weight, from the layer's input and the gradient by its output."""
     if not isinstance(layer, nn.Conv2d):
         return gradient.unsqueeze(2) * given.unsqueeze(1)
     if layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.groups == 1 and not any(_padding(layer)):
@@ -241,7 +241,7 @@ def _depthwise_rows(layer: nn.Conv2d, given: Tensor, gradient: Tensor) -> Tensor
 
 
 def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.Generator) -> list[str]:
-    """Return the names of what is trained: parameters of convolutions and linear layers alone.
+    """Return the names of the parameters to train: those of convolutions and linear layers alone.
 
     `lora` adds adapters to the tail in place.
 
@@ -272,7 +272,7 @@ def choose_parameters(tail: nn.Module, which: str, rank: int, generator: torch.G
 def _adapt(tail: nn.Module, rank: int, generator: torch.Generator) -> None:
     """Put adapters beside 1x1 convolutions and linear layers, their first factors drawn with variance 1 / fan-in."""
     for name, layer in list(tail.named_modules()):
-        if not isinstance(layer, nn.Conv2d | nn.Linear) or (narrow := _narrow(layer, rank)) is None:
+        if not isinstance(layer, nn.Conv2d | nn.Linear) or (narrow := _narrow_layers(layer, rank)) is None:
             continue
         down, up = narrow
         drawn = torch.randn(down.weight.shape, generator=generator)
@@ -282,7 +282,7 @@ def _adapt(tail: nn.Module, rank: int, generator: torch.Generator) -> None:
         setattr(tail.get_submodule(parent), own, Adapter(layer, down, up))
 
 
-def _narrow(
+def _narrow_layers(
     layer: nn.Conv2d | nn.Linear, rank: int
 ) -> tuple[nn.Conv2d, nn.Conv2d] | tuple[nn.Linear, nn.Linear] | None:
     with torch.device("meta"):

@@ -23,7 +23,7 @@ ALLOCATORS = ("out of memory", "allocate memory", "not enough memory")  # what t
 
 @dataclass(frozen=True)
 class Phase:
-    """Steps that train one part of a network with one learning rate, paid for by one or several releases in turn."""
+    """Steps that train one part of a network at one learning rate, paid for by one or more releases in turn."""
 
     trains: Trains
     learning_rate: float
@@ -63,8 +63,8 @@ class Training:
             trained = theta[self.gradients.layout.start(phase.trains) :]
             optimiser = self._optimiser(curator, phase)
             for release in chain.from_iterable(repeat(release, release.steps) for release in phase.releases):
-                rows = self.gradients.at(self._point(theta, phase, optimiser), phase.trains)
-                with _room_for(chunk_size):
+                rows = self.gradients.at(self._gradient_point(theta, phase, optimiser), phase.trains)
+                with _explain_out_of_memory(chunk_size):
                     noisy_gradient = curator.noisy_sum(
                         rows, release=release.name, clip=self.clip, chunk_size=chunk_size
                     )
@@ -82,8 +82,8 @@ class Training:
         noise = max(curator.sigma[release.name] / release.sample_rate for release in phase.releases)
         return AdamBC(noise * self.clip / curator.task.size)
 
-    def _point(self, theta: Tensor, phase: Phase, optimiser: Optimiser) -> Tensor:
-        """Return where the next gradients are taken: at the parameters or, by DiSK, further along the last step."""
+    def _gradient_point(self, theta: Tensor, phase: Phase, optimiser: Optimiser) -> Tensor:
+        """Return the parameters for the next gradients: the current ones or, for DiSK, further along the last step."""
         if not isinstance(optimiser, Kalman):
             return theta
         point = theta.clone()
@@ -105,7 +105,7 @@ def predictor(network: Network, named: dict[str, Tensor]) -> Predict:
 
 
 @contextmanager
-def _room_for(chunk_size: int) -> Iterator[None]:
+def _explain_out_of_memory(chunk_size: int) -> Iterator[None]:
     """Turn out-of-memory errors, on a processor or a GPU, into advice."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""Disjunctions whose variables hang together: Hu et al.'s definition 4, and blocks with known weights."""
+"""Disjunctions over connected variables: Hu et al.'s definition 4, and blocks with known weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Disjunction(Synthetic):
     p: float = setting(0.1, ge=1e-4, le=1, says="chance of an edge")
 
     def __post_init__(self) -> None:
-        """Refuse graphs without edges."""
+        """Check that graphs have edges."""
         if self.k > self.d - 2:
             raise SpecError(
                 f"Expected k={self.k} <= d - 2 = {self.d - 2} in dataset {self.name!r}: two variables are not literals."

@@ -1,4 +1,4 @@
-"""Halfspaces with a large margin whose data is nearly low-dimensional: where PILLAR's theorem speaks."""
+"""Halfspaces with a large margin on nearly low-dimensional data: the setting of PILLAR's theorem."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LowRank(Synthetic):
     s: float = setting(0.0, ge=0, le=1, says="weight of a tail direction in w*")
 
     def __post_init__(self) -> None:
-        """Refuse a head that leaves no tail."""
+        """Check that the head leaves a tail."""
         if self.k >= self.d:
             raise SpecError(
                 f"Expected k={self.k} below d={self.d} in dataset {self.name!r}: the other directions are the tail."

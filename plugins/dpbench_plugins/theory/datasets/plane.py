@@ -1,4 +1,4 @@
-"""Classes of small VC dimension at an unknown place: what public points are worth to Alon et al."""
+"""Classes of small VC dimension at an unknown position: the value of public points to Alon et al."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Cloud(Synthetic):
 
     @abstractmethod
     def target(self, world: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
-        """Draw a function of places (n, 2), in deviations from the centre, that says yes or no."""
+        """Draw a yes-or-no function of positions (n, 2), in deviations from the centre."""
 
 
 @dataclass(frozen=True)

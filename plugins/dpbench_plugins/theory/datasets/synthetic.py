@@ -1,4 +1,4 @@
-"""What all drawn datasets share: sizes, a seed, and splits that are fresh draws of one distribution."""
+"""The base of drawn datasets: sizes, a seed, and splits that are fresh draws of one distribution."""
 
 from __future__ import annotations
 

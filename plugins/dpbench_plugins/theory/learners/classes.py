@@ -1,4 +1,4 @@
-"""Hypothesis classes on public points: one representative for each way in which the class labels them.
+"""Hypothesis classes on public points: one representative for each labelling that the class gives them.
 
 A private example lies in a cell between public points, and representatives are constant there, so a class either has
 cells and a public table of who says yes where, or, for half-planes and stumps, says yes row by row.
@@ -26,19 +26,19 @@ class CellCandidates:
     yes: Tensor  # (cells, N) bool
 
     def answer(self, x: Tensor, candidate: int) -> Tensor:
-        """Return what one candidate says, (c,) bool."""
+        """Return a candidate's answers, (c,) bool."""
         return self.yes[self.cell(x), candidate]
 
 
 @dataclass(frozen=True)
 class RowCandidates:
-    """Candidates that say yes row by row."""
+    """Candidates that answer yes or no row by row."""
 
     says: Callable[[Tensor], Tensor]  # (c, d) -> (c, N) bool
     count: int  # N
 
     def answer(self, x: Tensor, candidate: int) -> Tensor:
-        """Return what one candidate says, (c,) bool."""
+        """Return a candidate's answers, (c,) bool."""
         return self.says(x)[:, candidate]
 
 
@@ -51,11 +51,11 @@ class HypothesisClass(ABC):
 
     @abstractmethod
     def count_at_most(self, points: int, features: int) -> int:
-        """Return an upper bound of the number of representatives for so many points."""
+        """Return an upper bound on the number of representatives for this many points."""
 
     @abstractmethod
     def representatives(self, points: Tensor) -> CellCandidates | RowCandidates:
-        """Return them for distinct public points (m, d)."""
+        """Return the representatives for distinct public points (m, d)."""
 
 
 class Thresholds(HypothesisClass):
@@ -71,7 +71,7 @@ class Thresholds(HypothesisClass):
         """Thresholds below, between and above the points."""
         import torch
 
-        cell, cells = _cells(points[:, 0])
+        cell, cells = _cell_map(points[:, 0])
         place = torch.arange(cells)
         return CellCandidates(lambda x: cell(x[:, 0]), place.unsqueeze(1) >= torch.arange(cells + 1))
 
@@ -89,7 +89,7 @@ class Intervals(HypothesisClass):
         """Intervals between two cuts, the empty one first."""
         import torch
 
-        cell, cells = _cells(points[:, 0])
+        cell, cells = _cell_map(points[:, 0])
         low, high = torch.triu_indices(cells + 1, cells + 1, 1)
         place = torch.arange(cells).unsqueeze(1)
         inside = (low <= place) & (place < high)
@@ -111,7 +111,7 @@ class Stumps(HypothesisClass):
 
         ordered = points.sort(0).values.T.contiguous()  # (p, m)
         ends = torch.full((len(ordered), 1), math.inf)
-        cuts = torch.cat([-ends, _between(ordered), ends], 1)  # (p, m + 1)
+        cuts = torch.cat([-ends, _midpoints(ordered), ends], 1)  # (p, m + 1)
 
         def says(x: Tensor) -> Tensor:
             above = (x.unsqueeze(2) >= cuts).flatten(1)
@@ -133,7 +133,7 @@ class Rectangles(HypothesisClass):
         """Sides half way to the next public point outside."""
         import torch
 
-        (column, columns), (row, rows) = _cells(points[:, 0]), _cells(points[:, 1])
+        (column, columns), (row, rows) = _cell_map(points[:, 0]), _cell_map(points[:, 1])
         places = torch.stack([column(points[:, 0]), row(points[:, 1])], 1).tolist()  # ranks of the points
         boxes = torch.tensor([(0, -1, 0, -1), *_tightest(places)])  # (N, 4): columns and rows, both ends inside
         x, y = torch.arange(columns)[:, None, None], torch.arange(rows)[None, :, None]
@@ -175,9 +175,9 @@ class HalfPlanes(HypothesisClass):
         along = normals @ unit.T  # (a, m)
         ordered = along.sort(1).values
         ends = torch.full((len(ordered), 1), math.inf, dtype=torch.float64)
-        offsets = torch.cat([-ends, _between(ordered), ends], 1)  # (a, m + 1)
+        offsets = torch.cat([-ends, _midpoints(ordered), ends], 1)  # (a, m + 1)
         patterns = (along.unsqueeze(1) >= offsets.unsqueeze(2)).flatten(0, 1)  # (a (m + 1), m)
-        _, first = _first_of_each(patterns)
+        _, first = _distinct_rows(patterns)
         normal = normals.repeat_interleave(offsets.shape[1], 0)[first]
         offset, (across, up) = offsets.flatten()[first], normal.T
 
@@ -205,8 +205,8 @@ def _normals(points: Tensor) -> Tensor:
     return normals
 
 
-def _first_of_each(patterns: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the distinct rows of a bool matrix, and where each stands first."""
+def _distinct_rows(patterns: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the distinct rows of a bool matrix, and the first index of each."""
     import torch
 
     distinct, place = torch.unique(patterns, dim=0, return_inverse=True)
@@ -214,8 +214,8 @@ def _first_of_each(patterns: Tensor) -> tuple[Tensor, Tensor]:
     return distinct, first
 
 
-def _between(ordered: Tensor) -> Tensor:
-    """Return what lies half way between neighbours of sorted rows, never the lower one itself."""
+def _midpoints(ordered: Tensor) -> Tensor:
+    """Return the midpoints between neighbours of sorted rows, never equal to the lower neighbour."""
     import torch
 
     low, high = ordered[..., :-1], ordered[..., 1:]
@@ -223,11 +223,11 @@ def _between(ordered: Tensor) -> Tensor:
     return torch.where(middle > low, middle, high)
 
 
-def _cells(points: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
-    """Return the map of numbers to their cell between cuts half way between distinct points, and how many there are."""
+def _cell_map(points: Tensor) -> tuple[Callable[[Tensor], Tensor], int]:
+    """Return the map of numbers to cells, cut half way between distinct points, and the number of cells."""
     import torch
 
-    cuts = _between(torch.unique(points))
+    cuts = _midpoints(torch.unique(points))
 
     def cell(x: Tensor) -> Tensor:
         return torch.searchsorted(cuts, x.contiguous(), right=True)
@@ -242,7 +242,7 @@ CLASSES: dict[str, HypothesisClass] = {
 
 
 def find_class(name: str, features: int, learner: str) -> HypothesisClass:
-    """Return a class that fits so many features.
+    """Return the class of this name, checked for this many features.
 
     Raises:
         SpecError: the class is of another number of features.

@@ -1,4 +1,4 @@
-"""What the learners of theorems share: tasks of two classes, and public data that must be there."""
+"""Checks and scores that the learners of theorems share: tasks of two classes, required public data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_two_classes(task: Task, learner: str) -> None:
-    """Refuse a task that the theorem does not speak of.
+    """Check that a task has two classes, as the theorem requires.
 
     Raises:
         SpecError: not two classes.
@@ -23,7 +23,7 @@ def check_two_classes(task: Task, learner: str) -> None:
 
 
 def check_public(task: Task, learner: str) -> None:
-    """Refuse a task without public examples.
+    """Check that a task has public examples.
 
     Raises:
         SpecError: there is none.
@@ -35,7 +35,7 @@ def check_public(task: Task, learner: str) -> None:
 
 
 def check_variety(public: Tensor, learner: str) -> None:
-    """Refuse public examples that tell nothing.
+    """Check that public examples are informative.
 
     Raises:
         SpecError: they are all the same point.

@@ -1,4 +1,4 @@
-"""Disjunctions by the component graph: public data says what goes together, private labels what is a literal.
+"""Disjunctions by the component graph: public data joins variables, private labels tell which are literals.
 
 And without public data, for comparison: one noisy count a variable.
 """
@@ -49,7 +49,7 @@ class ComponentGraph(Learner):
         return "theory-disjunction:n=1500,m=300,test=400,d=30,k=12"
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
-        """One coin a component, of which there are at most as many as variables."""
+        """Plan one coin a component; there are at most as many components as variables."""
         check_two_classes(task, self.name)
         check_public(task, self.name)
         return [Choice("components", candidates=2, parts=_variables(task))]
@@ -73,7 +73,7 @@ class ComponentGraph(Learner):
 
 @dataclass(frozen=True)
 class LiteralCounts(Learner):
-    """Disjunctions without public data: what `component-graph` is compared with, to see what its graph is worth.
+    """Disjunctions without public data: the control that shows the worth of `component-graph`'s graph.
 
     Each variable is counted, once for each example in which it is active, up where the label is yes and down where it
     is no; a literal is what has a noisy count above 0, as no example of label no has one active. Noise has standard
@@ -92,7 +92,7 @@ class LiteralCounts(Learner):
         return "theory-disjunction:n=1500,m=300,test=400,d=30,k=12"
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """All counts in one sum."""
+        """Plan all counts in one sum."""
         check_two_classes(task, self.name)
         return [Release("counts")]
 

@@ -72,7 +72,7 @@ class Pate(Learner):
         return {"shards": shards, "queries": max(1, fewest, int(min(gap**2 / 2, task.public)))}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """One release of all votes; before it, where there is a threshold, one of the largest counts."""
+        """Plan one release of all votes, after one of the largest counts if there is a threshold."""
         shards, queries = require_setting(self.shards), require_setting(self.queries)
         if not task.public:
             raise SpecError(f"Learner {self.name!r} needs public examples to vote on. Add --public-fraction.")
@@ -98,7 +98,7 @@ class Pate(Learner):
         queries = whiten(public.x[chosen])
 
         def teacher(shard: Chunk, asked: Tensor) -> Tensor:
-            return nearest(asked, *means(whiten(shard.x), shard.y, classes)).argmax(1)
+            return score_by_distance(asked, *class_means(whiten(shard.x), shard.y, classes)).argmax(1)
 
         counts = curator.noisy_votes(
             teacher, queries, release="votes", shards=shards,
@@ -106,8 +106,8 @@ class Pate(Learner):
         )  # fmt: skip
         answered = ~counts.isnan().any(1)
         labels = counts[answered].argmax(1)
-        centres = means(queries[answered], labels, classes)
-        return lambda x: nearest(whiten(x), *centres)
+        centres = class_means(queries[answered], labels, classes)
+        return lambda x: score_by_distance(whiten(x), *centres)
 
     def _whitening(self, public: Tensor) -> Callable[[Tensor], Tensor]:
         """Return the map of rows to the leading public directions, each divided by its deviation, of unit norm."""
@@ -122,8 +122,8 @@ class Pate(Learner):
         return lambda rows: unit_norm(exact_linear(unit_norm(rows), weight, shift))
 
 
-def means(x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Return the mean of each class, (classes, k), zero where there is none, and which classes there are."""
+def class_means(x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Return the mean of each class, (classes, k), zero for classes without rows, and which classes have rows."""
     from torch.nn.functional import one_hot
 
     member = one_hot(y, classes).float()  # (c, classes)
@@ -131,7 +131,7 @@ def means(x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     return (member.T @ x) / counts.clamp(min=1).unsqueeze(1), counts > 0
 
 
-def nearest(x: Tensor, centres: Tensor, there: Tensor) -> Tensor:
-    """Return (c, classes) scores: how near each centre is, up to a number a row; classes not there are last."""
+def score_by_distance(x: Tensor, centres: Tensor, there: Tensor) -> Tensor:
+    """Return (c, classes) scores: the nearness of each centre, up to a constant per row; absent classes are last."""
     scores = x @ centres.T - centres.square().sum(1) / 2
     return scores.masked_fill(~there, -1e4)

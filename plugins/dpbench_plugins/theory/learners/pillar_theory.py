@@ -1,4 +1,4 @@
-"""PILLAR as its theorem has it: averaged noisy gradient descent of a hinge loss in few public dimensions."""
+"""PILLAR as in its theorem: averaged noisy gradient descent on a hinge loss in few public dimensions."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class PillarTheory(Learner):
     noise: float | None = setting(None, ge=0, says="noise multiplier that is added for mode=faithful")
 
     def __post_init__(self) -> None:
-        """Refuse settings that leave no margin."""
+        """Check that the settings leave a margin."""
         if self.zeta <= 0:
             raise SpecError(
                 f"Expected xi={self.xi} in [0, 1 - margin / 10) with margin={self.margin} in learner {self.name!r}: "
@@ -104,7 +104,7 @@ class PillarTheory(Learner):
 
     @property
     def repeats(self) -> int:
-        """How many candidates are made."""
+        """The number of candidates."""
         return math.ceil(math.log(1 / self.beta))
 
     def made_for(self) -> str:
@@ -120,7 +120,7 @@ class PillarTheory(Learner):
         return {"noise": float(f"{math.sqrt(variance):.6g}")}
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release | Choice]:
-        """All gradients, and a choice of a tenth of their cost where there is more than one candidate."""
+        """Plan all gradients, and a choice at a tenth of their cost if there is more than one candidate."""
         check_two_classes(task, self.name)
         if self.public != "none":
             check_public(task, self.name)
@@ -221,7 +221,7 @@ class PillarTheory(Learner):
 
 @dataclass(frozen=True)
 class RandomTheory(PillarTheory):
-    """`pillar-theory` on a random projection in place of public components: what section 3.3 of PILLAR compares with.
+    """The control of section 3.3 of PILLAR: `pillar-theory` on a random projection in place of public components.
 
     Johnson and Lindenstrauss: a map with entries N(0, 1 / k), drawn without a look at any data, moves <w*, x> by about
     1 / sqrt(k), so that a margin gamma wants k of the order of 1 / gamma^2, and n of the order of sqrt(k) / (alpha
@@ -238,7 +238,7 @@ class RandomTheory(PillarTheory):
     k: int = setting(40, ge=1, says="dimensions of the random projection")
 
     def __post_init__(self) -> None:
-        """Refuse what only public data has."""
+        """Check that no setting needs public data."""
         super().__post_init__()
         if self.center or self.radius == "public":
             raise SpecError(

@@ -59,7 +59,7 @@ class SemiPrivateLearner(Learner):
         return PROVING[self.hypotheses]
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Choice]:
-        """One choice among all representatives."""
+        """Plan one choice among all representatives."""
         check_two_classes(task, self.name)
         check_public(task, self.name)
         features = math.prod(task.example_shape)
@@ -77,19 +77,19 @@ class SemiPrivateLearner(Learner):
         points = public.x.flatten(1)
         hypotheses = find_class(self.hypotheses, points.shape[1], self.name)
         check_variety(points, self.name)
-        found = hypotheses.representatives(_distinct(points, hypotheses))
-        chosen = _ask(curator, found)
+        found = hypotheses.representatives(_distinct_points(points, hypotheses))
+        chosen = _choose_candidate(curator, found)
         return lambda x: score_yes_or_no(found.answer(x.flatten(1), chosen).float() - 0.5)
 
 
-def _distinct(points: Tensor, hypotheses: HypothesisClass) -> Tensor:
+def _distinct_points(points: Tensor, hypotheses: HypothesisClass) -> Tensor:
     import torch
 
     distinct: Tensor = torch.unique(points[: hypotheses.points], dim=0)
     return distinct
 
 
-def _ask(curator: Curator, found: CellCandidates | RowCandidates) -> int:
+def _choose_candidate(curator: Curator, found: CellCandidates | RowCandidates) -> int:
     """Return the candidate that the exponential mechanism chooses by errors."""
     import torch
 

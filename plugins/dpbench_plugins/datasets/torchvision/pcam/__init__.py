@@ -71,5 +71,5 @@ class Pcam(Dataset):
 
     @property
     def _published(self) -> tuple[str, ...]:
-        """The published splits that are read, training first."""
+        """The names of the published splits to read, training first."""
         return ("train", "valid", "test") if self.val == "train" else ("train", "test")

@@ -31,7 +31,7 @@ SAMPLED = 256  # images whose bytes are part of the digest: the files have gigab
 
 @dataclass(frozen=True)
 class Patch:
-    """Reads one image of HDF5 files, which are opened for each, so that forked processes may read at once."""
+    """Reads an image of HDF5 files, opening them each time, so that forked processes may read at once."""
 
     paths: tuple[Path, ...]
     sizes: tuple[int, ...]  # images in each
@@ -49,7 +49,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class Part:
-    """One published split: two files."""
+    """A published split: two files."""
 
     images: Path
     labels: np.ndarray  # (n,) int64
@@ -101,15 +101,15 @@ def join_parts(training: Sequence[Part], test: Part, fraction: float) -> Splits:
     import numpy as np
 
     labels = np.concatenate([part.labels for part in training])
-    kept = subset(len(labels), round(fraction * len(labels)))
+    kept = smallest_hashes(len(labels), round(fraction * len(labels)))
     reader = Patch(tuple(part.images for part in training), tuple(len(part.labels) for part in training))
-    digest = digest_parts(*(piece for part in (*training, test) for piece in _facts(part)))
+    digest = digest_parts(*(piece for part in (*training, test) for piece in _identify_part(part)))
     whole = Split(Records(range(len(test.labels)), Patch((test.images,), (len(test.labels),))), test.labels)
     return Splits(Split(Records(kept.tolist(), reader), labels[kept]), whole, digest)
 
 
-def subset(size: int, kept: int) -> np.ndarray:
-    """Return the rows, ascending, of which the SHA-256 of the number is smallest."""
+def smallest_hashes(size: int, kept: int) -> np.ndarray:
+    """Return, in ascending order, the rows whose number has the smallest SHA-256."""
     import numpy as np
 
     if kept == size:
@@ -142,8 +142,8 @@ def _read(path: Path, key: str, rows: Any = None) -> Any:
         raise DataError(f"Expected {key!r} in HDF5 file {path}: {said}. Download it again from {PAGE}.") from error
 
 
-def _facts(part: Part) -> tuple[bytes, bytes, bytes]:
-    """Return what identifies a part: its labels, the size of its file and the bytes of 256 images."""
+def _identify_part(part: Part) -> tuple[bytes, bytes, bytes]:
+    """Return the identity of a part: its labels, the size of its file and the bytes of 256 images."""
     spaced = range(0, len(part.labels), max(1, len(part.labels) // SAMPLED))
     sampled = b"".join(_read(part.images, "x", row).tobytes() for row in spaced)
     return part.labels.tobytes(), str(part.images.stat().st_size).encode(), sampled

@@ -39,7 +39,7 @@ def open_archive(images: Path, table: Path, fraction: float) -> Splits:
         DataError: the table is missing from a zip or does not parse, a label is not 0 or 1, or the table and the images
             do not name each other.
     """
-    listed, rows = list_images(images, LAYOUT), _rows(table)
+    listed, rows = list_images(images, LAYOUT), _read_lines(table)
     check_names([_id(file) for file in listed], [row["id"] for row in rows], images, table_name(table, TABLE), ADVICE)
     labels = {row["id"]: int(row["label"]) for row in rows}
     if len(listed) > COUNT:
@@ -59,8 +59,8 @@ def open_archive(images: Path, table: Path, fraction: float) -> Splits:
     return dataclasses.replace(splits, edition=said)
 
 
-def _rows(table: Path) -> list[dict[str, str]]:
-    """Return the id and the label of each line of the table."""
+def _read_lines(table: Path) -> list[dict[str, str]]:
+    """Return the id and the label in each line of the table."""
     rows = read_rows(table, TABLE, ("id", "label"), ADVICE)
     for row in rows:
         if row["label"] not in {"0", "1"}:

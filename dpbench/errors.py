@@ -128,7 +128,7 @@ class ChecksFailed(DataError):
     """Leaderboard files that fail their checks; `consequence` says what dpbench does not do because of that."""
 
     def __init__(self, consequence: str, complaints: Sequence[Complaint]) -> None:
-        lines = [f"  {one.file}: {one}" for one in complaints[:_MOST_COMPLAINTS]]
+        lines = [f"  {complaint.file}: {complaint}" for complaint in complaints[:_MOST_COMPLAINTS]]
         more = [f"  and {len(complaints) - _MOST_COMPLAINTS} more"] if len(complaints) > _MOST_COMPLAINTS else []
         super().__init__("\n".join([f"{consequence}: {len(complaints)} complaint(s).", *lines, *more]))
         self.complaints = tuple(complaints)

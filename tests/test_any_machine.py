@@ -43,7 +43,10 @@ def copied(tmp_path: Path) -> Path:
 
 
 def standings(index: Index) -> dict[str, list[tuple[str, int | None, str]]]:
-    return {one.board.name: [(entry.id, entry.rank, entry.role) for entry in one.entries] for one in index.standings}
+    return {
+        standing.board.name: [(entry.id, entry.rank, entry.role) for entry in standing.entries]
+        for standing in index.standings
+    }
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from dpbench.support.paths import PACKAGE
 
 
 def known() -> set[str]:
-    return {name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, Exception)}
+    return {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
 
 
 def classes() -> Iterator[tuple[str, str, set[str]]]:
@@ -18,7 +18,9 @@ def classes() -> Iterator[tuple[str, str, set[str]]]:
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
-                bases = {one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in node.bases}
+                bases = {
+                    base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases
+                }
                 yield file.relative_to(PACKAGE).as_posix(), node.name, bases
 
 

@@ -92,7 +92,7 @@ def test_two_rooms_that_import_each_other_are_a_circle_though_no_two_files_do(tm
     }.items():  # fmt: skip
         (tmp_path / ROOT / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / ROOT / file).write_text(code, encoding="utf-8")
-    found = [one for one in House(tmp_path).complaints() if one.startswith("circle")]
+    found = [complaint for complaint in House(tmp_path).complaints() if complaint.startswith("circle")]
     assert {*found} <= _turned("circle: sweep -> board -> sweep") and len(found) == 1
 
 
@@ -131,7 +131,7 @@ def test_every_text_file_is_read_and_written_as_utf_8_whatever_the_locale() -> N
     for file in SOURCES + PLUGIN_SOURCES:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TEXT:
-                named = any(one.arg == "encoding" for one in node.keywords)
+                named = any(keyword.arg == "encoding" for keyword in node.keywords)
                 found += [] if named else [f"{_place(file)}:{node.lineno}"]
     assert found == []
 

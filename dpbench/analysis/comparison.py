@@ -75,9 +75,9 @@ def compare_results(first: StoredResult, second: StoredResult, metric: Metric = 
     Raises:
         SpecError: they share no test examples and seeds to pair, or lack the metric.
     """
-    for one in (first, second):
-        if metric not in one.result.metrics:
-            raise SpecError(f"Expected {metric} in {one.file}. Available: {', '.join(one.result.metrics)}.")
+    for stored in (first, second):
+        if metric not in stored.result.metrics:
+            raise SpecError(f"Expected {metric} in {stored.file}. Available: {', '.join(stored.result.metrics)}.")
     if pairing_key(first.result) != pairing_key(second.result):
         raise SpecError(
             "Expected two results on the same test examples and seeds: "

@@ -203,7 +203,7 @@ def _score_facts(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
         kept = any(seed.confusion for seed in result.seeds)
         why = "the learner gives none" if kept else "the result is from a version that did not record them"
         yield Fact("probabilities", (f"none: {why}",))
-    seeds = ", ".join(f"{100 * one.accuracy:.2f}% (seed {one.seed})" for one in result.seeds)
+    seeds = ", ".join(f"{100 * seed.accuracy:.2f}% (seed {seed.seed})" for seed in result.seeds)
     yield Fact("by seed", (seeds,))
     yield from _group_facts(result, others)
 

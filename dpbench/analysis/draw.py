@@ -184,9 +184,9 @@ def _draw_line(axes: Axes, line: Line, stroke: str) -> Line2D:
     xs = sorted(line.points)
     scores = [line.points[x] for x in xs]
     ends = [
-        (x, one.low, one.high)
-        for x, one in zip(xs, scores, strict=True)
-        if one.low is not None and one.high is not None
+        (x, score.low, score.high)
+        for x, score in zip(xs, scores, strict=True)
+        if score.low is not None and score.high is not None
     ]
     if ends:
         places, lows, highs = ([end[part] for end in ends] for part in range(3))
@@ -195,7 +195,7 @@ def _draw_line(axes: Axes, line: Line, stroke: str) -> Line2D:
         else:
             axes.vlines(places, lows, highs, color=line.style.hex, linewidth=1, alpha=0.6)
     (shown,) = axes.plot(
-        xs, [one.mean for one in scores], linestyle=stroke, color=line.style.hex, linewidth=1.3, label=line.name,
+        xs, [score.mean for score in scores], linestyle=stroke, color=line.style.hex, linewidth=1.3, label=line.name,
         **(marker_options(line.style, line.size) if line.marked else {}),
     )  # fmt: skip
     return shown

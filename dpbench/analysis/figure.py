@@ -71,7 +71,7 @@ def draw_figure(collected: FigureData, *, titled: bool = True) -> Figure:
     handles: dict[str, Line2D] = {}
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(down, across, index + 1)
-        handles |= {str(one.get_label()): one for one in draw_panel(axes, collected, panel, axis)}
+        handles |= {str(d.get_label()): d for d in draw_panel(axes, collected, panel, axis)}
         crowded = axis.is_crowded(collected.plot, width - 0.7)  # inches, less the labels of the y axis
         turned = 90 if crowded and not is_formula(collected.plot.x) else 0
         axes.tick_params(axis="x", labelsize=8, rotation=turned)
@@ -84,7 +84,7 @@ def _draw_legend(figure: Figure, collected: FigureData, handles: Mapping[str, Li
     plot, further = collected.plot, _further_handles(collected)
     shown = [line for line in collected.styles if (line or UNNAMED_LINE) in handles]
     names = [name_value(plot.lines, line) if plot.lines else UNNAMED_LINE for line in shown]
-    names += [str(one.get_label()) for one in further]
+    names += [str(d.get_label()) for d in further]
     figure.legend([*(handles[line or UNNAMED_LINE] for line in shown), *further], names, loc="outside right center")
 
 
@@ -123,7 +123,9 @@ def y_label(metric: str) -> str:
 
 def _collect_x(collected: FigureData, panels: Sequence[tuple[str, ...]]) -> list[X]:
     """Return every x of the figure, measured values first."""
-    shown = [point for one in collected.series for panel in panels for point in _points_in_panel(one, collected, panel)]
+    shown = [
+        point for line in collected.series for panel in panels for point in _points_in_panel(line, collected, panel)
+    ]
     theirs = [point.at.get(collected.plot.x) for point in shown]
     return [*(at.x for at in collected.positions), *(x for x in theirs if x != "best")]
 
@@ -146,7 +148,7 @@ def _draw_measured(axes: Axes, collected: FigureData, panel: tuple[str, ...], ax
     """Draw measured scores: solid lines between numbers, dotted lines on to the words beside them."""
     drawn, onward = [], []
     for line, style in collected.styles.items():
-        measured = {at.x: one for at, one in collected.measured.items() if (at.panel, at.line) == (panel, line)}
+        measured = {at.x: value for at, value in collected.measured.items() if (at.panel, at.line) == (panel, line)}
         points = {axis.at[x]: _score_to_draw(collected, measured[x]) for x in axis.at if x in measured}
         if not points:
             continue
@@ -160,7 +162,9 @@ def _draw_measured(axes: Axes, collected: FigureData, panel: tuple[str, ...], ax
             }
             onward += [Line("", numbers, style, stroke, marked=False)] if numbers else []
             onward.append(
-                Line("", {x: score_without_interval(one.mean) for x, one in points.items()}, style, ":", marked=False)
+                Line(
+                    "", {x: score_without_interval(value.mean) for x, value in points.items()}, style, ":", marked=False
+                )
             )
     draw_lines(axes, onward)
     return draw_lines(axes, drawn)
@@ -171,7 +175,7 @@ def _score_to_draw(collected: FigureData, score: Interval) -> Interval:
     shown = in_units(collected.plot.metric, score)
     if collected.plot.height == "linear":
         return shown
-    means = [one.mean for one in collected.measured.values() if one.mean > 0]
+    means = [interval.mean for interval in collected.measured.values() if interval.mean > 0]
     least = in_units(collected.plot.metric, score_without_interval(min(means, default=1.0) / 2)).mean
     low, high = (None if end is None else max(end, least) for end in (shown.low, shown.high))
     return Interval(mean=max(shown.mean, least), low=low, high=high)

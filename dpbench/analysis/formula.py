@@ -52,7 +52,7 @@ def _evaluate_node(node: ast.expr, settings: Mapping[str, float], where: str) ->
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
             return _OPERATORS[type(sign)](_evaluate_node(left, settings, where), _evaluate_node(right, settings, where))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
-            return float(_FUNCTIONS[name](*(_evaluate_node(one, settings, where) for one in arguments)))
+            return float(_FUNCTIONS[name](*(_evaluate_node(argument, settings, where) for argument in arguments)))
     raise SyntaxError(f"numbers, names, + - * / ** and {', '.join(_FUNCTIONS)} only")
 
 
@@ -74,9 +74,9 @@ def is_formula(text: str) -> bool:
 def collect_numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a spec by name; options of its components are named like `dataset.n`."""
     found: dict[str, float] = {}
-    for key, one in values.items():
-        if isinstance(one, Mapping):
-            found |= {f"{key}.{option}": number for option, number in collect_numbers(one.get("options", {})).items()}
-        elif isinstance(one, int | float) and not isinstance(one, bool):
-            found[key] = float(one)
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{option}": number for option, number in collect_numbers(value.get("options", {})).items()}
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[key] = float(value)
     return found

@@ -49,14 +49,14 @@ def make_grids(
     `named` says how titles write components: with all their options, or with those that are not at their default
     (`registry.components.component_shortener`), as long as that tells them apart.
     """
-    having = [one for one in filed if metric in one.result.metrics]
+    having = [stored for stored in filed if metric in stored.result.metrics]
     grounds: dict[str, list[StoredResult]] = defaultdict(list)
-    results = [one.result for one in having]
+    results = [stored.result for stored in having]
     whole, brief = _protocol_titles(results, lambda _, part: str(part)), _protocol_titles(results, named)
     short = dict(zip(whole, brief, strict=True))
     told_apart = len(set(short.values())) == len(short)
-    for one, title in zip(having, whole, strict=True):
-        grounds[short[title] if told_apart else title].append(one)
+    for stored, title in zip(having, whole, strict=True):
+        grounds[short[title] if told_apart else title].append(stored)
     return [
         _make_grid(said, ones, metric)
         for title, group in sorted(grounds.items())
@@ -67,10 +67,10 @@ def make_grids(
 def _split_by_data(title: str, filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
     """Split results whose data have changed in between: they are not comparable. Titles then name the data."""
     found = defaultdict[str, list[StoredResult]](list)
-    for one in filed:
-        task = one.result.task
+    for stored in filed:
+        task = stored.result.task
         digests = "/".join(dict.fromkeys(digest[:8] for digest in task.digests.values()))
-        found[f"{title}, data {digests} ({task.private:,} private, {len(task.classes)} classes)"].append(one)
+        found[f"{title}, data {digests} ({task.private:,} private, {len(task.classes)} classes)"].append(stored)
     return found if len(found) > 1 else {title: list(filed)}
 
 
@@ -80,18 +80,18 @@ def _protocol_titles(results: Sequence[Result], named: Named) -> list[str]:
     told = [
         name
         for name in fields
-        if len({str(getattr(one.spec, name)) for one in results}) > 1
-        or any(getattr(one.spec, name) != Protocol.model_fields[name].default for one in results)
+        if len({str(getattr(result.spec, name)) for result in results}) > 1
+        or any(getattr(result.spec, name) != Protocol.model_fields[name].default for result in results)
     ]
     return [
         ", ".join(
             [
-                named("dataset", sort_options(one.spec.dataset)),
-                named("extractor", sort_options(one.spec.extractor)),
-                *_describe_keys(one, told),
+                named("dataset", sort_options(result.spec.dataset)),
+                named("extractor", sort_options(result.spec.extractor)),
+                *_describe_keys(result, told),
             ]
         )
-        for one in results
+        for result in results
     ]
 
 
@@ -107,9 +107,11 @@ def _describe_keys(result: Result, names: Iterable[str]) -> Iterable[str]:
 
 def _make_grid(title: str, filed: Sequence[StoredResult], metric: Metric) -> Grid[ResultRow]:
     ceilings = _non_private_learners(filed)
-    beside = [one for one in filed if one.result.spec.learner.name in ceilings or not one.result.privacy.plan]
-    entries = [one for one in filed if one not in beside]
-    x = sorted({one.result.spec.epsilon for one in entries}) or [math.inf]
+    beside = [
+        stored for stored in filed if stored.result.spec.learner.name in ceilings or not stored.result.privacy.plan
+    ]
+    entries = [stored for stored in filed if stored not in beside]
+    x = sorted({entry.result.spec.epsilon for entry in entries}) or [math.inf]
     ranked = {label: _rows_by_epsilon(ones, entries, metric) for label, ones in _group_by_label(entries).items()}
     references = {
         f"{label}{' (no privacy)' * bool(ones[0].result.privacy.plan)}": _reference_rows(ones, x)
@@ -125,16 +127,16 @@ def _make_grid(title: str, filed: Sequence[StoredResult], metric: Metric) -> Gri
 
 def _non_private_learners(filed: Sequence[StoredResult]) -> set[str]:
     """Return the learners that have results at ε = ∞ only, if other learners have private results."""
-    without = {one.result.spec.learner.name for one in filed if math.isinf(one.result.spec.epsilon)}
-    private = {one.result.spec.learner.name for one in filed if not math.isinf(one.result.spec.epsilon)}
+    without = {stored.result.spec.learner.name for stored in filed if math.isinf(stored.result.spec.epsilon)}
+    private = {stored.result.spec.learner.name for stored in filed if not math.isinf(stored.result.spec.epsilon)}
     return without - private if private else set()
 
 
 def _group_by_label(filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
     """Group results by learner and selection of its settings, and by the settings if that is not enough."""
     groups: dict[str, list[StoredResult]] = defaultdict(list)
-    for one in filed:
-        groups[result_label(one.result)].append(one)
+    for stored in filed:
+        groups[result_label(stored.result)].append(stored)
     return {label: ones for name, group in groups.items() for label, ones in _separate_by_settings(name, group).items()}
 
 
@@ -143,10 +145,10 @@ def _separate_by_settings(name: str, filed: list[StoredResult]) -> dict[str, lis
     if not _share_a_column(filed):
         return {name: filed}
     differing, found = _differing_options(filed), defaultdict[str, list[StoredResult]](list)
-    for one in filed:
-        options = one.result.spec.learner.options
+    for stored in filed:
+        options = stored.result.spec.learner.options
         parts = [f"{option}={_write_option(options[option])}" for option in differing if option in options]
-        found[",".join(parts)].append(one)
+        found[",".join(parts)].append(stored)
     split = defaultdict[str, list[StoredResult]](list)
     for settings, ones in found.items():
         called = f"{name}:{settings}" if settings else name
@@ -159,19 +161,19 @@ def _separate_by_settings(name: str, filed: list[StoredResult]) -> dict[str, lis
 
 def _separate_by_seeds(filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
     """Separate results that share a column by their number of seeds, or by the seeds if the numbers are equal."""
-    seeds = {one.result.spec.seeds for one in filed}
+    seeds = {stored.result.spec.seeds for stored in filed}
     if not _share_a_column(filed) or len(seeds) == 1:
         return {"": filed}
-    counted, found = len({len(one) for one in seeds}) == len(seeds), defaultdict[str, list[StoredResult]](list)
-    for one in filed:
-        own = one.result.spec.seeds
+    counted, found = len({len(seed) for seed in seeds}) == len(seeds), defaultdict[str, list[StoredResult]](list)
+    for stored in filed:
+        own = stored.result.spec.seeds
         many = "s" * (len(own) > 1)
-        found[f"{len(own)} seed{many}" if counted else f"seed{many} {' '.join(map(str, own))}"].append(one)
+        found[f"{len(own)} seed{many}" if counted else f"seed{many} {' '.join(map(str, own))}"].append(stored)
     return found
 
 
 def _share_a_column(filed: Sequence[StoredResult]) -> bool:
-    return len({one.result.spec.epsilon for one in filed}) < len(filed)
+    return len({stored.result.spec.epsilon for stored in filed}) < len(filed)
 
 
 def _write_option(value: object) -> str:
@@ -189,9 +191,9 @@ def result_label(result: Result) -> str:
 
 
 def _differing_options(filed: Sequence[StoredResult]) -> list[str]:
-    options: list[dict[str, Any]] = [one.result.spec.learner.options for one in filed]
-    names = dict.fromkeys(name for one in options for name in one)
-    return [name for name in names if len({str(one.get(name)) for one in options}) > 1]
+    options: list[dict[str, Any]] = [stored.result.spec.learner.options for stored in filed]
+    names = dict.fromkeys(name for option in options for name in option)
+    return [name for name in names if len({str(option.get(name)) for option in options}) > 1]
 
 
 def _rows_by_epsilon(
@@ -211,9 +213,9 @@ def _rows_by_epsilon(
 
 def _is_tied(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric) -> bool:
     """Return whether a result is the best of its column, or cannot be told from it by a paired test."""
-    best = max(rivals, key=lambda one: merit(metric, one.result.metrics[metric]))
+    best = max(rivals, key=lambda rival: merit(metric, rival.result.metrics[metric]))
     if mine is best:  # which is said where some other could be paired with it
-        return sum(pairing_key(one.result) == pairing_key(best.result) for one in rivals) > 1
+        return sum(pairing_key(rival.result) == pairing_key(best.result) for rival in rivals) > 1
     if pairing_key(mine.result) != pairing_key(best.result):
         return False  # other seeds: nothing to pair
     return not compare_entries(ranking_scores(best.result, metric), ranking_scores(mine.result, metric)).differs
@@ -226,7 +228,7 @@ def pairing_key(result: Result) -> tuple[object, ...]:
 
 def _reference_rows(filed: Sequence[StoredResult], x: Sequence[float]) -> dict[float, ResultRow]:
     """Return a reference's row at every ε: its result at this ε, or another of its results if there is none."""
-    at = {one.result.spec.epsilon: one for one in filed}
+    at = {stored.result.spec.epsilon: stored for stored in filed}
     return {epsilon: file_row(at.get(epsilon, filed[-1])) for epsilon in x}
 
 

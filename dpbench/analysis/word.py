@@ -35,7 +35,11 @@ def _unchecked_claims(result: Result, confirmed: Set[str]) -> Iterator[str]:
         yield "which code made it"
     yield from _unchecked_settings(result, confirmed)
     sources = result.provenance.get("sources", {})
-    strangers = {(one.plugin, one.distribution) for one in result.components.values() if one.distribution != HARNESS}
+    strangers = {
+        (component.plugin, component.distribution)
+        for component in result.components.values()
+        if component.distribution != HARNESS
+    }
     for plugin, distribution in sorted(strangers):
         if distribution not in sources:
             yield f"the code of plugin {plugin}, for which no repository is on record"

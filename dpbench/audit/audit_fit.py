@@ -96,16 +96,16 @@ def audit_prepared(
     plan = privacy.releases
     epsilon = accountant.epsilon(plan, privacy.sigma, privacy.delta) if privacy.repeats else privacy.epsilon
     generator = _audit_generator(prepared.identity, seed)
-    count = count_canaries(sum(one.steps for one in plan), epsilon) if canaries is None else canaries
+    count = count_canaries(sum(use.steps for use in plan), epsilon) if canaries is None else canaries
     member = draw_members(count, generator)
     replays = Replays(prepared.roles.task, generator, prepared.roles.private.units is not None)
     other = lambda number: Randomness.research(seed + (1 + number) * SEED_DISTANCE, prepared.identity)
-    noise = {one.name: privacy.sigma * one.relative_noise for one in plan}  # as epsilon has it, whoever else says what
+    noise = {use.name: privacy.sigma * use.relative_noise for use in plan}  # as epsilon has it, whoever else says what
     ears = FitEvidence(plan, noise, member, replays, generator, other)
     with progress.show_status(f"Auditing {prepared.learner.name}"):
         fitted = _fit_audited(prepared, seed, ears, Canaries(member))
         replays.probe()
-        for probe in {own.probe: None for one in plan for own in find_audits(type(one)) if own.probe}:
+        for probe in {own.probe: None for use in plan for own in find_audits(type(use)) if own.probe}:
             replays.put(probe, Neighbours(replays.made(), replays.task, plan[0], 1.0, generator))
     if not any(ears.asked.values()):
         raise SpecError(
@@ -113,8 +113,8 @@ def audit_prepared(
         )
     found = replays.summarise(), ears.noise.summarise(), ears.scores.summarise() if ears.scores.any else None
     own = ears.own.summarise() if ears.own is not None else None
-    left_out = [SEARCH_LEFT_OUT] * bool(privacy.repeats) + [CHOICES_LEFT_OUT] * (not all(one.gaussian for one in plan))
-    left_out += [SAMPLING_LEFT_OUT] * any(one.sample_rate < 1 for one in plan)
+    left_out = [SEARCH_LEFT_OUT] * bool(privacy.repeats) + [CHOICES_LEFT_OUT] * (not all(use.gaussian for use in plan))
+    left_out += [SAMPLING_LEFT_OUT] * any(use.sample_rate < 1 for use in plan)
     same = _matches_result(prepared, result, seed, fitted) if result and not privacy.repeats else None
     return Audit(
         digest=prepared.spec.digest if result is None else result.digest,

@@ -42,9 +42,9 @@ class FitEvidence:
         self, plan: Sequence[Planned], stds: Mapping[str, float], member: np.ndarray, replays: Replays,
         generator: np.random.Generator, elsewhere: Callable[[int], Randomness],
     ) -> None:  # fmt: skip
-        self.plan = {one.name: one for one in plan}
+        self.plan = {use.name: use for use in plan}
         self.stds, self.replays, self._elsewhere = stds, replays, elsewhere
-        self.noise = NoiseLog(sum(one.steps for one in plan), member)
+        self.noise = NoiseLog(sum(use.steps for use in plan), member)
         self.member, self.scores = member, CanaryScores(member)
         self.own: CanaryScores | None = None
         self.asked = dict.fromkeys(self.plan, 0)
@@ -77,7 +77,7 @@ class FitEvidence:
             self.replays.put(partial(own.replay, question), near)
         if step == 1 and own is not None and own.laws is not None:
             drawn = own.laws(sigma, self.replays.task, self._generator)
-            self.noise.laws += [_test_counts(f"law of {planned.name!r}, {one.how}", one) for one in drawn]
+            self.noise.laws += [_test_counts(f"law of {planned.name!r}, {counts.how}", counts) for counts in drawn]
 
     def after_sum(self, question: Question, rows: PrivateRows, answer: Any) -> None:
         """Extract an answer's noise and the canaries' scores."""
@@ -110,7 +110,7 @@ class FitEvidence:
         sums = [summed.value().cpu().numpy() for summed, _ in zip(seen.sums, released.answers, strict=False)]
         self.noise.independence.add_sums([one.noise for one in noise], sums)
         pairs = zip(padding, planted, strict=True)
-        self.scores.add([spread * one.noise + share for one, share in pairs], sigma, rate)
+        self.scores.add([spread * pair.noise + share for pair, share in pairs], sigma, rate)
         if planted and noise and len(noise) == len(bounds):
             self._plant_in_answers([spread * one.noise.ravel() for one in noise], planted, sigma, rate)
 
@@ -127,7 +127,7 @@ class FitEvidence:
             self.own = CanaryScores(self.member[:reach])
         if self.own is not None and len(self.own) <= reach:
             own = len(self.own)
-            self.own.add([one[:own] + share[:own] for one, share in zip(noise, planted, strict=True)], sigma, rate)
+            self.own.add([array[:own] + share[:own] for array, share in zip(noise, planted, strict=True)], sigma, rate)
 
     def _ask_other_seeds(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
         """Answer the same question with other seeds over rows of zeros, so that each answer is pure noise.
@@ -140,7 +140,7 @@ class FitEvidence:
         for seed in range(-(-answers // steps)):
             found = self._answers_of_other_seed(release, shapes, clips, seed, steps)
             if seed == 0:
-                self.noise.independence.add_other_seed(release, [one.noise for one in found[0]])
+                self.noise.independence.add_other_seed(release, [noise.noise for noise in found[0]])
             for blocks in found:
                 self.noise.elsewhere.add(release, blocks)
 

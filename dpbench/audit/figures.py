@@ -29,16 +29,19 @@ def compute_figures(
     `own` is the attack on coordinates that the learner sees: it is tested too, but bounds come from the larger attack.
     """
     checks = {"noise": list(_noise_checks(noise))} if noise else {}
-    doubts = [one for found in checks.values() for one in found if one.p < DOUBT_RATE / len(found)]
+    doubts = [check for found in checks.values() for check in found if check.p < DOUBT_RATE / len(found)]
     if attack:
         checks["attack"] = list(_attack_checks(attack, epsilon, delta))
     if attack and own:
         named = _attack_checks(own, epsilon, delta)
-        checks["attack"] += [one.model_copy(update={"name": f"{one.name}, in answers"}) for one in named]
+        checks["attack"] += [check.model_copy(update={"name": f"{check.name}, in answers"}) for check in named]
     level = FALSE_ALARM_RATE / max(1, sum(map(len, checks.values())))
-    failed = [f"sensitivity: {one}" for one in _sensitivity_failures(sensitivity)] if sensitivity else []
+    failed = [f"sensitivity: {failure}" for failure in _sensitivity_failures(sensitivity)] if sensitivity else []
     failed += [
-        f"{part}: {one.name} (p {one.p:.1g})" for part, found in checks.items() for one in found if one.p < level
+        f"{part}: {check.name} (p {check.p:.1g})"
+        for part, found in checks.items()
+        for check in found
+        if check.p < level
     ]
     low, high = (
         sigma_interval(noise.numbers + noise.padding, noise.squares + noise.padding_squares) if noise else (0.0, 0.0)
@@ -89,25 +92,30 @@ def _noise_checks(noise: Noise) -> Iterator[Check]:
     if noise.padding:
         squares = noise.squares + noise.padding_squares
         yield Check(name="size of all noise", p=_squares_p_value(noise.numbers + noise.padding, squares))
-    for one in noise.samples:
-        yield from _sample_checks(one)
+    for sample in noise.samples:
+        yield from _sample_checks(sample)
     yield from noise.checks
 
 
-def _sample_checks(one: SampleSizes) -> Iterator[Check]:
-    parts = ("sizes of the samples", one.sizes, one.members), ("private rows in the samples", one.rows, one.units)
+def _sample_checks(sizes: SampleSizes) -> Iterator[Check]:
+    parts = (
+        ("sizes of the samples", sizes.sizes, sizes.members),
+        ("private rows in the samples", sizes.rows, sizes.units),
+    )
     for name, squares, members in parts:
-        yield Check(name=f"{name} of {one.release!r}", p=_sizes_p_value(one, squares, members))
-    if one.counts is not None:
-        yield Check(name=f"who is in the samples of {one.release!r}", p=two_sided_p_value(one.counts), z=one.counts)
+        yield Check(name=f"{name} of {sizes.release!r}", p=_sizes_p_value(sizes, squares, members))
+    if sizes.counts is not None:
+        yield Check(
+            name=f"who is in the samples of {sizes.release!r}", p=two_sided_p_value(sizes.counts), z=sizes.counts
+        )
 
 
-def _sizes_p_value(one: SampleSizes, squares: float, members: int | None) -> float:
+def _sizes_p_value(sizes: SampleSizes, squares: float, members: int | None) -> float:
     """Return the chance of sizes this far from the expected size; with many steps, also of sizes this near to it."""
-    if one.rate is None or members is None:
-        return _squares_p_value(one.steps, squares, one.steps >= MANY_STEPS)
-    above, below = size_tails(squares, one.steps, members, one.rate)
-    return min(1.0, 2 * min(above, below)) if one.steps >= MANY_STEPS else above
+    if sizes.rate is None or members is None:
+        return _squares_p_value(sizes.steps, squares, sizes.steps >= MANY_STEPS)
+    above, below = size_tails(squares, sizes.steps, members, sizes.rate)
+    return min(1.0, 2 * min(above, below)) if sizes.steps >= MANY_STEPS else above
 
 
 def _attack_checks(attack: Attack, epsilon: float, delta: float) -> Iterator[Check]:

@@ -181,14 +181,14 @@ class _Loop:
         if not isinstance(released, Iterable):
             raise SpecError(f"Expected a list of tensors from the loop, one a step, got {type(released).__name__}.")
         released = [*released]
-        for one in released:
-            if not isinstance(one, Tensor):
-                advice = ": use torch.from_numpy" if isinstance(one, np.ndarray) else ""
-                raise SpecError(f"Expected tensors of torch from the loop, got {type(one).__name__}{advice}.")
-        found = [np.asarray(one.detach().cpu().double()) for one in released]
+        for tensor in released:
+            if not isinstance(tensor, Tensor):
+                advice = ": use torch.from_numpy" if isinstance(tensor, np.ndarray) else ""
+                raise SpecError(f"Expected tensors of torch from the loop, got {type(tensor).__name__}{advice}.")
+        found = [np.asarray(tensor.detach().cpu().double()) for tensor in released]
         shape = 2, x.shape[1]
-        if len(found) != self.claim.steps or {one.shape for one in found} != {shape}:
-            shapes = sorted({one.shape for one in found})
+        if len(found) != self.claim.steps or {array.shape for array in found} != {shape}:
+            shapes = sorted({array.shape for array in found})
             raise SpecError(
                 f"Expected {self.claim.steps} answers of shape {shape} from the loop, one a step, got "
                 f"{len(found)} of {', '.join(map(str, shapes)) or 'none'}."

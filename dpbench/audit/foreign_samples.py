@@ -73,8 +73,8 @@ class RowWatch:
                 raise SpecError(f"Expected finite answers from the loop on finite examples, got others in step {step}.")
         rounding = np.array([ROUNDING * np.abs(after).max() for after in full])
         pairs = zip(empty, full, rounding, strict=True)
-        moved = [np.where(np.abs(after - before) > one, after - before, 0.0) for before, after, one in pairs]
-        norms = np.array([np.linalg.norm(one, axis=0) for one in moved])
+        moved = [np.where(np.abs(after - before) > pair, after - before, 0.0) for before, after, pair in pairs]
+        norms = np.array([np.linalg.norm(array, axis=0) for array in moved])
         return Contributions(norms[:, :watched], rounding, norms[:, watched:].max(axis=1) == 0)
 
     def find_sampled_row(self) -> tuple[int, int]:
@@ -109,8 +109,8 @@ def add_sample_statistics(noise: Noise, release: str, rate: float, inclusions: n
     """Return the noise statistics with those of samples that should be Poisson: inclusions (steps, rows)."""
     steps, rows = inclusions.shape
     samples = Samples(rate, rows, np.zeros(0, bool), steps, None)
-    for one in inclusions:
-        samples.add(np.flatnonzero(one), NO_ROWS)
+    for inclusion in inclusions:
+        samples.add(np.flatnonzero(inclusion), NO_ROWS)
     return noise.model_copy(
         update={"samples": (samples.summarise(release),), "checks": (*noise.checks, *samples.checks(release))}
     )

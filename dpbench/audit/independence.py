@@ -80,7 +80,7 @@ class Independence:
         for name, tally in self._tallies.items():
             yield from tally.test(name)
         for who in ("answers", "other coordinates"):
-            yield from _test_steps([one for (_, part, _), one in self._steps.items() if part == who], who)
+            yield from _test_steps([value for (_, part, _), value in self._steps.items() if part == who], who)
         yield from self._within.checks()
         yield from self._own.test("repetition within answers, at any distance")
         yield from self._all.test("repetition at any distance")
@@ -175,12 +175,14 @@ class StepProducts:
 
 def _test_steps(found: Sequence[StepProducts], who: str) -> Iterator[Check]:
     distances, pairs, together = Extreme(), Extreme(), Extreme()
-    for one in found:
-        seen = one.counts > 0
-        distances.add_normals(one.totals[seen] / np.sqrt(one.counts[seen]), one.width * one.step)
-        if one.step > 1:
-            pairs.add(math.erfc(one.largest / math.sqrt(2)), one.width, int(one.counts.sum()))
-            together.add_normals(np.array([one.all / math.sqrt(one.step - 1)]), one.width * one.step)
+    for products in found:
+        seen = products.counts > 0
+        distances.add_normals(products.totals[seen] / np.sqrt(products.counts[seen]), products.width * products.step)
+        if products.step > 1:
+            pairs.add(math.erfc(products.largest / math.sqrt(2)), products.width, int(products.counts.sum()))
+            together.add_normals(
+                np.array([products.all / math.sqrt(products.step - 1)]), products.width * products.step
+            )
     yield from distances.test(f"steps of {who}, by how far they are apart")
     yield from pairs.test(f"pairs of steps of {who}")
     yield from together.test(f"all pairs of steps of {who} together")

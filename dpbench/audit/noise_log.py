@@ -82,7 +82,9 @@ class NoiseLog:
                 spread.add(release, block, part.noise, part.coarse)
         self._squares[release].append(self._answers.squares + self._canaries.squares - before)
         self._numbers[release].append(sum(part.noise.size for part in (*answers, *padding)))
-        self.independence.add(release, [one.noise for one in answers], [one.noise for one in padding], sampled)
+        self.independence.add(
+            release, [answer.noise for answer in answers], [noise.noise for noise in padding], sampled
+        )
 
     def add_sample(
         self, release: str, rate: float, planned: int, rows: int, labels: np.ndarray | None, drawn: np.ndarray,

@@ -90,7 +90,9 @@ def describe_occupant(target: str) -> str:
 def find_untraceable_plugins(result: Result) -> list[str]:
     """Return a complaint for each plugin whose code cannot be found, because the result names no repository of it."""
     sources = result.provenance.get("sources", {})
-    strangers = {(one.distribution, one.version, one.plugin) for one in result.components.values()}
+    strangers = {
+        (component.distribution, component.version, component.plugin) for component in result.components.values()
+    }
     return [
         f"the code of plugin {plugin!r} ({distribution} {version}) cannot be found, unless a package "
         "index has it: its repository is not on record. Install it with pip install git+URL, and run again."
@@ -145,7 +147,7 @@ class Submissions:
         """Return the checked results of a board, including the submissions that matched it."""
         if board not in self._held:
             there, _ = list_results(self.root, dict(self.known.boards))
-            self._held[board] = [*review_files([one for one in there if one.board == board], self.known).results]
+            self._held[board] = [*review_files([file for file in there if file.board == board], self.known).results]
         return self._held[board]
 
 

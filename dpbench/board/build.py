@@ -47,13 +47,13 @@ def verify_leaderboard(root: Path, known: Expectations) -> Review:
     """
     found = review_leaderboard(root, known)
     strays = list(found.strays) + find_edited_boards(root, read_boards(root))
-    strays += find_strays([one.stored for one in found.results], root)
-    for one in found.results:
-        if one.result is not None:
-            strays += find_rerun_complaints(one.stored, one.result, root) + find_audit_complaints(
-                one.stored, one.result, root
+    strays += find_strays([result.stored for result in found.results], root)
+    for result in found.results:
+        if result.result is not None:
+            strays += find_rerun_complaints(result.stored, result.result, root) + find_audit_complaints(
+                result.stored, result.result, root
             )
-    filed = [(one.stored.board, one.result) for one in found.results if one.result and one.stored.board]
+    filed = [(result.stored.board, result.result) for result in found.results if result.result and result.stored.board]
     strays += find_curve_complaints(root, read_boards(root), filed)
     return dataclasses.replace(found, strays=tuple(strays))
 
@@ -64,8 +64,8 @@ def find_edited_boards(root: Path, boards: dict[str, Board]) -> list[Complaint]:
     if not file.exists():
         return []
     try:
-        before = {one["board"]["name"]: one for one in json.loads(file.read_bytes())["standings"]}
-        digests = {name: one["digest"] for name, one in before.items() if one["entries"]}
+        before = {load["board"]["name"]: load for load in json.loads(file.read_bytes())["standings"]}
+        digests = {name: value["digest"] for name, value in before.items() if value["entries"]}
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         said = f"it cannot be read ({type(error).__name__}): restore it, as it tells which boards had results"
         return [Complaint(INDEX, "file", said)]
@@ -89,9 +89,9 @@ def build_index(root: Path, plugins: Registry) -> Index:
     if not found.ok:
         raise ChecksFailed("Nothing is built", found.complaints)
     by_board: dict[str, list[CheckedFile]] = defaultdict(list)
-    for one in found.results:
-        if one.stored.board is not None:
-            by_board[one.stored.board].append(one)
+    for result in found.results:
+        if result.stored.board is not None:
+            by_board[result.stored.board].append(result)
     boards = sorted(read_boards(root).items())
     standings = [_make_standing(board, by_board[name], known, root, plugins) for name, board in boards]
     return Index(ranking=RANKING_SENTENCE, distances=compute_distances(standings), standings=tuple(standings))
@@ -148,16 +148,16 @@ def _make_standing(
     board: Board, results: list[CheckedFile], known: Expectations, root: Path, plugins: Registry
 ) -> Standing:
     entries, curve = [], read_curve(root, board)
-    for one in results:
-        assert one.result is not None
-        again, audit = find_rerun(one.stored, one.result, root), find_audit(one.stored, root)
-        entry = make_entry(one, board, known, again, audit)
+    for result in results:
+        assert result.result is not None
+        again, audit = find_rerun(result.stored, result.result, root), find_audit(result.stored, root)
+        entry = make_entry(result, board, known, again, audit)
         pays_once = entry.reads_private and entry.reads != "features and labels"
         if curve is not None and pays_once and entry.role != "ceiling":
             entry = entry.model_copy(
-                update={"worth": labels_worth(curve, ranking_scores(one.result, board.metric).per_seed)}
+                update={"worth": labels_worth(curve, ranking_scores(result.result, board.metric).per_seed)}
             )
-        entries.append((entry, one.result))
+        entries.append((entry, result.result))
     entries.sort(key=lambda pair: (-sort_value(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     scores = [ranking_scores(result, board.metric) for _, result in ranked]
@@ -171,7 +171,7 @@ def _make_standing(
     facts = _task_facts(results[0].result) if results and results[0].result else _facts_without_results(board, plugins)
     above = _explain_above_ceiling(entries, board, plugins)
     labels = bool(first) and first[0].reads_labels  # as all do
-    group = [one for one, (entry, _) in zip(scores, ranked, strict=True) if entry.reads_labels is labels]
+    group = [score for score, (entry, _) in zip(scores, ranked, strict=True) if entry.reads_labels is labels]
     tied = sum(entry.rank == 1 and entry.reads_labels is labels for entry in first)
     return Standing(
         board=board,

@@ -115,14 +115,14 @@ def _assign_trust(again: Rerun | None, reproduced: bool, audit: Audit | None) ->
 
 def _confirmed_claims(record: Rerun, reproduced: bool) -> frozenset[str]:
     """Return the claims that a re-run confirmed; digests of code count only if all of them agree."""
-    same = {one.claim for one in record.claims if one.verdict == "same"}
+    same = {claim.claim for claim in record.claims if claim.verdict == "same"}
     code = {one for one in same if one.startswith("provenance.code")}
     seen = same if _compare_code(record) == "same" else same - code
     return frozenset(seen | {"seeds"} if reproduced else seen)
 
 
 def _compare_code(record: Rerun) -> Literal["same", "other", "not compared"]:
-    found = [one.verdict for one in record.claims if one.claim.startswith("provenance.code")]
+    found = [claim.verdict for claim in record.claims if claim.claim.startswith("provenance.code")]
     if not found:
         return "not compared"
     return "same" if all(one == "same" for one in found) else "other"
@@ -132,7 +132,7 @@ def _summarize_rerun(record: Rerun, result: Result) -> RerunSummary:
     machine, cores = (record.provenance.get(name) for name in ("processor", "cores"))
     return RerunSummary(
         seed=record.seeds[-1].seed, outcome=record.outcome, made=read_origin(record.provenance), by=record.by,
-        seeds=tuple(one.seed for one in record.seeds), of=len(result.seeds), code=_compare_code(record),
+        seeds=tuple(seed.seed for seed in record.seeds), of=len(result.seeds), code=_compare_code(record),
         machine=f"{str(machine)[:80]}, {cores} cores" if machine and isinstance(cores, int) else None,
     )  # fmt: skip
 

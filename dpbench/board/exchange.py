@@ -92,7 +92,7 @@ def find_curve_complaints(
             wrong.append(Complaint(name, error.field, error.said))
             continue
         assert curve is not None
-        if any(one.task.digests != curve.split_digests for board, one in results if board == file.stem):
+        if any(result.task.digests != curve.split_digests for board, result in results if board == file.stem):
             wrong.append(Complaint(name, "split_digests", "expected the data of the board's results: make it again"))
     return wrong
 

@@ -102,11 +102,11 @@ def list_results(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile]
                     wrong.append(Complaint(f"{file}/{ARCHIVE}", "file", str(error)))
                     continue
                 found = [ResultFile(folder / name, f"{file}/{name}", board) for name in sorted(inside)]
-                stored += [one for one in found if one.path.suffix == ".json"]
+                stored += [file for file in found if file.path.suffix == ".json"]
                 drawn = {f"{entry.name}.png", f"{entry.name}.svg"} if part == "figures" else set()
-                others = [one for one in found if one.path.suffix != ".json" and one.path.name not in drawn]
+                others = [file for file in found if file.path.suffix != ".json" and file.path.name not in drawn]
                 said = "expected results alone, files that end in .json; remove it"
-                wrong += [Complaint(one.file, "file", said) for one in others]
+                wrong += [Complaint(other.file, "file", said) for other in others]
     return stored, wrong
 
 

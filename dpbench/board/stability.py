@@ -34,7 +34,7 @@ def measure_stability(entries: Sequence[Scores], tied: int) -> Stability | None:
     bits = [entry.bits for entry in entries if entry.bits is not None]
     if len(bits) < 2 or len(bits) < len(entries):
         return None
-    correct = np.stack([one().sum(0, dtype=np.float32) for one in bits])  # (entries, n): over seeds
+    correct = np.stack([bit().sum(0, dtype=np.float32) for bit in bits])  # (entries, n): over seeds
     if correct.shape[1] < 2:
         return None
     first = shared = 0

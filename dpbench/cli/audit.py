@@ -99,7 +99,7 @@ def audit(
         if not as_json:
             _show(target.name, found, written, Console())
     if as_json:
-        documents = ",\n".join(one.model_dump_json(indent=2) for one in done)
+        documents = ",\n".join(audit.model_dump_json(indent=2) for audit in done)
         print(f"[{documents}]" if len(wanted) > 1 else documents)
     if failed or not done:
         raise typer.Exit(1)
@@ -128,16 +128,16 @@ def _find_targets(name: str, root: Path) -> Iterator[AuditTarget]:
     if file.exists() or name.startswith(("/", ".")):
         raise SpecError(f"Expected a spec (.toml), a result (.json) or a board, got {name!r}.")
     board, _, entry = name.partition("/")
-    boards = sorted(one.name for one in (root / "results").glob("*") if one.is_dir())
+    boards = sorted(file.name for file in (root / "results").glob("*") if file.is_dir())
     if board not in boards:
         said = unknown_name("board with results", board, boards)
         raise SpecError(f"{said} You can also name a spec (.toml) or a result (.json), or use --root if not {root}.")
     entries = find_records(root / "results" / board)
-    chosen = [one for one in entries if entry in {"", one.stem}]
+    chosen = [path for path in entries if entry in {"", path.stem}]
     if not chosen:
-        raise SpecError(unknown_name(f"entry of board {board}", entry, [one.stem for one in entries]))
-    for one in chosen:
-        yield AuditTarget(f"{board}/{one.stem}", one, root / "audits" / board / one.name)
+        raise SpecError(unknown_name(f"entry of board {board}", entry, [entry.stem for entry in entries]))
+    for path in chosen:
+        yield AuditTarget(f"{board}/{path.stem}", path, root / "audits" / board / path.name)
 
 
 def _show(name: str, found: Audit, written: Path, console: Console) -> None:
@@ -172,16 +172,16 @@ def describe_figures(found: Audit) -> dict[Part, str]:
     if noise:
         numbers = noise.numbers + noise.padding
         words["noise"] = f"{figures.low:.4f} to {figures.high:.4f} of σ (95%, {numbers:,} numbers)" if numbers else ""
-        laws = sum(one.name.startswith("law of ") for one in noise.checks)
+        laws = sum(check.name.startswith("law of ") for check in noise.checks)
         words["noise"] += "; " * bool(numbers and laws) + f"{laws} laws of choices" * bool(laws)
     if attack:
         bounds = {"Steinke": figures.steinke, "Mahloujifar": figures.mahloujifar, "Gaussian pair": figures.gauss}
-        shown = ", ".join(f"{name} {_write_bound(one)}" for name, one in bounds.items())
+        shown = ", ".join(f"{name} {_write_bound(value)}" for name, value in bounds.items())
         words["attack"] = f"ε at least: {shown}; {attack.canaries:,} canaries"
     return words
 
 
-def _write_bound(one: Bound | None) -> str:
-    if one is None:
+def _write_bound(bound: Bound | None) -> str:
+    if bound is None:
         return "not estimated"
-    return f"{one.epsilon:.3g}" + (f" (of at most {one.most:.3g})" if one.most < float("inf") else "")
+    return f"{bound.epsilon:.3g}" + (f" (of at most {bound.most:.3g})" if bound.most < float("inf") else "")

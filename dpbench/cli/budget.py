@@ -90,7 +90,7 @@ def _parse_plan(releases: list[str], choices: list[str]) -> list[Planned]:
                     f"write name={text or 'NAME'}."
                 )
             given = {"name": f"{word} {number + 1}", **Component.parse(f"{word}:{text}").options}
-            if lacking := [one.name for one in fields(kind) if one.name not in given and is_required(one)]:
+            if lacking := [field.name for field in fields(kind) if field.name not in given and is_required(field)]:
                 raise SpecError(f"Expected {' and '.join(lacking)} in --{word} {text}, as in {lacking[0]}=10.")
             plan.append(kind(**convert_fields(kind, given, word)))
     return plan

@@ -23,12 +23,12 @@ def list_holdings() -> None:
 
     held = list_entries()
     table = Table("name", "what", Column("size", justify="right"), "written", box=None)
-    for one in held:
-        written = datetime.fromtimestamp(one.used).astimezone().date().isoformat()
-        table.add_row(one.name, escape(one.what), bytes_in_words(one.size), written)
+    for entry in held:
+        written = datetime.fromtimestamp(entry.used).astimezone().date().isoformat()
+        table.add_row(entry.name, escape(entry.what), bytes_in_words(entry.size), written)
     if held:
         Console().print(table)
-    total = bytes_in_words(sum(one.size for one in held)) or "nothing"
+    total = bytes_in_words(sum(entry.size for entry in held)) or "nothing"
     print(f"{total} in {cache_folder()} (set DPBENCH_CACHE to use another folder)")
 
 
@@ -44,4 +44,4 @@ def clear(
     if bool(names) == everything:
         raise SpecError("Expected names of cache entries, or --all. `dpbench cache list` shows the names.")
     cleared = holdings.clear_cache(names or [])
-    print(f"Cleared {len(cleared)} entries, {bytes_in_words(sum(one.size for one in cleared)) or '0 MB'}")
+    print(f"Cleared {len(cleared)} entries, {bytes_in_words(sum(entry.size for entry in cleared)) or '0 MB'}")

@@ -184,7 +184,11 @@ class UserSettings:
             )
         found = [setting for record in (self.taken.spec, Search, Place) for setting in settings(record)]
         switches = [setting for setting in found if setting.flag.switch]
-        known = {*self.taken.spec.model_fields, *(one.key for one in found), *(_switch_key(one) for one in switches)}
+        known = {
+            *self.taken.spec.model_fields,
+            *(setting.key for setting in found),
+            *(_switch_key(switch) for switch in switches),
+        }
         for name in values:
             if name not in known:
                 raise SpecError(unknown_name("key", name, known, str(file)))
@@ -226,7 +230,7 @@ class UserSettings:
         """Return the record of the given values; messages name keys as the user wrote them."""
         found = {setting.name: setting for setting in settings(record)}
         values = {**self.taken.defaults, **self.values}
-        said = {one.name: values[one.key] for one in found.values() if one.key in values}
+        said = {setting.name: values[setting.key] for setting in found.values() if setting.key in values}
         try:
             return record(**said)
         except ValidationError as error:

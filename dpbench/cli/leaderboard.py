@@ -75,11 +75,11 @@ def verify(
     found = _review_files(files, root, known)
     again_by = _prepare_rerun(found, seed, by, plugins, given.place.device) if rerun else None
     failed = 0
-    for one in found.results:
-        again = _rerun_and_report(one, again_by, root) if again_by and one.ok else ""
-        bad = not one.ok or again.startswith("FAILED")
+    for result in found.results:
+        again = _rerun_and_report(result, again_by, root) if again_by and result.ok else ""
+        bad = not result.ok or again.startswith("FAILED")
         failed += bad
-        print(again or _result_line(one))
+        print(again or _result_line(result))
     for stray in found.strays:
         print(f"FAILED {stray.file}: {stray}")
     others = f"; {_count_noun(len(found.strays), 'other file')} failed" if found.strays else ""
@@ -148,12 +148,16 @@ def add(
     from dpbench.records.result import Result
 
     started = not root.is_dir()
-    for one in file_under(files, root, _load_plugins(), replace=replace):
+    for filing in file_under(files, root, _load_plugins(), replace=replace):
         said = (
-            "already filed as" if not one.new else "replaced another result, filed as" if one.replaces else "filed as"
+            "already filed as"
+            if not filing.new
+            else "replaced another result, filed as"
+            if filing.replaces
+            else "filed as"
         )
-        print(f"{one.source}: {said} {root / one.file}")
-        for record in one.removed:
+        print(f"{filing.source}: {said} {root / filing.file}")
+        for record in filing.removed:
             print(f"removed {record}, which belongs to the replaced result. Audit and re-run this one")
     if started:
         print(
@@ -236,10 +240,10 @@ def diff(
     found = changes(Index.read(before), Index.read(after))
     print(DIFF_IS_DEPRECATED, file=sys.stderr)
     if as_json:
-        print(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
+        print(json.dumps([change.model_dump(mode="json") for change in found], indent=2))
         return
-    for one in found:
-        print(one)
+    for change in found:
+        print(change)
     print(f"{len(found)} changes")
 
 
@@ -294,15 +298,15 @@ def _count_noun(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _result_line(one: CheckedFile) -> str:
-    if one.ok:
-        unfiled = "" if one.stored.filed else " (no board: there is no protocol to compare it with)"
-        repeatable = one.result is None or one.result.privacy.repeatable
+def _result_line(file: CheckedFile) -> str:
+    if file.ok:
+        unfiled = "" if file.stored.filed else " (no board: there is no protocol to compare it with)"
+        repeatable = file.result is None or file.result.privacy.repeatable
         before = "" if repeatable else f" (made by code from before {MECHANISM})"
-        return f"ok {one.stored.file}{unfiled}{before}"
+        return f"ok {file.stored.file}{unfiled}{before}"
     most = 5
-    more = f"; and {len(one.complaints) - most} more" if len(one.complaints) > most else ""
-    return f"FAILED {one.stored.file}: {'; '.join(map(str, one.complaints[:most]))}{more}"
+    more = f"; and {len(file.complaints) - most} more" if len(file.complaints) > most else ""
+    return f"FAILED {file.stored.file}: {'; '.join(map(str, file.complaints[:most]))}{more}"
 
 
 @dataclass(frozen=True)
@@ -319,26 +323,26 @@ def _prepare_rerun(found: Review, seed: int | None, by: str | None, plugins: Reg
     from dpbench.board.verify.cost import describe_cost
     from dpbench.records.provenance import find_user_name
 
-    print(describe_cost([one.result for one in found.results if one.ok and one.result], seed), flush=True)
+    print(describe_cost([result.result for result in found.results if result.ok and result.result], seed), flush=True)
     from dpbench.harness.session import open_session
 
     return _RerunRequest(open_session(device, plugins=plugins), seed, by or find_user_name())
 
 
-def _rerun_and_report(one: CheckedFile, asked: _RerunRequest, root: Path) -> str:
+def _rerun_and_report(file: CheckedFile, asked: _RerunRequest, root: Path) -> str:
     """Re-run seeds, keep the record, and report whether they reproduce; only a difference is a failure."""
     from dpbench.board.verify import rerun_record
     from dpbench.errors import NotReproducible
 
-    assert one.result is not None
+    assert file.result is not None
     try:
         seeds = None if asked.seed is None else (asked.seed,)
-        record = rerun_record.rerun_seeds(one.result, seeds, asked.session, asked.by)
+        record = rerun_record.rerun_seeds(file.result, seeds, asked.session, asked.by)
     except NotReproducible as error:
-        return f"ok {one.stored.file}; not run: {error}"
+        return f"ok {file.stored.file}; not run: {error}"
     except DpbenchError as error:
-        return f"FAILED {one.stored.file}: seeds: {error}"
-    if one.stored.filed:
-        rerun_record.write_unless_known(record, one.stored, one.result, root)
-    said = rerun_record.summarize_rerun(record, one.result)
-    return f"ok {one.stored.file}; {said}" if record.agrees else f"FAILED {one.stored.file}: seeds: {said}"
+        return f"FAILED {file.stored.file}: seeds: {error}"
+    if file.stored.filed:
+        rerun_record.write_unless_known(record, file.stored, file.result, root)
+    said = rerun_record.summarize_rerun(record, file.result)
+    return f"ok {file.stored.file}; {said}" if record.agrees else f"FAILED {file.stored.file}: seeds: {said}"

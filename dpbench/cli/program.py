@@ -78,7 +78,7 @@ COMMON_FLAGS = ("--debug", "--quiet", "-q", "--verbose", "-v")
 
 def _move_common_flags(arguments: list[str]) -> list[str]:
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    return sorted(arguments[:end], key=lambda one: one not in COMMON_FLAGS) + arguments[end:]
+    return sorted(arguments[:end], key=lambda argument: argument not in COMMON_FLAGS) + arguments[end:]
 
 
 def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]) -> NoReturn:

@@ -40,10 +40,10 @@ def check(
             refused[str(file)] = f"{file}: {error}"
     if as_json:
         failed: dict[str, Any] = {name: {"passed": False, "error": said} for name, said in refused.items()}
-        print(json.dumps({**{name: _as_json(one) for name, one in checked.items()}, **failed}, indent=2))
+        print(json.dumps({**{name: _as_json(value) for name, value in checked.items()}, **failed}, indent=2))
     else:
-        for name, one in checked.items():
-            _show(name, one)
+        for name, value in checked.items():
+            _show(name, value)
     if refused:
         raise DataError("\n".join(refused.values()))
     if not all(one.passed for one in checked.values()):
@@ -75,10 +75,10 @@ def _as_json(checked: Checked) -> dict[str, Any]:
         "passed": checked.passed,
         "stated": checked.receipt.epsilon,
         "accountants": [
-            {"name": one.accountant, "lower": _json_number(one.lower), "upper": _json_number(one.upper)}
-            for one in checked.opinions
+            {"name": opinion.accountant, "lower": _json_number(opinion.lower), "upper": _json_number(opinion.upper)}
+            for opinion in checked.opinions
         ],
-        "mismatches": [{"name": one.name, "said": one.said} for one in checked.mismatches],
+        "mismatches": [{"name": mismatch.name, "said": mismatch.said} for mismatch in checked.mismatches],
         "remarks": list(checked.remarks),
     }
 
@@ -91,9 +91,12 @@ def _show(file: str, checked: Checked) -> None:
     receipt = checked.receipt
     unit = f"per {receipt.unit}" if receipt.unit else "of an unknown unit"
     print(f"{file} states epsilon {receipt.epsilon:.4g} at delta {receipt.delta:g}, {unit}")
-    for one in checked.opinions:
-        more = one.upper - receipt.epsilon
-        print(f"  {one.accountant}: {one.upper:.4g} for these events, {abs(more):.2g} {'more' if more > 0 else 'less'}")
+    for opinion in checked.opinions:
+        more = opinion.upper - receipt.epsilon
+        print(
+            f"  {opinion.accountant}: {opinion.upper:.4g} for these events, {abs(more):.2g} "
+            f"{'more' if more > 0 else 'less'}"
+        )
     for wrong in checked.mismatches:
         print(f"  MISMATCH {wrong.name}: {wrong.said}")
     for remark in checked.remarks:

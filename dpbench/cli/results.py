@@ -86,7 +86,7 @@ def table(
     picked = known.pick_columns(columns.split(","), known.FILE_COLUMNS) if columns else known.FILE_COLUMNS
     check_charts(chart or ())
     filed = read_intact(places or [Path("dpbench-results")])
-    chosen = [one for one in filed if _matches_filters(one, learner, dataset, epsilon)]
+    chosen = [stored for stored in filed if _matches_filters(stored, learner, dataset, epsilon)]
     if not chosen:
         raise SpecError(
             f"No result of {_describe_filters(learner, dataset, epsilon)} among the {len(filed)} found. Drop a filter."
@@ -275,8 +275,8 @@ def selected_metric(chosen: ScoredBy) -> Metric:
     return next(metric for metric in METRICS if metric == chosen.value)
 
 
-def _matches_filters(one: StoredResult, learner: str | None, dataset: str | None, epsilon: str | None) -> bool:
-    spec = one.result.spec
+def _matches_filters(stored: StoredResult, learner: str | None, dataset: str | None, epsilon: str | None) -> bool:
+    spec = stored.result.spec
     return (
         spec.learner.name in (learner or spec.learner.name).split(",")
         and spec.dataset.name in (dataset or spec.dataset.name).split(",")
@@ -286,7 +286,7 @@ def _matches_filters(one: StoredResult, learner: str | None, dataset: str | None
 
 def _parse_numbers(text: str) -> list[float]:
     try:
-        return [float(one) for one in text.split(",")]
+        return [float(part) for part in text.split(",")]
     except ValueError:
         raise SpecError(f"Expected --epsilon as numbers like 0.1,1,inf, got {text!r}.") from None
 

@@ -30,7 +30,7 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
     filed = list(_stored_results(summary))
     if filed:
         show_grids(make_grids(filed, named=component_shortener(load())), console)
-        if any(TWO_SEEDS_REMARK in one.result.remarks for one in filed):
+        if any(TWO_SEEDS_REMARK in stored.result.remarks for stored in filed):
             console.print(f"Warning: {TWO_SEEDS_REMARK}", soft_wrap=True)
     console.print(
         f"{summary.grid.name}: {summary.ran} cells run, {summary.skipped} done before, {len(summary.failed)} failed"

@@ -57,14 +57,14 @@ def add_setting_flags(
 
         @functools.wraps(command)
         def called(**words: Any) -> None:
-            said = {one.name: value for one in flags if (value := words.pop(one.name)) not in (None, [])}
+            said = {flag.name: value for flag in flags if (value := words.pop(flag.name)) not in (None, [])}
             read = said.pop(FILE_PARAMETER, None)
             for setting in found:
                 said = resolve_switch(setting, said)
             command(**words, given=UserSettings(command.__name__, taken, said, read))
 
         called.__dict__["__signature__"] = inspect.Signature(parameters)
-        called.__annotations__ = {one.name: one.annotation for one in parameters}
+        called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return called
 
     return decorate

@@ -35,7 +35,7 @@ class CacheEntry:
 
 def list_entries() -> list[CacheEntry]:
     """Return all entries of the cache, the largest first."""
-    return sorted([*_feature_entries(), *_other_entries()], key=lambda one: (-one.size, one.name))
+    return sorted([*_feature_entries(), *_other_entries()], key=lambda entry: (-entry.size, entry.name))
 
 
 def clear_cache(names: Sequence[str]) -> list[CacheEntry]:
@@ -46,27 +46,27 @@ def clear_cache(names: Sequence[str]) -> list[CacheEntry]:
         OutputError: an entry is being extracted, or cannot be deleted.
     """
     held = list_entries()
-    known = {one.name: one for one in held}
+    known = {entry.name: entry for entry in held}
     for name in names:
         if name not in known:
             raise SpecError(unknown_name("cache entry", name, known))
     chosen = [known[name] for name in names] if names else held
-    for one in chosen:
-        _delete_entry(one)
+    for entry in chosen:
+        _delete_entry(entry)
     return chosen
 
 
-def _delete_entry(one: CacheEntry) -> None:
+def _delete_entry(entry: CacheEntry) -> None:
     try:
-        with FileLock(one.folder.with_suffix(".lock"), timeout=0):
-            shutil.rmtree(one.folder)
+        with FileLock(entry.folder.with_suffix(".lock"), timeout=0):
+            shutil.rmtree(entry.folder)
     except Timeout:
         raise OutputError(
-            f"{one.name} ({one.what}) is being used by another process. Wait until it finishes."
+            f"{entry.name} ({entry.what}) is being used by another process. Wait until it finishes."
         ) from None
     except OSError as error:
-        raise OutputError(f"Cannot delete {one.folder}: {error.strerror}.") from error
-    one.folder.with_suffix(".lock").unlink(missing_ok=True)
+        raise OutputError(f"Cannot delete {entry.folder}: {error.strerror}.") from error
+    entry.folder.with_suffix(".lock").unlink(missing_ok=True)
 
 
 def _feature_entries() -> Iterator[CacheEntry]:
@@ -102,5 +102,5 @@ def _other_entries() -> Iterator[CacheEntry]:
 
 def _make_entry(name: str, what: str, folder: Path) -> CacheEntry:
     facts = [file.stat() for file in folder.rglob("*") if file.is_file()]
-    used = max((one.st_mtime for one in facts), default=folder.stat().st_mtime)
-    return CacheEntry(name, what, sum(one.st_size for one in facts), used, folder)
+    used = max((fact.st_mtime for fact in facts), default=folder.stat().st_mtime)
+    return CacheEntry(name, what, sum(fact.st_size for fact in facts), used, folder)

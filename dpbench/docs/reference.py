@@ -43,7 +43,7 @@ def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
 
 def render_mechanism_claims() -> str:
     """Return a table of the claims of each mechanism beside sums, from the closed table of mechanisms."""
-    rows = [(claim, one.module, claim.module) for one in mechanisms() for claim in one.claims]
+    rows = [(claim, mechanism.module, claim.module) for mechanism in mechanisms() for claim in mechanism.claims]
     lines = [
         f"   * - {claim.text}\n     - {f'{package}.{module}'.rstrip('.')}\n     - {', '.join(claim.tests)}"
         for claim, package, module in rows

@@ -155,8 +155,8 @@ def get_origins(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
 def list_networks(parts: BuiltComponents) -> list[str]:
     """Return name, version and weights' digest of each extractor that has weights, for `identity`."""
     found = parts.extractor
-    of = [(one, one.weights()) for one in (found.parts if isinstance(found, Concat) else (found,))]
-    return [f"{one.name} {one.version} {weights}" for one, weights in of if weights]
+    of = [(part, part.weights()) for part in (found.parts if isinstance(found, Concat) else (found,))]
+    return [f"{extractor.name} {extractor.version} {weights}" for extractor, weights in of if weights]
 
 
 def digest_code(parts: BuiltComponents) -> dict[str, str]:

@@ -97,12 +97,12 @@ def _is_within(module: str, names: Set[str]) -> bool:
 def _import_distributions(module: str) -> tuple[frozenset[str], frozenset[str]]:
     """Import all modules of the distributions that bring a module; return the names of both."""
     brings = _find_distributions(module)
-    found = {name for one in brings for name in _list_top_names(one) if top_package(name) not in LIBRARIES}
+    found = {name for bring in brings for name in _list_top_names(bring) if top_package(name) not in LIBRARIES}
     for name in sorted(found):
         for below in _list_modules(name):
             with suppress(Exception, SystemExit):  # whoever needs it says so
                 import_module(below)
-    return frozenset(one.name for one in brings), frozenset(found)
+    return frozenset(bring.name for bring in brings), frozenset(found)
 
 
 def _find_distributions(module: str) -> list[Distribution]:
@@ -133,7 +133,7 @@ def _list_top_files(brings: Distribution) -> dict[str, Path]:
         parts = _split_module_name(PurePath(path))
         folders = (parts[:count] for count in range(1, len(parts) + 1))
         if parts and all(map(str.isidentifier, parts)):
-            start = next((one for one in folders if str(PurePath(*one, "__init__.py")) in files), parts)
+            start = next((folder for folder in folders if str(PurePath(*folder, "__init__.py")) in files), parts)
             first = files.get(str(PurePath(*start, "__init__.py")), file)
             found[".".join(start)] = Path(str(brings.locate_file(first)))
     return {name: file for name, file in found.items() if name not in _SCRIPTS}
@@ -149,7 +149,7 @@ def _is_found_at(module: str, file: Path) -> bool:
 
 def _split_module_name(file: PurePath) -> tuple[str, ...]:
     """Return the parts of the name of the module in a file; none if it is not a module's file."""
-    suffix = next((one for one in all_suffixes() if file.name.endswith(one)), None)
+    suffix = next((suffix for suffix in all_suffixes() if file.name.endswith(suffix)), None)
     if suffix is None:
         return ()
     name = file.name.removesuffix(suffix)
@@ -189,7 +189,7 @@ def _distributions_by_package(path: tuple[str, ...]) -> dict[str, list[str]]:
 def _editable_folders(path: tuple[str, ...]) -> dict[Path, str]:
     """Return the folder and name of every distribution that is installed in editable mode."""
     read = methodcaller("read_text", "direct_url.json")
-    written = [(read(one), one.name) for one in distributions()]
+    written = [(read(distribution), distribution.name) for distribution in distributions()]
     told = [(json.loads(text), name) for text, name in written if text]
     folders = [
         (unquote(urlsplit(one["url"]).path), name) for one, name in told if one.get("dir_info", {}).get("editable")

@@ -29,7 +29,7 @@ def find_common_plan(learners: Sequence[Learner], who: Who, task: Task, budget: 
         PlanError: the plans differ, so that one sigma could not keep the guarantee for all of them.
         DpbenchError: as for `ask_plan`.
     """
-    plans = {ask_plan(one, who, task, budget) for one in learners}
+    plans = {ask_plan(learner, who, task, budget) for learner in learners}
     if len(plans) > 1:
         raise PlanError(
             f"Private selection needs one plan for all settings of learner {learners[0].name!r}, got {len(plans)} "

@@ -133,7 +133,9 @@ def prepare_run(loaded: Loaded) -> PreparedRun:
             tried = private.list_candidates(learner, spec.accountant, resolved.search)
         else:
             tried = [learner]
-        settled = [settle_learner(one, loaded.who, task, budget) for one in tried]  # every learner that a fit may use
+        settled = [
+            settle_learner(learner, loaded.who, task, budget) for learner in tried
+        ]  # every learner that a fit may use
         plan = find_common_plan(settled, loaded.who, task, budget)
         rng: Rng = "secure" if spec.secure_rng else "research"
         privacy = loaded.memo.state(plan, budget, spec.accountant, rng, repeats)

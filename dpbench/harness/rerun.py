@@ -142,7 +142,7 @@ def _check_same(prepared: PreparedRun, result: Result) -> None:
         here = unit_facts(prepared.images.private_units, prepared.images.unit, None)
         if here != units.model_copy(update={"largest_epsilon": None, "median_epsilon": None}):
             raise DataError(f"The units differ from those of {name}: expected {units.count:,} {units.word}s.")
-    now, then = ([one.model_dump(exclude={"sigma"}) for one in it.plan] for it in (prepared.privacy, result.privacy))
+    now, then = ([use.model_dump(exclude={"sigma"}) for use in it.plan] for it in (prepared.privacy, result.privacy))
     if now != then:
         raise PrivacyError(f"Learner {result.spec.learner.name!r} makes a different plan here than the one in {name}.")
     _check_settled(prepared, result)

@@ -53,7 +53,9 @@ def _fit_seeds(
         journal = None
     own = None if journal is None else journal.of(result_name(spec), prepared.code_identity)
     kept = {} if own is None else own.seeds()
-    before = {seed: one for seed, one in kept.items() if _has_same_groups(one, prepared.test_groups)} if kept else {}
+    before = (
+        {seed: value for seed, value in kept.items() if _has_same_groups(value, prepared.test_groups)} if kept else {}
+    )
     seeds = []
     with _show_progress(prepared) as advance:
         for seed in spec.seeds:
@@ -128,7 +130,7 @@ def _make_result(
 
 
 def _describe_origin(parts: BuiltComponents, process: Mapping[str, Any]) -> dict[str, Any]:
-    others = {one.distribution for one in parts.brought.values()} - {HARNESS, UNPACKAGED[1]}
+    others = {registration.distribution for registration in parts.brought.values()} - {HARNESS, UNPACKAGED[1]}
     sources = {name: found for name in sorted(others) if (found := find_source(name))}
     made = {**process, "code": digest_code(parts), "date": current_day()}
     return {**made, "sources": sources} if sources else made

@@ -125,7 +125,7 @@ class LinearProbe:
         """
         step = self.learning_rate * sigma * self.clip / (self.sample_rate * size)
         stays = [(1 - self.momentum**left) / (1 - self.momentum) for left in range(1, self.steps + 1)]
-        return step**2 * sum(one**2 for one in stays)
+        return step**2 * sum(stay**2 for stay in stays)
 
     def logits(self, head: Tensor, features: Tensor) -> Tensor:
         """Return (c, k) logits of (c, d) public features under a (k, d + 1) head, or (k, d) without bias."""

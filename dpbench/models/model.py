@@ -335,7 +335,9 @@ def _facts(extractor: Any) -> ExtractorFacts:
 
 def _list_extractor_packages(card: Card) -> str:
     return ", ".join(
-        sorted({f"{one.distribution} {one.version}" for role, one in card.components.items() if "extractor" in role})
+        sorted(
+            {f"{value.distribution} {value.version}" for role, value in card.components.items() if "extractor" in role}
+        )
     )
 
 

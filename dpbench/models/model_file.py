@@ -41,7 +41,7 @@ def digest_model(card: Card, program: Program) -> str:
 
 
 def _serialise(card: Card, program: Program) -> tuple[dict[str, str], dict[str, Tensor]]:
-    tensors = {name: one.detach().cpu().contiguous() for name, one in program.tensors.items()}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in program.tensors.items()}
     return {"card": card.model_dump_json(), "program": json.dumps(program.to_json(), sort_keys=True)}, tensors
 
 
@@ -77,7 +77,7 @@ def read(file: Path) -> tuple[Card, Program]:
 
 
 def _digest(texts: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    numbers = {name: [str(one.dtype), list(one.shape), _hash(one)] for name, one in tensors.items()}
+    numbers = {name: [str(value.dtype), list(value.shape), _hash(value)] for name, value in tensors.items()}
     return canonical_digest([dict(texts), numbers])
 
 

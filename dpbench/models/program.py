@@ -80,7 +80,7 @@ class Program:
 
     def to(self, device: torch.device) -> Program:
         """Return the program with its numbers on a device."""
-        return Program(self.shape, self.steps, {name: one.to(device) for name, one in self.tensors.items()})
+        return Program(self.shape, self.steps, {name: value.to(device) for name, value in self.tensors.items()})
 
     def _on(self, batch: Tensor) -> Tensor:
         held = deque(self.values(batch), maxlen=1)
@@ -97,10 +97,10 @@ class Program:
             for used in _list_value_numbers([step.arguments, step.named])
         }
         for number, step in enumerate(self.steps, 1):
-            named = {name: read(one) for name, one in step.named.items()}
+            named = {name: read(value) for name, value in step.named.items()}
             with torch.no_grad():
                 made = _look_up_operation(step.operation)(*map(read, step.arguments), **named)
-            for one in [one for one in values if last.get(one, 0) <= number]:
+            for one in [value for value in values if last.get(value, 0) <= number]:
                 del values[one]
             values[number] = made
             yield values
@@ -183,7 +183,7 @@ def _build_program(graph: GraphModule, shape: tuple[int, ...]) -> Program:
             name = GETITEM if node.target is operator.getitem else str(node.target)
             _look_up_operation(name)
             write = partial(_encode_argument, places=places, fixed=fixed, tensors=tensors)
-            steps.append(Step(name, write(node.args), {key: write(one) for key, one in node.kwargs.items()}))
+            steps.append(Step(name, write(node.args), {key: write(value) for key, value in node.kwargs.items()}))
             _check_writes(steps[-1])
             places[node] = len(steps)
     raise SpecError("its predictor returns nothing")
@@ -199,7 +199,7 @@ def _finish_program(
 
 def _evaluate(node: Node, fixed: Mapping[Node, Any]) -> Any:
     with torch.no_grad():
-        arguments = torch.fx.map_arg((node.args, node.kwargs), lambda one: fixed[one])
+        arguments = torch.fx.map_arg((node.args, node.kwargs), lambda node: fixed[node])
         return node.target(*arguments[0], **arguments[1])  # type: ignore[operator]
 
 
@@ -210,10 +210,12 @@ def _check_writes(step: Step) -> None:
         DataError: it writes to another value.
     """
     operation = _look_up_operation(step.operation)
-    for place, one in enumerate(operation._schema.arguments if isinstance(operation, torch._ops.OpOverload) else ()):
-        by_name = one.kwarg_only or place >= len(step.arguments)
-        given = step.named.get(one.name) if by_name else step.arguments[place]
-        if one.alias_info is not None and one.alias_info.is_write and given != {"value": 0}:
+    for place, argument in enumerate(
+        operation._schema.arguments if isinstance(operation, torch._ops.OpOverload) else ()
+    ):
+        by_name = argument.kwarg_only or place >= len(step.arguments)
+        given = step.named.get(argument.name) if by_name else step.arguments[place]
+        if argument.alias_info is not None and argument.alias_info.is_write and given != {"value": 0}:
             raise DataError("its predictor remembers: it writes to what the fit made")
 
 
@@ -236,7 +238,7 @@ def _look_up_operation(name: str) -> Callable[..., Any]:
     if torch.Tag.nondeterministic_seeded in operation.tags:
         raise DataError(f"it has an operation that draws: {name!r}")
     core = (torch.Tag.core in operation.tags and packet not in UNINITIALISED) or name in BEYOND_CORE
-    if not core or not all(str(one.type) in TENSOR_TYPES for one in operation._schema.returns):
+    if not core or not all(str(argument.type) in TENSOR_TYPES for argument in operation._schema.returns):
         raise DataError(f"it has an operation that a model may not have: {name!r}")
     return operation
 
@@ -251,7 +253,7 @@ def _check_shapes(program: Program) -> None:
     try:
         for held in shapes.values(torch.empty(BATCH, *program.shape, device="meta")):
             tensors = [part for one in held.values() for part in (one if isinstance(one, list | tuple) else [one])]
-            if sum(one.numel() for one in tensors) > MOST_NUMBERS:
+            if sum(tensor.numel() for tensor in tensors) > MOST_NUMBERS:
                 raise DataError(f"its operations hold over {MOST_NUMBERS:,} numbers of {BATCH} rows")
     except DataError:
         raise

@@ -223,6 +223,6 @@ def _class_indices(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 def _keyed_digest(*arrays: np.ndarray) -> str:
     found = hashlib.blake2b(key=_load_key(), digest_size=32)
-    for one in arrays:
-        found.update(f"{one.dtype} {one.shape}".encode() + np.ascontiguousarray(one).tobytes())
+    for array in arrays:
+        found.update(f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
     return found.hexdigest()

@@ -103,7 +103,9 @@ def run(
     if isinstance(seeds, str) or not isinstance(seeds, Iterable | int):
         raise SpecError(f"Expected seeds as a whole number, or a list of them, got {seeds!r}.")
     plugins = _register_own_classes(load(), {name: axes.get(name) or _as_list(said.get(name)) for name in COMPONENTS})
-    axes = {name: [_spec_value(one) if name in COMPONENTS else one for one in values] for name, values in axes.items()}
+    axes = {
+        name: [_spec_value(value) if name in COMPONENTS else value for value in values] for name, values in axes.items()
+    }
     several = {name: values for name, values in axes.items() if len(values) > 1 or name == "learner"}
     said |= {name: values[0] for name, values in axes.items() if name not in several}
     said |= {"seeds": seeds if isinstance(seeds, int) else list(seeds)}
@@ -201,7 +203,9 @@ def _run_cells(asked: Mapping[str, Any], out: Path, device: str, plugins: Regist
 def _is_identifiable(cell: Cell, plugins: Registry) -> bool:
     """Return whether all components of a cell come from packages, or are data named by their digest."""
     found = [plugins.find(component_kind(role), part.name) for role, part in cell.spec.roles.items()]
-    return all(one.distribution != UNPACKAGED[1] or issubclass(one.cls, Arrays) for one in found)
+    return all(
+        registration.distribution != UNPACKAGED[1] or issubclass(registration.cls, Arrays) for registration in found
+    )
 
 
 def _register_own_classes(plugins: Registry, parts: Mapping[str, Iterable[Any]]) -> Registry:
@@ -224,7 +228,7 @@ def _spec_value(value: Any) -> Any:
         return str(getattr(value, "name", value))
     whole = write_component(value)
     named = whole.options if whole.name == CONCAT else changed_fields(value)
-    return {"name": whole.name, "options": {name: one for name, one in whole.options.items() if name in named}}
+    return {"name": whole.name, "options": {name: value for name, value in whole.options.items() if name in named}}
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -49,7 +49,7 @@ class Results(Sequence["Results"]):
     @property
     def records(self) -> tuple[Result, ...]:
         """The results: spec, guarantee, scores by seed, provenance."""
-        return tuple(one.result for one in self.filed)
+        return tuple(stored.result for stored in self.filed)
 
     @property
     def record(self) -> Result:
@@ -142,7 +142,7 @@ class Results(Sequence["Results"]):
 
     def _repr_html_(self) -> str:
         failures = "".join(f"<p>Failed: {html.escape(line)}</p>" for line in self._failures())
-        remarks = "".join(f"<p>{html.escape(said)}</p>" for one in self.records for said in one.remarks)
+        remarks = "".join(f"<p>{html.escape(said)}</p>" for record in self.records for said in record.remarks)
         return render_html(write_grids(self._grids())) + remarks + failures
 
     def _grids(self, metric: Metric = "accuracy") -> list[Grid[ResultRow]]:

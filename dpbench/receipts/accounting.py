@@ -56,15 +56,15 @@ def compute_opinions(event: Event, delta: float, adjacency: Adjacency) -> tuple[
     if isinstance(event, BestOf):
         return _compute_for_selection(event, delta, adjacency)
     terms = flatten(event)
-    if any(isinstance(one.leaf, NonPrivate) for one in terms):
+    if any(isinstance(term.leaf, NonPrivate) for term in terms):
         return (Account.exact("no noise", math.inf),)
     if not terms:
         return (Account.exact("nothing was asked", 0.0),)
     answers = _compute_all_opinions(terms, delta, adjacency)
     if not answers:
-        kinds = ", ".join(sorted({_describe(one) for one in terms}))
+        kinds = ", ".join(sorted({_describe(term) for term in terms}))
         raise SpecError(f"No accountant answers for {kinds} at delta={delta:g} under {adjacency}.")
-    return tuple(sorted(answers, key=lambda one: one.upper)[:2])
+    return tuple(sorted(answers, key=lambda answer: answer.upper)[:2])
 
 
 def _compute_all_opinions(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
@@ -80,7 +80,7 @@ def _compute_all_opinions(terms: Sequence[Term], delta: float, adjacency: Adjace
                 ask(terms, delta, adjacency)
                 for ask in (_renyi_opinion, _zcdp_opinion, _pld_opinion, _unsampled_opinion)
             ]
-    return [one for one in found if one is not None and math.isfinite(one.upper)]
+    return [account for account in found if account is not None and math.isfinite(account.upper)]
 
 
 def _compute_for_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
@@ -89,12 +89,14 @@ def _compute_for_groups(terms: Sequence[Term], delta: float, adjacency: Adjacenc
         _unsampled_opinion(terms, delta, adjacency),
         _compute_all_opinions(group_sums(terms, True), delta, adjacency),
     )
-    found = [Account.bound(f"{one.accountant}, {len(terms):,} events in groups", one.upper) for one in grouped]
+    found = [
+        Account.bound(f"{account.accountant}, {len(terms):,} events in groups", account.upper) for account in grouped
+    ]
     found += [] if whole is None else [whole]
-    least = min(one.upper for one in found)
+    least = min(account.upper for account in found)
     floor = max(_floor(some, delta, adjacency) for some in (group_sums(terms, False), find_costliest(terms)))
     floor = floor if FLOOR_SHARE * least <= floor < math.inf else 0.0
-    return [Account(one.accountant, max(floor, one.lower), one.upper) for one in found]
+    return [Account(account.accountant, max(floor, account.lower), account.upper) for account in found]
 
 
 def _floor(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> float:
@@ -108,7 +110,7 @@ def _to_plan(terms: Sequence[Term], adjacency: Adjacency) -> tuple[list[Planned]
     if adjacency == "replace-one":
         return None
     plan: list[Planned] = []
-    sigmas = [_sigma(one) for one in terms]
+    sigmas = [_sigma(term) for term in terms]
     for number, (term, sigma) in enumerate(zip(terms, sigmas, strict=True)):
         if sigma is None or term.sampler not in (None, "poisson"):
             return None
@@ -150,7 +152,7 @@ def _compute_for_plan(plan: list[Planned], sigma: float, delta: float) -> list[A
 def _is_wide(plan: Sequence[Planned], sigma: float) -> bool:
     """Return whether a grid for a plan would need gigabytes; never so if every rate is 1."""
     return (
-        any(one.sample_rate < 1 for one in plan) and accountant.neighbour_distance(plan, sigma) > LARGEST_GRID_DISTANCE
+        any(use.sample_rate < 1 for use in plan) and accountant.neighbour_distance(plan, sigma) > LARGEST_GRID_DISTANCE
     )
 
 
@@ -164,7 +166,7 @@ def _coarse_epsilons(plan: Sequence[Planned], sigma: float, delta: float) -> tup
     for event in accountant.dp_events(plan, sigma):
         counted.compose(event)
     orders = np.array(FEW_ORDERS)
-    curve = np.sum([one.renyi(sigma * one.relative_noise, FEW_ORDERS) for one in plan], axis=0)
+    curve = np.sum([use.renyi(sigma * use.relative_noise, FEW_ORDERS) for use in plan], axis=0)
     bounds = curve + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
     return float(counted.get_epsilon(delta)), max(0.0, float(np.nanmin(bounds)))
 
@@ -245,7 +247,7 @@ def _renyi_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) ->
     import dp_accounting as dp
     from dp_accounting.rdp import RdpAccountant
 
-    if sum(one.sampler is not None and one.rate < 1 for one in terms) > MOST_TERMS:
+    if sum(term.sampler is not None and term.rate < 1 for term in terms) > MOST_TERMS:
         return None
     counted = RdpAccountant(ORDERS, _neighbouring_relation(adjacency))
     for term in terms:
@@ -285,8 +287,8 @@ def _pld_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> A
         return None
 
     def composed(interval: float) -> float:
-        parts = [_compute_loss_distribution(one, adjacency, interval) for one in terms]
-        return float(functools.reduce(lambda one, other: one.compose(other), parts).get_epsilon_for_delta(delta))
+        parts = [_compute_loss_distribution(term, adjacency, interval) for term in terms]
+        return float(functools.reduce(lambda part, other: part.compose(other), parts).get_epsilon_for_delta(delta))
 
     try:
         tight = accountant.epsilon_on_fine_grid(composed)
@@ -346,14 +348,14 @@ def _unsampled_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency
     """
     import dp_accounting as dp
 
-    again = any(one.sampler == WITH_REPLACEMENT for one in terms)
-    if again or not all(isinstance(one.leaf, Gaussian) for one in terms):
+    again = any(term.sampler == WITH_REPLACEMENT for term in terms)
+    if again or not all(isinstance(term.leaf, Gaussian) for term in terms):
         return None
-    precision = sum(one.times / one.leaf.sigma**2 for one in terms if isinstance(one.leaf, Gaussian))
-    displaced = any(one.sampler == "fixed-size" for one in terms)  # by one row more
+    precision = sum(term.times / term.leaf.sigma**2 for term in terms if isinstance(term.leaf, Gaussian))
+    displaced = any(term.sampler == "fixed-size" for term in terms)  # by one row more
     moved = 2 if displaced and adjacency == "add-or-remove-one" else _clips_between_neighbours(adjacency)
     found = dp.get_epsilon_gaussian(1 / (moved * math.sqrt(precision)), delta)
-    exact = all(one.sampler is None or one.rate == 1 for one in terms)
+    exact = all(term.sampler is None or term.rate == 1 for term in terms)
     return (Account.tight if exact else Account.bound)("exact Gaussian, no sampling", float(found))
 
 

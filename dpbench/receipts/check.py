@@ -134,9 +134,9 @@ def _judge_sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         yield Mismatch("sampler", "rows take turns, but `cycle`, the number of groups that take turns, is missing.")
     sums = (Gaussian, Laplace) if drawn == WITH_REPLACEMENT else Gaussian
     accounted = {
-        one.sampler if one.rate < 1 or one.sampler == WITH_REPLACEMENT else None
-        for one in terms
-        if isinstance(one.leaf, sums) or one.rate < 1
+        term.sampler if term.rate < 1 or term.sampler == WITH_REPLACEMENT else None
+        for term in terms
+        if isinstance(term.leaf, sums) or term.rate < 1
     }
     if drawn != WITH_REPLACEMENT:
         if None in accounted and drawn in LIMITED_SIZE and receipt.adjacency == "add-or-remove-one":
@@ -157,10 +157,10 @@ def _judge_sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
 def _unsampled_cost(receipt: Receipt, terms: list[Term]) -> str:
     """Return a sentence on the cost without amplification, for batches that hold each row once an epoch."""
     batches, stated = receipt.training.batches, receipt.adjacency or "add-or-remove-one"
-    gaussian = all(isinstance(one.leaf, Gaussian) for one in terms)
+    gaussian = all(isinstance(term.leaf, Gaussian) for term in terms)
     if batches is None or batches.drawn not in ONCE_AN_EPOCH or not gaussian:
         return ""
-    epochs = [Repeated(event=one.leaf, times=max(1, math.ceil(one.times * one.rate - 1e-9))) for one in terms]
+    epochs = [Repeated(event=term.leaf, times=max(1, math.ceil(term.times * term.rate - 1e-9))) for term in terms]
     replaced = batches.drawn == "shuffled" and stated == "add-or-remove-one"
     cost = compute_opinions(Composed(events=tuple(epochs)), receipt.delta, "replace-one" if replaced else stated)[0]
     neighbours = " under 'replace-one', because an extra row displaces another" if replaced else ""
@@ -169,16 +169,18 @@ def _unsampled_cost(receipt: Receipt, terms: list[Term]) -> str:
 
 def _judge_rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     batches, size = receipt.training.batches, receipt.training.size
-    sampled = [one for one in terms if one.sampler]
+    sampled = [term for term in terms if term.sampler]
     if batches is None or batches.size is None or size is None:
         return
     actual = batches.size / size * batches.groups  # of the rows whose turn it is
     if batches.drawn == WITH_REPLACEMENT:
         actual = -math.expm1(batches.size * math.log1p(-1 / size)) if size > 1 else 1.0  # some are drawn twice
-    weights = [one.times / min(list_sigmas([one]), default=1.0) ** 2 for one in sampled]  # cheap ones hide nothing
-    rate = sum(weight * one.rate for weight, one in zip(weights, sampled, strict=True)) / sum(weights) if sampled else 1
+    weights = [term.times / min(list_sigmas([term]), default=1.0) ** 2 for term in sampled]  # cheap ones hide nothing
+    rate = (
+        sum(weight * term.rate for weight, term in zip(weights, sampled, strict=True)) / sum(weights) if sampled else 1
+    )
     if actual > rate * (1 + TOLERANCE):
-        mean = " on average" if len({one.rate for one in sampled}) > 1 else ""
+        mean = " on average" if len({term.rate for term in sampled}) > 1 else ""
         yield Mismatch(
             "rate",
             f"batches of {batches.size:g} of {size:,} rows are a rate of {actual:.4g}, but the events have "
@@ -196,7 +198,7 @@ def _judge_steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     elif batches.size and receipt.training.size and batches.drawn in ONCE_AN_EPOCH:
         rate = terms[0].rate if terms and terms[0].sampler else 1.0
         steps = math.ceil(steps * batches.size / (receipt.training.size * rate) - 1e-9)  # the same
-    accounted = sum(one.times for one in list_noisy_sums(terms))
+    accounted = sum(term.times for term in list_noisy_sums(terms))
     if steps > accounted:
         yield Mismatch("steps", f"the loop took {steps:,} steps, but the events have {accounted:,}.")
 
@@ -249,7 +251,7 @@ def _judge_adjacency(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         yield Mismatch("adjacency", "missing: say whether a row is added or removed, replaced, or zeroed out.")
     elif assumed and assumed != stated:
         yield Mismatch("adjacency", f"{stated!r} is stated, but the accountant assumes {assumed!r}.")
-    elif stated != "replace-one" and any(str(one.sampler).startswith("fixed-size") for one in terms):
+    elif stated != "replace-one" and any(str(term.sampler).startswith("fixed-size") for term in terms):
         yield Mismatch(
             "adjacency", f"{stated!r} is stated, but samples of a fixed size are accounted under 'replace-one'."
         )
@@ -302,7 +304,7 @@ def _judge_search(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         batches = receipt.training.batches
         least, accounted = (
             search.runs * ((batches and batches.steps) or 1),
-            sum(one.times for one in list_noisy_sums(terms)),
+            sum(term.times for term in list_noisy_sums(terms)),
         )
         if accounted < least:
             yield Mismatch(
@@ -349,9 +351,9 @@ CHECKS: tuple[Callable[[Receipt, list[Term]], Iterator[Mismatch]], ...] = (
 
 
 def _judge_files(receipt: Receipt, folder: Path) -> Iterator[Mismatch]:
-    for role, one in receipt.files.items():
-        if (trouble := _describe_file_error(folder / one.path, one.sha256)) is not None:
-            yield Mismatch("hash", f"{role} {one.path[:200]} {trouble}.")
+    for role, value in receipt.files.items():
+        if (trouble := _describe_file_error(folder / value.path, value.sha256)) is not None:
+            yield Mismatch("hash", f"{role} {value.path[:200]} {trouble}.")
 
 
 def _describe_file_error(file: Path, digest: str) -> str | None:

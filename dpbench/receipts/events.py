@@ -202,11 +202,11 @@ def _flatten_sample(event: Sampled, depth: int) -> Iterator[Term]:
 
 def list_noisy_sums(terms: Sequence[Term]) -> list[Term]:
     """Return the terms that are noisy sums, the steps of a loop; all terms if none is a noisy sum."""
-    return [one for one in terms if one.sampler or isinstance(one.leaf, Gaussian | Laplace)] or [*terms]
+    return [term for term in terms if term.sampler or isinstance(term.leaf, Gaussian | Laplace)] or [*terms]
 
 
 def list_sigmas(terms: Sequence[Term]) -> set[float]:
     """Return the standard deviations of noisy sums, in clips; for zCDP alone, those of sums with equal cost."""
-    found = {one.leaf.sigma for one in terms if isinstance(one.leaf, Gaussian)}
-    found |= {math.sqrt(2) * one.leaf.scale for one in terms if isinstance(one.leaf, Laplace)}
-    return found or {(2 * one.leaf.rho) ** -0.5 for one in terms if isinstance(one.leaf, Concentrated)}
+    found = {term.leaf.sigma for term in terms if isinstance(term.leaf, Gaussian)}
+    found |= {math.sqrt(2) * term.leaf.scale for term in terms if isinstance(term.leaf, Laplace)}
+    return found or {(2 * term.leaf.rho) ** -0.5 for term in terms if isinstance(term.leaf, Concentrated)}

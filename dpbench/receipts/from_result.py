@@ -45,7 +45,9 @@ def _build_receipt(file: Path, result: Result) -> Receipt:
     if not math.isfinite(privacy.epsilon):
         raise SpecError(f"Expected a private run in {file}, got one at epsilon=inf, which has nothing to state.")
     event: Event = Composed(
-        events=tuple(_to_event(one, used.sigma) for one, used in zip(privacy.releases, privacy.plan, strict=True))
+        events=tuple(
+            _to_event(release, used.sigma) for release, used in zip(privacy.releases, privacy.plan, strict=True)
+        )
     )
     if privacy.repeats is not None:
         event = BestOf(mean=privacy.repeats.mean, shape=privacy.repeats.shape, event=event)
@@ -57,7 +59,7 @@ def _build_receipt(file: Path, result: Result) -> Receipt:
         training=Training(
             events=event, size=result.task.private,
             batches=Batches(
-                drawn="poisson" if any(one.sample_rate < 1 for one in privacy.releases) else "everything",
+                drawn="poisson" if any(release.sample_rate < 1 for release in privacy.releases) else "everything",
                 steps=_count_steps(result), normalised_by="expected-size",
             ),
             noise=None if (sigma := _least_sigma(result)) is None else Noise(
@@ -82,13 +84,13 @@ def _to_event(planned: Planned, sigma: float) -> Event:
 def _count_steps(result: Result) -> int:
     """Return the number of noisy sums that the run asked for; of all questions if it made only choices."""
     plan = result.privacy.releases
-    return sum(one.steps for one in plan if one.gaussian) or sum(one.steps for one in plan)
+    return sum(use.steps for use in plan if use.gaussian) or sum(use.steps for use in plan)
 
 
 def _least_sigma(result: Result) -> float | None:
     """Return the smallest noise of the run's sums, in clips; None if it made only choices."""
     privacy = result.privacy
-    sigmas = [used.sigma for one, used in zip(privacy.releases, privacy.plan, strict=True) if one.gaussian]
+    sigmas = [used.sigma for release, used in zip(privacy.releases, privacy.plan, strict=True) if release.gaussian]
     return min(sigmas, default=None)
 
 

@@ -15,7 +15,7 @@ MOST_UNGROUPED = 12
 
 def are_gaussian(terms: Sequence[Term]) -> bool:
     """Return whether all terms are Gaussian sums over Poisson samples or all rows."""
-    return all(isinstance(one.leaf, Gaussian) and one.sampler in (None, "poisson") for one in terms)
+    return all(isinstance(term.leaf, Gaussian) and term.sampler in (None, "poisson") for term in terms)
 
 
 def group_sums(terms: Sequence[Term], cautious: bool) -> list[Term]:
@@ -28,8 +28,8 @@ def group_sums(terms: Sequence[Term], cautious: bool) -> list[Term]:
         factor = factor**1.5
     for cell in groups:
         choose: Callable[[Iterable[float]], float] = max if cautious else min
-        precision, rate = choose(1 / _sigma(one) for one in cell), choose(one.rate for one in cell)
-        found.append(Term(Gaussian(sigma=1 / precision), "poisson", rate, sum(one.times for one in cell)))
+        precision, rate = choose(1 / _sigma(term) for term in cell), choose(term.rate for term in cell)
+        found.append(Term(Gaussian(sigma=1 / precision), "poisson", rate, sum(term.times for term in cell)))
     return found
 
 
@@ -48,7 +48,7 @@ def _sigma(term: Term) -> float:
 
 def find_costliest(terms: Sequence[Term]) -> list[Term]:
     """Return the sums that move neighbours furthest apart, as many as can be composed without groups."""
-    return sorted(terms, key=lambda one: accountant.neighbour_distance([to_release(one)], 1.0), reverse=True)[
+    return sorted(terms, key=lambda term: accountant.neighbour_distance([to_release(term)], 1.0), reverse=True)[
         :MOST_UNGROUPED
     ]
 

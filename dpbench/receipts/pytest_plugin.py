@@ -55,7 +55,7 @@ class LoopAudit:
         try:
             stated = receipt if isinstance(receipt, Receipt) else Receipt.read(Path(receipt))
             folder = None if isinstance(receipt, Receipt) else Path(receipt).absolute().parent
-            wrong = [f"{one.name}: {one.said}" for one in check(stated, folder).mismatches]
+            wrong = [f"{mismatch.name}: {mismatch.said}" for mismatch in check(stated, folder).mismatches]
         except (DataError, SpecError) as error:
             pytest.fail(str(error), pytrace=False)
         if wrong:

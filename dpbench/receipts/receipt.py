@@ -163,7 +163,8 @@ class Receipt(FiniteRecord):
         """
         place = Path(file)
         named = {
-            role: one.model_copy(update={"path": _make_relative(place, one.path)}) for role, one in self.files.items()
+            role: value.model_copy(update={"path": _make_relative(place, value.path)})
+            for role, value in self.files.items()
         }
         return storage.write_record(self.model_copy(update={"files": named}), place)
 

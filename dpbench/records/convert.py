@@ -150,10 +150,10 @@ def _compare(before: Mapping[str, Any], raw: bytes, name: Path) -> None:
         raise OutputError(f"{name} does not have {loss} as the file that it was converted from: nothing is converted.")
 
 
-def _same_file(one: Path, other: Path) -> bool:
-    if one.is_symlink() or other.is_symlink():
-        return one.is_symlink() and other.is_symlink() and one.readlink() == other.readlink()
-    return filecmp.cmp(one, other, shallow=False)
+def _same_file(path: Path, other: Path) -> bool:
+    if path.is_symlink() or other.is_symlink():
+        return path.is_symlink() and other.is_symlink() and path.readlink() == other.readlink()
+    return filecmp.cmp(path, other, shallow=False)
 
 
 def _files(folder: Path) -> list[Path]:

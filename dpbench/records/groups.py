@@ -47,7 +47,7 @@ class GroupColumn:
     @property
     def ranked(self) -> tuple[Group, ...]:
         """The comparable groups, the worst first; empty if fewer than two have enough test images."""
-        found = sorted((one for one in self.groups if one.comparable), key=lambda one: one.accuracy.mean)
+        found = sorted((group for group in self.groups if group.comparable), key=lambda group: group.accuracy.mean)
         return tuple(found) if len(found) > 1 else ()
 
     @property
@@ -115,7 +115,7 @@ def price_by_group(result: Result, ceiling: Result) -> tuple[GroupPrice, ...]:
 
 def _compute_price(private: GroupColumn, free: GroupColumn, overall: float) -> GroupPrice:
     pairs = zip(private.groups, free.groups, strict=True)
-    losses = {one.value: best.accuracy.mean - one.accuracy.mean for one, best in pairs}
+    losses = {pair.value: best.accuracy.mean - pair.accuracy.mean for pair, best in pairs}
     most = max(private.ranked, key=lambda one: losses[one.value], default=None)
     return GroupPrice(private.name, overall, losses, most)
 
@@ -128,7 +128,7 @@ def find_ceiling(result: Result, others: Iterable[Result]) -> Result | None:
     """
     if not result.task.groups or not result.privacy.plan or math.isinf(result.spec.epsilon):
         return None
-    found = [one for one in others if _is_ceiling(one, result)]
+    found = [other for other in others if _is_ceiling(other, result)]
     return min(found, key=lambda one: _preference_key(one, result), default=None)
 
 
@@ -166,7 +166,9 @@ def write_groups(
         most: groups that are named; of more, the two ends are. None: all are named.
     """
     if most is None or len(column.groups) <= most or not column.ranked:
-        named = [_write_group(one, column, score, first=not place) for place, one in enumerate(column.groups[:most])]
+        named = [
+            _write_group(group, column, score, first=not place) for place, group in enumerate(column.groups[:most])
+        ]
         more = len(column.groups) - len(named)
         return ", ".join(named) + (f"; {more} more groups" if more else "")
     worst, best = column.ranked[0], column.ranked[-1]
@@ -176,10 +178,10 @@ def write_groups(
     )
 
 
-def _write_group(one: Group, column: GroupColumn, score: Callable[[Interval], str], *, first: bool) -> str:
-    of = f"{one.images:,} test images" if first else f"{one.images:,}"
-    mark = " (worst)" if one == column.worst else " (too few to compare)" if one.images < MIN_IMAGES else ""
-    return f"{one.name} {score(one.accuracy)} of {of}{mark}"
+def _write_group(group: Group, column: GroupColumn, score: Callable[[Interval], str], *, first: bool) -> str:
+    of = f"{group.images:,} test images" if first else f"{group.images:,}"
+    mark = " (worst)" if group == column.worst else " (too few to compare)" if group.images < MIN_IMAGES else ""
+    return f"{group.name} {score(group.accuracy)} of {of}{mark}"
 
 
 def write_price(price: GroupPrice) -> str:

@@ -31,6 +31,6 @@ def fit_identity(
         networks: name, version and digest of the weights of each extractor that has any.
     """
     asked = json.loads(spec.model_dump_json(exclude={"seeds", "secure_rng", "allow_overlap"}))
-    releases = [one.model_dump(mode="json") for one in plan]
-    versions = {role: one.model_dump() for role, one in components.items()}
+    releases = [use.model_dump(mode="json") for use in plan]
+    versions = {role: value.model_dump() for role, value in components.items()}
     return canonical_digest([MECHANISM, asked, releases, dict(digests), versions, *networks])

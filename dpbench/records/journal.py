@@ -40,9 +40,9 @@ class RunJournal:
                         found[one.seed] = one
         return found
 
-    def keep(self, one: SeedResult) -> None:
+    def keep(self, result: SeedResult) -> None:
         """Append a seed. The run goes on even if the seed cannot be kept."""
-        line = json.dumps({"identity": self.identity, "seed": json.loads(one.model_dump_json())})
+        line = json.dumps({"identity": self.identity, "seed": json.loads(result.model_dump_json())})
         with suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with open_to_append(self.file) as file:

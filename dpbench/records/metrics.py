@@ -72,7 +72,7 @@ class Evidence:
     @property
     def present(self) -> tuple[float, ...]:
         """Accuracies of the classes that have test examples."""
-        return tuple(one for one in self.class_accuracy if one is not None)
+        return tuple(accuracy for accuracy in self.class_accuracy if accuracy is not None)
 
 
 Compute = Callable[[Evidence], float | None]

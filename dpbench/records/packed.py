@@ -237,13 +237,13 @@ def _unpack(archive: Path, size: int, version: tuple[int, ...]) -> Mapping[str, 
 def _list_members(archive: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
     seen: set[str] = set()
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
-        for one in tar:
-            file = tar.extractfile(one) if one.isreg() and not one.issparse() else None
-            if file is None or not _NAME.fullmatch(one.name) or one.name in seen:
-                raise DataError(f"Expected {archive} to hold JSON files, each once, got {one.name[:80]!r}.")
-            if one.size > LARGEST or len(seen) == MAX_RECORDS:
+        for member in tar:
+            file = tar.extractfile(member) if member.isreg() and not member.issparse() else None
+            if file is None or not _NAME.fullmatch(member.name) or member.name in seen:
+                raise DataError(f"Expected {archive} to hold JSON files, each once, got {member.name[:80]!r}.")
+            if member.size > LARGEST or len(seen) == MAX_RECORDS:
                 raise DataError(
                     f"Expected {archive} to hold at most {MAX_RECORDS:,} records of {LARGEST:,} bytes each."
                 )
-            seen.add(one.name)
-            yield one.name, file.read()
+            seen.add(member.name)
+            yield member.name, file.read()

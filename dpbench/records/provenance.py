@@ -76,7 +76,7 @@ def find_source(distribution: str) -> dict[str, Any] | None:
     """
     try:
         installed = metadata_of(distribution).files or ()
-        (file,) = (one for one in installed if one.name == "direct_url.json")
+        (file,) = (path for path in installed if path.name == "direct_url.json")
         noted = json.loads(file.read_text(encoding="utf-8"))
     except (PackageNotFoundError, OSError, ValueError):
         return None

@@ -52,7 +52,7 @@ class Rerun(Record):
     @property
     def outcome(self) -> Outcome:
         """The worst outcome of its seeds; `differs` also if a claim of the result is false."""
-        found = {one.outcome for one in self.seeds}
+        found = {seed.outcome for seed in self.seeds}
         if "differs" in found or self.false_claims:
             return "differs"
         return "same within tolerance" if "same within tolerance" in found else "same predictions"
@@ -65,12 +65,12 @@ class Rerun(Record):
     @property
     def false_claims(self) -> tuple[ClaimCheck, ...]:
         """The claims of the result that are false."""
-        return tuple(one for one in self.claims if one.verdict == "differs")
+        return tuple(claim for claim in self.claims if claim.verdict == "differs")
 
     @property
     def accuracy(self) -> float:
         """Mean accuracy over the re-run seeds."""
-        return sum(one.accuracy for one in self.seeds) / len(self.seeds)
+        return sum(seed.accuracy for seed in self.seeds) / len(self.seeds)
 
     def write_to(self, file: Path) -> Path:
         """Write the sealed record into this file, atomically, and return the file.

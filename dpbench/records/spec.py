@@ -133,7 +133,11 @@ def write_flags(spec: Spec, *, defaults: bool = False, fixed: Container[str] = (
         for word in setting.words(spec, defaults=defaults)
     ]
     search = spec.search
-    return said if search is None else said + [word for one in settings(type(search)) for word in one.words(search)]
+    return (
+        said
+        if search is None
+        else said + [word for setting in settings(type(search)) for word in setting.words(search)]
+    )
 
 
 def names_extractor(keys: Iterable[str]) -> bool:

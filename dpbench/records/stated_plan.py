@@ -72,12 +72,12 @@ else:
 def state_plan(plan: Sequence[Planned], sigma: float) -> tuple[PlannedUse, ...]:
     """Return the record of a plan in a result, given its base noise multiplier."""
     noise = release_sigmas(plan, sigma)
-    return tuple(USE_RECORDS[type(one)](**one.record(), sigma=noise[one.name]) for one in plan)
+    return tuple(USE_RECORDS[type(use)](**use.record(), sigma=noise[use.name]) for use in plan)
 
 
 def restore_plan(plan: Sequence[PlannedUse]) -> tuple[Planned, ...]:
     """Return the learner's plan from the record of a result."""
-    return tuple(one.planned for one in plan)
+    return tuple(use.planned for use in plan)
 
 
 class PlannedRepeats(Record):

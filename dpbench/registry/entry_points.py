@@ -21,7 +21,7 @@ from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
 from dpbench.registry.moved import describe_move
-from dpbench.support.fields import hints, in_words, is_plain, is_required
+from dpbench.support.fields import hints, in_words, is_fully_described, is_required
 from dpbench.support.messages import unknown_name
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.validation import first_misfit, refuse_boolean
@@ -194,7 +194,11 @@ def _convert_value(what: str, value: object, hint: Any, adapter: TypeAdapter[Any
         refuse_boolean(hint, value)
         typed = adapter.validate_python(None if text in {"none", "auto"} and type(None) in get_args(hint) else value)
     except ValueError as error:  # pydantic's is one too
-        why = f": {first_misfit(error).said}" if isinstance(error, ValidationError) and not is_plain(hint) else ""
+        why = (
+            f": {first_misfit(error).said}"
+            if isinstance(error, ValidationError) and not is_fully_described(hint)
+            else ""
+        )
         raise SpecError(f"Expected {what} to be {in_words(hint)}{why}.") from None
     if isinstance(typed, float) and math.isnan(typed):  # no comparison refuses it, so a component would take it
         raise SpecError(f"Expected {what} to be a number, got nan.")

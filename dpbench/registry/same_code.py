@@ -114,7 +114,7 @@ def compare_code(
     elif core() is not None:
         found[DPBENCH] = "unknown"
     same = {role for role in parts if role in stated and here[role] == stated[role]}  # whatever the core's is
-    return {role: "digest" if role in same else one for role, one in found.items()}
+    return {role: "digest" if role in same else value for role, value in found.items()}
 
 
 def stated_code(result: Result) -> Mapping[str, str]:
@@ -179,7 +179,7 @@ def _weakest_sameness(found: list[Sameness]) -> Sameness:
 
 def describe_differences(found: Mapping[str, Sameness]) -> Iterator[str]:
     """Yield in words each role whose code is not known to be the same."""
-    for role, one in found.items():
-        if one not in SAME_CODE:
+    for role, value in found.items():
+        if value not in SAME_CODE:
             name = "dpbench" if role == DPBENCH else f"the {role}"
-            yield f"{name} {'computes something else' if one == 'differs' else 'is other code without a fingerprint'}"
+            yield f"{name} {'computes something else' if value == 'differs' else 'is other code without a fingerprint'}"

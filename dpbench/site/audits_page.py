@@ -29,8 +29,8 @@ def audits_page(site: Site, renderer: Renderer) -> bytes:
     old, among = view.count_by_earlier_code(site.index)
     boards = [_collect_evidence(standing) for family in site.families for standing in family]
     values = {
-        "boards": [one for one in boards if one.again or one.audited],
-        "counts": tuple(sum(sizes) for sizes in zip(*(one.counts for one in boards), strict=True)),
+        "boards": [board for board in boards if board.again or board.audited],
+        "counts": tuple(sum(sizes) for sizes in zip(*(board.counts for board in boards), strict=True)),
         "looks": site.looks, "results": sum(1 for _ in site.entries), "before": old, "read": among,
     }  # fmt: skip
     return renderer.page("audits", "audits.html", "audits", values)

@@ -28,7 +28,7 @@ def board_page(site: Site, standing: Standing, against: Sequence[Chart], rendere
         "best": best, "first": view.rank_one_entries(standing, labels=labels),
         "with_labels": view.rank_one_entries(standing, labels=True),
         "count": count_rivals(standing, labels=labels), "all": view.count_ranked(standing),
-        "worthy": next((one for one in standing.entries if one.rank == 1 and one.worth), None),
+        "worthy": next((entry for entry in standing.entries if entry.rank == 1 and entry.worth), None),
         "control": view.public_only_result(standing), "ceiling": view.non_private_result(standing),
         "epsilon_charts": against, "k_chart": k, "cost_chart": cost_chart(standing, site.looks),
         "protocol": _list_protocol_facts(standing),

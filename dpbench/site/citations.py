@@ -43,7 +43,9 @@ class Citation:
 def citations_page(site: Site, renderer: Renderer) -> bytes:
     """Return the page of citations."""
     every = list(list_citations(site.plugins))
-    groups = [(kind, title, [one for one in every if one.kind == kind]) for kind, title in TITLES.items()]
+    groups = [
+        (kind, title, [citation for citation in every if citation.kind == kind]) for kind, title in TITLES.items()
+    ]
     own = own_entry(site.settings.version, site.settings.repository)
     return renderer.page("cite", "cite.html", "cite", {"groups": groups, "own": own})
 
@@ -61,7 +63,7 @@ def list_citations(plugins: Registry) -> Iterator[Citation]:
 def find_references(kind: Kind, found: Registration) -> tuple[Reference, ...]:
     """Return the references of a component: those in dpbench's catalogue, or else the papers that its class cites."""
     name = f"{kind}/{found.cls.name}"
-    kept = tuple(one for one in catalogue() if name in one.components)
+    kept = tuple(reference for reference in catalogue() if name in reference.components)
     cited = prose.paper_links(*prose.docstrings(found.cls), getattr(found.cls, "citation", ""))
     return kept or tuple(_arxiv_reference(kind, found, link) for link in cited)
 

@@ -14,7 +14,7 @@ def compare_page(site: Site, renderer: Renderer) -> bytes:
     """Return the page: a table of boards by learner. The script shows two columns and their difference."""
     boards = filled_boards(site)
     lines = {line.label: line for line in learner_lines(site, boards)}
-    near = [one.distance.learner for one in overall_results(site.index)]
+    near = [result.distance.learner for result in overall_results(site.index)]
     names = [*near, *sorted(lines.keys() - set(near))][:MAX_LEARNERS]
     rows = [(board, [lines[name].rows[place] for name in names]) for place, board in enumerate(boards)]
     return renderer.page("compare", "compare.html", "compare", {"names": names, "rows": rows})

@@ -42,7 +42,7 @@ def list_components(site: Site) -> list[BoardComponent]:
     """Return all datasets, then all extractors, that the boards use."""
     datasets: dict[str, list[Standing]] = {}
     extractors: dict[str, list[Standing]] = {}
-    for standing in (one for family in site.families for one in family):
+    for standing in (standing for family in site.families for standing in family):
         board = standing.board
         for component in filter(None, (board.dataset, board.public_dataset)):
             datasets.setdefault(component.name, []).append(standing)
@@ -54,13 +54,13 @@ def list_components(site: Site) -> list[BoardComponent]:
 def pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the page of each component, then the page that lists them all."""
     found = list_components(site)
-    for one in found:
-        cls = one.registered.cls if one.registered else None
+    for component in found:
+        cls = component.registered.cls if component.registered else None
         values = {
-            "part": one, "paragraphs": prose.paragraphs(cls) if cls else [],
+            "part": component, "paragraphs": prose.paragraphs(cls) if cls else [],
             "papers": prose.paper_links(*prose.docstrings(cls), getattr(cls, "citation", "")) if cls else [],
         }  # fmt: skip
-        yield one.page, renderer.page("component", one.page, "data", values)
+        yield component.page, renderer.page("component", component.page, "data", values)
     yield "data.html", renderer.page("data", "data.html", "data", {"parts": found})
 
 
@@ -80,7 +80,9 @@ Facts = tuple[list[tuple[str, str]], str]
 
 
 def _describe_dataset(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> Facts:
-    filled = next((one for one in boards if one.private and one.board.dataset.name == (found and found.cls.name)), None)
+    filled = next(
+        (board for board in boards if board.private and board.board.dataset.name == (found and found.cls.name)), None
+    )
     facts = []
     if filled:
         facts += [

@@ -59,8 +59,8 @@ def cost_chart(standing: Standing, every: Mapping[str, LearnerStyle]) -> Chart |
     if len(shown) < view.count_ranked(standing):
         note += f" Shown: {len(shown)} of {view.count_ranked(standing)} entries."
     rows = tuple(
-        (name_entry(one), write_percent(one.metrics[metric]), cost_cells(one).seconds, cost_cells(one).memory)
-        for one in shown
+        (name_entry(entry), write_percent(entry.metrics[metric]), cost_cells(entry).seconds, cost_cells(entry).memory)
+        for entry in shown
     )
     drawn = inline_svg(
         lambda: _draw_chart(shown, standing, every), "cost", f"{title}. The table below the chart lists the numbers."

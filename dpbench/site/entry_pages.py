@@ -178,7 +178,7 @@ def _group_tables(batch: Batch, entry: Entry, result: Result) -> list[GroupTable
     if not result.task.groups:
         return []
     free = [one for one in batch.free if one.learner == entry.learner]
-    others = [_parse_result(_read_raw(layout.result_path(batch.root, one)), one.file) for one in free]
+    others = [_parse_result(_read_raw(layout.result_path(batch.root, entry)), entry.file) for entry in free]
     return tabulate_groups([("%", result)], others)
 
 
@@ -202,13 +202,13 @@ def _largest_confusions(result: Result) -> list[tuple[str, str, float]]:
 def _reliability_rows(result: Result) -> Iterator[tuple[str, float, float, float]]:
     """Yield the range, share of images, mean confidence and accuracy of each confidence bin that has images."""
     kept = [seed.calibration for seed in result.seeds if seed.calibration]
-    total = sum(sum(one.count) for one in kept)
+    total = sum(sum(calibration.count) for calibration in kept)
     for place in range(BINS):
-        count = sum(one.count[place] for one in kept)
+        count = sum(calibration.count[place] for calibration in kept)
         if count:
-            confidence = math.fsum(one.confidence[place] for one in kept) / count
+            confidence = math.fsum(calibration.confidence[place] for calibration in kept) / count
             span = f"{100 * place / BINS:.0f} to {100 * (place + 1) / BINS:.0f}%"
-            yield span, count / total, confidence, sum(one.right[place] for one in kept) / count
+            yield span, count / total, confidence, sum(calibration.right[place] for calibration in kept) / count
 
 
 def _parse_result(raw: bytes, file: str) -> Result:

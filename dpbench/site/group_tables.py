@@ -49,17 +49,20 @@ def tabulate_groups(results: Sequence[tuple[str, Result]], others: Sequence[Resu
         results: a head and a result for each column of cells; those without groups are left out.
         others: where results of the same learners without privacy are looked for.
     """
-    grouped = [(head, one) for head, one in results if one.task.groups]
+    grouped = [(head, result) for head, result in results if result.task.groups]
     if not grouped:
         return []
     groups = grouped[0][1].task.groups
-    alike = [(head, one) for head, one in grouped if one.task.groups == groups]
-    free = [(head, one, found) for head, one in alike if (found := find_ceiling(one, others))]
-    prices = [price_by_group(one, found) for _, one, found in free]
-    columns = zip(*(accuracy_by_group(one) for _, one in alike), strict=True)
+    alike = [(head, result) for head, result in grouped if result.task.groups == groups]
+    free = [(head, result, found) for head, result in alike if (found := find_ceiling(result, others))]
+    prices = [price_by_group(result, found) for _, result, found in free]
+    columns = zip(*(accuracy_by_group(result) for _, result in alike), strict=True)
     return [
         _make_table(
-            tuple(head for head, _ in alike), found, tuple(head for head, *_ in free), [one[place] for one in prices]
+            tuple(head for head, _ in alike),
+            found,
+            tuple(head for head, *_ in free),
+            [price[place] for price in prices],
         )
         for place, found in enumerate(columns)
     ]
@@ -68,25 +71,26 @@ def tabulate_groups(results: Sequence[tuple[str, Result]], others: Sequence[Resu
 def _make_table(
     heads: tuple[str, ...], found: Sequence[GroupColumn], price_heads: tuple[str, ...], prices: Sequence[GroupPrice]
 ) -> GroupTable:
-    lost = [GroupRow(OVERALL, _count_images(found[0]), tuple(_format_points(one.overall) for one in prices))]
+    lost = [GroupRow(OVERALL, _count_images(found[0]), tuple(_format_points(price.overall) for price in prices))]
     lost += [
-        GroupRow(one.name, one.images, tuple(_format_points(price.losses[one.value]) for price in prices))
-        for one in found[0].groups
+        GroupRow(group.name, group.images, tuple(_format_points(price.losses[group.value]) for price in prices))
+        for group in found[0].groups
     ]
     return GroupTable(
-        found[0].name, MIN_IMAGES, heads, tuple(_accuracy_rows(found)), tuple(_format_points(one.gap) for one in found),
-        price_heads, tuple(lost) if prices else (), tuple(_format_added_loss(one) for one in prices),
+        found[0].name, MIN_IMAGES, heads, tuple(_accuracy_rows(found)),
+        tuple(_format_points(column.gap) for column in found),
+        price_heads, tuple(lost) if prices else (), tuple(_format_added_loss(price) for price in prices),
     )  # fmt: skip
 
 
 def _count_images(column: GroupColumn) -> int:
-    return sum(one.images for one in column.groups)
+    return sum(group.images for group in column.groups)
 
 
 def _accuracy_rows(found: Sequence[GroupColumn]) -> Iterator[GroupRow]:
     for groups in zip(*(column.groups for column in found), strict=True):
         pairs = zip(found, groups, strict=True)
-        cells = tuple(write_percent(one.accuracy) + " (worst)" * (one == column.worst) for column, one in pairs)
+        cells = tuple(write_percent(pair.accuracy) + " (worst)" * (pair == column.worst) for column, pair in pairs)
         yield GroupRow(groups[0].name, groups[0].images, cells)
 
 

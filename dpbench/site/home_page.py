@@ -101,7 +101,8 @@ def render_home(site: Site, found: Sequence[HeatMap], evidence: Sequence[Markup]
     values = {
         "map": found[0] if found and lines else None, "maps": _sort_by_epsilon(found),
         "answer": _most_ties(lines, len(filled)), "among": len(filled), "looks": site.looks, "learners": site.learners,
-        "distances": [(one, describe_distance(one, data_sets)) for one in distances], "data_sets": data_sets,
+        "distances": [(distance, describe_distance(distance, data_sets)) for distance in distances],
+        "data_sets": data_sets,
         "results": len(everything), "ranked": len(ranked), "boards": len(filled), "before": old, "read": read,
         "guaranteed": sum(entry.reads_private and entry.role != "ceiling" for entry in everything),
         "again": sum(entry.again is not None and not entry.reproduced for entry in everything),

@@ -47,15 +47,17 @@ Charts = Callable[[str], Iterable[Chart]]  # of a learner, by its name
 def pages(site: Site, further: Sequence[Charts], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the page of each learner, with its further charts, then the page that lists them all."""
     data_sets = count_data_sets(site.index)
-    distances = {one.distance.learner: describe_distance(one, data_sets) for one in overall_results(site.index)}
+    distances = {
+        result.distance.learner: describe_distance(result, data_sets) for result in overall_results(site.index)
+    }
     every = [_make_view(site, name, rows, distances.get(name, "")) for name, rows in _rows_by_learner(site).items()]
     for one in every:
         shown = [chart for charts in further for chart in charts(one.name)]
         yield site.learners[one.name], _render_page(site, one, shown, renderer)
-    found = {one.distance.learner: one for one in overall_results(site.index)}
+    found = {result.distance.learner: result for result in overall_results(site.index)}
     places = {name: place for place, name in enumerate(found)}
-    every.sort(key=lambda one: (one.role != "entry", places.get(one.name, len(places)), -one.firsts, one.name))
-    values = {"learners": [(one, _summary(one), found.get(one.name)) for one in every], "site": site}
+    every.sort(key=lambda view: (view.role != "entry", places.get(view.name, len(places)), -view.firsts, view.name))
+    values = {"learners": [(view, _summary(view), found.get(view.name)) for view in every], "site": site}
     yield "learners.html", renderer.page("learners", "learners.html", "learners", values)
 
 
@@ -76,28 +78,28 @@ def _make_view(site: Site, name: str, rows: Sequence[tuple[Standing, EntryRow]],
     return LearnerView(name, registered, tuple(rows), view.Axis.of(row.score for _, row in rows), role, distance)
 
 
-def _summary(one: LearnerView) -> Markup:
+def _summary(view: LearnerView) -> Markup:
     """Return the first paragraph of a learner's docstring."""
-    return next(iter(prose.paragraphs(one.registered.cls)), Markup()) if one.registered else Markup()
+    return next(iter(prose.paragraphs(view.registered.cls)), Markup()) if view.registered else Markup()
 
 
-def _render_page(site: Site, one: LearnerView, charts: Sequence[Chart], renderer: Renderer) -> bytes:
-    first = one.entries[0] if one.entries else None
-    cls = one.registered.cls if one.registered else None
-    commits = [row.entry.made.commit for _, row in one.entries if row.entry.made.commit]
+def _render_page(site: Site, view: LearnerView, charts: Sequence[Chart], renderer: Renderer) -> bytes:
+    first = view.entries[0] if view.entries else None
+    cls = view.registered.cls if view.registered else None
+    commits = [row.entry.made.commit for _, row in view.entries if row.entry.made.commit]
     file = prose.source_path(cls) if cls else ""
     values = {
-        "learner": one, "look": site.looks[one.name], "paragraphs": prose.paragraphs(cls)[1:] if cls else [],
-        "papers": prose.paper_links(*prose.docstrings(cls)) if cls else [], "summary": _summary(one),
+        "learner": view, "look": site.looks[view.name], "paragraphs": prose.paragraphs(cls)[1:] if cls else [],
+        "papers": prose.paper_links(*prose.docstrings(cls)) if cls else [], "summary": _summary(view),
         "file": file, "code": site.settings.code(file, commits[0] if commits else None) if file else "",
-        "commit": commits[0] if commits else None, "rows": one.entries[:MAX_ENTRIES],
-        "left_out": max(len(one.entries) - MAX_ENTRIES, 0),
+        "commit": commits[0] if commits else None, "rows": view.entries[:MAX_ENTRIES],
+        "left_out": max(len(view.entries) - MAX_ENTRIES, 0),
         "plan": _describe_guarantee(first[1].entry) if first else "",
-        "command": f"dpbench run --board {first[0].board.name} --learner {text.show_string(one.name, 200)}"
+        "command": f"dpbench run --board {first[0].board.name} --learner {text.show_string(view.name, 200)}"
         if first else "",
         "charts": charts,
     }  # fmt: skip
-    return renderer.page("learner", site.learners[one.name], "learners", values)
+    return renderer.page("learner", site.learners[view.name], "learners", values)
 
 
 def _describe_guarantee(entry: Entry) -> str:

@@ -30,8 +30,8 @@ def epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str, Lea
     chart needs entries at two budgets. `family` has the rows of each board, by epsilon.
     """
     found = [_epsilon_chart(family, rules, every) for rules in (("default",), ("default", "public-validation"))]
-    charts = [one for one in found if one is not None]
-    return charts[:1] if len({one.rows for one in charts}) == 1 else charts
+    charts = [chart for chart in found if chart is not None]
+    return charts[:1] if len({chart.rows for chart in charts}) == 1 else charts
 
 
 def _epsilon_chart(
@@ -119,13 +119,13 @@ def _draw_chart(series: Sequence[Series], x: str, metric: Metric, every: Mapping
     return figure
 
 
-def _series_line(one: Series, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
-    points = {x: in_units(metric, score) for x, score in one.points.items()}
-    if not one.reference:
-        return Line(one.label, points, every[one.label])
+def _series_line(series: Series, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
+    points = {x: in_units(metric, score) for x, score in series.points.items()}
+    if not series.reference:
+        return Line(series.label, points, every[series.label])
     means = {x: score_without_interval(score.mean) for x, score in points.items()}
     return Line(
-        one.label, means, REFERENCE, "--" if view.REFERENCE_LABELS["ceiling"] in one.label else ":", marked=False
+        series.label, means, REFERENCE, "--" if view.REFERENCE_LABELS["ceiling"] in series.label else ":", marked=False
     )
 
 

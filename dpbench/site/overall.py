@@ -29,28 +29,30 @@ class Overall:
 
 def overall_results(index: Index) -> list[Overall]:
     """Return the overall result of every learner that has a distance, in the index's order."""
-    return [Overall(one, count_firsts(index, one.learner)) for one in index.distances]
+    return [Overall(distance, count_firsts(index, distance.learner)) for distance in index.distances]
 
 
 def count_firsts(index: Index, learner: str) -> int:
     """Count the boards on which an entry of a learner has rank 1."""
-    return sum(any(one.rank == 1 and one.learner == learner for one in found.entries) for found in index.standings)
+    return sum(
+        any(entry.rank == 1 and entry.learner == learner for entry in found.entries) for found in index.standings
+    )
 
 
 def count_data_sets(index: Index) -> int:
     """Count the datasets of the boards with ranked entries."""
-    return len({str(found.board.dataset) for found in index.standings if any(one.rank for one in found.entries)})
+    return len({str(found.board.dataset) for found in index.standings if any(entry.rank for entry in found.entries)})
 
 
-def describe_distance(one: Overall, data_sets: int) -> str:
+def describe_distance(overall: Overall, data_sets: int) -> str:
     """Describe a learner's distance in words.
 
     >>> whole = Overall(Distance(learner="a", points=0.5, low=0.1, high=1.2, boards=9, data_sets=4), 3)
     >>> describe_distance(whole, 4)
     '0.50 points (95% interval 0.10 to 1.20, from 4 datasets)'
     """
-    found = one.distance
+    found = overall.distance
     among = f"{found.data_sets} of {data_sets}" if found.data_sets < data_sets else str(data_sets)
-    interval = f"95% interval {one.interval}, " if one.interval else ""
+    interval = f"95% interval {overall.interval}, " if overall.interval else ""
     noun = "dataset" if data_sets == 1 else "datasets"
     return f"{text.points(found.points / 100)} ({interval}from {among} {noun})"

@@ -73,14 +73,17 @@ def _draw_map(shown: HeatMap | None) -> Figure:
 
 def _column_heads(columns: Sequence[BoardColumn]) -> list[str]:
     """Return the head of each column: its data, and whatever distinguishes boards of the same data."""
-    often, units = Counter(one.data for one in columns), {one.data for one in columns if one.standing.board.unit}
+    often, units = (
+        Counter(column.data for column in columns),
+        {column.data for column in columns if column.standing.board.unit},
+    )
 
-    def head(one: BoardColumn) -> str:
-        if one.data in units:
-            return f"{text.shorten_string(one.data.partition(' (')[0], 13)}, {view.privacy_unit(one.standing)}"
-        return f"{one.data}, {one.features}" if often[one.data] > 1 else one.data
+    def head(column: BoardColumn) -> str:
+        if column.data in units:
+            return f"{text.shorten_string(column.data.partition(' (')[0], 13)}, {view.privacy_unit(column.standing)}"
+        return f"{column.data}, {column.features}" if often[column.data] > 1 else column.data
 
-    return [text.shorten_string(head(one), 22) for one in columns]
+    return [text.shorten_string(head(column), 22) for column in columns]
 
 
 def _draw_board(standing: Standing, looks: Mapping[str, LearnerStyle]) -> Figure:

@@ -70,15 +70,15 @@ def render_report(filed: Sequence[StoredResult], metric: Metric, named: Named, t
     tables = make_grids(filed, metric, named)
     if not tables:
         raise SpecError(f"Expected results with {metric}: none of the {len(filed)} found has it.")
-    results = [one.result for one in filed]
-    dates = sorted(str(date) for one in results if (date := one.provenance.get("date")))
+    results = [stored.result for stored in filed]
+    dates = sorted(str(date) for result in results if (date := result.provenance.get("date")))
     style = site_stylesheet().decode()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     values = {
         "title": title,
-        "sections": [_make_section(f"part-{place}", one, named, results) for place, one in enumerate(tables, 1)],
+        "sections": [_make_section(f"part-{place}", table, named, results) for place, table in enumerate(tables, 1)],
         "count": len(filed), "first": dates[0] if dates else "", "last": dates[-1] if dates else "",
-        "versions": sorted({str(one.provenance.get("dpbench")) for one in results}),
+        "versions": sorted({str(result.provenance.get("dpbench")) for result in results}),
         "policy": STANDALONE_POLICY.format(digest=digest), "style": Markup(style),
         "own": own_entry(installed_version(), installed_repository()),
     }  # fmt: skip
@@ -91,7 +91,7 @@ def _make_renderer() -> Renderer:
 
 def _make_section(key: str, grid: Grid[ResultRow], named: Named, all_results: Sequence[Result]) -> ReportSection:
     results = list({row.result.digest: row.result for line in grid.lines for row in line.filled}.values())
-    private = [one for one in results if one.privacy.plan and math.isfinite(one.spec.epsilon)]
+    private = [result for result in results if result.privacy.plan and math.isfinite(result.spec.epsilon)]
     styles = row_styles([line.label for line in grid.lines], {line.label for line in grid.lines if line.reference})
     place, epsilon = _fullest_column(grid)
     shown = list(grid.column(place))
@@ -99,7 +99,7 @@ def _make_section(key: str, grid: Grid[ResultRow], named: Named, all_results: Se
     classes = list(_class_rows(shown))
     worst = sorted(classes, key=lambda one: one[0])[:MAX_CLASS_ROWS]
     scores = [(line.label, tuple(_write_scores(row, metrics))) for line, row in shown]
-    remarks = dict.fromkeys(said for one in results for said in one.remarks)
+    remarks = dict.fromkeys(said for result in results for said in result.remarks)
     return ReportSection(
         key, grid, styles, grid_heading(grid), _make_chart(key, grid, styles), tuple(_price_rows(grid)), epsilon,
         tuple(scores), metrics, tuple(line.label for line, _ in shown),
@@ -148,7 +148,7 @@ def _is_non_private(row: ResultRow) -> bool:
 
 
 def _points_lost(grid: Grid[ResultRow], row: ResultRow | None, free: Sequence[ResultRow | None]) -> str:
-    ceilings = [grid.score(one) for one in free if one]
+    ceilings = [grid.score(row) for row in free if row]
     if not row or not ceilings:
         return NO_VALUE
     metric = grid.row_metric(row)
@@ -164,9 +164,9 @@ def _class_rows(shown: Shown) -> Iterator[tuple[float, str, tuple[str, ...]]]:
     accuracies = [row.result.class_accuracies for _, row in shown]
     for name, *columns in zip(shown[0][1].result.task.classes, *accuracies, strict=False):
         means = [fmean(values) if values else None for values in columns]
-        known = [one for one in means if one is not None]
+        known = [mean for mean in means if mean is not None]
         if known:
-            yield min(known), text.show_string(name, 60), tuple(text.percent(one) for one in means)
+            yield min(known), text.show_string(name, 60), tuple(text.percent(mean) for mean in means)
 
 
 def _cost_rows(shown: Shown) -> Iterator[tuple[str, str, str, str]]:
@@ -181,7 +181,7 @@ def _cost_rows(shown: Shown) -> Iterator[tuple[str, str, str, str]]:
 def _methods_sentence(results: Sequence[Result], private: Sequence[Result], grid: Grid[ResultRow], named: Named) -> str:
     """Return a description of these results as a paper would give it."""
     first = results[0]
-    task, spec, many = first.task, first.spec, sorted({len(one.seeds) for one in results})
+    task, spec, many = first.task, first.spec, sorted({len(result.seeds) for result in results})
     whose = spec.unit or "image"
     seeds = f"{many[0]}" if len(many) == 1 else f"{many[0]} to {many[-1]}"
     data, features = named("dataset", spec.dataset), named("extractor", spec.extractor)
@@ -192,12 +192,12 @@ def _methods_sentence(results: Sequence[Result], private: Sequence[Result], grid
     )
     if not private:
         return f"{ran}None of these results is private."
-    epsilons = ", ".join(f"{one:g}" for one in sorted({one.spec.epsilon for one in private}))
-    delta = max(one.privacy.delta for one in private)  # 0 for a learner whose guarantee is pure
-    neighbours = " or ".join(sorted({one.privacy.adjacency.replace("-", " ") for one in private}))
-    accountants = " and ".join(sorted({one.privacy.accountant.upper() for one in private}))
-    versions = " and ".join(sorted({str(one.provenance.get("dpbench", "of unknown version")) for one in private}))
-    unaccounted = sorted({result_label(one) for one in private if one.selection == "private-unaccounted"})
+    epsilons = ", ".join(f"{one:g}" for one in sorted({result.spec.epsilon for result in private}))
+    delta = max(result.privacy.delta for result in private)  # 0 for a learner whose guarantee is pure
+    neighbours = " or ".join(sorted({result.privacy.adjacency.replace("-", " ") for result in private}))
+    accountants = " and ".join(sorted({result.privacy.accountant.upper() for result in private}))
+    versions = " and ".join(sorted({str(result.provenance.get("dpbench", "of unknown version")) for result in private}))
+    unaccounted = sorted({result_label(result) for result in private if result.selection == "private-unaccounted"})
     outside = f" ε does not cover the search for settings of {', '.join(unaccounted)}." * bool(unaccounted)
     return (
         f"{ran}All private runs are (ε, δ)-differentially private for one {whose}, with ε {epsilons} and "

@@ -121,8 +121,8 @@ def _repository_state(api: HfApi, repository: str) -> tuple[str | None, dict[str
         if _http_status(error) == 404:
             return None, {}
         raise
-    files = (one for one in info.siblings or () if one.rfilename != HUB_FILE)
-    return info.sha, {one.rfilename: f"sha256:{one.lfs.sha256}" if one.lfs else str(one.blob_id) for one in files}
+    files = (sibling for sibling in info.siblings or () if sibling.rfilename != HUB_FILE)
+    return info.sha, {file.rfilename: f"sha256:{file.lfs.sha256}" if file.lfs else str(file.blob_id) for file in files}
 
 
 def _digest_as_hub(content: bytes, digest: str) -> str:

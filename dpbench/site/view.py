@@ -47,15 +47,17 @@ class Axis:
         A score is very low if it is more than twice as far below the median as the best score is above it. Without the
         cut, a single bad entry would leave no room to tell the others apart.
         """
-        found = [one for one in scores if one]
-        ends = [100 * end for one in found for end in (one.mean, one.low, one.high) if end is not None] or [0.0, 100.0]
-        middle, high = statistics.median([100 * one.mean for one in found] or ends), min(max(ends), 100.0)
+        found = [score for score in scores if score]
+        ends = [
+            100 * end for interval in found for end in (interval.mean, interval.low, interval.high) if end is not None
+        ] or [0.0, 100.0]
+        middle, high = statistics.median([100 * interval.mean for interval in found] or ends), min(max(ends), 100.0)
         low = max(min(ends), middle - 2 * (high - middle), 0.0)
         if high - low < 0.5:
             low, high = max(low - 0.25, 0.0), min(high + 0.25, 100.0)
         step = next(one for one in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if (high - low) / one <= 5)
         ticks = [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
-        return cls(low, high, tuple(round(one, 1) for one in ticks))
+        return cls(low, high, tuple(round(tick, 1) for tick in ticks))
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def families(index: Index) -> list[list[Standing]]:
     for standing in index.standings:
         groups[standing.board.family].append(standing)
     for found in groups.values():
-        found.sort(key=lambda one: one.board.epsilon)
+        found.sort(key=lambda standing: standing.board.epsilon)
     return sorted(
         groups.values(), key=lambda found: (-sum(bool(count_ranked(one)) for one in found), family_title(found[0]))
     )

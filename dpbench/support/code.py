@@ -74,7 +74,7 @@ def find_own_imports(name: str, file: Path) -> dict[str, Path]:
                 if one not in found:
                     found[one] = place
                     left.append((one, place))
-    return {one: place for one, place in found.items() if one not in start}
+    return {key: place for key, place in found.items() if key not in start}
 
 
 @functools.cache
@@ -84,8 +84,8 @@ def core() -> str | None:
     files = [root / "api.py", *(file for room in ROOMS for file in sorted((root / room).rglob("*.py")))]
     found = hashlib.sha256()
     try:
-        for one in files:
-            found.update(f"{one.relative_to(root)}\0".encode() + one.read_bytes() + b"\0")
+        for file in files:
+            found.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes() + b"\0")
     except OSError:
         return None
     return _short_digest(found)
@@ -97,8 +97,8 @@ def _module_digest(file: Path) -> str | None:
     package = file.name == "__init__.py"
     found = hashlib.sha256()
     try:
-        for one in sorted(file.parent.rglob("*.py")) if package else [file]:
-            found.update(f"{one.relative_to(file.parent)}\0".encode() + one.read_bytes() + b"\0")
+        for path in sorted(file.parent.rglob("*.py")) if package else [file]:
+            found.update(f"{path.relative_to(file.parent)}\0".encode() + path.read_bytes() + b"\0")
     except OSError:
         return None
     return _short_digest(found)
@@ -137,11 +137,11 @@ def _package_modules(package: str, folder: Path) -> dict[str, Path]:
 def _distribution_tops(package: str, folder: Path) -> frozenset[str]:
     """Return the topmost packages and modules of the distribution that a package in `folder` belongs to."""
     brings = {
-        one.dist.name: one.dist
-        for one in entry_points(group=DPBENCH)
-        if one.dist and _topmost_package(one.value) == package
+        point.dist.name: point.dist
+        for point in entry_points(group=DPBENCH)
+        if point.dist and _topmost_package(point.value) == package
     }
-    listed = {file.parts[0].removesuffix(".py") for one in brings.values() for file in one.files or ()}
+    listed = {file.parts[0].removesuffix(".py") for bring in brings.values() for file in bring.files or ()}
     beside = set[str]()
     if folder.name not in {"site-packages", "dist-packages"} and package:
         beside = {file.stem for file in folder.glob("*.py")} | {file.parent.name for file in folder.glob(f"*/{INIT}")}
@@ -169,7 +169,11 @@ def _source_imports(module: str, file: Path) -> frozenset[str]:
             start = ".".join([*above, *filter(None, [node.module])])
             found |= {start, *(f"{start}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            found |= {one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+            found |= {
+                argument.value
+                for argument in node.args
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+            }
     return frozenset(found)
 
 

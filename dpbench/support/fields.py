@@ -10,13 +10,13 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 NUMBERS: Mapping[Any, type] = {int: Integral, float: Real}
-WORDS: Mapping[Any, str] = {
+TYPE_WORDS: Mapping[Any, str] = {
     int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "auto"
 }  # fmt: skip
 
 
 def has_type(value: Any, hint: Any) -> bool:
-    """Say whether a value is of a type that a setting declares; types beside numbers, text and choices are not checked.
+    """Return whether a value has a setting's declared type; only numbers, text and choices are checked.
 
     >>> has_type(3, float), has_type(True, int | None), has_type("L", Literal["L"]), has_type(float("nan"), float)
     (True, False, True, False)
@@ -27,7 +27,7 @@ def has_type(value: Any, hint: Any) -> bool:
         return any(has_type(value, part) for part in get_args(hint))
     if hint in NUMBERS:
         return isinstance(value, NUMBERS[hint]) and not isinstance(value, bool) and bool(value == value)  # noqa: PLR0124
-    return not (isinstance(hint, type) and hint in WORDS) or isinstance(value, hint)
+    return not (isinstance(hint, type) and hint in TYPE_WORDS) or isinstance(value, hint)
 
 
 @functools.lru_cache(1024)
@@ -47,18 +47,18 @@ def in_words(hint: Any, limits: str = "") -> str:
         return f"{', '.join(values)} or {last}" if values else last
     if is_union(hint):
         return " or ".join(in_words(part, limits) for part in get_args(hint))
-    said = WORDS.get(hint, getattr(hint, "__name__", str(hint)))
+    said = TYPE_WORDS.get(hint, getattr(hint, "__name__", str(hint)))
     return f"{said} {limits}" if limits and hint is not type(None) else said
 
 
-def is_plain(hint: Any) -> bool:
-    """Say whether `in_words` says all that there is to say about a type."""
+def is_fully_described(hint: Any) -> bool:
+    """Return whether `in_words` says everything about a type."""
     parts = get_args(hint) if is_union(hint) else (hint,)
-    return all(part in WORDS or get_origin(part) is Literal for part in parts)
+    return all(part in TYPE_WORDS or get_origin(part) is Literal for part in parts)
 
 
 def is_union(hint: Any) -> bool:
-    """Say whether a type is a union."""
+    """Return whether a type is a union."""
     return get_origin(hint) in {Union, UnionType}
 
 

@@ -85,7 +85,7 @@ def first_misfit(error: ValidationError) -> Misfit:
     kinds: dict[str, Literal["unknown", "missing"]] = {
         "extra_forbidden": "unknown", "unexpected_keyword_argument": "unknown", "missing": "missing",
     }  # fmt: skip
-    first = min(error.errors(include_url=False), key=lambda one: kinds.get(one["type"]) != "unknown")
+    first = min(error.errors(include_url=False), key=lambda error: kinds.get(error["type"]) != "unknown")
     said = _plain_words(first["type"], first["msg"])
     field = ".".join(str(part) for part in first["loc"] if not _UNION.fullmatch(str(part))) or "file"
     return Misfit(field, said[:1].lower() + said[1:], kinds.get(first["type"], "value"), first["input"])

@@ -117,12 +117,12 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
     written = _parse_file(content, origin)
     fixed = _flatten_keys(written.fixed, f"[fixed] of {origin}")
     shared = _read_axes(written.grid, f"[grid] of {origin}")
-    products = [_read_axes(one, f"[[grids]] of {origin}") for one in written.grids] or [{}]
+    products = [_read_axes(grid, f"[[grids]] of {origin}") for grid in written.grids] or [{}]
     if isinstance(definition, Path):
         fixed, products = _fill_extractors(fixed, shared, products, origin)
     if not any([shared, *products]):
         raise SpecError(f"Expected an axis in [grid] or [[grids]] of {origin}, such as epsilon = [0.5, 1.0]; got none.")
-    total = sum(math.prod(map(len, [*shared.values(), *one.values()])) for one in products)
+    total = sum(math.prod(map(len, [*shared.values(), *product.values()])) for product in products)
     if total > MAX_CELLS:
         raise SpecError(f"Expected at most {MAX_CELLS:,} cells, got {total:,} in {origin}. Drop some values.")
     cells: dict[tuple[str, bool], Cell] = {}  # delta that follows from the data may turn out to be another
@@ -245,12 +245,12 @@ def sweep_definition(
     """Return the definition of a sweep over some axes; a learner that is the ceiling runs once, without privacy."""
     fixed = {name: value for name, value in values.items() if name not in several}
     learners = list(several.get("learner", ()))
-    ceilings = [one for one in learners if plugins.find("learner", _learner_name(one)).cls.reference]
+    ceilings = [learner for learner in learners if plugins.find("learner", _learner_name(learner)).cls.reference]
     if not ceilings:
         return {"name": "run", "fixed": fixed, "grid": dict(several)}
     shared = {name: values for name, values in several.items() if name not in {"learner", "epsilon"}}
     epsilons = list(several.get("epsilon", [fixed.pop("epsilon", Protocol.model_fields["epsilon"].default)]))
-    others = [one for one in learners if one not in ceilings]
+    others = [learner for learner in learners if learner not in ceilings]
     grids = [{"learner": others, "epsilon": epsilons}] * bool(others) + [{"learner": ceilings, "epsilon": [math.inf]}]
     return {"name": "run", "fixed": fixed, "grid": shared, "grids": grids}
 

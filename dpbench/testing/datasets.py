@@ -96,9 +96,9 @@ class DatasetLaws(Laws):
         first, second = self.subject().load(), self.subject().load()
         expect(bool(first.digest) and first.digest == second.digest, "The digest changes between loads.")
         expect(np.array_equal(first.train.labels, second.train.labels), "Training labels change between loads.")
-        units = [None if one.train.units is None else one.train.units.tolist() for one in (first, second)]
+        units = [None if splits.train.units is None else splits.train.units.tolist() for splits in (first, second)]
         expect(units[0] == units[1], "The units of the training examples change between loads.")
-        groups = [_listed_groups(one.test) for one in (first, second)]
+        groups = [_listed_groups(splits.test) for splits in (first, second)]
         expect(groups[0] == groups[1], "The groups of the test images change between loads.")
 
     def test_how_images_come_about_is_declared(self) -> None:

@@ -50,8 +50,8 @@ class ExtractorLaws(Laws):
         places = range(len(images))
         first, third = there(places, thorough=True), there(places)
         second = again(places[::-1], thorough=True)[::-1]
-        for one, two, three in zip(first, second, third, strict=True):
-            same = torch.equal(one, two) and torch.equal(one, three)
+        for tensor, two, three in zip(first, second, third, strict=True):
+            same = torch.equal(tensor, two) and torch.equal(tensor, three)
             expect(same, "What prepare makes of an image follows from other images.")
 
     def test_features_repeat(self) -> None:

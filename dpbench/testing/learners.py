@@ -36,7 +36,7 @@ class LearnerLaws(LearnerSuite):
         """Settings left to the budget and the plan are functions of task and budget alone, and well formed."""
         settled = [self.subject().settle(*self._task_and_budget()) for _ in range(2)]
         expect(settled[0] == settled[1], f"Settling twice for the same budget gives different settings: {settled}.")
-        plans = [check_plan(one.plan(*self._task_and_budget()), f"learner {one.name!r}") for one in settled]
+        plans = [check_plan(learner.plan(*self._task_and_budget()), f"learner {learner.name!r}") for learner in settled]
         expect(plans[0] == plans[1], f"Two plans for the same task and budget differ: {plans[0]} and {plans[1]}.")
 
     def test_no_release_outside_the_plan(self) -> None:
@@ -69,7 +69,7 @@ class LearnerLaws(LearnerSuite):
 
     def test_choices_follow_their_law(self) -> None:
         """A row moves each loss by 0 to 1 and the law by eps0, losses are pure, and candidates are drawn by the law."""
-        planned = not all(one.gaussian for one in self._ample_learner().plan(*self._task_and_budget()))
+        planned = not all(use.gaussian for use in self._ample_learner().plan(*self._task_and_budget()))
         if planned and not math.isinf(self.ample):
             ears = self._audited_fit()
             self._expect_bounded_moves(ears)
@@ -117,9 +117,11 @@ class LearnerLaws(LearnerSuite):
         first = self._record_questions(world)
         other = self._record_questions(replace_half(world), first)
         pairs = zip(first.questions, other.questions, strict=False)
-        for number, (one, again) in enumerate(pairs, 1):
-            differs = one.difference(again)
-            expect(differs is None, f"In question {number}, release {one.release!r}, {differs} follows private data.")
+        for number, (record, again) in enumerate(pairs, 1):
+            differs = record.difference(again)
+            expect(
+                differs is None, f"In question {number}, release {record.release!r}, {differs} follows private data."
+            )
         expect(len(first.questions) == len(other.questions), "How many questions it asks follows private data.")
 
     def test_no_private_row_outlives_the_fit(self) -> None:
@@ -135,7 +137,7 @@ class LearnerLaws(LearnerSuite):
     def test_keeps_nothing_from_one_fit_to_the_next(self) -> None:
         """A fit and its predictor change nothing that a later fit finds: noisy answers beyond its own budget."""
         self._predictions(self._first_fit(), self._world(0))
-        left = next((one for one in self._leftovers if one), None)
+        left = next((leftover for leftover in self._leftovers if leftover), None)
         expect(left is None, f"Fitting changed {left}, which the next fit finds. Keep what a fit learns in the fit.")
 
     def _task_and_budget(self) -> tuple[Task, Budget]:

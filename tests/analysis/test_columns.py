@@ -28,7 +28,9 @@ def of_files() -> list[ResultRow]:
 
 
 def of_entries() -> tuple[EntryRow, ...]:
-    (standing,) = (one for one in Index.read(ROOT / "leaderboard.json").standings if one.board.name == "digits-eps1")
+    (standing,) = (
+        standing for standing in Index.read(ROOT / "leaderboard.json").standings if standing.board.name == "digits-eps1"
+    )
     return board_rows(standing)
 
 

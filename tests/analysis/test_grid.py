@@ -32,7 +32,7 @@ def test_a_chart_has_finite_values_alone_and_says_which_lines_are_references() -
     grid = grid_by_number(
         "t", "accuracy", "ε", {"a": {1.0: row, math.inf: row}}, {"free": {math.inf: row}, "b": {1.0: row}}
     )
-    assert [(one.label, one.reference, list(one.points)) for one in grid.series] == [
+    assert [(line.label, line.reference, list(line.points)) for line in grid.series] == [
         ("a", False, [1.0]), ("b", True, [1.0]),
     ]  # fmt: skip
 

@@ -85,7 +85,7 @@ def test_colours_are_told_apart_by_every_reader_and_stand_out_from_the_paper(
 
 def test_seventy_learners_look_different() -> None:
     found = [style_at(place) for place in range(72)]
-    assert len({(one.colour, one.shape) for one in found}) == 72 == len(LIGHT) * len(SHAPES)
+    assert len({(style.colour, style.shape) for style in found}) == 72 == len(LIGHT) * len(SHAPES)
 
 
 def test_a_learner_looks_the_same_beside_whoever_it_is_drawn() -> None:
@@ -99,7 +99,7 @@ def test_a_learner_looks_the_same_beside_whoever_it_is_drawn() -> None:
 
 def test_no_three_learners_of_the_boards_share_a_colour() -> None:
     index = Index.read(ROOT / "leaderboard" / "leaderboard.json")
-    ranked = {entry.learner for one in index.standings for entry in one.entries if entry.role == "entry"}
+    ranked = {entry.learner for standing in index.standings for entry in standing.entries if entry.role == "entry"}
     colours = Counter(style.colour for style in learner_styles(ranked).values())
     assert max(colours.values()) <= 2
 

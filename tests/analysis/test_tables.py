@@ -85,7 +85,7 @@ def test_what_reads_no_private_row_or_has_no_privacy_is_a_reference_below_and_ne
 
 def test_all_that_the_paired_test_cannot_tell_from_the_best_are_best() -> None:
     found = read_results([HIGH])[0]
-    filed = {str(one.file): one for one in found}
+    filed = {str(stored.file): stored for stored in found}
     grid = make_grids(found)[0]
     entries = [row for line, row in grid.column(0) if not line.reference]
     leader = max(entries, key=lambda row: grid.score(row).mean)

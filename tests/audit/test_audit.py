@@ -120,7 +120,7 @@ def test_figures_follow_from_the_statistics_in_the_file(tmp_path: Path) -> None:
 def test_releases_of_a_plan_are_attacked_together() -> None:
     found = audit_prepared(prepared("dp-raft:steps=4,private_mean=true"), 0, 40_000)
     assert found.attack is not None and found.attack.mu is not None
-    precision = sum(one.steps / one.sigma**2 for one in found.plan)
+    precision = sum(use.steps / use.sigma**2 for use in found.plan)
     assert found.attack.mu == pytest.approx(math.sqrt(precision))
     assert found.passed
 

@@ -84,7 +84,7 @@ def test_its_optimizer_with_a_public_batch_size_breaks_nothing_but_on_rows_that_
     found = audit_loop(optimizer_alone, SAMPLED, size=SIZE, canaries=1_500)
     assert found.part("noise") is True and found.part("attack") is True, found.figures.failed
     assert found.sensitivity is not None and found.sensitivity.largest <= 1
-    assert all("not finite" in one for one in found.sensitivity.complaints)
+    assert all("not finite" in complaint for complaint in found.sensitivity.complaints)
 
 
 def loop(x: Tensor, y: Tensor, seed: int, wrong: str = "") -> list[Tensor]:

@@ -64,8 +64,8 @@ def test_a_record_that_says_who_was_sampled_is_held_to_the_law_and_an_older_one_
     told = older.model_copy(update={"rate": 0.001, "members": 1_000, "units": 1_000})
     failed = [
         compute_figures(
-            1.0, 1e-5, None, Noise(numbers=0, squares=0, padding=0, padding_squares=0, samples=(one,)), None
+            1.0, 1e-5, None, Noise(numbers=0, squares=0, padding=0, padding_squares=0, samples=(sizes,)), None
         )
-        for one in (older, told)
+        for sizes in (older, told)
     ]
-    assert [bool(one.failed) for one in failed] == [True, False]
+    assert [bool(figures.failed) for figures in failed] == [True, False]

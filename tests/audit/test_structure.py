@@ -50,12 +50,12 @@ def test_honest_noise_is_doubted_as_seldom_as_the_level_says() -> None:
     doubted: Counter[bool] = Counter()
     for seed in range(150):
         checks = logged(np.random.default_rng(1 + seed).normal(size=(6, 10, 21)))
-        doubted[any(one.p < 0.05 / len(checks) for one in checks)] += 1
+        doubted[any(check.p < 0.05 / len(checks) for check in checks)] += 1
     assert doubted[True] <= 16  # 7.5 at most are expected: more than 16 happens once in 300 times
 
 
 def test_each_test_says_how_many_statistics_it_is_the_most_surprising_of() -> None:
-    checks = {one.name: one for one in logged(np.random.default_rng(0).normal(size=(6, 10, 21)))}
+    checks = {check.name: check for check in logged(np.random.default_rng(0).normal(size=(6, 10, 21)))}
     columns = checks["size of the noise in answers, column by column"]
     assert (columns.statistics, columns.numbers) == (21, 60)
     assert checks["size of the noise in answers, class by class"].statistics == 10
@@ -77,7 +77,7 @@ def test_honest_samples_are_doubted_as_seldom_as_the_level_says(rate: float, ste
         for _ in range(steps):
             samples.add(*(np.flatnonzero(generator.random(many) < rate) for many in (size, 500)))
         checks = list(samples.checks("gradient"))
-        doubted += any(one.p < 0.05 / len(checks) for one in checks)
+        doubted += any(check.p < 0.05 / len(checks) for check in checks)
     assert doubted <= 5  # 1.25 at most are expected: more than 5 happens once in 800 times
 
 
@@ -101,7 +101,7 @@ def test_noise_that_floats_round_to_nothing_is_no_surprise_among_a_million_and_l
     def least_p(part: np.ndarray, coarse: np.ndarray | float) -> float:
         spread = Spread("", zeros=False)
         spread.add("sum", 0, part, coarse)
-        return min(one.p for one in spread.checks() if "coordinate by coordinate" in one.name)
+        return min(check.p for check in spread.checks() if "coordinate by coordinate" in check.name)
 
     assert noise[0] == 0
     assert least_p(noise, coarse) > 0.01
@@ -116,7 +116,7 @@ def test_normal_numbers_fail_the_test_of_their_tails_no_more_often_than_it_says(
     chance = np.random.default_rng(0)
     raw = np.concatenate([normaltest(chance.normal(size=(5_000, 2_000)), axis=1).pvalue for _ in range(3)])
     numbers = np.random.default_rng(0).normal(size=2_000)
-    (tails,) = [one for one in shape_checks(numbers, "", 0.0) if one.name.startswith("tails")]
+    (tails,) = [check for check in shape_checks(numbers, "", 0.0) if check.name.startswith("tails")]
     assert tails.p == pytest.approx(raw[0] ** TAIL_POWER)
     assert (raw < 1e-3).sum() > 20  # chance has 15
     assert (raw**TAIL_POWER < 1e-3).sum() < 15

@@ -71,8 +71,8 @@ class World:
             module: Any = GradSampleModule(self._trainable().train(), loss_reduction="sum", strict=False)
 
         def step() -> None:
-            for one in module.parameters():
-                one.grad_sample = None
+            for parameter in module.parameters():
+                parameter.grad_sample = None
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 torch.autograd.backward(cross_entropy(module(self.x), self.y, reduction="sum"))
@@ -92,8 +92,8 @@ class World:
 
     def _trainable(self) -> TunedNetwork:
         network = copy.deepcopy(self.gradients.network)
-        for name, one in network.named_parameters():
-            one.requires_grad_(name in self.gradients.units)
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(name in self.gradients.units)
         return network
 
 

@@ -145,7 +145,7 @@ def test_nine_settings_together_against_one(benchmark: Any, ratios: Ratios, clas
     settings = [dp_sgd(world, learning_rate=rate, clip=clip) for rate in (0.01, 0.1, 1.0) for clip in (0.5, 1.0, 2.0)]
 
     def ours() -> object:
-        curators = tuple(world.curator(one, noise) for noise, one in enumerate(settings))
+        curators = tuple(world.curator(setting, noise) for noise, setting in enumerate(settings))
         return fit_together(settings, Stack(curators), world.seen, curators[0].randomness.initialisation)
 
     benchmark.pedantic(ours, rounds=3, warmup_rounds=1)

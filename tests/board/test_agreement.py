@@ -46,7 +46,7 @@ def _plain(page: str) -> str:
 def _first(standing: Standing, *, labels: bool | None = None) -> list[str]:
     """Return who is on rank 1, of those who read public labels or do not where `labels` says so."""
     first = [entry for entry in standing.entries if entry.rank == 1]
-    return list(dict.fromkeys(one.learner for one in first if labels is None or one.reads_labels is labels))
+    return list(dict.fromkeys(entry.learner for entry in first if labels is None or entry.reads_labels is labels))
 
 
 def _ranked(standing: Standing) -> int:
@@ -114,7 +114,7 @@ def test_entries_that_read_public_labels_are_ranked_among_all_and_the_others_wit
     assert ranked == sorted(ranked, key=lambda one: (one.reads_labels, one.rank))
     for entry in ranked:
         rivals = [one for one in ranked if entry.reads_labels or not one.reads_labels]
-        scores = [one.metrics[standing.board.metric].mean for one in rivals]
+        scores = [rival.metrics[standing.board.metric].mean for rival in rivals]
         mine = entry.metrics[standing.board.metric].mean
         assert 1 <= (entry.rank or 0) <= 1 + sum(score > mine for score in scores)
         assert entry.rank == 1 or mine < max(scores)
@@ -122,53 +122,56 @@ def test_entries_that_read_public_labels_are_ranked_among_all_and_the_others_wit
 
 def test_the_index_has_the_distances_of_its_boards_and_says_how_it_ranks() -> None:
     assert INDEX.distances == compute_distances(INDEX.standings)
-    assert {one.learner for one in INDEX.distances} == {
+    assert {distance.learner for distance in INDEX.distances} == {
         entry.learner
-        for one in FILLED
-        for entry in one.entries
+        for standing in FILLED
+        for entry in standing.entries
         if entry.role == "entry" and entry.selection == "default"
-        if any(other.role == "entry" and other.learner != entry.learner for other in one.entries)
+        if any(other.role == "entry" and other.learner != entry.learner for other in standing.entries)
     }
     assert INDEX.ranking == RANKING_SENTENCE
-    assert all(entry.uncorrected_rank for one in FILLED for entry in one.entries if entry.rank)
+    assert all(entry.uncorrected_rank for standing in FILLED for entry in standing.entries if entry.rank)
 
 
 def test_the_home_page_learners_readme_and_documentation_say_the_same_distances(site: Path) -> None:
-    sets = len({str(one.board.dataset) for one in FILLED})
+    sets = len({str(standing.board.dataset) for standing in FILLED})
     home = (site / "index.html").read_text(encoding="utf-8")
     first, *_ = INDEX.distances
     assert f"it is {_distance(first)} (95% interval {_interval(first)}, from {sets} datasets) behind" in _plain(home)
     (table,) = re.findall(r'<table class="overall.*?</table>', home, re.DOTALL)
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in table.split("<tbody>")[1:]]
     shown = [[_plain(cell) for cell in row] for row in rows]
-    firsts = {one.learner: sum(one.learner in _first(standing) for standing in FILLED) for one in INDEX.distances}
+    firsts = {
+        distance.learner: sum(distance.learner in _first(standing) for standing in FILLED)
+        for distance in INDEX.distances
+    }
     assert shown == [
         [
-            one.learner, f"{one.points:.2f}", _interval(one),
-            str(one.boards) + (f"{one.data_sets} of {sets} datasets" if one.data_sets < sets else ""),
-            str(firsts[one.learner]),
+            distance.learner, f"{distance.points:.2f}", _interval(distance),
+            str(distance.boards) + (f"{distance.data_sets} of {sets} datasets" if distance.data_sets < sets else ""),
+            str(firsts[distance.learner]),
         ]
-        for one in INDEX.distances
+        for distance in INDEX.distances
     ]  # fmt: skip
-    for one in INDEX.distances:
-        page = " ".join(_plain((site / "learners" / f"{one.learner}.html").read_text(encoding="utf-8")).split())
-        assert f"With default settings it is {_distance(one)} (95% interval {_interval(one)}, from" in page
+    for distance in INDEX.distances:
+        page = " ".join(_plain((site / "learners" / f"{distance.learner}.html").read_text(encoding="utf-8")).split())
+        assert f"With default settings it is {_distance(distance)} (95% interval {_interval(distance)}, from" in page
     lines = [
-        f"| `{one.learner}` | {one.points:.2f} | {_interval(one)} | {one.data_sets} of {sets} | {one.boards} "
-        f"| {firsts[one.learner]} |"
-        for one in INDEX.distances
+        f"| `{distance.learner}` | {distance.points:.2f} | {_interval(distance)} | {distance.data_sets} of {sets} "
+        f"| {distance.boards} | {firsts[distance.learner]} |"
+        for distance in INDEX.distances
     ]
     pages = [page for page in readme.PAGES if "<!-- table: distances -->" in page.text]
     assert [page.name for page in pages] == ["README.md", "explanation/leaderboard.md"]
     assert all("\n".join(lines) in page.text for page in pages)
 
 
-def _distance(one: Distance) -> str:
-    return f"{one.points:.2f} points"
+def _distance(distance: Distance) -> str:
+    return f"{distance.points:.2f} points"
 
 
-def _interval(one: Distance) -> str:
-    return f"{one.low:.2f} to {one.high:.2f}"
+def _interval(distance: Distance) -> str:
+    return f"{distance.low:.2f} to {distance.high:.2f}"
 
 
 def test_the_map_marks_as_tied_whom_the_index_ranks_first_and_counts_as_it_does(site: Path) -> None:
@@ -188,7 +191,7 @@ def test_the_map_marks_as_tied_whom_the_index_ranks_first_and_counts_as_it_does(
 def test_learners_are_first_as_often_as_the_index_says(site: Path) -> None:
     for learner in {name for standing in FILLED for name in _first(standing)}:
         boards = sum(learner in _first(standing) for standing in FILLED)
-        all_of_them = sum(any(one.learner == learner for one in standing.entries) for standing in FILLED)
+        all_of_them = sum(any(entry.learner == learner for entry in standing.entries) for standing in FILLED)
         page = _plain((site / "learners" / f"{learner}.html").read_text(encoding="utf-8"))
         assert f"on {boards} of {all_of_them} boards" in page
 
@@ -202,7 +205,7 @@ def test_readme_and_documentation_say_the_same() -> None:
                 continue
             tables += 1
             said = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
-            shown = [one for one in FILLED if page is not readme.README or one.board.epsilon == 1]
+            shown = [standing for standing in FILLED if page is not readme.README or standing.board.epsilon == 1]
             assert set(said) == {standing.board.title for standing in shown}
             for standing in shown:
                 row = said[standing.board.title]
@@ -228,7 +231,7 @@ def test_the_home_page_is_below_150_kilobytes(site: Path) -> None:
 
 def test_no_page_is_taller_than_20_000_pixels_on_a_phone_or_wider_than_it(site: Path) -> None:
     entries = sorted(site.glob("entries/*/*.html"))
-    pages = [*site.glob("*.html"), *(one for one in site.glob("*/*.html")), *entries[::40]]
+    pages = [*site.glob("*.html"), *(file for file in site.glob("*/*.html")), *entries[::40]]
     assert len(pages) > 100
     with browser() as chromium, opened(chromium, address(site, "index.html"), width=400) as (page, _):
         sizes = {}

@@ -53,7 +53,10 @@ def audit_of(root: Path, learner: str) -> Path:
 
 
 def complaints(root: Path, plugins: Registry) -> list[str]:
-    return [f"{one.file} {one}" for one in verify_leaderboard(root, Expectations.read(root, plugins)).complaints]
+    return [
+        f"{complaint.file} {complaint}"
+        for complaint in verify_leaderboard(root, Expectations.read(root, plugins)).complaints
+    ]
 
 
 def change(file: Path, field: str, value: Any) -> None:
@@ -82,8 +85,8 @@ def test_a_board_is_audited_entry_by_entry_and_what_cannot_be_says_why(
 @pytest.mark.slow
 def test_entries_carry_the_figures_and_the_page_shows_them(root: Path, plugins: Registry, tmp_path: Path) -> None:
     index = build_index(root, plugins)
-    (standing,) = (one for one in index.standings if one.board.name == "tiny")
-    found = {one.learner: one for one in standing.entries}
+    (standing,) = (standing for standing in index.standings if standing.board.name == "tiny")
+    found = {entry.learner: entry for entry in standing.entries}
     audit = json.loads(audit_of(root, "pillar").read_text(encoding="utf-8"))
     shown = found["pillar"].audit
     assert shown is not None and found["pillar"].trust == "audited"
@@ -171,8 +174,8 @@ def test_an_audit_that_failed_stands_in_the_way_until_the_result_is_disputed(
     file = boards.file_of(root, "pillar")
     change(file, "status", "disputed")
     assert complaints(root, plugins) == []
-    (standing,) = (one for one in build_index(root, plugins).standings if one.board.name == "tiny")
-    assert all(one.trust != "audited" for one in standing.entries if one.learner == "pillar")
+    (standing,) = (standing for standing in build_index(root, plugins).standings if standing.board.name == "tiny")
+    assert all(entry.trust != "audited" for entry in standing.entries if entry.learner == "pillar")
 
 
 def test_an_entry_is_audited_with_a_seed_of_its_own(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,12 +57,12 @@ def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def standing(index: Index, name: str = "tiny") -> Standing:
-    (found,) = (one for one in index.standings if one.board.name == name)
+    (found,) = (standing for standing in index.standings if standing.board.name == name)
     return found
 
 
 def entry(index: Index, learner: str, board: str = "tiny") -> Entry:
-    (found,) = (one for one in standing(index, board).entries if one.learner == learner)
+    (found,) = (entry for entry in standing(index, board).entries if entry.learner == learner)
     return found
 
 
@@ -78,7 +78,7 @@ def test_the_same_files_give_the_same_bytes_wherever_they_lie(root: Path, world:
     for file in root.rglob("*.json"):
         file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")), indent=3), encoding="utf-8")
         os.utime(file, (0, 0))
-    first, second = (build.encode_index(build_index(one, plugins)) for one in (world, root))
+    first, second = (build.encode_index(build_index(path, plugins)) for path in (world, root))
     assert first == second
     assert str(world).encode() not in first
 
@@ -104,7 +104,7 @@ def test_every_number_is_that_of_its_result_to_the_last_digit(root: Path, plugin
 
 
 def test_ranked_entries_come_first_and_what_is_no_entry_is_a_line(root: Path, plugins: Registry) -> None:
-    found = [(one.learner, one.role, one.rank) for one in standing(build_index(root, plugins)).entries]
+    found = [(entry.learner, entry.role, entry.rank) for entry in standing(build_index(root, plugins)).entries]
     assert found[0] == ("class-means", "entry", 1)
     assert sorted(found[1:]) == [
         ("non-private", "ceiling", None), ("pillar", "unranked", None), ("public-only", "control", None)
@@ -120,9 +120,11 @@ def test_what_is_not_ranked_says_why(root: Path, plugins: Registry) -> None:
 
 @pytest.mark.parametrize("rule", ["private-unaccounted", "by-hand"])
 def test_a_rule_that_the_board_does_not_rank_is_shown_unranked(synthetic: Path, plugins: Registry, rule: str) -> None:
-    found = [one for one in standing(build_index(synthetic, plugins), "digits-eps1").entries if one.selection == rule]
+    found = [
+        entry for entry in standing(build_index(synthetic, plugins), "digits-eps1").entries if entry.selection == rule
+    ]
     assert found
-    assert {(one.role, one.rank) for one in found} == {("unranked", None)}
+    assert {(entry.role, entry.rank) for entry in found} == {("unranked", None)}
 
 
 def test_without_privacy_a_learner_that_is_no_reference_is_no_ceiling(root: Path, plugins: Registry) -> None:
@@ -146,8 +148,8 @@ def test_an_entry_says_what_it_read_and_that_nobody_ran_it_again(root: Path, plu
 
 
 def test_a_result_that_was_run_again_is_reproduced_until_it_changes(root: Path, plugins: Registry) -> None:
-    (stored,) = [one.stored for one in build.verify_leaderboard(root, Expectations.read(root, plugins)).results
-                if one.stored.path == boards.file_of(root, "class-means")]  # fmt: skip
+    (stored,) = [result.stored for result in build.verify_leaderboard(root, Expectations.read(root, plugins)).results
+                if result.stored.path == boards.file_of(root, "class-means")]  # fmt: skip
     write_rerun(rerun_seeds(Result.read(stored.path), None, session(plugins)), stored, root)
     found = entry(build_index(root, plugins), "class-means")
     assert (found.trust, found.reproduced) == ("reproduced", True)
@@ -174,19 +176,21 @@ def test_an_entry_says_why_its_cost_is_not_known(
 def test_pages_and_json_say_the_same_of_what_was_run_again(root: Path, plugins: Registry, tmp_path: Path) -> None:
     results = build.verify_leaderboard(root, Expectations.read(root, plugins)).results
     for learner, seeds in (("class-means", None), ("public-only", [1])):
-        (stored,) = [one.stored for one in results if one.stored.path == boards.file_of(root, learner)]
+        (stored,) = [result.stored for result in results if result.stored.path == boards.file_of(root, learner)]
         write_rerun(rerun_seeds(Result.read(stored.path), seeds, session(plugins), by="A Maintainer"), stored, root)
     index = build_index(root, plugins)
     found = {learner: entry(index, learner) for learner in ("class-means", "public-only", "pillar")}
     build_site(index, root, tmp_path / "site", plugins)
     pages = {name: read_text(tmp_path / "site" / name) for name in ("index.html", "audits.html", "boards/tiny.html")}
-    own = {name: read_text(tmp_path / "site" / "entries" / "tiny" / f"{one.id}.html") for name, one in found.items()}
+    own = {
+        name: read_text(tmp_path / "site" / "entries" / "tiny" / f"{value.id}.html") for name, value in found.items()
+    }
     words = {"class-means": "reproduced", "public-only": "1 of 2 seeds re-run", "pillar": "submitted"}
     for name, word in words.items():
         assert f"<strong>{word}</strong>" in own[name]
         assert "; ".join(found[name].author_word).replace("'", "&#39;") in own[name]
     assert all(f'<td class="trust">{word}</td>' in pages["boards/tiny.html"] for word in words.values())
-    assert {name: one.reproduced for name, one in found.items()} == {
+    assert {name: value.reproduced for name, value in found.items()} == {
         "class-means": True, "public-only": False, "pillar": False
     }  # fmt: skip
     assert "by A Maintainer" in own["class-means"] and "Seeds 0, 1 of 2: same predictions" in own["class-means"]
@@ -231,9 +235,9 @@ def build_component(part: Any) -> Component:
 
 def test_the_command_of_a_search_names_what_was_searched(synthetic: Path, plugins: Registry) -> None:
     entries = standing(build_index(synthetic, plugins), "digits-eps1").entries
-    public = next(one for one in entries if one.selection == "public-validation")
+    public = next(entry for entry in entries if entry.selection == "public-validation")
     assert "--selection public-validation --space k=10,20" in public.command
-    unranked = next(one for one in entries if one.selection == "private-unaccounted")
+    unranked = next(entry for entry in entries if entry.selection == "private-unaccounted")
     assert "--board" not in unranked.command and "--epsilon 1 " in unranked.command
     assert public.tried == 2
 
@@ -274,7 +278,7 @@ def test_results_that_tell_another_test_split_are_refused(synthetic: Path, tmp_p
     file.write_text(json.dumps(boards.resealed(made)), encoding="utf-8")
     with pytest.raises(ChecksFailed) as caught:
         build_index(root, plugins)
-    assert [(one.file, one.field) for one in caught.value.complaints] == [
+    assert [(complaint.file, complaint.field) for complaint in caught.value.complaints] == [
         (f"results/digits-eps1/{file.name}", "task.digests")
     ]
 
@@ -286,7 +290,7 @@ def test_what_fails_has_no_say_in_what_a_board_is(root: Path, plugins: Registry)
     with pytest.raises(ChecksFailed) as caught:
         build_index(root, plugins)
     assert len(caught.value.complaints) == 6
-    assert not any("non-private" in one.file for one in caught.value.complaints)
+    assert not any("non-private" in complaint.file for complaint in caught.value.complaints)
 
 
 def test_the_index_and_every_result_follow_the_schema(root: Path, synthetic: Path, plugins: Registry) -> None:
@@ -330,7 +334,7 @@ def test_what_is_no_leaderboard_is_refused_by_name(tmp_path: Path) -> None:
 def test_synthetic_results_pass_every_check_on_every_board(synthetic: Path, plugins: Registry) -> None:
     index = build_index(synthetic, plugins)
     for found in index.standings:
-        roles = [one.role for one in found.entries]
+        roles = [entry.role for entry in found.entries]
         assert len(roles) == 45 and roles.count("ceiling") == 1
-        ranked = [one.rank for one in found.entries if one.rank is not None]
+        ranked = [entry.rank for entry in found.entries if entry.rank is not None]
         assert ranked == sorted(ranked) and ranked[0] == 1 < ranked[-1]

@@ -71,8 +71,8 @@ def changed(root: Path, known: Expectations, learner: str, edits: Mapping[str, C
         made = boards.edited(made, field, value)
     file.write_text(json.dumps(boards.resealed(made) if sealed else made), encoding="utf-8")
     found = complaints(root, known)
-    assert {one.file for one in found} <= {f"results/tiny/{file.name}"}
-    return [one.field for one in found]
+    assert {complaint.file for complaint in found} <= {f"results/tiny/{file.name}"}
+    return [complaint.field for complaint in found]
 
 
 def test_results_as_the_harness_wrote_them_pass(root: Path, known: Expectations) -> None:
@@ -281,7 +281,7 @@ def test_test_images_by_class_are_those_of_the_other_results(root: Path, known: 
     made = boards.resealed(made)
     assert Result.model_validate(made).metrics["balanced_accuracy"].mean > 0.9
     file.write_text(json.dumps(made), encoding="utf-8")
-    assert {one.field for one in complaints(root, known)} == {"task.largest", "seeds.confusion"}
+    assert {complaint.field for complaint in complaints(root, known)} == {"task.largest", "seeds.confusion"}
 
 
 SEARCH = {
@@ -315,7 +315,7 @@ def test_a_search_is_on_record_as_it_was_asked_for(
     made, place = boards.resealed(made), boards.file_of(root, "class-means")
     place.unlink()
     place.with_name(Result.model_validate(made).file_name).write_text(json.dumps(made), encoding="utf-8")
-    found = [one.field for one in complaints(root, known)]
+    found = [complaint.field for complaint in complaints(root, known)]
     assert found == [] if field is None else field in found
 
 
@@ -406,7 +406,7 @@ def test_accountants_that_contradict_each_other_are_a_complaint(monkeypatch: pyt
 @pytest.mark.slow
 def test_many_files_on_processes_give_the_complaints_of_one(root: Path, known: Expectations) -> None:
     changed(root, known, "class-means", {"privacy.epsilon": last_digit}, sealed=False)
-    stored = [one.stored for one in verify_leaderboard(root, known).results]
+    stored = [result.stored for result in verify_leaderboard(root, known).results]
     many = stored * (MIN_PARALLEL_FILES // len(stored) + 1)
     one, spread = review_files(stored, known), review_files(many, known)
     assert spread.results[: len(stored)] == one.results
@@ -466,7 +466,7 @@ def test_secure_noise_is_compared_within_noise(root: Path) -> None:
         }
     )
     record = rerun_seeds(secure, None, session(registry.load()))
-    assert {(one.outcome, one.agreement) for one in record.seeds} == {("same within tolerance", None)}
+    assert {(seed.outcome, seed.agreement) for seed in record.seeds} == {("same within tolerance", None)}
     assert record.seeds[0].predictions != result.seeds[0].predictions
     assert "99 times in 100" in record.tolerance
 
@@ -489,10 +489,10 @@ def test_on_another_processor_few_images_may_tip_in_favour_of_a_result(raised: i
     )
     found = tuple(
         SeedRerun(
-            seed=one.seed, outcome="differs", accuracy=0.5, predictions="0" * 64, correct=packed(right),
-            agreement=1 - raised / test, scores={name: one.metrics[name] for name in SCORES},
+            seed=seed.seed, outcome="differs", accuracy=0.5, predictions="0" * 64, correct=packed(right),
+            agreement=1 - raised / test, scores={name: seed.metrics[name] for name in SCORES},
         )
-        for one in stated
+        for seed in stated
     )  # fmt: skip
     record = Rerun(digest="", content="", seeds=found, tolerance="", provenance={})
     assert judge_seeds(record, result).outcome == outcome
@@ -506,7 +506,9 @@ def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, kno
     from dpbench.board.verify.rerun_record import write_rerun
 
     (stored,) = [
-        one.stored for one in verify_leaderboard(root, known).results if one.stored.path.name.startswith("class-means")
+        result.stored
+        for result in verify_leaderboard(root, known).results
+        if result.stored.path.name.startswith("class-means")
     ]
     result = Result.read(stored.path)
     record = rerun_seeds(result, None, session(registry.load()))
@@ -518,7 +520,7 @@ def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, kno
         (found,) = complaints(root, known)
         assert (found.file, found.field) == (f"reruns/tiny/{stored.path.name}", "outcome")
     rerun_file(stored, root).write_text("{", encoding="utf-8")
-    assert [one.field for one in complaints(root, known)] == ["file"]
+    assert [complaint.field for complaint in complaints(root, known)] == ["file"]
 
 
 def stored_of(root: Path, learner: str) -> ResultFile:
@@ -540,7 +542,7 @@ def test_a_record_from_before_is_of_one_seed_and_nothing_calls_it_reproduced(roo
     assert complaints(root, known) == []
     record = find_rerun(stored, result, root)
     assert record is not None and record.agrees and not reproduces(record, result)
-    assert [one.seed for one in record.seeds] == [1]
+    assert [seed.seed for seed in record.seeds] == [1]
     file.write_text(json.dumps(before), encoding="utf-8")  # without a seal it is no evidence
     assert find_rerun(stored, result, root) is None
 
@@ -553,7 +555,7 @@ def test_other_code_reproduces_nothing_and_is_said(root: Path) -> None:
     other = other.model_copy(update={"task": task})
     record = rerun_seeds(other, None, session(registry.load()))
     assert record.agrees and not reproduces(record, other)
-    claim, counted = [one for one in record.claims if one.verdict == "not checked"]
+    claim, counted = [claim for claim in record.claims if claim.verdict == "not checked"]
     assert (claim.claim, claim.said.endswith("at another commit")) == ("provenance.code.learner", True)
     assert (counted.claim, counted.said.endswith("by other code")) == ("task.largest", True)
     assert f"the code (learner), which is not that of {'1' * 40}" in summarize_rerun(record, other)

@@ -36,12 +36,12 @@ def board(scores: Mapping[str, float], data: str = "digits", *, epsilon: float =
 
 def entry(learner: str, score: float, selection: SelectionRule = "default") -> Entry:
     metrics = {"accuracy": Interval(mean=score, low=None, high=None)}
-    one = next(one for one in BARE.entries if one.role == "entry")
+    one = next(entry for entry in BARE.entries if entry.role == "entry")
     return one.model_copy(update={"learner": learner, "metrics": metrics, "selection": selection, "rank": 1})
 
 
 def of(learner: str, *standings: Standing) -> Distance:
-    (found,) = (one for one in compute_distances(standings) if one.learner == learner)
+    (found,) = (distance for distance in compute_distances(standings) if distance.learner == learner)
     return found
 
 
@@ -49,7 +49,7 @@ def test_a_distance_is_from_the_best_entry_of_each_board_whatever_its_settings()
     tuned = board({"a": 0.8})
     tuned = tuned.model_copy(update={"entries": (entry("b", 0.9, "public-validation"), *tuned.entries)})
     assert of("a", tuned).points == pytest.approx(10)
-    assert [one.learner for one in compute_distances([tuned])] == ["a"]
+    assert [distance.learner for distance in compute_distances([tuned])] == ["a"]
 
 
 def test_epsilons_count_within_a_family_families_within_a_data_set_and_data_sets_alike() -> None:
@@ -98,7 +98,11 @@ def test_lines_and_unranked_results_neither_count_nor_are_the_best() -> None:
 
 def test_a_learner_that_lacks_a_data_set_comes_after_those_that_have_them_all() -> None:
     whole = [board({"best": 0.9, "a": 0.8}, "digits"), board({"best": 0.9, "a": 0.8, "b": 0.9}, "cifar10")]
-    assert [(one.learner, one.data_sets) for one in compute_distances(whole)] == [("best", 2), ("a", 2), ("b", 1)]
+    assert [(distance.learner, distance.data_sets) for distance in compute_distances(whole)] == [
+        ("best", 2),
+        ("a", 2),
+        ("b", 1),
+    ]
 
 
 def test_the_interval_is_that_of_all_samples_of_data_sets() -> None:

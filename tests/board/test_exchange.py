@@ -121,7 +121,9 @@ def test_the_last_point_of_a_curve_is_the_result_of_public_labels_alone(root: Pa
 
 
 def test_entries_that_read_private_data_are_worth_a_number_of_labels(root: Path) -> None:
-    standing = next(one for one in build_index(root, registry.load()).standings if one.board.name == "tiny")
+    standing = next(
+        standing for standing in build_index(root, registry.load()).standings if standing.board.name == "tiny"
+    )
     by_learner = {entry.learner: entry.worth for entry in standing.entries}
     assert by_learner["public-only"] is None and by_learner["non-private"] is None
     assert by_learner["class-means"] is not None and by_learner["class-means"].all == standing.public
@@ -129,7 +131,9 @@ def test_entries_that_read_private_data_are_worth_a_number_of_labels(root: Path)
 
 def test_an_entry_that_learns_from_public_labels_is_worth_none_of_them(root: Path) -> None:
     boards.enter(root, "adadps:steps=5")
-    standing = next(one for one in build_index(root, registry.load()).standings if one.board.name == "tiny")
+    standing = next(
+        standing for standing in build_index(root, registry.load()).standings if standing.board.name == "tiny"
+    )
     (entry,) = (entry for entry in standing.entries if entry.learner == "adadps")
     assert entry.reads == "features and labels" and entry.reads_private
     assert entry.worth is None

@@ -115,12 +115,12 @@ def test_a_field_that_does_not_fit_is_named(
     tmp_path: Path, known: Expectations, good: dict[str, Any], change: dict[str, Any], field: str
 ) -> None:
     filed(made(tmp_path), good, **change)
-    assert field in [one.field for one in complaints(tmp_path, known)]
+    assert field in [complaint.field for complaint in complaints(tmp_path, known)]
 
 
 def test_a_component_without_a_name_is_a_complaint(tmp_path: Path, known: Expectations, good: dict[str, Any]) -> None:
     filed(made(tmp_path), good, spec={**good["spec"], "extractor": ""})
-    assert any("Expected the name of an extractor" in one.said for one in complaints(tmp_path, known))
+    assert any("Expected the name of an extractor" in complaint.said for complaint in complaints(tmp_path, known))
 
 
 @pytest.mark.parametrize("name", ["../../../evil", "/etc/passwd", "<script>", "a" * 200, "A", ""])
@@ -130,7 +130,7 @@ def test_a_name_that_is_no_components_is_refused(
 ) -> None:
     spec = {**good["spec"], role: {"name": name, "options": {}}}
     filed(made(tmp_path), good, spec=spec)
-    assert f"spec.{role}.name" in [one.field for one in complaints(tmp_path, known)]
+    assert f"spec.{role}.name" in [complaint.field for complaint in complaints(tmp_path, known)]
 
 
 def test_a_result_under_another_name_is_refused(tmp_path: Path, known: Expectations, good: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ def test_a_result_on_another_board_is_refused_key_by_key(
     board = known.boards[BOARD].model_copy(update={"epsilon": 2.0, "split_seed": 7})
     other = Expectations({BOARD: board}, known.installed)
     found = complaints(tmp_path, other)
-    assert [(one.file, one.field) for one in found] == [
+    assert [(complaint.file, complaint.field) for complaint in found] == [
         (f"results/{BOARD}/{file.name}", "spec.epsilon"),
         (f"results/{BOARD}/{file.name}", "spec.split_seed"),
     ]
@@ -190,7 +190,7 @@ def test_a_folder_that_is_no_board_and_what_is_no_result_are_named(tmp_path: Pat
     (root / "results" / BOARD / ".gitkeep").touch()
     (root / "results" / "link").symlink_to(tmp_path)
     (root / "figures" / "Up").mkdir(parents=True)
-    found = [(one.file, one.said[:14]) for one in complaints(root, known)]
+    found = [(complaint.file, complaint.said[:14]) for complaint in complaints(root, known)]
     assert found == [
         ("figures/Up", "expected lower"),
         (f"results/{BOARD}/script.js", "expected resul"),
@@ -227,7 +227,7 @@ def test_a_figure_whose_seeds_draw_their_own_data_passes_and_its_first_seed_has_
     content = json.loads(place.read_text(encoding="utf-8"))
     content["task"]["largest"] = 0.9
     place.write_text(json.dumps(boards.resealed(content)), encoding="utf-8")
-    assert any("0.9 of the test split in the largest class" in one.said for one in complaints(root, known))
+    assert any("0.9 of the test split in the largest class" in complaint.said for complaint in complaints(root, known))
 
 
 def test_the_plot_of_a_figure_lies_beside_its_results_and_nothing_else_does(
@@ -237,7 +237,10 @@ def test_the_plot_of_a_figure_lies_beside_its_results_and_nothing_else_does(
     (root / "figures" / "sweep").mkdir(parents=True)
     for name in ("sweep.png", "sweep.svg", "other.png", "sweep.txt"):
         (root / "figures" / "sweep" / name).touch()
-    assert [one.file for one in complaints(root, known)] == ["figures/sweep/other.png", "figures/sweep/sweep.txt"]
+    assert [complaint.file for complaint in complaints(root, known)] == [
+        "figures/sweep/other.png",
+        "figures/sweep/sweep.txt",
+    ]
 
 
 def test_a_file_lies_under_its_board_only_inside_the_leaderboard(tmp_path: Path) -> None:

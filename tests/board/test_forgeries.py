@@ -79,7 +79,7 @@ def test_an_honest_submission_is_found_fault_with_by_nobody(scene: Scene) -> Non
     scene.commit()
     assert read(file) == scene.honest
     record = rerun_seeds(Result.read(file), None, session(scene.plugins))
-    assert record.agrees and {one.verdict for one in record.claims} == {"same"}
+    assert record.agrees and {claim.verdict for claim in record.claims} == {"same"}
 
 
 @pytest.mark.quick(16)
@@ -100,8 +100,9 @@ SUBMISSIONS = [
     Forgery("an honest result", "nobody", honest, ""),
     Forgery("an honest result on a packed board", "nobody", honest, "", before=packed),
 ] + [
-    one for one in FORGERIES if (one.found_by in {"verify", "workflow"} and one.forge.__name__ in
-    {"made_up_rerun", "dropped_seed", "index_by_hand", "other_archive", "with_code"}) or "earlier version" in one.what
+    forgery for forgery in FORGERIES
+    if (forgery.found_by in {"verify", "workflow"} and forgery.forge.__name__ in
+    {"made_up_rerun", "dropped_seed", "index_by_hand", "other_archive", "with_code"}) or "earlier version" in forgery.what
 ]  # fmt: skip
 
 
@@ -109,7 +110,8 @@ SUBMISSIONS = [
 @pytest.mark.parametrize(
     "forgery",
     [  # what `verify` finds is found above too
-        pytest.param(one, id=one.what, marks=[pytest.mark.long] * (one.found_by == "verify")) for one in SUBMISSIONS
+        pytest.param(forgery, id=forgery.what, marks=[pytest.mark.long] * (forgery.found_by == "verify"))
+        for forgery in SUBMISSIONS
     ],
 )
 def test_the_workflow_takes_honest_submissions_alone(scene: Scene, forgery: Forgery) -> None:
@@ -130,7 +132,7 @@ def test_the_workflow_takes_honest_submissions_alone(scene: Scene, forgery: Forg
     assert (done.returncode == 0) == (forgery.found_by == "nobody"), done.stdout + done.stderr
 
 
-SECURE = [one for one in FORGERIES if one.forge in (best_of_many, secure_with_less_noise)]
+SECURE = [forgery for forgery in FORGERIES if forgery.forge in (best_of_many, secure_with_less_noise)]
 
 
 @pytest.mark.parametrize("forgery", SECURE, ids=lambda one: one.what)
@@ -138,11 +140,11 @@ def test_secure_results_have_no_rank(scene: Scene, forgery: Forgery) -> None:
     begin(scene, forgery)
     forgery.forge(scene)
     index = build.build_index(scene.root, scene.plugins)
-    (entry,) = [one for standing in index.standings for one in standing.entries if one.learner == LEARNER]
+    (entry,) = [entry for standing in index.standings for entry in standing.entries if entry.learner == LEARNER]
     assert (entry.role, entry.rank, entry.rng) == ("unranked", None, "secure")
     assert "its noise was secure and cannot be drawn again" in entry.why
 
 
 def test_there_are_twenty_forgeries_at_least_each_once() -> None:
-    assert len({one.what for one in FORGERIES}) == len(FORGERIES) >= 20
+    assert len({forgery.what for forgery in FORGERIES}) == len(FORGERIES) >= 20
     assert "forgeries" in readme.TABLES

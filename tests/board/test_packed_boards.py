@@ -69,7 +69,7 @@ def called(*arguments: object) -> int:
 
 def complaints(root: Path, plugins: Registry) -> list[tuple[str, str]]:
     found = build.verify_leaderboard(root, Expectations.read(root, plugins)).complaints
-    return [(one.file, str(one)) for one in found]
+    return [(complaint.file, str(complaint)) for complaint in found]
 
 
 def records_in(folder: Path) -> dict[str, bytes]:
@@ -98,7 +98,7 @@ def test_packing_changes_neither_the_lines_of_verify_nor_the_index(
     assert called("leaderboard", "verify", "--root", root) == 0
     assert capsys.readouterr().out == before
     assert called("leaderboard", "build", "--check", "--root", root) == 0
-    shown = {one.learner: one for one in build.build_index(root, plugins).standings[0].entries}[LEARNER]
+    shown = {entry.learner: entry for entry in build.build_index(root, plugins).standings[0].entries}[LEARNER]
     assert shown.audit is not None and shown.reproduced
 
 
@@ -155,10 +155,10 @@ def test_a_packed_result_is_there_already_and_is_replaced_with_its_records(
     loose: Path, root: Path, plugins: Registry, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = boards.file_of(loose, LEARNER)
-    before, others = {one: one.read_bytes() for one in root.rglob("*.*")}, records_in(root / "audits" / "tiny")
+    before, others = {file: file.read_bytes() for file in root.rglob("*.*")}, records_in(root / "audits" / "tiny")
     assert called("leaderboard", "add", file, "--root", root) == 0
     assert "already filed as" in capsys.readouterr().out
-    assert {one: one.read_bytes() for one in root.rglob("*.*")} == before
+    assert {file: file.read_bytes() for file in root.rglob("*.*")} == before
     content = json.loads(file.read_bytes())
     file.write_text(json.dumps(boards.resealed(boards.edited(content, "seconds.fit", 0.125))), encoding="utf-8")
     assert called("leaderboard", "add", file, "--root", root) == 1

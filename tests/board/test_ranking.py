@@ -194,9 +194,9 @@ def test_no_entries_have_no_ranks() -> None:
 
 def test_a_result_is_compared_by_its_bits_for_accuracy_and_by_its_seeds_otherwise() -> None:
     _, first, second = boards.synthetic(find_board("digits-eps1"), 3, seed=0)
-    scores = [ranking_scores(one, "accuracy") for one in (first, second)]
-    bits = [one.bits() for one in scores if one.bits is not None]
-    assert [one.mean(1).tolist() for one in bits] == [pytest.approx(one.per_seed) for one in scores]
+    scores = [ranking_scores(result, "accuracy") for result in (first, second)]
+    bits = [score.bits() for score in scores if score.bits is not None]
+    assert [bit.mean(1).tolist() for bit in bits] == [pytest.approx(score.per_seed) for score in scores]
     assert ranking_scores(first, "balanced_accuracy").bits is None
 
 
@@ -210,7 +210,7 @@ def test_seeds_that_score_the_same_but_for_rounding_are_one_rank() -> None:
 def test_results_are_sorted_by_answers_that_are_counted_and_other_metrics_by_whole_millionths() -> None:
     _, result, other = boards.synthetic(find_board("digits-eps1"), 3, seed=0)
     metrics = {
-        name: one.model_copy(update={"mean": math.nextafter(one.mean, 2)}) for name, one in result.metrics.items()
+        name: value.model_copy(update={"mean": math.nextafter(value.mean, 2)}) for name, value in result.metrics.items()
     }
     nudged = result.model_copy()
     vars(nudged)["metrics"] = metrics

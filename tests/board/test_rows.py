@@ -14,7 +14,7 @@ BARE = standing_of(BOARD, synthetic(BOARD, 2, seed=0))
 
 
 def entry(score: float, role: Role = "entry", *, labels: bool = False, rank: int | None = 2) -> Entry:
-    (one,) = (one for one in BARE.entries if one.role == "entry")
+    (one,) = (entry for entry in BARE.entries if entry.role == "entry")
     return one.model_copy(update={
         "metrics": {"accuracy": Interval(mean=score, low=None, high=None)}, "role": role,
         "rank": rank if role == "entry" else None, "reads": "features and labels" if labels else "features",
@@ -48,7 +48,7 @@ def test_without_a_ranked_entry_nothing_is_behind() -> None:
 def test_a_row_knows_its_rank_its_ties_its_rivals_and_the_ceiling() -> None:
     rows = board_rows(standing(entry(0.8, rank=1), entry(0.7), entry(0.9, labels=True, rank=1), entry(0.95, "ceiling")))
     standings = [row.standing for row in rows]
-    assert [one.tied for one in standings] == [True, False, True, False]
-    assert [one.rank for one in standings] == [1, 2, 1, None]
-    assert [one.rivals for one in standings[:3]] == [2, 2, 3]
+    assert [standing.tied for standing in standings] == [True, False, True, False]
+    assert [standing.rank for standing in standings] == [1, 2, 1, None]
+    assert [standing.rivals for standing in standings[:3]] == [2, 2, 3]
     assert [round(row.above or 0.0, 6) for row in rows] == [0.15, 0.25, 0.05, 0.0]

@@ -133,8 +133,10 @@ def test_a_quick_look_keeps_a_record_and_nothing_calls_it_reproduced(root: Path,
     assert "(a quick look at 1 of 2 seeds)" in said and "reproduced" not in said
     assert [(one["seed"], one["outcome"]) for one in record_of(root, file)["seeds"]] == [(1, "same predictions")]
     assert ask("verify", "--root", root) == 0
-    (tiny,) = [one for one in build.build_index(root, registry.load()).standings if one.board.name == "tiny"]
-    (entry,) = [one for one in tiny.entries if one.learner == "class-means"]
+    (tiny,) = [
+        standing for standing in build.build_index(root, registry.load()).standings if standing.board.name == "tiny"
+    ]
+    (entry,) = [entry for entry in tiny.entries if entry.learner == "class-means"]
     assert (entry.trust, entry.reproduced, name_trust(entry)) == ("re-run", False, "1 of 2 seeds re-run")
     assert "scores" in entry.author_word
 
@@ -425,7 +427,10 @@ def test_a_changed_mean_and_rank_are_told_with_both_values(root: Path) -> None:
     tiny["entries"][0]["rank"] = 7
     name = tiny["entries"][0]["learner"]
     found = list_changes(before, Index.model_validate(made))
-    assert [(one.what, one.learner, one.after) for one in found] == [("mean", name, 0.125), ("rank", name, 7)]
+    assert [(change.what, change.learner, change.after) for change in found] == [
+        ("mean", name, 0.125),
+        ("rank", name, 7),
+    ]
     assert str(found[1]).endswith(": 1 -> 7")
 
 

@@ -62,7 +62,7 @@ def test_several_run_in_one_command_with_one_table_and_are_not_run_again(
     assert first.index("non-private (no privacy)") > max(first.index("class-means"), first.index("dp-sgd"))
     assert "ε 0.5" in first and "ε 2" in first and "5 cells run, 0 done before, 0 failed" in first
     results = list(map(read_json, tmp_path.glob("*.json")))
-    assert sorted((one["spec"]["learner"]["name"], one["spec"]["epsilon"]) for one in results) == [
+    assert sorted((result["spec"]["learner"]["name"], result["spec"]["epsilon"]) for result in results) == [
         ("class-means", 0.5), ("class-means", 2.0), ("dp-sgd", 0.5), ("dp-sgd", 2.0), ("non-private", "Infinity"),
     ]  # fmt: skip
     assert called(*RUN, "--out", str(tmp_path)) == 0

@@ -139,7 +139,7 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_left(
     assert called(*command) == 0
     assert fits == [0, 1, -1, 2, 3]
     found = result_in(tmp_path / "there")
-    assert [one.seed for one in found.seeds] == [0, 1, 2, 3] and found.provenance["seeds_of_an_earlier_call"] == 2
+    assert [seed.seed for seed in found.seeds] == [0, 1, 2, 3] and found.provenance["seeds_of_an_earlier_call"] == 2
     assert sorted(file.name for file in (tmp_path / "there").iterdir()) == [found.file_name]
     monkeypatch.undo()
     assert called(*command[:-1], tmp_path / "whole") == 0

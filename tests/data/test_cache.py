@@ -318,7 +318,7 @@ class Grown(Doubled):
 
 
 def test_an_extractor_that_gains_an_option_keeps_what_is_cached() -> None:
-    keys = [cache.describe_features(known(), one).key for one in (Doubled(3), Grown(3), Grown(3, mirror=True))]
+    keys = [cache.describe_features(known(), doubled).key for doubled in (Doubled(3), Grown(3), Grown(3, mirror=True))]
     assert keys[0] == keys[1] != keys[2]
 
 

@@ -213,8 +213,8 @@ def test_a_result_names_who_brought_every_part(result: Result) -> None:
 
 def test_who_brought_a_part_is_checked(result: Result) -> None:
     def said(**changed: Any) -> list[str]:
-        components = {role: changed.get(role, one) for role, one in result.components.items()}
-        other = result.model_copy(update={"components": {role: one for role, one in components.items() if one}})
+        components = {role: changed.get(role, value) for role, value in result.components.items()}
+        other = result.model_copy(update={"components": {role: value for role, value in components.items() if value}})
         return [field for field, _ in check_provenance(other, installed) if field.startswith("components")]
 
     installed = Expectations.read(Path("leaderboard"), registry.load()).installed

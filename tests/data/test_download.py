@@ -322,7 +322,7 @@ def as_tar(file: Path, files: dict[str, bytes]) -> Path:
 
 def unpacked(file: Path, root: Path, path: str = "x", unpack: bool = True) -> dict[str, bytes]:
     download.unpack(file, Download("", "", 0, path, unpack), root)
-    return {str(one.relative_to(root)): one.read_bytes() for one in root.rglob("*") if one.is_file()}
+    return {str(file.relative_to(root)): file.read_bytes() for file in root.rglob("*") if file.is_file()}
 
 
 def spoiled(file: Path, tmp_path: Path) -> str:

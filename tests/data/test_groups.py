@@ -159,8 +159,10 @@ def test_groups_change_no_prediction_and_no_noise(tmp_path: Path) -> None:
         dpbench.dataset(x[:200], y[:200], x[200:], y[200:], processing="drawn", groups=groups)
         for groups in (None, {"sex": sex})
     ]
-    plain, grouped = [dpbench.run("class-means", one, seeds=2, public_labels=True, out=tmp_path).record for one in made]
-    assert [one.predictions for one in plain.seeds] == [one.predictions for one in grouped.seeds]
+    plain, grouped = [
+        dpbench.run("class-means", dataset, seeds=2, public_labels=True, out=tmp_path).record for dataset in made
+    ]
+    assert [seed.predictions for seed in plain.seeds] == [seed.predictions for seed in grouped.seeds]
     assert plain.digest == grouped.digest
     assert plain.task.groups is None and grouped.task.groups is not None
 
@@ -226,7 +228,7 @@ def correct(unknown: int, female: int, male: int, other: int) -> dict[str, dict[
 
 def test_accuracy_by_group_is_the_mean_over_seeds() -> None:
     (column,) = group_accuracies(COUNTS, [correct(0, 20, 10, 0), correct(0, 10, 10, 0)])
-    assert {one.value: one.accuracy.mean for one in column.groups} == {
+    assert {group.value: group.accuracy.mean for group in column.groups} == {
         "female": 15 / 40, "male": 0.5, "other": 0.0, "": 0.0,
     }  # fmt: skip
     assert column.groups[0].accuracy.low is not None
@@ -255,8 +257,10 @@ def test_of_many_groups_a_summary_names_the_worst_and_the_best() -> None:
 
 
 def test_what_privacy_costs_a_group_is_held_against_what_it_costs_all(result: Result, ceiling: Result) -> None:
-    sex = next(one for one in price_by_group(result, ceiling) if one.column == "sex")
-    by_value = [{one.value: one.accuracy.mean for one in accuracy_by_group(it)[-1].groups} for it in (ceiling, result)]
+    sex = next(price for price in price_by_group(result, ceiling) if price.column == "sex")
+    by_value = [
+        {group.value: group.accuracy.mean for group in accuracy_by_group(it)[-1].groups} for it in (ceiling, result)
+    ]
     assert sex.losses == {value: by_value[0][value] - by_value[1][value] for value in ("female", "male", "")}
     overall = ceiling.metrics["accuracy"].mean - result.metrics["accuracy"].mean
     assert sex.most is not None and sex.most.value == max(("female", "male"), key=lambda one: sex.losses[one])
@@ -321,7 +325,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expectations]
 
 
 def halves(counts: tuple[int, ...]) -> dict[str, dict[str, str]]:
-    return {"sex": {name: " ".join(str((one + up) // 2) for one in counts) for name, up in (("f", 0), ("m", 1))}}
+    return {"sex": {name: " ".join(str((count + up) // 2) for count in counts) for name, up in (("f", 0), ("m", 1))}}
 
 
 def file_result(root: Path, content: dict[str, Any], learner: str = "class-means") -> None:
@@ -370,7 +374,7 @@ def complaints(board: tuple[Path, Expectations], forge: Callable[[dict[str, Any]
     honest = file.read_text(encoding="utf-8")
     file_result(root, forge(json.loads(honest)))
     try:
-        return [one.field for one in verify_leaderboard(root, known).complaints]
+        return [complaint.field for complaint in verify_leaderboard(root, known).complaints]
     finally:
         file.write_text(honest, encoding="utf-8")
 
@@ -378,10 +382,10 @@ def complaints(board: tuple[Path, Expectations], forge: Callable[[dict[str, Any]
 def rerun_of(result: Result) -> Rerun:
     seeds = tuple(
         SeedRerun(
-            seed=one.seed, outcome="differs", accuracy=one.accuracy, predictions=one.predictions, correct=one.correct,
-            agreement=1.0, scores={name: one.metrics[name] for name in SCORES}, group_correct=one.group_correct,
+            seed=seed.seed, outcome="differs", accuracy=seed.accuracy, predictions=seed.predictions,
+            correct=seed.correct, agreement=1.0, scores={name: seed.metrics[name] for name in SCORES}, group_correct=seed.group_correct,
         )
-        for one in result.seeds
+        for seed in result.seeds
     )  # fmt: skip
     return Rerun(digest="", content="", seeds=seeds, tolerance="", provenance={})
 

@@ -28,7 +28,7 @@ def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_entries_say_what_they_are_the_largest_first(filled: Path) -> None:
     held = list_entries()
     assert held[0].what == "an extraction that did not end" and held[0].size == 10_000_000
-    assert {one.what for one in held} >= {
+    assert {entry.what for entry in held} >= {
         "1,438 train examples by pixels:size=4",
         "359 test examples by pixels:size=4",
         "hashes of images, to find copies",

@@ -317,9 +317,9 @@ class Normalised(ImageFolder):
 
     def changed(self, split: Split) -> Split:
         pixels = [np.asarray(split.images[place], np.float64) for place in range(len(split.labels))]
-        most = max(float(one.max()) for one in pixels)
+        most = max(float(pixel.max()) for pixel in pixels)
         return Split(
-            DeclaredImages([Image.fromarray((one * (255 / most)).astype(np.uint8)) for one in pixels], "?"),
+            DeclaredImages([Image.fromarray((pixel * (255 / most)).astype(np.uint8)) for pixel in pixels], "?"),
             split.labels,
         )
 
@@ -393,7 +393,7 @@ def test_a_suite_of_data_that_are_stored_otherwise_makes_its_own_copies() -> Non
         def load(self) -> Splits:
             splits = super().load()
             places = [one for one in PLACES for _ in range(8 if one == "3" else 1) if one != str(self.removed)]
-            labels = np.array([int(one) % 2 for one in places], np.int64)
+            labels = np.array([int(place) % 2 for place in places], np.int64)
             return Splits(Split(Records(places, numbered), labels), splits.test, splits.digest)
 
     class Without(Oversampled):

@@ -82,7 +82,7 @@ def features(dataset: Dataset, extractor: Extractor | None = None, share: float 
 
 def table(folder: Path) -> Path:
     file = folder.parent / "patients.csv"
-    places = sorted(str(one.relative_to(folder)) for one in folder.rglob("*.png"))
+    places = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.png"))
     file.write_text("file,unit\n" + "".join(f"{place},{place.split('_')[0]}\n" for place in places))
     return file
 
@@ -352,7 +352,7 @@ def test_entries_of_earlier_versions_are_listed_as_unused(fresh_cache: Path) -> 
     entry.mkdir(parents=True)
     made = {"data": "d", "split": "train", "rows": 9, "extractor": "pixels", "options": {}}
     (entry / "manifest.json").write_text(json.dumps(made))
-    assert [one.what for one in list_entries()] == ["9 train examples by pixels (not used: of an earlier version)"]
+    assert [entry.what for entry in list_entries()] == ["9 train examples by pixels (not used: of an earlier version)"]
     assert call("cache", "clear", entry.name[:12]) == 0
     assert not entry.exists()
 

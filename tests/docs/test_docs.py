@@ -71,10 +71,10 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split, count in (("train", 20), ("test", 5)):
         for number, kind in enumerate(("cat", "dog", "owl")):
             (folder / split / kind).mkdir(parents=True)
-            for one in range(count):
+            for index in range(count):
                 pixels = generator.normal(60, 40, (32, 32, 3)) + 70 * np.eye(3)[number]
                 image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
-                image.save(folder / split / kind / f"{one}.png")
+                image.save(folder / split / kind / f"{index}.png")
     return folder
 
 
@@ -217,7 +217,7 @@ def test_the_constraints_are_names_and_exact_versions_only() -> None:
 def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page() -> None:
     known: dict[str, set[str]] = {}
     for path, command in walk(COMMANDS):
-        known[path] = {flag for one in command.params for flag in (*one.opts, *one.secondary_opts)}
+        known[path] = {flag for param in command.params for flag in (*param.opts, *param.secondary_opts)}
     named = {flag for page in readme.PAGES for flag in re.findall(r"(?<![\w|-])--[a-z][a-z-]+", page.text)}
     assert {flag for flag in known["run"] if flag.startswith("--")} <= named | {"--no-public-labels", "--help"}
     others = {
@@ -240,8 +240,8 @@ def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page(
 
 def walk(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     yield path, command
-    for name, one in getattr(command, "commands", {}).items():
-        yield from walk(one, f"{path} {name}".strip())
+    for name, value in getattr(command, "commands", {}).items():
+        yield from walk(value, f"{path} {name}".strip())
 
 
 GLOSSARY = readme.Page(readme.DOCS / "glossary.md")
@@ -260,7 +260,9 @@ def prose(page: readme.Page) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("page", [one for one in readme.PAGES if one.file != GLOSSARY.file], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in readme.PAGES if page.file != GLOSSARY.file], ids=lambda page: page.name
+)
 def test_a_page_uses_the_terms_of_the_glossary(page: readme.Page) -> None:
     known = avoided()
     assert len(known) >= 20

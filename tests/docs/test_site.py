@@ -149,8 +149,8 @@ def _commands(command: Any, path: str) -> Iterator[str]:
     known = getattr(command, "commands", None)
     if known is None:
         yield path
-    for name, one in (known or {}).items():
-        yield from _commands(one, f"{path} {name}")
+    for name, value in (known or {}).items():
+        yield from _commands(value, f"{path} {name}")
 
 
 def test_a_comment_with_a_colon_is_not_read_as_a_type(site: Path) -> None:
@@ -176,9 +176,9 @@ NOTEBOOKS = sorted(DOCS.rglob("*.ipynb"))
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_a_notebook_is_kept_without_what_it_printed_and_ran_when_the_site_was_built(file: Path, site: Path) -> None:
-    cells = [one for one in json.loads(file.read_text(encoding="utf-8"))["cells"] if one["cell_type"] == "code"]
+    cells = [load for load in json.loads(file.read_text(encoding="utf-8"))["cells"] if load["cell_type"] == "code"]
     assert len(cells) >= 7
-    assert [one for one in cells if one["outputs"] or one["execution_count"]] == []
+    assert [cell for cell in cells if cell["outputs"] or cell["execution_count"]] == []
     assert _made(file, site).read_text(encoding="utf-8").count('class="cell_output') >= 6
 
 

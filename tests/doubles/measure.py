@@ -127,17 +127,17 @@ def table(measured: Mapping[str, Measured]) -> str:
         "dataset", "images", "files", "features on disk", "`data import`, s", "`run`, s", "`data info`, s",
         "peak memory of each, GiB",
     )  # fmt: skip
-    rows = [head, ["---"] * len(head), *(_row(name, one) for name, one in measured.items())]
+    rows = [head, ["---"] * len(head), *(_row(name, value) for name, value in measured.items())]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _row(name: str, one: Measured) -> list[str]:
-    part = "" if one.share == 1 else f", {one.share:.0%} of it"
-    checked = "*" if "md5" in one.patched else ""
-    seconds = [f"{one.costs[at].processor:,.0f}" for at in ("import", "run", "info")]
-    peaks = [f"{one.costs[at].peak / 2**30:.1f}" for at in ("import", "run", "info")]
-    images = f"{one.train:,} + {one.test:,}{part}"
-    sizes = [bytes_in_words(one.files), bytes_in_words(one.features)]
+def _row(name: str, measured: Measured) -> list[str]:
+    part = "" if measured.share == 1 else f", {measured.share:.0%} of it"
+    checked = "*" if "md5" in measured.patched else ""
+    seconds = [f"{measured.costs[at].processor:,.0f}" for at in ("import", "run", "info")]
+    peaks = [f"{measured.costs[at].peak / 2**30:.1f}" for at in ("import", "run", "info")]
+    images = f"{measured.train:,} + {measured.test:,}{part}"
+    sizes = [bytes_in_words(measured.files), bytes_in_words(measured.features)]
     return [f"`{name}`{checked}", images, *sizes, *seconds, ", ".join(peaks)]
 
 

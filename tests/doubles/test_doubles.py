@@ -242,4 +242,6 @@ def test_a_double_is_fetched_from_a_hub_that_breaks_off(
 def test_every_dataset_with_an_address_is_fetched_here() -> None:
     known = {name: item.cls for name, item in load().components["dataset"].items() if name not in {"hf", "imagefolder"}}
     sources = {name: build(name).source() for name in known}
-    assert {build(name).name for name in FETCHED} == {name for name, one in sources.items() if one and one.downloads}
+    assert {build(name).name for name in FETCHED} == {
+        name for name, value in sources.items() if value and value.downloads
+    }

@@ -61,7 +61,7 @@ def _rate(asked: Asked, training: Training, precision: str) -> Row:
 def _half(asked: Asked, kind: type[RandPWRN], training: Training, file: Path) -> Iterator[Row]:
     """Hold the exported weights to their size, and their features to those in float32."""
     state, size = Checkpoint.load(file).state, file.stat().st_size
-    half = all(one.dtype == torch.float16 and bool(one.isfinite().all()) for one in state.values())
+    half = all(tensor.dtype == torch.float16 and bool(tensor.isfinite().all()) for tensor in state.values())
     yield Row("the checkpoint in half precision", f"{size / 1e6:.2f} MB", half and size < LARGEST)
     images = torch.rand(32, 3, kind.size, kind.size, generator=torch.Generator().manual_seed(0)).to(asked.device)
     ours = kind(path=str(file), stages="last").open(asked.device)(images)

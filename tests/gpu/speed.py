@@ -40,7 +40,9 @@ def _linear(asked: Asked, classes: int) -> Row:
     x, y = size.data()
     ours = seconds(_ours(size, x, y, asked.device), asked) / size.steps
     theirs = {mode: seconds(_opacus(size, x, y, mode, 8, asked.device), asked) / 8 for mode in ("hooks", "ghost")}
-    told = ", ".join(f"Opacus ({mode}) {1e3 * one:.2f} ms, {one / ours:.1f} times" for mode, one in theirs.items())
+    told = ", ".join(
+        f"Opacus ({mode}) {1e3 * value:.2f} ms, {value / ours:.1f} times" for mode, value in theirs.items()
+    )
     return Row(f"a step on a linear head, {size.d} x {classes}, batch {size.batch}", f"{1e3 * ours:.2f} ms; {told}")
 
 

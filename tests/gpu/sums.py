@@ -80,7 +80,7 @@ def rows(asked: Asked) -> Iterator[Row]:
 
 def equal(here: list[Tensor], there: list[Tensor]) -> int:
     """Return how many tensors are equal before the first that is not."""
-    same = [torch.equal(one, other) for one, other in zip(here, there, strict=True)]
+    same = [torch.equal(tensor, other) for tensor, other in zip(here, there, strict=True)]
     return [*same, False].index(False)
 
 
@@ -95,7 +95,7 @@ def totals(learner: ProbeLearner, world: World, device: torch.device, seed: int)
     generator, public = randomness.initialisation, world.public
     features = carried(learner.features(task, public, generator), device)
     learner.fit_on(features, make_handle(curator), carried(public, device), generator)
-    return [summed.total.cpu() for one in seen for summed in one.sums]
+    return [summed.total.cpu() for observation in seen for summed in observation.sums]
 
 
 def forms(world: World, device: torch.device) -> dict[str, list[Tensor]]:

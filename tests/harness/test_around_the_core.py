@@ -142,8 +142,8 @@ def test_a_journal_that_was_cut_off_or_damaged_costs_no_other_seed(tmp_path: Pat
     journal = Journal(tmp_path).of("a.json", "an identity")
     journal.file.parent.mkdir()
     journal.file.write_bytes(b'{"identity": "an iden\xff')
-    for one in result.seeds:
-        journal.keep(one)
+    for seed in result.seeds:
+        journal.keep(seed)
     assert [*journal.seeds().values()] == [*result.seeds]
 
 

@@ -83,8 +83,8 @@ def test_what_the_budget_settles_is_planned_and_on_record() -> None:
     small, large = ran(epsilon=2), ran(epsilon=7)
     assert small.settled == {"steps": 2, "k": 16}
     assert large.settled == {"steps": 7, "k": 56}
-    assert [one.privacy.plan[0].steps for one in (small, large)] == [2, 7]
-    assert [one.selection for one in (small, large)] == ["default", "default"]
+    assert [result.privacy.plan[0].steps for result in (small, large)] == [2, 7]
+    assert [result.selection for result in (small, large)] == ["default", "default"]
     assert small.spec.learner.options == {"steps": None, "k": None}
 
 

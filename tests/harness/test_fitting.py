@@ -78,7 +78,7 @@ def test_a_learner_holds_what_wrap_makes_of_its_curator() -> None:
 def test_a_witness_sees_the_sum_before_its_noise() -> None:
     seen: list[SumObservation] = []
     fit_once(fit_input(Sums()), witness=Witness(seen.append))
-    assert [one.release for one in seen] == ["sums"]
+    assert [observation.release for observation in seen] == ["sums"]
 
 
 def test_an_input_without_noise_is_the_same_with_another_sigma() -> None:

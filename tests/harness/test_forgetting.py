@@ -336,7 +336,7 @@ def test_whoever_makes_a_curator_fits_through_the_one_way() -> None:
     binds = set()
     for file in root.rglob("*.py"):
         place, nodes = file.relative_to(root).as_posix(), [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
-        calls = {one.func.id for one in nodes if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+        calls = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
         binds |= {place} if "bind" in calls and place not in REPLAYS else set()
     laws = {"testing/learners.py", "testing/worlds.py"}  # over made-up rows: their fits go through `_fitted`
     assert binds == {"harness/fitting.py", *laws}

@@ -444,9 +444,9 @@ class Wasteful(Centroids):
 
 
 def test_budget_that_bought_nothing_is_in_the_result() -> None:
-    assert not [one for one in ran().remarks if one.startswith("Release")]
-    assert not [one for one in ran(Wasteful, epsilon=math.inf).remarks if one.startswith("Release")]
-    first, second = (one for one in ran(Wasteful).remarks if one.startswith("Release"))
+    assert not [remark for remark in ran().remarks if remark.startswith("Release")]
+    assert not [remark for remark in ran(Wasteful, epsilon=math.inf).remarks if remark.startswith("Release")]
+    first, second = (remark for remark in ran(Wasteful).remarks if remark.startswith("Release"))
     assert first.startswith("Release 'sum' asked for 2 of its 3 planned steps")
     assert second.startswith("Release 'mean' asked for 0 of its 1 planned steps")
 

@@ -185,7 +185,7 @@ def test_settings_are_chosen_before_the_test_split_is_read(monkeypatch: pytest.M
 def test_private_search_states_the_epsilon_of_the_whole_search() -> None:
     privacy = ran("private-accounted", repeats=6, shape=0.5, epsilon=2).privacy
     assert privacy.repeats is not None
-    plan = [Release(one.name, one.steps, one.planned.sample_rate, one.relative_noise) for one in privacy.plan]
+    plan = [Release(use.name, use.steps, use.planned.sample_rate, use.relative_noise) for use in privacy.plan]
     count = Repeats(privacy.repeats.mean, privacy.repeats.shape)
     assert (count, privacy.accountant) == (Repeats(6, 0.5), "rdp")
     assert privacy.epsilon == private_search.epsilon(plan, privacy.sigma, privacy.delta, count)

@@ -88,9 +88,9 @@ def alone(learners: Sequence[ProbeLearner], rows: PrivateRows, weight: float = 1
 
 def assert_same(found: Sequence[Predict], expected: Sequence[Predict]) -> None:
     x = private_rows(n=50, d=WIDTH, seed=5).x
-    for one, other in zip(found, expected, strict=True):
+    for predict, other in zip(found, expected, strict=True):
         scale = float(other(x).abs().max())
-        torch.testing.assert_close(one(x), other(x), rtol=1e-3, atol=1e-3 * scale)
+        torch.testing.assert_close(predict(x), other(x), rtol=1e-3, atol=1e-3 * scale)
 
 
 @pytest.mark.quick(8)
@@ -109,8 +109,8 @@ def test_settings_fitted_together_are_those_fitted_alone(base: ProbeLearner, rat
 @pytest.mark.parametrize("rate", [0.3, 1.0])
 def test_settings_of_fewer_steps_train_beside_those_that_go_on(rate: float, weight: float) -> None:
     pairs = zip(probes(Pillar(k=4, init="uniform"), rate), (2, 7, 2, 5), strict=True)
-    learners, rows = [dataclasses.replace(one, steps=steps) for one, steps in pairs], private_rows(n=90, d=WIDTH)
-    assert len({one.shared for one in learners}) == 1
+    learners, rows = [dataclasses.replace(pair, steps=steps) for pair, steps in pairs], private_rows(n=90, d=WIDTH)
+    assert len({learner.shared for learner in learners}) == 1
     x = private_rows(n=50, d=WIDTH, seed=5).x
     for one, other in zip(together(learners, rows, weight), alone(learners, rows, weight), strict=True):
         torch.testing.assert_close(one(x), other(x), rtol=1e-5, atol=1e-6 * float(other(x).abs().max()))

@@ -380,11 +380,11 @@ def test_what_trains_together_does_not_change_what_is_chosen(rule: str, monkeypa
         found.append(chosen(Tiny(init="uniform"), space, rule, epsilon=0.03))
         assert set(groups) == sizes
         groups.clear()
-    for alone, *others in zip(*(one.trials for one in found), strict=True):
+    for alone, *others in zip(*(selection.trials for selection in found), strict=True):
         for other in others:
             assert other.setting == alone.setting
             assert other.accuracy == pytest.approx(alone.accuracy, abs=2 / 53)
-    assert all(one.chosen == found[0].chosen for one in found)
+    assert all(selection.chosen == found[0].chosen for selection in found)
 
 
 def test_a_search_repeats_and_another_seed_searches_elsewhere() -> None:

@@ -152,7 +152,7 @@ def _result(
     steps = 1 if place == 0 else STEPS[place % len(STEPS)]
     privacy = _privacy(steps, spec.epsilon, spec.delta, spec.accountant)
     spent = {release["name"]: release["steps"] for release in privacy["plan"]}
-    scored = [SeedResult(**one, spent=spent) for one in seeds]
+    scored = [SeedResult(**seed, spent=spent) for seed in seeds]
     harness = {"distribution": "dpbench-vision", "version": versions["dpbench"]}
     stranger = {"plugin": "synthetic", "distribution": "dpbench-synthetic", "version": "1.0"}
     find = _plugins().find

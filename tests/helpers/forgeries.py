@@ -146,7 +146,7 @@ def shown(scene: Scene) -> str:
     """Return what the page of a forged entry says that nobody finds: why it has no rank, and the author's word."""
     index = build.build_index(scene.root, scene.plugins)
     entries = [entry for standing in index.standings for entry in standing.entries]
-    (entry,) = [one for one in entries if scene.file is not None and one.id == scene.file.stem]
+    (entry,) = [entry for entry in entries if scene.file is not None and entry.id == scene.file.stem]
     assert not entry.reproduced
     return "; ".join([entry.why, *entry.author_word])
 
@@ -263,7 +263,7 @@ def other_learner(scene: Scene) -> None:
 
 
 def no_overlap(scene: Scene) -> None:
-    overlap = {pair: {**one, "exact": 0, "near": 0} for pair, one in scene.honest["task"]["overlap"].items()}
+    overlap = {pair: {**value, "exact": 0, "near": 0} for pair, value in scene.honest["task"]["overlap"].items()}
     scene.submit(boards.edited(scene.honest, "task.overlap", overlap))
 
 
@@ -432,5 +432,7 @@ FORGERIES: tuple[Forgery, ...] = (
 
 def table() -> str:
     """Return the table of the page."""
-    rows = [f"| {number} | {one.what} | {FINDERS[one.found_by]} |" for number, one in enumerate(FORGERIES, 1)]
+    rows = [
+        f"| {number} | {forgery.what} | {FINDERS[forgery.found_by]} |" for number, forgery in enumerate(FORGERIES, 1)
+    ]
     return "\n".join(["| | forgery | detected by |", "|---:|---|---|", *rows])

@@ -46,7 +46,7 @@ def count_doubted(audits: int, first: int = 0) -> Counter[str]:
             found["doubted"] += not audit.passed
             found.update(f"{learner}: {line}" for line in audit.figures.failed)
             if audit.noise:
-                found.update(f"p < 0.01: {one.name}" for one in audit.noise.checks if one.p < 0.01)
+                found.update(f"p < 0.01: {check.name}" for check in audit.noise.checks if check.p < 0.01)
             found["tests"] += len(audit.noise.checks) if audit.noise else 0
             print(f"{seed + 1 - first} audits, {found['doubted']} doubted", end="\r", flush=True)
     return found

@@ -112,7 +112,7 @@ class Handler(BaseHTTPRequestHandler):
         return [{"type": "file", "path": path, "size": 0, "oid": "0" * 40} for path in repository.files]
 
     def preupload(self, content: bytes) -> tuple[object, int]:
-        paths = [one["path"] for one in json.loads(content)["files"]]
+        paths = [load["path"] for load in json.loads(content)["files"]]
         return {"files": [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in paths]}, 200
 
     def commit(self, name: str, content: bytes) -> tuple[object, int]:

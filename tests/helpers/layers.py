@@ -97,7 +97,7 @@ class House:
                 if node.module and _own(node.module):
                     yield from (self._module(node.module, alias.name) for alias in node.names)
             else:
-                named = (ast.literal_eval(one) for one in node.args if isinstance(one, ast.Constant))
+                named = (ast.literal_eval(argument) for argument in node.args if isinstance(argument, ast.Constant))
                 yield from (name for name in named if isinstance(name, str) and _own(name))
 
     def _module(self, package: str, name: str) -> str:
@@ -129,10 +129,10 @@ class House:
 
         The rings of privacy and `api`, the words that they are called by, count as one room.
         """
-        together = {one: RINGS if one == "api" or one.startswith(RINGS) else one for one in self.rooms}
+        together = {room: RINGS if room == "api" or room.startswith(RINGS) else room for room in self.rooms}
         below: dict[str, set[str]] = {one: set() for one in together.values()}
-        for one, imported in self.rooms.items():
-            below[together[one]] |= {together[other] for other in imported} - {together[one]}
+        for key, imported in self.rooms.items():
+            below[together[key]] |= {together[other] for other in imported} - {together[key]}
         found: dict[str, int] = {}
         for one in TopologicalSorter(below).static_order():
             found[one] = 1 + max((found[other] for other in below[one]), default=0)
@@ -169,7 +169,7 @@ def _imported_names(text: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             found.add(str(node.module))
         else:
-            found |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
+            found |= {str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)}
     return found
 
 

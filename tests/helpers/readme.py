@@ -102,7 +102,7 @@ def head_table() -> str:
         "| board | rank 1 | best private score | rank 1 with public labels | `non-private` |",
         "|---|---|---|---|---|",
     ]
-    for standing in (one for one in _filled() if one.board.epsilon == 1):
+    for standing in (standing for standing in _filled() if standing.board.epsilon == 1):
         first, _, ceiling = _told(standing)
         scores = [_percent(standing, found) for found in (first, ceiling)]
         cells = [standing.board.title, _names(first), scores[0], _with_labels(standing), scores[1]]
@@ -132,9 +132,9 @@ def verified_table() -> str:
     counts: dict[str, list[int]] = {}
     for standing in _filled():
         found = counts.setdefault(standing.board.dataset.name, [0] * 4)
-        for one in _of_role(standing, "entry"):
-            seeds = len(one.again.seeds) if one.again else 0
-            for column, counted in enumerate((True, one.audit is not None, one.reproduced, seeds == 1)):
+        for entry in _of_role(standing, "entry"):
+            seeds = len(entry.again.seeds) if entry.again else 0
+            for column, counted in enumerate((True, entry.audit is not None, entry.reproduced, seeds == 1)):
                 found[column] += counted
     counts["all"] = [sum(column) for column in zip(*counts.values(), strict=True)]
     lines = [
@@ -300,10 +300,10 @@ def public_table() -> str:
     from dpbench_lab.figures import literature
 
     series = literature.read().series["pillar-table-2b-supervised"]
-    printed = {(one.at["dataset"], one.at["public_fraction"]): f"{one.percent:.2f}" for one in series.points}
+    printed = {(point.at["dataset"], point.at["public_fraction"]): f"{point.percent:.2f}" for point in series.points}
     lines = ["| dataset | public images | measured | published |", "|---|---|---|---|"]
     for result in sorted(
-        _results("pillar-table-2b"), key=lambda one: (one.spec.dataset.name, one.spec.public_fraction)
+        _results("pillar-table-2b"), key=lambda result: (result.spec.dataset.name, result.spec.public_fraction)
     ):
         dataset, share = result.spec.dataset.name, result.spec.public_fraction
         measured, published = _said(result.metrics["accuracy"]), printed.get((dataset, share), "")
@@ -320,11 +320,11 @@ def without_data_table() -> str:
         extractor = result.spec.extractor.name
         found.setdefault(result.spec.epsilon, {})[extractor] = _said(result.metrics["accuracy"])
     series = literature.read().series
-    theirs = {one.at["epsilon"]: f"{one.percent:.2f}" for one in series["dp-randp-table-4"].points}
+    theirs = {point.at["epsilon"]: f"{point.percent:.2f}" for point in series["dp-randp-table-4"].points}
     others = {
-        one.at["epsilon"]: f"{one.percent:.2f}"
-        for one in series["dp-randp-table-1"].points
-        if one.at["learner"] == "scatternet"
+        point.at["epsilon"]: f"{point.percent:.2f}"
+        for point in series["dp-randp-table-1"].points
+        if point.at["learner"] == "scatternet"
     }
     lines = ["| ε | pixels | `randp-wrn16-4` | published | `scatternet` | published |", "|---|---|---|---|---|---|"]
     for epsilon, by_extractor in sorted(found.items()):
@@ -336,9 +336,13 @@ def without_data_table() -> str:
 
 def scores_table(figure: str, metric: Metric) -> str:
     """Return the score of every learner on every dataset against epsilon, from the results of a figure."""
-    results = sorted(_results(figure), key=lambda one: (one.spec.dataset.name, one.spec.learner.name))
+    results = sorted(_results(figure), key=lambda result: (result.spec.dataset.name, result.spec.learner.name))
     return against_epsilon(
-        results, metric, _said, ("data", "learner"), lambda one: (one.spec.dataset.name, f"`{one.spec.learner.name}`")
+        results,
+        metric,
+        _said,
+        ("data", "learner"),
+        lambda result: (result.spec.dataset.name, f"`{result.spec.learner.name}`"),
     )
 
 
@@ -410,9 +414,11 @@ def verdicts_table() -> str:
     from dpbench_lab.reproduce.document import compare_studies, count_compared
 
     lines = ["| figure | compared | verdict | finding |", "|---|---|---|---|"]
-    for one in compare_studies(LEADERBOARD, registry.load()):
-        if one.study.finding:
-            lines.append(f"| `{one.study.name}` | {count_compared(one)} | {one.verdict} | {one.study.finding} |")
+    for study in compare_studies(LEADERBOARD, registry.load()):
+        if study.study.finding:
+            lines.append(
+                f"| `{study.study.name}` | {count_compared(study)} | {study.verdict} | {study.study.finding} |"
+            )
     return "\n".join(lines)
 
 
@@ -494,7 +500,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "public-labels-gain": lambda: label_tables.gains(_results("public-labels")),
     "unequal-classes": lambda: label_tables.scores(_results("unequal-classes"), "balanced_accuracy", _said),
     "calibration": lambda: label_tables.scores(
-        [one for one in _results("unequal-classes") if one.spec.metric == "accuracy"], "ece", _said
+        [result for result in _results("unequal-classes") if result.spec.metric == "accuracy"], "ece", _said
     ),
     "calibration-labels": lambda: label_tables.scores(_results("public-labels"), "ece", _said),
     "prototypes": partial(scores_table, "prototypes", "balanced_accuracy"),

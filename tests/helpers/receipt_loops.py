@@ -80,7 +80,7 @@ FAULTS = (
 
 def found(trained: Trained, folder: Path) -> set[str]:
     """Return the names of all that a check of the receipt, and an audit of the loop, find."""
-    names = {one.name for one in check(trained.receipt, folder).mismatches}
+    names = {mismatch.name for mismatch in check(trained.receipt, folder).mismatches}
     if trained.answers is not None:
         from dpbench.audit.foreign import audit_loop
 
@@ -308,6 +308,6 @@ TITLES = {
 def table() -> str:
     """Return the faults, the loop that each is planted in, and the name that it is found by."""
     lines = ["| loop | planted fault | found as |", "|---|---|---|"]
-    lines += [f"| {TITLES[one.loop]} | {one.said} | `{one.name}` |" for one in FAULTS]
+    lines += [f"| {TITLES[fault.loop]} | {fault.said} | `{fault.name}` |" for fault in FAULTS]
     lines += [f"| {title} | none | nothing |" for title in TITLES.values()]
     return "\n".join(lines)

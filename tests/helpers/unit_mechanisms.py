@@ -81,8 +81,8 @@ class Pairs:
         """Return the norm of the sum of each unit's outer products, (units,)."""
         left, right = outer.left, outer.whole_right()
         products = torch.cat([
-            (left[one] * left[other]).sum(1) * (right[one] * right[other]).sum(1)
-            for one, other in zip(torch.split(self.first, AT_ONCE), torch.split(self.second, AT_ONCE), strict=True)
+            (left[part] * left[other]).sum(1) * (right[part] * right[other]).sum(1)
+            for part, other in zip(torch.split(self.first, AT_ONCE), torch.split(self.second, AT_ONCE), strict=True)
         ])  # fmt: skip
         squares = torch.zeros(len(self.sizes)).index_add_(0, self.of[self.first], products)
         return squares.clamp(min=0).sqrt()
@@ -209,7 +209,7 @@ def measured(dataset: str, extractor: str, unit: str, learner: str) -> dict[str,
     private, found = private_of(prepared), dict[str, Sequence[str]]()
     for name, rule in RULES.items():
         scores = [fitted(prepared, private, rule, seed) for seed in SEEDS]
-        columns = [[one[metric] for one in scores] for metric in ("accuracy", "balanced_accuracy")]
+        columns = [[score[metric] for score in scores] for metric in ("accuracy", "balanced_accuracy")]
         found[name] = [percent(interval(column)) for column in columns]
         print(dataset, learner, name, *found[name], file=sys.stderr, flush=True)
     return found

@@ -48,14 +48,16 @@ def assess(boards: Sequence[BoardRecord], basis: Basis) -> list[Assessment]:
 
 def _assess(others: Forecaster, dataset: str, boards: Sequence[BoardRecord]) -> Assessment:
     pairs = [
-        (score, others.predict(public_facts(one), learner)) for one in boards for learner, score in one.accuracy.items()
+        (score, others.predict(public_facts(board), learner))
+        for board in boards
+        for learner, score in board.accuracy.items()
     ]
-    picks = [(one, others.pick(public_facts(one), one.accuracy)) for one in boards]
+    picks = [(board, others.pick(public_facts(board), board.accuracy)) for board in boards]
     return Assessment(
         dataset, len(boards), float(np.mean([found.low <= score <= found.high for score, found in pairs])), len(pairs),
         100 * float(np.mean([abs(score - found.mean) for score, found in pairs])),
         100 * float(np.mean([found.high - found.low for _, found in pairs])),
-        tuple(100 * (max(one.accuracy.values()) - one.accuracy[pick]) for one, pick in picks),
+        tuple(100 * (max(record.accuracy.values()) - record.accuracy[pick]) for record, pick in picks),
     )  # fmt: skip
 
 
@@ -69,14 +71,14 @@ def collect() -> list[BoardRecord]:
     found = (
         _of_board(board, results)
         for board, results in boards.items()
-        if results[0].spec.metric == "accuracy" and any(one.spec.learner.name in LEARNERS for one in results)
+        if results[0].spec.metric == "accuracy" and any(result.spec.learner.name in LEARNERS for result in results)
     )
-    return [one for one in found if one.accuracy]
+    return [record for record in found if record.accuracy]
 
 
 def written(boards: Sequence[BoardRecord]) -> str:
     """Return the text of the file that comes with dpbench."""
-    return json.dumps([one.model_dump() for one in boards], indent=1, sort_keys=True) + "\n"
+    return json.dumps([board.model_dump() for board in boards], indent=1, sort_keys=True) + "\n"
 
 
 def table() -> str:
@@ -90,44 +92,49 @@ def table() -> str:
     titles: Mapping[Basis, str] = {"rehearsal": "with a rehearsal", "numbers": "without labels"}
     for basis, title in titles.items():
         found = assess(boards, basis)
-        lines += [_row(f"{one.dataset}, {title}", one) for one in found]
+        lines += [_row(f"{assessment.dataset}, {title}", assessment) for assessment in found]
         lines.append(_mean(f"**mean of the datasets, {title}**", found))
     return "\n".join(lines)
 
 
 def coverage(found: Sequence[Assessment]) -> float:
     """Return the share of all results that lie in their interval."""
-    return sum(one.covered * one.results for one in found) / sum(one.results for one in found)
+    return sum(assessment.covered * assessment.results for assessment in found) / sum(
+        assessment.results for assessment in found
+    )
 
 
-def _row(title: str, one: Assessment) -> str:
+def _row(title: str, assessment: Assessment) -> str:
     cells = [
-        title, str(one.boards), f"{100 * one.covered:.0f}% of {one.results}", f"{one.error:.1f}", f"{one.width:.0f}",
-        f"{sum(one.regrets) / len(one.regrets):.1f} ({max(one.regrets):.1f})",
+        title, str(assessment.boards), f"{100 * assessment.covered:.0f}% of {assessment.results}",
+        f"{assessment.error:.1f}", f"{assessment.width:.0f}",
+        f"{sum(assessment.regrets) / len(assessment.regrets):.1f} ({max(assessment.regrets):.1f})",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 
 def _mean(title: str, found: Sequence[Assessment]) -> str:
     """Return the row of a mean that counts every dataset the same, as predictions do."""
-    regrets = fmean(fmean(one.regrets) for one in found)
+    regrets = fmean(fmean(assessment.regrets) for assessment in found)
     cells = [
-        title, str(sum(one.boards for one in found)), f"{100 * fmean(one.covered for one in found):.0f}%",
-        f"{fmean(one.error for one in found):.1f}", f"{fmean(one.width for one in found):.0f}",
-        f"{regrets:.1f} ({max(max(one.regrets) for one in found):.1f})",
+        title, str(sum(assessment.boards for assessment in found)),
+        f"{100 * fmean(assessment.covered for assessment in found):.0f}%",
+        f"{fmean(assessment.error for assessment in found):.1f}",
+        f"{fmean(assessment.width for assessment in found):.0f}",
+        f"{regrets:.1f} ({max(max(assessment.regrets) for assessment in found):.1f})",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 
 def _of_board(board: str, results: Sequence[Result]) -> BoardRecord:
-    private = [one for one in results if one.spec.learner.name in LEARNERS]
+    private = [result for result in results if result.spec.learner.name in LEARNERS]
     first = private[0]
-    defaults = [one for one in private if one.selection == "default"]
-    assert all(math.isclose(one.spec.epsilon, first.spec.epsilon) for one in private)
+    defaults = [result for result in private if result.selection == "default"]
+    assert all(math.isclose(result.spec.epsilon, first.spec.epsilon) for result in private)
     return BoardRecord(
         board=board, dataset=first.spec.dataset.name, private=first.task.private, classes=len(first.task.classes),
         epsilon=first.spec.epsilon, rehearsal=_rehearsal(results),
-        accuracy={one.spec.learner.name: _score(one) for one in defaults},
+        accuracy={default.spec.learner.name: _score(default) for default in defaults},
     )  # fmt: skip
 
 
@@ -137,9 +144,9 @@ def _score(result: Result) -> float:
 
 def _rehearsal(results: Sequence[Result]) -> float | None:
     """Return what the settings that were chosen by public labels scored on those labels."""
-    for one in results:
-        if one.spec.learner.name == GUIDE and one.selection == "public-validation" and one.search:
-            return round(max(trial.accuracy for trial in one.search.trials if trial.accuracy is not None), 5)
+    for result in results:
+        if result.spec.learner.name == GUIDE and result.selection == "public-validation" and result.search:
+            return round(max(trial.accuracy for trial in result.search.trials if trial.accuracy is not None), 5)
     return None
 
 

@@ -120,8 +120,11 @@ def test_few_public_images_are_warned_of(photos: Path, capsys: Output, fraction:
 
 
 def test_no_board_rehearses_on_fewer_public_images_than_the_warning_says() -> None:
-    rehearsed = {one.board for one in read_board_records() if one.rehearsal is not None}
-    assert min(one.public for one in readme.index().standings if one.board.name in rehearsed) == FEWEST_REHEARSED
+    rehearsed = {record.board for record in read_board_records() if record.rehearsal is not None}
+    assert (
+        min(standing.public for standing in readme.index().standings if standing.board.name in rehearsed)
+        == FEWEST_REHEARSED
+    )
 
 
 def test_bad_input_is_one_sentence(photos: Path, tmp_path: Path, refusal: Refusal) -> None:
@@ -143,11 +146,13 @@ def test_intervals_hold_on_data_sets_that_were_left_out(basis: Any) -> None:
 @pytest.mark.parametrize("basis", ["rehearsal", "numbers"])
 def test_the_pick_is_within_a_point_of_the_best_on_average(basis: Any) -> None:
     found = advice.assess(read_board_records(), basis)
-    assert np.mean([regret for one in found for regret in one.regrets]) < 1
+    assert np.mean([regret for assessment in found for regret in assessment.regrets]) < 1
     # There, ten learners are tied and intervals are ten points wide: every pick is a guess.
-    found = advice.assess([one for one in read_board_records() if one.board != "cifar10-1000-lite0-eps0.03"], basis)
+    found = advice.assess(
+        [record for record in read_board_records() if record.board != "cifar10-1000-lite0-eps0.03"], basis
+    )
     most = {"pneumonia": 3.1, "gtsrb": 7.0, "fashion-mnist": 1.5, "cifar10": 1.6}  # other children; 43 classes, not ten
-    assert all(max(one.regrets) < most.get(one.dataset, 1.3) for one in found)
+    assert all(max(assessment.regrets) < most.get(assessment.dataset, 1.3) for assessment in found)
 
 
 @pytest.mark.slow
@@ -158,8 +163,10 @@ def test_what_it_knows_of_the_boards_is_what_committed_results_say() -> None:
 def test_a_data_set_has_no_part_in_its_own_prediction() -> None:
     whole = read_board_records()
     changed = [
-        one.model_copy(update={"accuracy": dict.fromkeys(one.accuracy, 0.5)}) if one.dataset == "digits" else one
-        for one in whole
+        record.model_copy(update={"accuracy": dict.fromkeys(record.accuracy, 0.5)})
+        if record.dataset == "digits"
+        else record
+        for record in whole
     ]
     asked = Question(1294, 10, 1.0, 0.8)
     left = [Forecaster(boards, "rehearsal").without("digits").predict(asked, "thrift") for boards in (whole, changed)]

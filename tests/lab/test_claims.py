@@ -64,49 +64,53 @@ def verdict(**given: Any) -> Verdict:
 
 
 def test_every_field_of_every_claim_has_a_source() -> None:
-    for paper, one in CLAIMS:
-        stated = {name for name in FIELDS if getattr(one, name) not in (None, ())}
-        assert {*one.sources} == stated, (paper.key, one.id)
-        assert all(place.strip() for place in one.sources.values())
+    for paper, claim in CLAIMS:
+        stated = {name for name in FIELDS if getattr(claim, name) not in (None, ())}
+        assert {*claim.sources} == stated, (paper.key, claim.id)
+        assert all(place.strip() for place in claim.sources.values())
 
 
 def test_the_anchors_headlines_are_among_the_claims() -> None:
-    found = {(paper.key, str(one.epsilon), one.dataset, one.accuracy) for paper, one in CLAIMS}
+    found = {(paper.key, str(claim.epsilon), claim.dataset, claim.accuracy) for paper, claim in CLAIMS}
     assert {
         ("tang-2023", "1", "CIFAR-10", 72.32),
         ("pinto-2023", "0.1", "CIFAR-10", 81.21),
         ("de-2022", "8", "CIFAR-10", 81.4),
         ("hu", "0.2", "CIFAR-10", 46),
     } <= found
-    rivals = [one for paper, one in CLAIMS if paper.key == "mokhtari-2026"]
-    benchmark = {(one.dataset, one.public, str(one.epsilon), one.auc) for one in rivals}
+    rivals = [claim for paper, claim in CLAIMS if paper.key == "mokhtari-2026"]
+    benchmark = {(rival.dataset, rival.public, str(rival.epsilon), rival.auc) for rival in rivals}
     assert {("CheXpert", "imagenet", "1", 78.46), ("CheXpert", "more", "1", 80.63)} <= benchmark
 
 
 def test_the_claims_that_come_out_understated_are_those_of_the_central_limit_theorem() -> None:
     """Their own formula gives what is printed (Bu et al. 2019): what differs is the method, and the remark says so."""
-    found = {(one.paper, one.claim): one for one in read_verdicts(CATALOGUE) if one.judgement == "understated"}
-    for paper, one in CLAIMS:
-        if (paper.key, one.id) in found:
-            assert one.accountant == "gdp" and one.sigma and one.rate and one.rounds and one.delta
-            mu = one.rate * math.sqrt(one.rounds * math.expm1(float(one.sigma) ** -2))
-            assert get_epsilon_gaussian(1 / mu, one.delta) == pytest.approx(float(one.epsilon), rel=3e-3)
-            assert any("central limit theorem" in said for said in found[paper.key, one.id].remarks)
+    found = {
+        (verdict.paper, verdict.claim): verdict
+        for verdict in read_verdicts(CATALOGUE)
+        if verdict.judgement == "understated"
+    }
+    for paper, claim in CLAIMS:
+        if (paper.key, claim.id) in found:
+            assert claim.accountant == "gdp" and claim.sigma and claim.rate and claim.rounds and claim.delta
+            mu = claim.rate * math.sqrt(claim.rounds * math.expm1(float(claim.sigma) ** -2))
+            assert get_epsilon_gaussian(1 / mu, claim.delta) == pytest.approx(float(claim.epsilon), rel=3e-3)
+            assert any("central limit theorem" in said for said in found[paper.key, claim.id].remarks)
     assert len(found) == 2
 
 
 def test_recorded_remarks_are_those_that_claims_have() -> None:
-    kept = {(one.paper, one.claim): one.remarks for one in read_verdicts(CATALOGUE)}
-    assert kept == {(paper.key, one.id): list_assumptions(one) for paper, one in CLAIMS}
+    kept = {(verdict.paper, verdict.claim): verdict.remarks for verdict in read_verdicts(CATALOGUE)}
+    assert kept == {(paper.key, claim.id): list_assumptions(claim) for paper, claim in CLAIMS}
 
 
 def test_the_recorded_verdicts_are_those_of_the_claims_as_they_stand() -> None:
-    recorded = [(one.paper, one.claim, one.digest) for one in read_verdicts(CATALOGUE)]
-    assert recorded == [(paper.key, one.id, digest(one)) for paper, one in CLAIMS]
+    recorded = [(verdict.paper, verdict.claim, verdict.digest) for verdict in read_verdicts(CATALOGUE)]
+    assert recorded == [(paper.key, claim.id, digest(claim)) for paper, claim in CLAIMS]
 
 
 def one_by_one(papers: Sequence[Paper]) -> list[Verdict]:
-    return [judge(paper, one) for paper in papers for one in paper.claims]
+    return [judge(paper, claim) for paper in papers for claim in paper.claims]
 
 
 @pytest.mark.parametrize("judged", [one_by_one, pytest.param(judge_all, marks=pytest.mark.slow)])
@@ -115,14 +119,15 @@ def test_a_recorded_verdict_repeats_for_plans_that_take_no_time(
 ) -> None:
     whole = [paper for paper in PAPERS if paper.key == "tang-2023"]
     probes = [
-        paper.model_copy(update={"claims": tuple(one for one in paper.claims if one.rate == 1)}) for paper in whole
+        paper.model_copy(update={"claims": tuple(claim for claim in paper.claims if claim.rate == 1)})
+        for paper in whole
     ]
-    kept = {(one.paper, one.claim): one for one in read_verdicts(CATALOGUE)}
+    kept = {(verdict.paper, verdict.claim): verdict for verdict in read_verdicts(CATALOGUE)}
     found = judged(probes)
     assert len(found) == 11
-    for one in found:
-        known = kept[one.paper, one.claim]
-        assert one.judgement == known.judgement and one.pld == pytest.approx(known.pld, rel=1e-6)
+    for verdict in found:
+        known = kept[verdict.paper, verdict.claim]
+        assert verdict.judgement == known.judgement and verdict.pld == pytest.approx(known.pld, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -385,5 +390,5 @@ def test_a_pull_request_of_claims_alone_is_no_submission(changed: tuple[str, ...
 
 
 def test_printed_digits_of_sigma_are_kept() -> None:
-    (one,) = [one for paper, one in CLAIMS if paper.key == "tramer-2021" and one.id == "cifar10-simclr-eps2"]
+    (one,) = [claim for paper, claim in CLAIMS if paper.key == "tramer-2021" and claim.id == "cifar10-simclr-eps2"]
     assert one.sigma == Decimal("2.40") and str(one.sigma) == "2.40"

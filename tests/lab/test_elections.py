@@ -134,7 +134,7 @@ def test_an_audit_of_choices_and_sums_passes_and_says_what_it_leaves_out() -> No
     found = audit_prepared(prepare_learner(Mixed, epsilon=1.0), 0, 2_000)
     assert found.figures.failed == ()
     assert found.noise is not None
-    assert {one.name for one in found.noise.checks if one.name.startswith("law")} == {
+    assert {check.name for check in found.noise.checks if check.name.startswith("law")} == {
         f"law of {name!r}, {how}" for name in ("classes", "pixel") for how in ("part by part", "one by one")
     }
     assert found.left_out == (CHOICES_LEFT_OUT,)

@@ -35,15 +35,17 @@ def explained() -> Explanation:
     return explain_learners(specs, session(registry.load()))
 
 
-def lifts(one: LearnerExplanation) -> dict[str, Any]:
-    return {lift.stage: lift for lift in one.ladder}
+def lifts(explanation: LearnerExplanation) -> dict[str, Any]:
+    return {lift.stage: lift for lift in explanation.ladder}
 
 
 def test_private_run_lifts_and_rest_add_up_to_the_ceiling(explained: Explanation) -> None:
-    for one in explained.learners:
-        steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
-        assert math.isclose(one.private.mean + math.fsum(steps) + one.rest.mean, explained.score.mean, abs_tol=1e-12)
-        (*_, (last, _, top)) = stairs(one)
+    for learner in explained.learners:
+        steps = [lift.points.mean for lift in learner.ladder if lift.points is not None]
+        assert math.isclose(
+            learner.private.mean + math.fsum(steps) + learner.rest.mean, explained.score.mean, abs_tol=1e-12
+        )
+        (*_, (last, _, top)) = stairs(learner)
         assert (last, round(top, 9)) == ("rest", round(100 * explained.score.mean, 9))
 
 
@@ -86,7 +88,7 @@ def test_files_from_before_scores_had_a_metric_are_read(explained: Explanation) 
 
 
 def test_what_a_learner_does_not_have_does_not_apply(explained: Explanation) -> None:
-    pillar, means = (lifts(one) for one in explained.learners)
+    pillar, means = (lifts(learner) for learner in explained.learners)
     assert means["steps"].points is None
     assert means["steps"].why == "Does not apply: class-means has no steps."
     assert pillar["steps"].why == "steps 40 instead of 10."
@@ -175,7 +177,7 @@ def test_each_block_without_clipping_has_its_own_factor() -> None:
 def test_noise_that_is_kept_has_the_scale_of_the_private_run() -> None:
     quiet = _curator(Protection(noise=False, clipping=True)).noisy_sum(_rows, release="sums", clip=0.5)
     draws = [_curator(Protection(noise=True, clipping=True), seed=seed) for seed in range(200)]
-    noise = torch.stack([one.noisy_sum(_rows, release="sums", clip=0.5) - quiet for one in draws])
+    noise = torch.stack([draw.noisy_sum(_rows, release="sums", clip=0.5) - quiet for draw in draws])
     assert float(noise.std()) == pytest.approx(3.0 * 0.5, rel=0.1)
 
 
@@ -246,7 +248,7 @@ def test_a_projection_of_activations_has_what_their_network_pools_to() -> None:
 def test_sampled_units_of_several_images_have_no_signal() -> None:
     """What sampling adds to them is the square of a mean over rows, which no row function sees."""
     sampled, whole = Release("sampled", steps=1, sample_rate=0.5), Release("whole", steps=1)
-    seen = [SumRecord(one.name, 5, 1, 9.0, 4.0, 1.0, 20.0) for one in (sampled, whole)]
+    seen = [SumRecord(release.name, 5, 1, 9.0, 4.0, 1.0, 20.0) for release in (sampled, whole)]
     first, second = measure_signals(seen, [sampled, whole], {"sampled": 3.0, "whole": 3.0}, 40, units=True)
     assert (first.first, first.last) == (None, None) and first.noise > 0
     assert second.first == second.last == pytest.approx(3 / 40)
@@ -258,14 +260,14 @@ def test_what_is_observed_is_answered_as_it_is_otherwise() -> None:
 
     sums, found = _observed((0.5, 8.0), rows, 0.5, 3)
     plain = curator_over(private_rows(), [Release("sums", steps=3, sample_rate=0.5)]).handle()
-    for one in sums:
-        for part, other in zip(one, plain.noisy_sum(rows, release="sums", clip=(0.5, 8.0)), strict=True):
+    for tensor in sums:
+        for part, other in zip(tensor, plain.noisy_sum(rows, release="sums", clip=(0.5, 8.0)), strict=True):
             torch.testing.assert_close(part, other, rtol=0, atol=0)
     assert found.steps == 3
 
 
 def test_an_explanation_has_a_signal_for_each_release(explained: Explanation) -> None:
-    (pillar,), (means,) = (one.signals for one in explained.learners)
+    (pillar,), (means,) = (learner.signals for learner in explained.learners)
     assert (pillar.release, pillar.steps, pillar.entries) == ("gradient", 10, 310)
     assert pillar.first is not None and pillar.last is not None
     assert pillar.clipped > 0.9 and pillar.first > pillar.last > 0  # it learns, so gradients shrink

@@ -231,9 +231,9 @@ def test_the_margin_of_a_share_is_the_largest_that_so_many_rows_reach() -> None:
 def test_the_smallest_margin_is_over_classes() -> None:
     x, y = clouds()
     found = margins_of(x, y, (2, 6))
-    assert [one.name for one in found.classes] == ["a", "b", "c"]
+    assert [margins.name for margins in found.classes] == ["a", "b", "c"]
     for share in range(2):
-        assert found.smallest[share] == tuple(np.min([one.margins[share] for one in found.classes], axis=0))
+        assert found.smallest[share] == tuple(np.min([margins.margins[share] for margins in found.classes], axis=0))
 
 
 def test_everything_is_the_same_for_rotated_features() -> None:
@@ -284,7 +284,7 @@ class Tinted(Dataset):
         tints = np.random.default_rng(9).integers(40, 216, (12, 1, 1, 3))
         pixels = np.clip(tints[labels] + noise, 0, 255).astype(np.uint8)
         test = Split(Untouchable(), np.zeros(30, dtype=np.int64))
-        return Splits(Split([Image.fromarray(one) for one in pixels], labels), test, self.digest)
+        return Splits(Split([Image.fromarray(pixel) for pixel in pixels], labels), test, self.digest)
 
 
 @dataclass(frozen=True)

@@ -74,9 +74,9 @@ def test_the_museum_tells_of_every_exhibit_what_it_does_where_it_was_found_and_i
 ) -> None:
     build_site(index, tmp_path, tmp_path / "site", extras=EXTRAS)
     page = html.unescape((tmp_path / "site" / "museum.html").read_text(encoding="utf-8"))
-    for one in EXHIBITS:
-        story = page.split(f'<div id="{one.name}">')[1].split("</details>", maxsplit=1)[0]
-        assert one.code in story and "Where it comes from:" in story and "What catches it:" in story
+    for exhibit in EXHIBITS:
+        story = page.split(f'<div id="{exhibit.name}">')[1].split("</details>", maxsplit=1)[0]
+        assert exhibit.code in story and "Where it comes from:" in story and "What catches it:" in story
 
 
 def test_the_header_leads_to_every_study_and_no_link_is_dead(index: Index, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_studies_add_lines_to_pages_and_change_none(index: Index, tmp_path: Path
     _explanation(index.standings[0].entries[1].learner).write(tmp_path / "explanations")
     build_site(index, tmp_path, tmp_path / "with", extras=EXTRAS)
     build_site(index, tmp_path, tmp_path / "without")
-    for file in (one for one in sorted((tmp_path / "without").rglob("*")) if one.is_file()):
+    for file in (file for file in sorted((tmp_path / "without").rglob("*")) if file.is_file()):
         whole = (tmp_path / "with" / file.relative_to(tmp_path / "without")).read_bytes().splitlines()
         left = iter(whole)
         assert all(line in left for line in file.read_bytes().splitlines()), file

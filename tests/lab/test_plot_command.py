@@ -92,7 +92,7 @@ def test_a_folder_of_results_is_drawn_against_epsilon(
     tables = make_grids(read_results(boards)[0])
     drawn = collect_tables("digits", tables)
     axes = draw_figure(drawn).axes
-    assert [(one.get_xscale(), [tick.get_text() for tick in one.get_xticklabels()]) for one in axes] == [
+    assert [(axis.get_xscale(), [tick.get_text() for tick in axis.get_xticklabels()]) for axis in axes] == [
         ("log", ["1", "8"])
     ]
     assert drawn.measured[Position((), "thrift", 8.0)] == next(

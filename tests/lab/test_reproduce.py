@@ -102,11 +102,11 @@ def test_an_order_that_chance_could_have_put_so_does_not_hold_and_says_why() -> 
     assert comparison_rows(found)[-1][2] == "60.10 ± 0.30 and 59.80 ± 0.30: too close to tell"
     assert compare(study, _measured({"a": 59.8, "b": 60.3}, half=0.3)).verdict == "holds"
     alone = [
-        replace(one, interval=Interval(mean=one.interval.mean, low=None, high=None))
-        for one in _measured({"a": 59.8, "b": 60.1})
+        replace(measurement, interval=Interval(mean=measurement.interval.mean, low=None, high=None))
+        for measurement in _measured({"a": 59.8, "b": 60.1})
     ]
     assert compare(study, alone).verdict == "does not hold"  # 10,000 test images tell 1.4 points apart
-    assert compare(study, [replace(one, tested=1_000_000) for one in alone]).verdict == "holds"
+    assert compare(study, [replace(measurement, tested=1_000_000) for measurement in alone]).verdict == "holds"
 
 
 def test_the_best_value_of_an_axis_that_the_paper_leaves_open_is_compared() -> None:

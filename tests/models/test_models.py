@@ -270,7 +270,7 @@ def test_images_of_another_size_mode_or_kind_are_converted_or_refused(
     digits: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
     model = dpbench.run("class-means:k=5", seeds=1, out=tmp_path).model()
-    colour = [Image.fromarray(one).convert("RGB") for one in digits[0][:20]]
+    colour = [Image.fromarray(digit).convert("RGB") for digit in digits[0][:20]]
     assert (model.predict(colour) == model.predict(digits[0][:20])).all()
     wrong: list[tuple[Any, str]] = [
         (np.zeros((2, 9, 9), np.uint8), "images of another size"),

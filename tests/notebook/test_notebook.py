@@ -111,11 +111,11 @@ def test_one_run_is_a_result_that_shows_as_a_table(tmp_path: Path) -> None:
 def test_lists_are_a_sweep_and_what_is_done_is_not_run_again(tmp_path: Path) -> None:
     ask = {"learner": ["class-means:k=5", "non-private"], "epsilon": [0.5, 2], "seeds": 1, "out": tmp_path}
     found = dpbench.run(**ask)  # type: ignore[arg-type]
-    names = [(one.record.spec.learner.name, one.record.spec.epsilon) for one in found]
+    names = [(results.record.spec.learner.name, results.record.spec.epsilon) for results in found]
     assert names == [("class-means", 0.5), ("class-means", 2), ("non-private", math.inf)]
-    before = {one.file: one.file.stat().st_mtime_ns for one in found}
+    before = {results.file: results.file.stat().st_mtime_ns for results in found}
     again = dpbench.run(**ask)  # type: ignore[arg-type]
-    assert {one.file: one.file.stat().st_mtime_ns for one in again} == before
+    assert {results.file: results.file.stat().st_mtime_ns for results in again} == before
     with pytest.raises(SpecError, match="Expected one result, got 3: take one of them, like results"):
         _ = found.record
     assert "non-private (no privacy)" in found._repr_html_()
@@ -132,7 +132,7 @@ def test_what_was_run_on_data_that_have_changed_is_run_again(tmp_path: Path) -> 
         found = dpbench.run(
             learners, f"imagefolder:{photos}", "pixels:size=8", delta=1e-3, seeds=1, out=tmp_path / "out"
         )
-        return [one.record.task.private for one in found]
+        return [results.record.task.private for results in found]
 
     assert private() == [22, 22]  # nine tenths of 24
     lay_out(photos, planted([folders[2], folders[5]], 12))
@@ -291,12 +291,16 @@ class Sums(Learner):
 def test_a_learner_of_a_notebook_runs_beside_installed_ones_and_always_again(tmp_path: Path) -> None:
     found = dpbench.run([Sums, "class-means:k=5"], seeds=1, out=tmp_path)
     assert (
-        found.record if len(found) == 1 else [one.record.spec.learner.name for one in found] == ["sums", "class-means"]
+        found.record
+        if len(found) == 1
+        else [results.record.spec.learner.name for results in found] == ["sums", "class-means"]
     )
     brought = found[0].record.components["learner"]
     assert (brought.distribution, brought.version) == ("none", "unpublished")
-    times = [one.file.stat().st_mtime_ns for one in found]
-    again = [one.file.stat().st_mtime_ns for one in dpbench.run([Sums, "class-means:k=5"], seeds=1, out=tmp_path)]
+    times = [results.file.stat().st_mtime_ns for results in found]
+    again = [
+        results.file.stat().st_mtime_ns for results in dpbench.run([Sums, "class-means:k=5"], seeds=1, out=tmp_path)
+    ]
     assert again[0] != times[0] and again[1] == times[1]
     one = dpbench.run(Sums(clip=2.0), seeds=1, out=tmp_path)
     assert one.record.spec.learner.options == {"clip": 2.0} and one.model().card.settings == {"clip": 2.0}
@@ -335,7 +339,7 @@ def test_of_an_instance_what_nobody_set_is_searched(tmp_path: Path) -> None:
         pillar(k=7), search={"space": {"steps": [2, 3]}}, public_labels=True, seeds=1, out=tmp_path
     ).record  # fmt: skip
     assert found.search is not None and found.spec.learner.options["k"] == 7
-    assert found.search.trials and {one.setting["steps"] for one in found.search.trials} == {2, 3}
+    assert found.search.trials and {trial.setting["steps"] for trial in found.search.trials} == {2, 3}
     with pytest.raises(SpecError, match="Expected k=7 for the learner or values of k"):
         dpbench.run(pillar(k=7), search={"space": {"k": [3, 4]}}, public_labels=True, seeds=1, out=tmp_path)
 

@@ -110,11 +110,11 @@ def test_nothing_but_bind_makes_a_curator_or_changes_its_noise_and_ledger() -> N
                 called = getattr(node.func, "attr", getattr(node.func, "id", None))
                 if called == "LedgerCurator":
                     makers.append(file.relative_to(ROOT.parent).as_posix())
-                if called == "replace" and {one.arg for one in node.keywords} & {"sigma", "ledger"}:
+                if called == "replace" and {keyword.arg for keyword in node.keywords} & {"sigma", "ledger"}:
                     changers.append(f"{file.relative_to(ROOT.parent)}: {ast.unparse(node)}")
     assert makers == ["dpbench/privacy/binding.py"]
     before_bind = ("plugins/dpbench_lab/explain/ladder.py", "tests/harness/test_fitting.py")  # what is to be bound
-    assert [one for one in changers if not one.startswith(before_bind)] == []
+    assert [changer for changer in changers if not changer.startswith(before_bind)] == []
 
 
 def _claims() -> list[tuple[str, ...]]:
@@ -126,9 +126,9 @@ def _claims() -> list[tuple[str, ...]]:
         tuple(line[start:end].strip() for start, end in itertools.pairwise(starts)) for line in lines[second + 1 : last]
     ]
     of_mechanisms = [
-        (claim.text, f"{one.module}.{claim.module}".rstrip("."), ", ".join(claim.tests))
-        for one in mechanisms()
-        for claim in one.claims
+        (claim.text, f"{mechanism.module}.{claim.module}".rstrip("."), ", ".join(claim.tests))
+        for mechanism in mechanisms()
+        for claim in mechanism.claims
     ]
     return [*listed, *of_mechanisms]
 
@@ -143,8 +143,10 @@ def test_the_page_of_claims_names_every_module_and_tests_that_exist() -> None:
 
 def test_every_mechanism_of_the_closed_table_has_its_claims() -> None:
     named = {module for _, modules, _ in _claims() for module in modules.split(", ")}
-    for one in mechanisms():
-        assert any(module == one.module or module.startswith(f"{one.module}.") for module in named), one.module
+    for mechanism in mechanisms():
+        assert any(module == mechanism.module or module.startswith(f"{mechanism.module}.") for module in named), (
+            mechanism.module
+        )
 
 
 def _defined(base: Any) -> set[Any]:
@@ -158,9 +160,9 @@ def test_the_closed_table_names_all_plans_questions_and_forms_there_are() -> Non
         importlib.import_module(
             ".".join(module.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__")
         )
-    assert _defined(Planned) == set(PLANS) == {one.planned for one in mechanisms() if one.planned}
-    assert _defined(Question) == {question for one in mechanisms() for question in one.questions}
-    assert _defined(Contribution) == {form for one in mechanisms() for form in one.forms}
+    assert _defined(Planned) == set(PLANS) == {mechanism.planned for mechanism in mechanisms() if mechanism.planned}
+    assert _defined(Question) == {question for mechanism in mechanisms() for question in mechanism.questions}
+    assert _defined(Contribution) == {form for mechanism in mechanisms() for form in mechanism.forms}
 
 
 def test_a_question_or_a_plan_of_somebody_elses_is_refused() -> None:

@@ -112,9 +112,9 @@ def test_a_unit_moves_a_sum_by_at_most_the_clip_exactly(
     unit = seed % len(sizes)
     whole = summed(rows, FORMS[form], clips, chunk_size, mapped=form == "head")
     rest = summed(without(rows, unit), FORMS[form], clips, None, mapped=form == "head")
-    for one, other, clip in zip(whole, rest, clips if isinstance(clips, tuple) else (clips,), strict=True):
-        assert torch.equal(one.grid, other.grid)
-        assert length(one.total - other.total, one.grid) <= Fraction(clip) ** 2
+    for total, other, clip in zip(whole, rest, clips if isinstance(clips, tuple) else (clips,), strict=True):
+        assert torch.equal(total.grid, other.grid)
+        assert length(total.total - other.total, total.grid) <= Fraction(clip) ** 2
 
 
 @pytest.mark.parametrize("clip", [0.7, 3.0])
@@ -135,7 +135,7 @@ def test_how_units_are_cut_into_chunks_changes_no_sum(form: str) -> None:
     rows, clips = world([5, 1, 30, 8]), (0.7, 1.3) if form == "blocks" else 0.7
     sums = [summed(rows, FORMS[form], clips, size, mapped=form == "head") for size in (None, 1, 7)]
     for other in sums[1:]:
-        assert all(torch.equal(one.total, two.total) for one, two in zip(sums[0], other, strict=True))
+        assert all(torch.equal(total.total, two.total) for total, two in zip(sums[0], other, strict=True))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -143,7 +143,7 @@ def test_units_of_one_row_each_change_nothing_to_the_bit(form: str) -> None:
     rows, clips = world([1] * 30), (0.7, 1.3) if form == "blocks" else 0.7
     plain = PrivateRows(rows.held, rows.y, rows.index)
     pairs = zip(*(summed(each, FORMS[form], clips, None, mapped=form == "head") for each in (rows, plain)), strict=True)
-    assert all(torch.equal(one.total, other.total) for one, other in pairs)
+    assert all(torch.equal(pair.total, other.total) for pair, other in pairs)
 
 
 def test_units_are_sampled_whole_and_each_with_its_chance() -> None:

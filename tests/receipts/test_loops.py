@@ -30,7 +30,7 @@ def test_the_receipt_of_an_honest_loop_raises_no_alarm(loop: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "fault", [pytest.param(one, id=f"{one.loop}-{one.key}", marks=JAX.get(one.loop, ())) for one in FAULTS]
+    "fault", [pytest.param(fault, id=f"{fault.loop}-{fault.key}", marks=JAX.get(fault.loop, ())) for fault in FAULTS]
 )
 def test_a_planted_fault_is_found_by_its_name(fault: Fault, tmp_path: Path) -> None:
     _needs(fault.loop)
@@ -38,7 +38,7 @@ def test_a_planted_fault_is_found_by_its_name(fault: Fault, tmp_path: Path) -> N
 
 
 def test_twenty_faults_are_planted_in_five_loops() -> None:
-    assert len(FAULTS) == 20 and {one.loop for one in FAULTS} == LOOPS.keys()
+    assert len(FAULTS) == 20 and {fault.loop for fault in FAULTS} == LOOPS.keys()
 
 
 def test_the_receipt_that_a_newcomer_writes_from_the_page_has_no_mismatch(

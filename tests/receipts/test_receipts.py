@@ -217,7 +217,7 @@ def test_no_events_pass_at_a_fraction_of_what_they_cost(case: str) -> None:
     assert cost > 1
     for share in (0.0, 0.3, 0.75):
         wrong = check(written(**changes, epsilon=share * cost)).mismatches
-        assert [one.name for one in wrong] == ["epsilon"], share
+        assert [mismatch.name for mismatch in wrong] == ["epsilon"], share
     assert not check(written(**changes, epsilon=cost)).mismatches
 
 
@@ -252,7 +252,7 @@ def test_an_honest_receipt_has_no_mismatch() -> None:
     ],
 )
 def test_a_mismatch_is_named(changes: dict[str, Any], name: str) -> None:
-    assert {one.name for one in check(written(**changes)).mismatches} == {name}
+    assert {mismatch.name for mismatch in check(written(**changes)).mismatches} == {name}
 
 
 POISSON = gaussian_steps(sigma=2.0, steps=1_000, rate=0.01)
@@ -286,7 +286,7 @@ NOTHING = Noise(clip=1.0, std=0.01, added_to="sum")
 )
 def test_a_step_more_does_not_hide_what_a_loop_did(name: str, event: Event, more: dict[str, Any]) -> None:
     whole = written(training=Training(events=event, size=1_000, **more), epsilon=200.0)
-    assert {one.name for one in check(whole).mismatches} == {name}
+    assert {mismatch.name for mismatch in check(whole).mismatches} == {name}
     honest = written(training=Training(events=event, size=1_000), epsilon=200.0)
     assert not check(honest).mismatches
 
@@ -297,7 +297,9 @@ def test_composed_runs_are_among_the_events() -> None:
         training = Training(
             events=Repeated(event=FEW, times=times), size=1_000, batches=Batches(drawn="everything", steps=4)
         )
-        assert [one.name for one in check(written(training=training, search=search, epsilon=9.0)).mismatches] == wrong
+        assert [
+            mismatch.name for mismatch in check(written(training=training, search=search, epsilon=9.0)).mismatches
+        ] == wrong
 
 
 def test_rows_that_take_turns_are_in_fewer_steps_of_a_larger_rate() -> None:
@@ -311,7 +313,7 @@ def test_rows_that_take_turns_are_in_fewer_steps_of_a_larger_rate() -> None:
     ]
     for event, batches, names in cases:
         whole = written(training=Training(events=event, size=1_000, batches=batches), epsilon=20.0)
-        assert [one.name for one in check(whole).mismatches] == names
+        assert [mismatch.name for mismatch in check(whole).mismatches] == names
 
 
 def test_a_unit_of_several_rows_needs_a_clip_of_its_own() -> None:
@@ -321,8 +323,8 @@ def test_a_unit_of_several_rows_needs_a_clip_of_its_own() -> None:
         (None, [], 1),
     ):
         found = check(written(unit="patient", training=Training(events=FEW, size=1_000, noise=noise)))
-        assert [one.name for one in found.mismatches] == wrong
-        assert sum("bounded together" in one for one in found.remarks) == remark
+        assert [mismatch.name for mismatch in found.mismatches] == wrong
+        assert sum("bounded together" in remark for remark in found.remarks) == remark
 
 
 def test_what_a_receipt_leaves_out_is_named() -> None:
@@ -334,7 +336,7 @@ def test_what_a_receipt_leaves_out_is_named() -> None:
 def test_an_audit_that_found_nothing_is_no_audit() -> None:
     audited = AuditFigures(epsilon_lower=0.4, confidence=0.95, method="a paper")
     for audit, said in ((None, 1), (AuditFigures(method="trust me"), 1), (audited, 0)):
-        assert sum("No audit" in one for one in check(written(audit=audit)).remarks) == said
+        assert sum("No audit" in remark for remark in check(written(audit=audit)).remarks) == said
     (wrong,) = check(
         written(audit=audited, epsilon=0.3, training=Training(events=Pure(epsilon=0.3), size=9))
     ).mismatches
@@ -362,7 +364,7 @@ def test_a_row_more_displaces_another_in_batches_of_a_fixed_size(drawn: Any) -> 
     batches = Batches(drawn=drawn, size=1_000, steps=1)
     training = Training(events=Gaussian(sigma=1.0), size=1_001, batches=batches)
     displaced = ["adjacency"] if drawn in {"shuffled", "fixed-size", "truncated-poisson"} else []
-    assert [one.name for one in check(written(training=training, epsilon=4.38)).mismatches] == displaced
+    assert [mismatch.name for mismatch in check(written(training=training, epsilon=4.38)).mismatches] == displaced
     for other, epsilon in (("zero-out", 4.38), ("replace-one", 10.998)):
         assert not check(written(training=training, epsilon=epsilon, adjacency=other)).mismatches
 
@@ -396,7 +398,7 @@ def test_what_a_loop_did_is_compared_with_events_that_count_no_sampling(
 ) -> None:
     adjacency: Any = "replace-one" if isinstance(event, Sampled) else ADD
     found = check(written(training=Training(events=event, size=1_000, **more), epsilon=200.0, adjacency=adjacency))
-    assert [one.name for one in found.mismatches] == [name]
+    assert [mismatch.name for mismatch in found.mismatches] == [name]
 
 
 @pytest.mark.slow
@@ -406,7 +408,7 @@ def test_cheap_events_do_not_hide_costly_ones() -> None:
     event = Composed(events=tuple(gaussian_steps(sigma=sigma, steps=steps, rate=0.02) for sigma, steps in kinds))
     for epsilon, wrong in ((5.24, ["epsilon"]), (6.2, ["epsilon"]), (6.323, [])):
         made = written(training=Training(events=event, size=100_000), epsilon=epsilon, delta=1e-6)
-        assert [one.name for one in check(made).mismatches] == wrong
+        assert [mismatch.name for mismatch in check(made).mismatches] == wrong
 
 
 def test_many_pure_events_may_cost_less_than_their_sum_and_nobody_knows_how_little() -> None:
@@ -420,7 +422,7 @@ def test_best_of_one_is_not_a_million_runs() -> None:
     for runs, wrong in ((10, []), (1_000_000, ["search"])):
         search = Search(runs=runs, data="private", accounted="best-of")
         made = written(training=Training(events=event, size=1_000), search=search, epsilon=2.0)
-        assert [one.name for one in check(made).mismatches] == wrong
+        assert [mismatch.name for mismatch in check(made).mismatches] == wrong
 
 
 def test_samples_with_replacement_keep_their_name_when_they_are_exported() -> None:
@@ -449,7 +451,7 @@ def test_every_field_has_a_sentence_in_the_schema() -> None:
     schema = Receipt.model_json_schema()
     for name, part in {**schema["$defs"], "Receipt": schema}.items():
         assert part["description"], name
-        bare = [key for key, one in part["properties"].items() if "description" not in one]
+        bare = [key for key, value in part["properties"].items() if "description" not in value]
         assert {*bare} <= {"kind"}, name
 
 
@@ -590,17 +592,19 @@ def sampled(number: int, sampler: Any = "poisson", leaf: Any = None) -> Event:
 
 
 MANY: dict[str, tuple[Event, Adjacency]] = {
-    "a schedule of noise and rates": (Composed(events=tuple(sampled(one) for one in range(9_999))), ADD),
-    "the same, with rows replaced": (Composed(events=tuple(sampled(one) for one in range(9_999))), "replace-one"),
+    "a schedule of noise and rates": (Composed(events=tuple(sampled(index) for index in range(9_999))), ADD),
+    "the same, with rows replaced": (Composed(events=tuple(sampled(index) for index in range(9_999))), "replace-one"),
     "samples of a fixed size": (
-        Composed(events=tuple(sampled(one, "fixed-size") for one in range(9_999))), "replace-one",
+        Composed(events=tuple(sampled(index, "fixed-size") for index in range(9_999))), "replace-one",
     ),
     "a schedule with a Laplace sum": (
-        Composed(events=(*(sampled(one) for one in range(9_998)), Laplace(scale=30))), ADD,
+        Composed(events=(*(sampled(index) for index in range(9_998)), Laplace(scale=30))), ADD,
     ),
-    "choices": (Composed(events=tuple(Chosen(epsilon=1e-3 + one / 1e6, candidates=3) for one in range(9_999))), ADD),
+    "choices": (
+        Composed(events=tuple(Chosen(epsilon=1e-3 + index / 1e6, candidates=3) for index in range(9_999))), ADD,
+    ),
     "the best of many": (
-        BestOf(mean=10, shape=1, event=Composed(events=tuple(sampled(one) for one in range(9_999)))), ADD,
+        BestOf(mean=10, shape=1, event=Composed(events=tuple(sampled(index) for index in range(9_999)))), ADD,
     ),
     "the best of many, with little noise": (
         BestOf(mean=1e6, shape=0, event=gaussian_steps(sigma=0.3, steps=10**6, rate=0.3)), ADD,
@@ -623,7 +627,7 @@ def test_what_no_accountant_can_show_does_not_pass() -> None:
     drawn: Any = {"sampler": "fixed-size-with-replacement", "rate": 0.01}
     event = Repeated(event=Sampled(**drawn, event=Gaussian(sigma=2.0)), times=100)
     found = check(written(event, adjacency="replace-one"))
-    assert [one.name for one in found.mismatches] == ["epsilon"]
+    assert [mismatch.name for mismatch in found.mismatches] == ["epsilon"]
     assert "No accountant answers for gaussian over a fixed-size-with-replacement sample" in str(found)
 
 
@@ -636,7 +640,7 @@ def test_a_row_that_is_drawn_twice_moves_a_sum_by_two_clips(batches: Batches | N
         Training(events=event, size=1_000, batches=batches), epsilon=4.4, delta=1e-5, unit="image",
         adjacency="replace-one", search=Search(runs=1),
     )  # fmt: skip
-    assert {one.name for one in check(made).mismatches} == {"epsilon"}
+    assert {mismatch.name for mismatch in check(made).mismatches} == {"epsilon"}
 
 
 @pytest.mark.parametrize(("delta", "contradicts"), [(None, True), (1e-5, True), (1e-3, True), (1e-12, False)])
@@ -646,14 +650,16 @@ def test_an_audits_bound_is_held_against_epsilon_where_its_delta_is_no_smaller(
     """What is (epsilon, 1e-5)-DP is (epsilon, 1e-3)-DP as well, and may cost more at 1e-7."""
     audit = AuditFigures(epsilon_lower=2.5, delta=delta, method="a paper")
     found = check(written(audit=audit))
-    assert ("audit" in {one.name for one in found.mismatches}) is contradicts
+    assert ("audit" in {mismatch.name for mismatch in found.mismatches}) is contradicts
     far = check(written(audit=audit.model_copy(update={"epsilon_lower": 50.0})))
-    assert "audit" in {one.name for one in far.mismatches}  # it is more than the events cost at that delta as well
+    assert "audit" in {
+        mismatch.name for mismatch in far.mismatches
+    }  # it is more than the events cost at that delta as well
 
 
 def test_an_audits_bound_at_a_delta_that_no_accountant_has_is_said_not_to_be_compared() -> None:
     found = check(written(audit=AuditFigures(epsilon_lower=2.5, delta=0.0, method="a paper")))
-    assert not found.mismatches and any("they were not compared" in one for one in found.remarks)
+    assert not found.mismatches and any("they were not compared" in remark for remark in found.remarks)
 
 
 def test_a_hash_that_does_not_fit_and_a_file_that_is_gone_are_said(tmp_path: Path) -> None:
@@ -667,7 +673,7 @@ def test_a_hash_that_does_not_fit_and_a_file_that_is_gone_are_said(tmp_path: Pat
     )  # fmt: skip
     assert check(made, tmp_path).passed
     model.write_bytes(b"two")
-    assert [one.name for one in check(made, tmp_path).mismatches] == ["hash"]
+    assert [mismatch.name for mismatch in check(made, tmp_path).mismatches] == ["hash"]
     model.unlink()
     assert "cannot be read" in check(made, tmp_path).mismatches[0].said
 
@@ -685,14 +691,14 @@ def test_committed_results_are_receipts_that_pass() -> None:
     for folder in ("results/digits-eps1", "figures/fine-tuning", "figures/theory-pillar-xi"):
         for file in find_records(LEADERBOARD / folder):
             result = Result.model_validate_json(read_record(file))
-            asked = frozenset((type(one), one.sample_rate < 1) for one in result.privacy.releases)
+            asked = frozenset((type(release), release.sample_rate < 1) for release in result.privacy.releases)
             kind = result.spec.learner.name, asked
             if not math.isfinite(result.privacy.epsilon) or kind in tried:
                 continue
             tried.add(kind)
             checked = check(from_result(file), file.parent)
             allowed = {"search"} if result.selection == "by-hand" else set()  # nobody knows how they were chosen
-            assert {one.name for one in checked.mismatches} <= allowed, (kind, checked.mismatches)
+            assert {mismatch.name for mismatch in checked.mismatches} <= allowed, (kind, checked.mismatches)
     assert len(tried) > 12 and max(len(asked) for _, asked in tried) > 1
 
 

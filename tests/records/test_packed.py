@@ -64,26 +64,26 @@ def linking() -> bytes:
 def test_packing_replaces_files_and_every_reader_finds_the_same_results(
     folder: Path, made: dict[str, bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = [one.result for one in read_results([folder])[0]]
+    before = [result.result for result in read_results([folder])[0]]
     assert called("results", "pack", str(folder)) == 0
     assert "2 records" in capsys.readouterr().out
     assert [file.name for file in folder.iterdir()] == [packed.ARCHIVE]
     filed, damaged = read_results([folder])
-    assert ([one.result for one in filed], damaged) == (before, [])
-    assert {one.file.name: packed.read_record(one.file) for one in filed} == made
+    assert ([stored.result for stored in filed], damaged) == (before, [])
+    assert {stored.file.name: packed.read_record(stored.file) for stored in filed} == made
     assert called("results", "show", str(filed[0].file)) == 0
-    assert called("compare", *(str(one.file) for one in filed)) == 0
+    assert called("compare", *(str(stored.file) for stored in filed)) == 0
 
 
 def test_a_file_supersedes_what_is_packed_until_the_folder_is_packed_again(folder: Path) -> None:
     packed.pack_records(folder)
-    (file, other) = (one.file for one in read_results([folder])[0])
+    (file, other) = (result.file for result in read_results([folder])[0])
     mended = Result.read(file).model_copy(update={"status": "disputed"}).with_evidence_digest()
     mended.write(folder)
     assert Result.read(file) == mended != Result.read(other)
     assert packed.pack_records(folder) == 2
     assert Result.read(file) == mended
-    assert [one.name for one in folder.iterdir()] == [packed.ARCHIVE]
+    assert [file.name for file in folder.iterdir()] == [packed.ARCHIVE]
 
 
 def test_the_same_results_give_the_same_bytes(folder: Path, made: dict[str, bytes], tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_a_leaderboard_takes_packed_figures(folder: Path, made: dict[str, bytes]
         (folder / name).rename(place / name)
     packed.pack_records(place)
     stored, wrong = list_results(root, {})
-    assert ([one.file for one in stored], wrong) == ([f"figures/a-figure/{name}" for name in sorted(made)], [])
-    assert [read_content(one.path) for one in stored] == [json.loads(made[name]) for name in sorted(made)]
+    assert ([file.file for file in stored], wrong) == ([f"figures/a-figure/{name}" for name in sorted(made)], [])
+    assert [read_content(file.path) for file in stored] == [json.loads(made[name]) for name in sorted(made)]
 
 
 def sparse() -> bytes:
@@ -145,7 +145,7 @@ def test_a_broken_archive_is_refused_in_a_sentence(tmp_path: Path, content: byte
     with pytest.raises(DataError, match=said):
         read_results([place])
     stored, wrong = list_results(tmp_path, {})
-    assert (stored, [one.file for one in wrong]) == ([], [f"figures/a-figure/{packed.ARCHIVE}"])
+    assert (stored, [complaint.file for complaint in wrong]) == ([], [f"figures/a-figure/{packed.ARCHIVE}"])
     assert called("results", "show", str(place / "a.json")) == 1
 
 

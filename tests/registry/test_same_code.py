@@ -252,7 +252,7 @@ def test_fingerprints_of_no_results_are_refused(tmp_path: Path, capsys: pytest.C
 
 def test_a_plan_is_asked_for_again_of_a_later_version_that_computes_the_same() -> None:
     result = committed("class-means")
-    plan = tuple(one.model_copy(update={"relative_noise": 2.0}) for one in result.privacy.plan)
+    plan = tuple(use.model_copy(update={"relative_noise": 2.0}) for use in result.privacy.plan)
     forged = result.model_copy(update={"privacy": result.privacy.model_copy(update={"plan": plan})})
     raised = at_version("0.3.0")
     known = taking.lazy_fingerprints(load())

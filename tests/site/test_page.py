@@ -205,7 +205,7 @@ def test_the_map_switches_between_scores_and_gaps_without_scripts(chromium: Brow
         for path in page.locator("nav.switch a").evaluate_all("(all) => all.map((one) => one.getAttribute('href'))"):
             page.goto(address(site, path))
             said = page.locator("nav.switch a[aria-current]").inner_text().replace("\xa0", " ")
-            titles = [str(one.get_attribute("title")) for one in page.locator(".heat thead th a").all()]
+            titles = [str(locator.get_attribute("title")) for locator in page.locator(".heat thead th a").all()]
             assert titles and all(title.endswith(f", {said}") for title in titles)
             assert page.locator(".heat tbody tr").first.locator("td").count() == len(titles)
     finally:

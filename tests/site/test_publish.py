@@ -58,11 +58,11 @@ def site(tmp_path: Path) -> Path:
 
 
 def state(folder: Path) -> dict[str, bytes]:
-    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 def names(folder: Path) -> set[str]:
-    return {one.name for one in folder.iterdir()}
+    return {file.name for file in folder.iterdir()}
 
 
 def test_a_folder_gets_the_page_at_its_root(site: Path, tmp_path: Path) -> None:

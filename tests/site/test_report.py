@@ -50,9 +50,10 @@ def test_the_page_says_what_holds_of_every_private_run() -> None:
     """`prototypes` has a pure guarantee and reads no public image: neither is true of the others beside it."""
     root = Path(__file__).parents[2] / "leaderboard" / "results" / "digits-eps1"
     chosen = {
-        one.result.spec.learner.name: one
-        for one in read_results([root])[0]
-        if one.result.spec.learner.name in {"prototypes", "dp-raft", "thrift"} and one.result.selection == "default"
+        result.result.spec.learner.name: result
+        for result in read_results([root])[0]
+        if result.result.spec.learner.name in {"prototypes", "dp-raft", "thrift"}
+        and result.result.selection == "default"
     }
     shown = [chosen[name] for name in ("prototypes", "dp-raft", "thrift")]
     page = html.unescape(render_report(shown, "accuracy", lambda _, part: part.name, "").decode())
@@ -62,13 +63,16 @@ def test_the_page_says_what_holds_of_every_private_run() -> None:
     assert "1,294 private, 144 public, 359 test examples of 10 classes" in page
     said = re.search(r"true positives at most ([\d.]+)% at 0.1% false positives", page)
     assert said is not None
-    risks = [membership_risk(one.result.privacy)[0.001] for one in shown]
+    risks = [membership_risk(stored.result.privacy)[0.001] for stored in shown]
     assert float(said[1]) == pytest.approx(100 * max(risks), abs=0.01)
     assert max(risks) > 1.1 * min(risks)
 
 
 def test_the_page_says_how_far_private_learners_are_below_no_privacy(page: str, folder: Path) -> None:
-    found = {(one.result.spec.learner.name, one.result.spec.epsilon): one.result for one in read_results([folder])[0]}
+    found = {
+        (result.result.spec.learner.name, result.result.spec.epsilon): result.result
+        for result in read_results([folder])[0]
+    }
     free, private = (
         found[key].metrics["accuracy"].mean for key in (("non-private", float("inf")), ("class-means", 2.0))
     )

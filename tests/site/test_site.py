@@ -81,7 +81,7 @@ def standing_of(board: Board, results: list[Result]) -> Standing:
 def hostile(result: Result) -> Result:
     """Return a result in which every word of the submitter's is an attack."""
     component = result.spec.learner.model_copy(update={"name": HOSTILE, "options": {HOSTILE: HOSTILE}})
-    brought = {role: one.model_copy(update={"plugin": HOSTILE}) for role, one in result.components.items()}
+    brought = {role: value.model_copy(update={"plugin": HOSTILE}) for role, value in result.components.items()}
     return result.model_copy(update={
         "spec": result.spec.model_copy(update={"learner": component}), "components": brought,
         "task": result.task.model_copy(update={"classes": (HOSTILE,) * len(result.task.classes), "licence": HOSTILE}),
@@ -182,7 +182,10 @@ def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], t
     )
     standings = tuple(filed(tmp_path, board, results) for board in (lesions, images))
     build_site(Index(ranking="By the mean.", standings=standings), tmp_path, tmp_path / "site")
-    assert [view.family_title(one).rpartition(", ")[2] for one in standings] == ["ε for a lesion", "ε for an image"]
+    assert [view.family_title(standing).rpartition(", ")[2] for standing in standings] == [
+        "ε for a lesion",
+        "ε for an image",
+    ]
     home = html.unescape((tmp_path / "site" / "index.html").read_text(encoding="utf-8"))
     assert home.count("ε for a lesion") == home.count("ε for an image") > 0
     count = f"{results[0].task.private:,} private"
@@ -190,7 +193,7 @@ def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], t
         page = (tmp_path / "site" / f"boards/{standing.board.name}.html").read_text(encoding="utf-8")
         assert f"{count} {whose}s, " in page
         assert re.search(rf"Unit of the guarantee</dt>\s*<dd>{whose}<", page)
-    columns = [BoardColumn("Skin lesions (HAM10000)", "", one) for one in standings]
+    columns = [BoardColumn("Skin lesions (HAM10000)", "", standing) for standing in standings]
     assert _column_heads(columns) == ["Skin lesions, lesion", "Skin lesions, image"]
 
 
@@ -204,7 +207,7 @@ def test_odds_are_computed_once_for_entries_of_one_plan(
         return membership_risk(privacy)
 
     monkeypatch.setattr("dpbench.site.entry_pages.membership_risk", counted)
-    alike = [one.model_copy(update={"privacy": results[1].privacy}) for one in results]
+    alike = [result.model_copy(update={"privacy": results[1].privacy}) for result in results]
     standing = filed(tmp_path, find_board("digits-eps1"), alike)
     build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
     assert asked == [results[1].privacy]
@@ -223,7 +226,7 @@ def test_a_cost_that_is_not_known_is_an_empty_cell_that_says_why_and_no_mark_in_
 ) -> None:
     standing = filed(tmp_path, find_board("digits-eps1"), results)
     unknown = standing.entries[1].model_copy(update={"cpu_seconds": None, "unmeasured": "the fit ran on a GPU"})
-    entries = tuple(unknown if one.id == unknown.id else one for one in standing.entries)
+    entries = tuple(unknown if entry.id == unknown.id else entry for entry in standing.entries)
     build_site(
         Index(ranking="", standings=(standing.model_copy(update={"entries": entries}),)), tmp_path, tmp_path / "site"
     )
@@ -234,8 +237,8 @@ def test_a_cost_that_is_not_known_is_an_empty_cell_that_says_why_and_no_mark_in_
     assert [re.sub(r"<span.*?</span>", "", cell) for _, cell in cells] == ["", ""]
     chart = page[page.index('id="cost"') :]
     shown = re.findall(r'<th scope="row">(.*?)</th><td class="number">', chart[: chart.index("</figure>")])
-    assert shown == [name_entry(one) for one in entries if one.role == "entry" and one.id != unknown.id]
-    known = sum(one.role == "entry" for one in entries)
+    assert shown == [name_entry(entry) for entry in entries if entry.role == "entry" and entry.id != unknown.id]
+    known = sum(entry.role == "entry" for entry in entries)
     assert f"{known - 1} of {known} entries." in chart
 
 
@@ -408,8 +411,8 @@ def _with(standing: Standing, **update: Any) -> Standing:
 
 
 def _against(*family: Standing) -> list[Chart]:
-    every = learner_styles({entry.learner for one in family for entry in one.entries})
-    return epsilon_charts([board_rows(one) for one in family], every)
+    every = learner_styles({entry.learner for standing in family for entry in standing.entries})
+    return epsilon_charts([board_rows(standing) for standing in family], every)
 
 
 def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_in_epsilon_alone(
@@ -479,8 +482,8 @@ def test_an_axis_cuts_off_what_is_far_below_the_others() -> None:
     scores = [Interval(mean=mean, low=mean - 0.01, high=mean + 0.01) for mean in (0.80, 0.79, 0.78, 0.77, 0.3)]
     axis = view.Axis.of(scores)
     assert axis.cut(0.3)
-    assert not any(axis.cut(one.mean) for one in scores[:4])
-    places = [float(axis.at(one.mean)) for one in scores]
+    assert not any(axis.cut(score.mean) for score in scores[:4])
+    places = [float(axis.at(score.mean)) for score in scores]
     assert places == sorted(places, reverse=True)
     assert 3 <= len(axis.ticks) <= 6
     assert view.Axis.of([]).ticks
@@ -535,7 +538,8 @@ def test_a_site_is_of_the_day_of_its_newest_result(index: Index, tmp_path: Path)
     standing = index.standings[0]
     days = {entry.id: f"2026-0{place + 1}-01" for place, entry in enumerate(standing.entries)}
     entries = tuple(
-        one.model_copy(update={"made": one.made.model_copy(update={"date": days[one.id]})}) for one in standing.entries
+        entry.model_copy(update={"made": entry.made.model_copy(update={"date": days[entry.id]})})
+        for entry in standing.entries
     )
     dated = index.model_copy(update={"standings": (standing.model_copy(update={"entries": entries}),)})
     build_site(dated, tmp_path, tmp_path / "site")
@@ -580,15 +584,15 @@ def test_many_entries_are_written_by_several_processes_as_by_one(
 def test_charts_of_a_board_draw_untuned_learners_beside_tuned_ones_and_begin_with_defaults(
     results: list[Result],
 ) -> None:
-    def rule(one: Entry) -> Entry:
-        return one.model_copy(update={"selection": "public-validation" if one.rank == 2 else "default"})
+    def rule(entry: Entry) -> Entry:
+        return entry.model_copy(update={"selection": "public-validation" if entry.rank == 2 else "default"})
 
     found = [standing_of(find_board(f"cifar10-lite0-eps{epsilon}"), results) for epsilon in ("0.1", "0.7")]
-    family = [one.model_copy(update={"entries": tuple(map(rule, one.entries))}) for one in found]
+    family = [standing.model_copy(update={"entries": tuple(map(rule, standing.entries))}) for standing in found]
     first, second = _against(*family)
     assert (first.key, second.key) == ("epsilon-default", "epsilon-tuned")
-    untuned = {one.learner for one in family[0].entries if one.role == "entry" and one.selection == "default"}
-    (tuned,) = {one.learner for one in family[0].entries if one.selection == "public-validation"}
+    untuned = {entry.learner for entry in family[0].entries if entry.role == "entry" and entry.selection == "default"}
+    (tuned,) = {entry.learner for entry in family[0].entries if entry.selection == "public-validation"}
     assert untuned == {row[0] for row in first.rows} - set(view.REFERENCE_LABELS.values())
     assert untuned | {tuned} == {row[0] for row in second.rows} - set(view.REFERENCE_LABELS.values())
 
@@ -634,7 +638,7 @@ def test_the_home_pages_preview_shows_its_map(index: Index, tmp_path: Path) -> N
 
 def test_an_entry_says_whether_its_model_may_be_published(results: list[Result]) -> None:
     standing = standing_of(find_board("digits-eps1"), results)
-    private = next(one for one in standing.entries if one.reads_private)
+    private = next(entry for entry in standing.entries if entry.reads_private)
     said = {rng: describe_model(private.model_copy(update={"rng": rng})) for rng in ("research", "secure")}
     assert said["research"].startswith("None to download: the noise comes from published seeds")
     assert said["secure"].startswith("If you ran this with --models, you may publish the model")
@@ -695,11 +699,15 @@ def test_every_installed_component_has_what_to_cite(index: Index, tmp_path: Path
     build_site(index, tmp_path, tmp_path / "site")
     page = (tmp_path / "site" / "cite.html").read_text(encoding="utf-8")
     plugins = load()
-    for one in list_citations(plugins):
-        assert f'id="{one.kind}-{text.anchor(one.name)}"' in page
+    for citation in list_citations(plugins):
+        assert f'id="{citation.kind}-{text.anchor(citation.name)}"' in page
     known = {f"{kind}/{name}" for kind in KINDS for name in plugins.components[kind]}
-    assert [name for one in catalogue() for name in one.components if name not in known] == []
-    without = {f"{one.kind}/{one.name}" for one in list_citations(plugins) if not one.references and not one.said}
+    assert [name for reference in catalogue() for name in reference.components if name not in known] == []
+    without = {
+        f"{citation.kind}/{citation.name}"
+        for citation in list_citations(plugins)
+        if not citation.references and not citation.said
+    }
     assert without <= OUR_OWN | {f"extractor/{name}" for name in ("pixels",)}
 
 
@@ -710,12 +718,12 @@ OUR_OWN = {f"learner/{name}" for name in (
 
 
 def test_entries_of_bibtex_are_whole_and_have_distinct_keys() -> None:
-    keys = [re.match(r"@\w+\{([\w-]+),\n", one.bibtex) for one in catalogue()]
+    keys = [re.match(r"@\w+\{([\w-]+),\n", reference.bibtex) for reference in catalogue()]
     assert len({key[1] for key in keys if key}) == len(catalogue()) == 42
-    for one in catalogue():
-        assert one.bibtex.count("{") == one.bibtex.count("}")
-        assert all(f"  {field} " in one.bibtex for field in ("author", "title", "year"))
-        assert one.components and "keywords" not in one.bibtex
+    for reference in catalogue():
+        assert reference.bibtex.count("{") == reference.bibtex.count("}")
+        assert all(f"  {field} " in reference.bibtex for field in ("author", "title", "year"))
+        assert reference.components and "keywords" not in reference.bibtex
 
 
 def test_a_numbered_list_of_a_docstring_is_a_paragraph_a_point() -> None:

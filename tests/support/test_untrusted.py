@@ -51,7 +51,7 @@ def write(content: Content, folder: Path) -> Path:
 
 def called(*arguments: object) -> int:
     with pytest.raises(SystemExit) as ended:
-        main([str(one) for one in arguments])
+        main([str(argument) for argument in arguments])
     return int(ended.value.code or 0)
 
 

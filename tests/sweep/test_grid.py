@@ -131,7 +131,7 @@ def test_resources_that_make_no_sense_are_refused(resources: dict[str, Any]) -> 
 
 def test_dask_without_a_scheduler_is_processes_of_this_machine(tmp_path: Path) -> None:
     asked = [Resources(executor=name, workers=2, device="cpu") for name in ("local", "dask")]
-    local, dask = (make_executor(one, SweepFolder(tmp_path)) for one in asked)
+    local, dask = (make_executor(resources, SweepFolder(tmp_path)) for resources in asked)
     assert isinstance(local, LocalPool) and dask == local
 
 

@@ -28,8 +28,8 @@ def spec(**options: float | str) -> Spec:
     return make_spec({"dataset": "digits", "learner": learner, "seeds": 2}, "the test")
 
 
-def worked(worker: Worker, one: Spec) -> Result:
-    return Result.model_validate(json.loads(worker.work(one.model_dump_json()))["result"])
+def worked(worker: Worker, spec: Spec) -> Result:
+    return Result.model_validate(json.loads(worker.work(spec.model_dump_json()))["result"])
 
 
 CELLS = [spec(), spec(learning_rate=1.0), spec(clip=0.1, steps=30), spec(k=7), spec(sample_rate=0.1, init="uniform")]
@@ -39,8 +39,8 @@ CELLS = [spec(), spec(learning_rate=1.0), spec(clip=0.1, steps=30), spec(k=7), s
 def test_cells_that_share_a_map_get_the_numbers_of_runs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPBENCH_PLUGINS", "sklearn,pixels,pillar")
     worker, plugins = Worker("cpu", 1), registry.load()
-    for one in CELLS:
-        found, alone = worked(worker, one), session(plugins).run(one)
+    for spec in CELLS:
+        found, alone = worked(worker, spec), session(plugins).run(spec)
         assert found.seeds == alone.seeds
         assert found.metrics == alone.metrics
 
@@ -57,8 +57,8 @@ def test_a_map_is_made_once_for_all_cells_that_share_it(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Pillar, "features", counted)
     worker = Worker("cpu", 1)
-    for one in CELLS:
-        worked(worker, one)
+    for spec in CELLS:
+        worked(worker, spec)
     assert made == {5: 2, 7: 2}  # once a seed
 
 

@@ -36,7 +36,7 @@ def _build(whole: Path, less: Path) -> int:
     complaints = [*compare_files(whole, less, INDEXES), *compare_sites(*sites)]
     print(*complaints, sep="\n", end="\n" * bool(complaints))
     pages, kept = (sum(1 for _ in site.rglob("*.html")) for site in sites)
-    files = sum(one.is_file() for one in sites[1].rglob("*")) - kept
+    files = sum(file.is_file() for file in sites[1].rglob("*")) - kept
     print(f"{pages} pages with the lab, {kept} without it; {files} other files; {len(complaints)} complaints.")
     return bool(complaints)
 

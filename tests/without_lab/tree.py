@@ -88,7 +88,7 @@ def compare_sites(whole: Path, less: Path) -> Iterator[str]:
         name = file.relative_to(whole)
         if file.is_file() and not (less / name).is_file() and name.parts[0].removesuffix(".html") not in STUDIES:
             yield f"{name} is not built without the lab"
-    for file in sorted(one for one in less.rglob("*") if one.is_file()):
+    for file in sorted(file for file in less.rglob("*") if file.is_file()):
         name = file.relative_to(less)
         other = whole / name
         if not other.is_file():

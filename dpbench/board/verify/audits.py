@@ -49,7 +49,7 @@ def find_audit_complaints(stored: ResultFile, result: Result, root: Path) -> lis
         return []
     if found.seal and found.seal != record_seal(content):  # nothing else in it is then worth a word
         return [Complaint(name, "seal", "changed after it was written: audit the result again")]
-    return [Complaint(name, *one) for one in _find_complaints(found, result)]
+    return [Complaint(name, *complaint) for complaint in _find_complaints(found, result)]
 
 
 def _find_complaints(audit: Audit, result: Result) -> Wrong:
@@ -79,22 +79,22 @@ def _find_complaints(audit: Audit, result: Result) -> Wrong:
 
 def _check_samples(audit: Audit, result: Result) -> Wrong:
     """Yield samples whose stated rates or units are not those of the run."""
-    rates = {one.name: one.sample_rate for one in restore_plan(audit.plan)}
+    rates = {use.name: use.sample_rate for use in restore_plan(audit.plan)}
     units, canaries = result.task.private, audit.attack.canaries if audit.attack else MOST_CANARIES
-    for one in audit.noise.samples if audit.noise else ():
-        if (one.rate, one.members, one.units) == (None, None, None):
+    for sample in audit.noise.samples if audit.noise else ():
+        if (sample.rate, sample.members, sample.units) == (None, None, None):
             continue
-        if one.rate != rates.get(one.release) or one.units != units:
+        if sample.rate != rates.get(sample.release) or sample.units != units:
             yield (
                 "noise.samples",
-                f"expected the rate of the plan and {units:,} units in samples of {one.release[:80]!r}",
+                f"expected the rate of the plan and {units:,} units in samples of {sample.release[:80]!r}",
             )
-        elif one.members is None or not units <= one.members <= units + canaries:
-            yield "noise.samples", f"expected the units, and canaries, to be in samples of {one.release[:80]!r}"
+        elif sample.members is None or not units <= sample.members <= units + canaries:
+            yield "noise.samples", f"expected the units, and canaries, to be in samples of {sample.release[:80]!r}"
 
 
 def _check_statistics(audit: Audit) -> Wrong:
-    attack, chosen = audit.attack, not any(one.gaussian for one in restore_plan(audit.plan))
+    attack, chosen = audit.attack, not any(use.gaussian for use in restore_plan(audit.plan))
     if audit.sensitivity is None or audit.noise is None or (attack is None) != chosen:
         yield "attack", "expected all three parts of dpbench's own audit (no attack if the plan has choices only)"
         return
@@ -111,7 +111,7 @@ def _check_statistics(audit: Audit) -> Wrong:
 
 
 def _check_attack(attack: Attack, audit: Audit) -> Wrong:
-    sampled = any(one.sample_rate < 1 for one in restore_plan(audit.plan))
+    sampled = any(use.sample_rate < 1 for use in restore_plan(audit.plan))
     if (attack.mu is None) != sampled:
         yield "attack.mu", "expected none where samples are drawn, and one elsewhere"
     yield from _check_guess_counts(attack, "attack")
@@ -128,7 +128,7 @@ def _check_guess_counts(attack: Attack, name: str) -> Wrong:
 
 def _figures_agree(found: Figures, stated: Figures) -> bool:
     """Return whether computed figures equal those in a file, up to rounding."""
-    names = [[line.partition(" (p ")[0] for line in one.failed] for one in (found, stated)]
+    names = [[line.partition(" (p ")[0] for line in figures.failed] for figures in (found, stated)]
     pairs = [(getattr(found, name), getattr(stated, name)) for name in ("low", "high", "answers_p", "level")]
     for name in ("steinke", "mahloujifar", "gauss"):
         here, there = getattr(found, name), getattr(stated, name)
@@ -136,4 +136,4 @@ def _figures_agree(found: Figures, stated: Figures) -> bool:
             return False
         if here is not None:
             pairs += [(here.epsilon, there.epsilon), (here.most, there.most)]
-    return names[0] == names[1] and all(one == other or close(one, other) for one, other in pairs)
+    return names[0] == names[1] and all(pair == other or close(pair, other) for pair, other in pairs)

@@ -132,7 +132,7 @@ def fill_new_options(spec: Spec, known: Expectations) -> Spec:
     whole: dict[str, Any] = {}
     for role in ("dataset", "public_dataset", "extractor"):
         part: Component | None = getattr(spec, role)
-        whole[role] = part and part.with_parts([_fill_defaults(one, role, known) for one in part.parts])
+        whole[role] = part and part.with_parts([_fill_defaults(component, role, known) for component in part.parts])
     return spec.model_copy(update=whole)
 
 

@@ -50,7 +50,7 @@ def compare_claims(found: Repetition) -> tuple[ClaimCheck, ...]:
     """
     plan = ClaimCheck(claim="privacy.plan", verdict="same", said="the learner was asked for it again")
     code_, others = tuple(_compare_code_digests(found)), (*_compare_task(found), _check_settings(found))
-    if any(one.verdict == "not checked" for one in code_):
+    if any(check.verdict == "not checked" for check in code_):
         others = tuple(map(_excuse_other_code, others))
     return (plan, *code_, *others)
 
@@ -157,11 +157,11 @@ def _unchecked_claim(claim: str, said: str) -> ClaimCheck:
 
 def _compare_searches(stated: Selection, here: Selection) -> ClaimCheck:
     """Compare two searches: equal settings, similar scores, and a choice that is among the best."""
-    scores = [{_setting_key(one.setting): one.value for one in it.trials} for it in (stated, here)]
+    scores = [{_setting_key(trial.setting): trial.value for trial in it.trials} for it in (stated, here)]
     if scores[0].keys() != scores[1].keys():
         said = "other settings are tried when the search is made again"
         return ClaimCheck(claim="search", verdict="differs", said=said)
-    far = [one for one, score in scores[0].items() if not _are_close(score, scores[1][one])]
+    far = [key for key, score in scores[0].items() if not _are_close(score, scores[1][key])]
     if far:
         said = f"setting {far[0][:120]} scores {scores[1][far[0]]} here, and the result states {scores[0][far[0]]}"
         return ClaimCheck(claim="search.trials", verdict="differs", said=said)

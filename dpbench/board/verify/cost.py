@@ -12,10 +12,10 @@ PHASES_PER_RESULT = ("load", "calibrate", "compare")  # phases that a re-run goe
 
 def describe_cost(results: Sequence[Result], seed: int | None) -> str:
     """Describe in a sentence what a re-run of these results costs: of all their seeds, or of a single seed."""
-    timed = [one for one in results if "fit" in one.seconds]
-    seconds = sum(estimate_seconds(one, whole=seed is None) for one in timed)
-    fits = sum(len(one.seeds) if seed is None else 1 for one in results)
-    peak = max((max(one.peak_bytes.values(), default=0) for one in results), default=0)
+    timed = [result for result in results if "fit" in result.seconds]
+    seconds = sum(estimate_seconds(result, whole=seed is None) for result in timed)
+    fits = sum(len(result.seeds) if seed is None else 1 for result in results)
+    peak = max((max(result.peak_bytes.values(), default=0) for result in results), default=0)
     what = f"Re-running {fits} seed{'s' * (fits != 1)} of {len(results)} result{'s' * (len(results) != 1)}"
     memory = f" and {bytes_in_words(peak)} of memory" if peak else ""
     silent = len(results) - len(timed)

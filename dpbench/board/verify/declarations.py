@@ -172,7 +172,7 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
     if dirty is not False and commit is not None:
         yield "provenance.dirty", f"expected a tree without changes (false), got {dirty!r}"
     packages = result.provenance.get("packages")
-    if not isinstance(packages, dict) or not all(isinstance(one, str) for one in packages.values()):
+    if not isinstance(packages, dict) or not all(isinstance(package, str) for package in packages.values()):
         yield "provenance.packages", "expected a version for each package"
     if not isinstance(version, str):
         yield "provenance.dpbench", f"expected a version, got {version!r}"
@@ -188,20 +188,20 @@ _ADDRESS = r"(https://(?![^/]*@)|(ssh|git)://(?![^/@]*:[^/]*@)|git@)[^\s]{3,300}
 def _check_sources(result: Result) -> Wrong:
     """Yield sources of third-party plugins that cannot be found again; plugins without a record of pip have none."""
     sources = result.provenance.get("sources", {})
-    if not isinstance(sources, dict) or not all(isinstance(one, dict) for one in sources.values()):
+    if not isinstance(sources, dict) or not all(isinstance(source, dict) for source in sources.values()):
         yield "provenance.sources", "expected repository and commit for each distribution"
         return
-    for name, one in sources.items():
+    for name, value in sources.items():
         where = f"provenance.sources.{str(name)[:80]}"
-        if not re.fullmatch(_ADDRESS, str(one.get("repository"))):
+        if not re.fullmatch(_ADDRESS, str(value.get("repository"))):
             yield (
                 f"{where}.repository",
-                f"expected the address of a repository, got {str(one.get('repository'))[:80]!r}",
+                f"expected the address of a repository, got {str(value.get('repository'))[:80]!r}",
             )
-        if not re.fullmatch(r"[0-9a-f]{40}", str(one.get("commit"))):
-            yield f"{where}.commit", f"expected 40 hexadecimal digits, got {str(one.get('commit'))[:80]!r}"
-        if one.get("dirty") is not False:
-            yield f"{where}.dirty", f"expected a tree without changes (false), got {one.get('dirty')!r}"
+        if not re.fullmatch(r"[0-9a-f]{40}", str(value.get("commit"))):
+            yield f"{where}.commit", f"expected 40 hexadecimal digits, got {str(value.get('commit'))[:80]!r}"
+        if value.get("dirty") is not False:
+            yield f"{where}.dirty", f"expected a tree without changes (false), got {value.get('dirty')!r}"
 
 
 def _check_repeats(result: Result) -> Wrong:

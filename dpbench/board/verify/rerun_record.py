@@ -63,11 +63,11 @@ def find_rerun_complaints(stored: ResultFile, result: Result, root: Path) -> lis
         return []
     if record.seal and record.seal != record_seal(read_content(file)):
         return [Complaint(name, "seal", "changed after it was written: run the result again")]
-    return [Complaint(name, *one) for one in _find_complaints(record, result)]
+    return [Complaint(name, *complaint) for complaint in _find_complaints(record, result)]
 
 
 def _find_complaints(record: Rerun, result: Result) -> Wrong:
-    seeds = [one.seed for one in record.seeds]
+    seeds = [seed.seed for seed in record.seeds]
     if len({*seeds}) < len(seeds) or not {*seeds} <= {*result.spec.seeds}:
         yield "seeds", f"expected seeds of this result, {', '.join(map(str, result.spec.seeds))}"
     elif judge_seeds(record, result).seeds != record.seeds:
@@ -91,7 +91,7 @@ def rerun_seeds(result: Result, seeds: Sequence[int] | None, session: Session, b
 
     stated, prepared = _select_seeds(result, seeds), session.rerun(result)
     try:
-        found = [_compare_seed(result, one, score_seed(prepared, one.seed)) for one in reversed(stated)]
+        found = [_compare_seed(result, seed, score_seed(prepared, seed.seed)) for seed in reversed(stated)]
         whole = seeds is None
         claims = compare_claims(Repetition(result, prepared, session)) if whole else ()
     except DataMissing as error:
@@ -139,10 +139,14 @@ def summarize_rerun(record: Rerun, result: Result) -> str:
     word = "reproduced" if reproduces(record, result) else "run again"
     seeds = f"{len(record.seeds)} seeds" if len(record.seeds) > 1 else "the only seed"
     left = [
-        f"{one.claim}: {one.said}" for one in record.claims if one.verdict == "not checked" and not _is_code_claim(one)
+        f"{claim.claim}: {claim.said}"
+        for claim in record.claims
+        if claim.verdict == "not checked" and not _is_code_claim(claim)
     ]
     code = [
-        one.claim.rpartition(".")[2] for one in record.claims if one.verdict == "not checked" and _is_code_claim(one)
+        claim.claim.rpartition(".")[2]
+        for claim in record.claims
+        if claim.verdict == "not checked" and _is_code_claim(claim)
     ]
     if code:
         at = result.provenance.get("commit")
@@ -153,17 +157,19 @@ def summarize_rerun(record: Rerun, result: Result) -> str:
 
 def describe_differences(record: Rerun) -> str:
     """Describe the seeds that differ and the claims that are false."""
-    false = [f"{one.claim}: {one.said}" for one in record.false_claims]
-    differ = [f"seed {one.seed}: differs, accuracy {one.accuracy:.6g}" for one in record.seeds if not _seed_agrees(one)]
+    false = [f"{claim.claim}: {claim.said}" for claim in record.false_claims]
+    differ = [
+        f"seed {seed.seed}: differs, accuracy {seed.accuracy:.6g}" for seed in record.seeds if not _seed_agrees(seed)
+    ]
     return "; ".join([*differ, *false])
 
 
-def _is_code_claim(one: ClaimCheck) -> bool:
-    return one.claim.startswith("provenance.code")
+def _is_code_claim(check: ClaimCheck) -> bool:
+    return check.claim.startswith("provenance.code")
 
 
-def _seed_agrees(one: SeedRerun) -> bool:
-    return one.outcome != "differs"
+def _seed_agrees(rerun: SeedRerun) -> bool:
+    return rerun.outcome != "differs"
 
 
 def _read_record(file: Path) -> Rerun | None:
@@ -176,7 +182,7 @@ def _select_seeds(result: Result, seeds: Sequence[int] | None) -> list[SeedResul
     if unknown:
         there = ", ".join(map(str, result.spec.seeds))
         raise SpecError(f"Expected a seed of {result.file_name}, {there}, got {unknown[0]}.")
-    return [one for one in result.seeds if seeds is None or one.seed in seeds]
+    return [seed for seed in result.seeds if seeds is None or seed.seed in seeds]
 
 
 def _compare_seed(result: Result, stated: SeedResult, found: SeedResult) -> SeedRerun:

@@ -48,7 +48,7 @@ class Review:
     @property
     def complaints(self) -> tuple[Complaint, ...]:
         """All complaints, sorted by file."""
-        found = [*self.strays, *(one for checked in self.results for one in checked.complaints)]
+        found = [*self.strays, *(complaint for checked in self.results for complaint in checked.complaints)]
         return tuple(sorted(found, key=lambda one: one.file))
 
     @property
@@ -71,15 +71,15 @@ def review_files(stored: Sequence[ResultFile], known: Expectations) -> Review:
     """Check these result files, including epsilon and their agreement with one another."""
     with _ordered_map(len(stored)) as mapped:
         checked = list(mapped(partial(check_result_file, known=replace(known, plugins=None)), stored))
-        questions = list(dict.fromkeys(one.question for one in checked if one.question is not None))
+        questions = list(dict.fromkeys(file.question for file in checked if file.question is not None))
         answers = dict(zip(questions, mapped(derive_epsilon, questions), strict=True))
-    derived = [_check_plan(_compare_epsilon(one, answers), known) for one in checked]
+    derived = [_check_plan(_compare_epsilon(file, answers), known) for file in checked]
     return Review(tuple(_check_agreement(_check_setting_sources(derived))))
 
 
-def check_against_board(one: CheckedFile, others: Iterable[CheckedFile]) -> CheckedFile:
+def check_against_board(file: CheckedFile, others: Iterable[CheckedFile]) -> CheckedFile:
     """Check a result against the other checked results of its board; return it with any complaints."""
-    *_, found = _check_agreement(_check_setting_sources([*others, one]))
+    *_, found = _check_agreement(_check_setting_sources([*others, file]))
     return found
 
 
@@ -132,29 +132,29 @@ def _check_plan(checked: CheckedFile, known: Expectations) -> CheckedFile:
 
 def _check_setting_sources(results: list[CheckedFile]) -> list[CheckedFile]:
     """Check settings against the run that they are said to come from, if it is among these results."""
-    known = {one.result.digest: one.result for one in results if one.result is not None}
+    known = {result.result.digest: result.result for result in results if result.result is not None}
     return [
-        one.with_complaints(check_source(one.result, known[source.digest]))
-        if one.result and (source := one.result.search and one.result.search.source) and source.digest in known
-        else one
-        for one in results
+        result.with_complaints(check_source(result.result, known[source.digest]))
+        if result.result and (source := result.result.search and result.result.search.source) and source.digest in known
+        else result
+        for result in results
     ]
 
 
 def _check_agreement(results: list[CheckedFile]) -> Iterator[CheckedFile]:
     """Compare results of a board with the majority's facts about their common task; ties go to the first."""
     said: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for one in results:
-        if one.ok and one.result is not None and one.stored.board is not None:
-            for key, value in _shared_facts(one.result).items():
-                said[one.stored.board, key][value] += 1
+    for result in results:
+        if result.ok and result.result is not None and result.stored.board is not None:
+            for key, value in _shared_facts(result.result).items():
+                said[result.stored.board, key][value] += 1
     common = {where: counted.most_common(1)[0][0] for where, counted in said.items()}
-    for one in results:
-        board = one.stored.board
+    for result in results:
+        board = result.stored.board
         yield (
-            one
-            if one.result is None or board is None
-            else one.with_complaints(_find_odd_facts(one.result, board, common))
+            result
+            if result.result is None or board is None
+            else result.with_complaints(_find_odd_facts(result.result, board, common))
         )
 
 
@@ -172,7 +172,7 @@ def _shared_facts(result: Result) -> dict[str, str]:
     found: dict[str, Any] = {f"task.{key}": getattr(task, key) for key in SHARED_FACTS}
     if task.units is not None:
         found["task.units"] = {key: getattr(task.units, key) for key in UNIT_FACTS}
-    found["seeds.confusion"] = next((one.evidence.there for one in result.seeds if one.evidence), None)
+    found["seeds.confusion"] = next((seed.evidence.there for seed in result.seeds if seed.evidence), None)
     return {key: str(_sort_keys(value)) for key, value in found.items() if value is not None}
 
 

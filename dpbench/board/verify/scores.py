@@ -65,10 +65,10 @@ def check_counted(result: Result) -> Wrong:
 def _check_same_classes(result: Result) -> Wrong:
     """Yield seeds whose confusion matrix has other numbers of test examples by class than the first matrix."""
     kept = [(number, seed.evidence) for number, seed in enumerate(result.seeds)]
-    there = next((one.there for _, one in kept if one), None)
-    for number, one in kept:
-        if one is not None and one.there != there:
-            said = f"expected {there} test examples by class, as other seeds, got {one.there}"
+    there = next((evidence.there for _, evidence in kept if evidence), None)
+    for number, evidence in kept:
+        if evidence is not None and evidence.there != there:
+            said = f"expected {there} test examples by class, as other seeds, got {evidence.there}"
             yield f"seeds.{number}.confusion", said
 
 

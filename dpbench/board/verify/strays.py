@@ -16,11 +16,11 @@ def find_strays(stored: Iterable[ResultFile], root: Path) -> list[Complaint]:
     """Return complaints about audits and re-runs that belong to no result, and about their unreadable archives."""
     known = {file for one in stored for file in (audit_file(one, root), rerun_file(one, root))}
     found, wrong = {*(root / "audits").glob("*/*"), *(root / "reruns").glob("*/*")}, []
-    for archive in [one for one in found if one.name == ARCHIVE]:
+    for archive in [path for path in found if path.name == ARCHIVE]:
         found.remove(archive)
         try:
             found.update(archive.parent / name for name in list_packed_names(archive.parent))
         except DataError as error:
             wrong.append(Complaint(archive.relative_to(root).as_posix(), "file", str(error)))
     said = "there is no such result on this board: remove it"
-    return wrong + [Complaint(one.relative_to(root).as_posix(), "file", said) for one in sorted(found - known)]
+    return wrong + [Complaint(path.relative_to(root).as_posix(), "file", said) for path in sorted(found - known)]

@@ -28,19 +28,23 @@ PROBABILITY_METRICS = {"auroc", "ece", "nll", "brier"}  # rest on scores, which 
 
 def judge_seeds(record: Rerun, result: Result) -> Rerun:
     """Return a record with the outcome of each seed, derived from its numbers and those of the result."""
-    seeds = tuple(one.model_copy(update={"outcome": _judge_seed(one, result)}) for one in record.seeds)
+    seeds = tuple(seed.model_copy(update={"outcome": _judge_seed(seed, result)}) for seed in record.seeds)
     if result.privacy.rng == "research" and _favours_result(seeds, result):
         seeds = tuple(
-            one if one.outcome == "same predictions" else one.model_copy(update={"outcome": "differs"}) for one in seeds
+            seed if seed.outcome == "same predictions" else seed.model_copy(update={"outcome": "differs"})
+            for seed in seeds
         )
     return record.model_copy(update={"seeds": seeds})
 
 
 def reproduces(record: Rerun, result: Result) -> bool:
     """Return whether all seeds agree, by the same code, and no claim that was looked up is false."""
-    seeds, code = {one.seed for one in record.seeds}, [one for one in record.claims if one.claim.startswith("prov")]
-    whole = seeds == {*result.spec.seeds} and all(one.correct is not None for one in record.seeds)
-    same = bool(code) and all(one.verdict == "same" for one in code)
+    seeds, code = (
+        {seed.seed for seed in record.seeds},
+        [claim for claim in record.claims if claim.claim.startswith("prov")],
+    )
+    whole = seeds == {*result.spec.seeds} and all(seed.correct is not None for seed in record.seeds)
+    same = bool(code) and all(check.verdict == "same" for check in code)
     return record.agrees and whole and same and result.privacy.rng == "research"
 
 
@@ -69,7 +73,7 @@ def _judge_seed(found: SeedRerun, result: Result) -> Outcome:
     if result.privacy.rng == "secure":
         mean = math.fsum(seed.accuracy for seed in result.seeds) / len(result.seeds)
         return "same within tolerance" if abs(found.accuracy - mean) <= _prediction_half_width(result) else "differs"
-    stated = next(one for one in result.seeds if one.seed == found.seed)
+    stated = next(seed for seed in result.seeds if seed.seed == found.seed)
     if not _is_consistent(found, stated, result) or not _groups_agree(found, stated, result):
         return "differs"
     if found.predictions == stated.predictions:  # then all that is counted from them is the same too
@@ -103,11 +107,11 @@ def _groups_agree(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
 
 def _favours_result(seeds: tuple[SeedRerun, ...], result: Result) -> bool:
     """Return whether examples tip in favour of the result more often than chance explains, over all seeds."""
-    stated, test = {one.seed: one for one in result.seeds}, result.task.test
+    stated, test = {seed.seed: seed for seed in result.seeds}, result.task.test
     gains = np.zeros(test)  # (n,) how many seeds of the result have an example right, less those of the re-run
-    for one in seeds:
-        if one.correct is not None and one.outcome != "differs":
-            gains += decode_bits(stated[one.seed].correct, test).astype(int) - decode_bits(one.correct, test)
+    for seed in seeds:
+        if seed.correct is not None and seed.outcome != "differs":
+            gains += decode_bits(stated[seed.seed].correct, test).astype(int) - decode_bits(seed.correct, test)
     return bool(gains.sum() > MAX_LUCK * math.sqrt(float((gains**2).sum())))
 
 

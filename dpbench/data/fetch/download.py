@@ -49,9 +49,9 @@ def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
         DataError: a server does not answer, or a file is not the published one or much larger (it is deleted then).
         OutputError: the folder has no space.
     """
-    files = [folder / file_name(one) for one in wanted]
+    files = [folder / file_name(download) for download in wanted]
     done = [file.stat().st_size if file.exists() else 0 for file in files]
-    left = sum(max(0, one.size - size) for one, size in zip(wanted, done, strict=True))
+    left = sum(max(0, download.size - size) for download, size in zip(wanted, done, strict=True))
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if left > free:

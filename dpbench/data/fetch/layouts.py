@@ -23,7 +23,7 @@ def stage(dataset: Dataset, source: Source, path: Path, staging: Path) -> None:
     Raises:
         DataError: `path` is not the dataset's file or folder, and holds neither it nor its published archives.
     """
-    if path.is_file() and any(one.unpack for one in source.downloads) and _published_archives(path, source):
+    if path.is_file() and any(download.unpack for download in source.downloads) and _published_archives(path, source):
         _unpack_published(path, staging, dataset, source)  # in a folder they may lie beside what was in them
         return
     for layout in _possible_layouts(source, path):

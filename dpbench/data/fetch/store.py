@@ -77,7 +77,7 @@ def fetch(dataset: Dataset, folder: Path) -> StoreRecord:
         else:
             files = download.download(source.downloads, downloads)
             layouts.unpack_files(files, source.downloads, staging)
-            origin = ", ".join(one.url for one in source.downloads)
+            origin = ", ".join(download.url for download in source.downloads)
         kept = _check_and_move(dataset, folder, staging, origin)
         layouts.delete_path(downloads)
     return kept

@@ -27,11 +27,11 @@ Gaps = dict[str, dict[str, list[float]]]
 
 def distance_by_data(standings: Iterable[Standing]) -> str:
     """Return how far learners are behind the best by dataset, and how far they would be if none were better."""
-    shown = [one for one in standings if one.entries and one.board.epsilon <= MOST]
+    shown = [standing for standing in standings if standing.entries and standing.board.epsilon <= MOST]
     heads = [head for name in LEARNERS for head in (f"`{name}`: points behind", "by chance", "boards")]
     lines = [f"| dataset | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
     found = [[_gaps(shown, name, how) for how in (lambda _, row: 100 * row.behind, by_chance)] for name in LEARNERS]
-    for data in sorted({str(one.board.dataset) for one in shown}):
+    for data in sorted({str(standing.board.dataset) for standing in shown}):
         cells = []
         for gaps, lucky in found:
             boards = sum(map(len, gaps[data].values())) if data in gaps else 0
@@ -54,8 +54,8 @@ def by_chance(standing: Standing, row: EntryRow) -> float:
     metric, entry = standing.board.metric, row.entry
     own = entry.metrics[metric].mean
     group = [one for one in standing.entries if one.role == "entry" and (entry.reads_labels or not one.reads_labels)]
-    means = np.array([min(one.metrics[metric].mean, own) for one in group])
-    errors = np.array([_error(one, standing) for one in group])
+    means = np.array([min(entry.metrics[metric].mean, own) for entry in group])
+    errors = np.array([_error(entry, standing) for entry in group])
     drawn = means + errors * np.random.default_rng(0).standard_normal((DRAWS, len(group)))
     return 100 * max(0.0, float(drawn.max(1).mean() - own))
 

@@ -18,8 +18,8 @@ Row = tuple[str, str, str]  # data, learner, what it aims at
 
 def scores(results: Sequence[Result], metric: Metric, said: Said) -> str:
     """Return a metric by data, learner, and what it aims at where that differs: a column an epsilon."""
-    aims = len({one.spec.metric for one in results}) > 1
-    steps = {one.spec.epsilon for one in results}
+    aims = len({result.spec.metric for result in results}) > 1
+    steps = {result.spec.epsilon for result in results}
     shown: list[Result] = []
     for (_, learner, _), by in _rows(results):
         shown += by.values()
@@ -27,13 +27,13 @@ def scores(results: Sequence[Result], metric: Metric, said: Said) -> str:
             one = next(iter(by.values()))
             shown += [one.model_copy(update={"spec": one.spec.model_copy(update={"epsilon": step})}) for step in steps]
     heads = ["data", "learner", *["aims at"] * aims]
-    return against_epsilon(shown, metric, said, heads, lambda one: (_data(one), f"`{one.spec.learner.name}`",
-                                                                  *[_aim(one)] * aims))  # fmt: skip
+    return against_epsilon(shown, metric, said, heads, lambda result: (_data(result), f"`{result.spec.learner.name}`",
+                                                                  *[_aim(result)] * aims))  # fmt: skip
 
 
 def gains(results: Sequence[Result]) -> str:
     """Return by how many points of accuracy `public-prior` is ahead of the better of the two that it joins."""
-    steps = sorted({one.spec.epsilon for one in results})
+    steps = sorted({result.spec.epsilon for result in results})
     lines = []
     for data, rows in groupby(_rows(results), key=lambda row: row[0][0]):
         by = {learner: found for (_, learner, _), found in rows}
@@ -58,8 +58,8 @@ def _mean(result: Result) -> float:
 def _rows(results: Sequence[Result]) -> Iterator[tuple[Row, Mapping[float, Result]]]:
     """Yield the results of each row by epsilon, in the order of the titles."""
     found: dict[Row, dict[float, Result]] = {}
-    for one in results:
-        found.setdefault((_data(one), one.spec.learner.name, _aim(one)), {})[one.spec.epsilon] = one
+    for result in results:
+        found.setdefault((_data(result), result.spec.learner.name, _aim(result)), {})[result.spec.epsilon] = result
     order = list(TITLES.values())
     yield from sorted(found.items(), key=lambda row: (order.index(row[0][0].partition(",")[0]), *row[0]))
 

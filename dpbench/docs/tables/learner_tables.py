@@ -26,7 +26,9 @@ def least_squares(results: Sequence[Result], said: Said) -> str:
 def without_photographs(results: Sequence[Result], said: Said) -> str:
     """Return the same, a line for each extractor and learner, from the results of `without-photographs`."""
     columns = ("features", "learner")
-    return _against_epsilon(results, said, columns, lambda one: (f"`{_extractors(one)}`", f"`{one.spec.learner.name}`"))
+    return _against_epsilon(
+        results, said, columns, lambda result: (f"`{_extractors(result)}`", f"`{result.spec.learner.name}`")
+    )
 
 
 def by_steps(one: Sequence[Result], two: Sequence[Result], said: Said) -> str:
@@ -54,7 +56,7 @@ def fine_tuning(results: Sequence[Result], said: Said) -> str:
         results,
         said,
         ("data", "private images", "what is trained", "cached after"),
-        lambda one: (one.spec.dataset.name, f"{one.task.private:,}", _trained(one), _cached_after(one)),
+        lambda result: (result.spec.dataset.name, f"{result.task.private:,}", _trained(result), _cached_after(result)),
     )
 
 
@@ -64,7 +66,7 @@ def fine_tuning_boards(standings: Sequence[Standing], said: Said) -> str:
     Where a board ranks by another metric, that stands in brackets.
     """
     parts = ("head", "bias", "lora")
-    lines = [f"| board | private images | {' | '.join(f'`{one}`' for one in parts)} |", "|---|---|---|---|---|"]
+    lines = [f"| board | private images | {' | '.join(f'`{part}`' for part in parts)} |", "|---|---|---|---|---|"]
     for standing in standings:
         found = {}
         for entry in standing.entries:
@@ -73,14 +75,14 @@ def fine_tuning_boards(standings: Sequence[Standing], said: Said) -> str:
                 if standing.board.metric != "accuracy":
                     found[entry.settings["parameters"]] += f" ({said(entry.metrics[standing.board.metric])})"
         if found:
-            cells = " | ".join(found.get(one, "") for one in parts)
+            cells = " | ".join(found.get(part, "") for part in parts)
             lines.append(f"| `{standing.board.name}` | {standing.private:,} | {cells} |")
     return "\n".join(lines)
 
 
 def third_phase(results: Sequence[Result], said: Said) -> str:
     """Return the same, a line for what is trained, from the results of `dp-randp-phase-3`."""
-    return _against_epsilon(results, said, ("what is trained",), lambda one: (_trained(one),))
+    return _against_epsilon(results, said, ("what is trained",), lambda result: (_trained(result),))
 
 
 def _trained(result: Result) -> str:

@@ -32,15 +32,15 @@ class Measured:
 
     def largest(self, epsilon: float) -> float:
         """Return epsilon of the largest unit, the greatest of all learners' runs at this epsilon of an image."""
-        return max(_units(one, "largest_epsilon") for one in self.images[epsilon].values())
+        return max(_units(image, "largest_epsilon") for image in self.images[epsilon].values())
 
 
 def measured(results: Sequence[Result]) -> list[Measured]:
     """Return the results by dataset."""
     found = []
     for dataset, title in TITLES.items():
-        of = [one for one in results if one.spec.dataset.name == dataset]
-        words = {one.spec.unit for one in of if one.spec.unit}
+        of = [result for result in results if result.spec.dataset.name == dataset]
+        words = {result.spec.unit for result in of if result.spec.unit}
         for word in words:
             found.append(Measured(title, word, _scores(of, None), _scores(of, word)))
     return found
@@ -109,27 +109,27 @@ def promise(results: Sequence[Result]) -> str:
 
 
 def _steps(found: Sequence[Measured]) -> list[float]:
-    return sorted({step for one in found for step in one.images})
+    return sorted({step for measured in found for step in measured.images})
 
 
-def _lost(one: Measured, step: float, metric: str) -> str:
-    first, other = one.images[step], one.units[step]
+def _lost(measured: Measured, step: float, metric: str) -> str:
+    first, other = measured.images[step], measured.units[step]
     lost = [100 * (_mean(first[name], metric) - _mean(other[name], metric)) for name in first.keys() & other.keys()]
     return f"{fmean(lost):.1f} ({min(lost):.1f} to {max(lost):.1f})"
 
 
 def _scores(results: Sequence[Result], unit: str | None) -> Scores:
     found: dict[float, dict[str, Result]] = {}
-    for one in results:
-        if one.spec.unit == unit:
-            found.setdefault(one.spec.epsilon, {})[one.spec.learner.name] = one
+    for result in results:
+        if result.spec.unit == unit:
+            found.setdefault(result.spec.epsilon, {})[result.spec.learner.name] = result
     return found
 
 
-def _learners(one: Measured) -> list[str]:
+def _learners(measured: Measured) -> list[str]:
     """Return the learners, best first by the mean over epsilons of what they have by image."""
-    names = next(iter(one.images.values()))
-    return sorted(names, key=lambda name: -fmean(_mean(by[name], METRICS[1]) for by in one.images.values()))
+    names = next(iter(measured.images.values()))
+    return sorted(names, key=lambda name: -fmean(_mean(by[name], METRICS[1]) for by in measured.images.values()))
 
 
 def _units(result: Result, field: str) -> float:

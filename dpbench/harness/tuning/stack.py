@@ -54,7 +54,7 @@ class StackedNoise:
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
         """Return noise (s, ...): part j is the noise that fit j draws with standard deviation std[j]."""
         stds = np.broadcast_to(std, (len(self.draws), *np.shape(std)[1:]))
-        return np.stack([each.noise(shape[1:], one) for each, one in zip(self.draws, stds, strict=True)])
+        return np.stack([each.noise(shape[1:], std) for each, std in zip(self.draws, stds, strict=True)])
 
 
 @dataclass(frozen=True)

@@ -142,8 +142,8 @@ def _same_images(here: Hashes, sketch: str, looks: str | None, earlier: Earlier)
         raise DataError(f"Expected a sketch of images in the file of digest {earlier.digest}: {error}.") from error
 
 
-def _agree(one: Spec, other: Spec, fields: set[str]) -> bool:
-    return one.model_dump(include=fields) == other.model_dump(include=fields)
+def _agree(spec: Spec, other: Spec, fields: set[str]) -> bool:
+    return spec.model_dump(include=fields) == other.model_dump(include=fields)
 
 
 def _read(file: Path) -> Earlier:

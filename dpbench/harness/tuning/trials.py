@@ -105,22 +105,22 @@ class Bench:
         tried = [self._planned(index, setting) for index, setting in enumerate(wanted)]
         groups = list(_groups(tried))
         found: dict[int, np.ndarray] = {}  # confusion matrices (classes, classes) over all folds
-        errors = {one.index: one.error for one in tried if one.error}
+        errors = {trial.index: trial.error for trial in tried if trial.error}
         with progress.progress_bar("Tuning", len(groups) * len(folds)) as advance:
             for number, fold in enumerate(folds):
                 mapped = MappedRows()
                 for group in groups:
-                    for one, outcome in zip(group, self._outcomes(group, fold, number, mapped), strict=True):
+                    for trial, outcome in zip(group, self._outcomes(group, fold, number, mapped), strict=True):
                         if isinstance(outcome, str):
-                            errors[one.index] = outcome
+                            errors[trial.index] = outcome
                         else:
-                            found[one.index] = outcome + found[one.index] if one.index in found else outcome
+                            found[trial.index] = outcome + found[trial.index] if trial.index in found else outcome
                     advance(1)
         return [
-            Trial(setting=one.setting, accuracy=None, error=errors[one.index])
-            if one.index in errors
-            else self._scored(one.setting, found[one.index])
-            for one in tried
+            Trial(setting=trial.setting, accuracy=None, error=errors[trial.index])
+            if trial.index in errors
+            else self._scored(trial.setting, found[trial.index])
+            for trial in tried
         ]
 
     def _scored(self, setting: spaces.Setting, confusion: np.ndarray) -> Trial:
@@ -140,8 +140,8 @@ class Bench:
         self, group: Sequence[TrialPlan], fold: Fold, number: int, mapped: MappedRows
     ) -> list[np.ndarray | str]:
         """Return the confusion matrix of each setting, or why it has none."""
-        inputs = [self._fit_input(one, fold, number) for one in group]
-        probes = [dataclasses.replace(one.learner) for one in group if is_stackable(one.learner)]
+        inputs = [self._fit_input(plan, fold, number) for plan in group]
+        probes = [dataclasses.replace(plan.learner) for plan in group if is_stackable(plan.learner)]
         try:
             if len(probes) == len(group):
                 public, start = copy_public(fold.public), inputs[0].randomness.initialisation
@@ -151,28 +151,28 @@ class Bench:
 
                 fits = fit_several(inputs, together)
             else:
-                fits = [self._fit(one, given, fold) for one, given in zip(group, inputs, strict=True)]
+                fits = [self._fit(plan, given, fold) for plan, given in zip(group, inputs, strict=True)]
         except DpbenchError as error:
             if len(group) == 1:
                 return [str(error)]
-            return [self._outcomes([one], fold, number, mapped)[0] for one in group]  # which of them is it?
+            return [self._outcomes([plan], fold, number, mapped)[0] for plan in group]  # which of them is it?
         return [self._confusion(fitted, fold) for fitted in fits]
 
-    def _fit_input(self, one: TrialPlan, fold: Fold, number: int) -> FitInput:
+    def _fit_input(self, plan: TrialPlan, fold: Fold, number: int) -> FitInput:
         """Return what the setting is fitted from; its noise is the real run's once sums are multiplied by their weight.
 
         The setting was planned: a refused one is never fitted.
         """
-        assert one.learner is not None
-        randomness = Randomness.tuning(self.search.seed, self.identity, number, one.index)
-        sigma = one.sigma / fold.weight
-        return FitInput(one.learner, self.who, fold.rows, self.task, fold.public, one.plan, sigma, randomness)
+        assert plan.learner is not None
+        randomness = Randomness.tuning(self.search.seed, self.identity, number, plan.index)
+        sigma = plan.sigma / fold.weight
+        return FitInput(plan.learner, self.who, fold.rows, self.task, fold.public, plan.plan, sigma, randomness)
 
-    def _fit(self, one: TrialPlan, given: FitInput, fold: Fold) -> Fitted:
+    def _fit(self, plan: TrialPlan, given: FitInput, fold: Fold) -> Fitted:
         if fold.weight == 1:
             return fit_once(given)
         return fit_once(
-            given, wrap=lambda curator: simulate_rows(curator, release_sigmas(one.plan, one.sigma), fold.weight)
+            given, wrap=lambda curator: simulate_rows(curator, release_sigmas(plan.plan, plan.sigma), fold.weight)
         )
 
     def _confusion(self, fitted: Fitted, fold: Fold) -> np.ndarray | str:
@@ -189,10 +189,10 @@ def _value(trial: Trial) -> float:
 def _groups(tried: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:
     """Yield what trains together: settings of equal shared part, a few at a time."""
     groups: dict[Hashable, list[TrialPlan]] = defaultdict(list)
-    for one in tried:
-        if one.learner is not None:
-            shared = one.learner.shared if is_stackable(one.learner) else one.index
-            groups[shared].append(one)
+    for plan in tried:
+        if plan.learner is not None:
+            shared = plan.learner.shared if is_stackable(plan.learner) else plan.index
+            groups[shared].append(plan)
     for group in groups.values():
         for start in range(0, len(group), TOGETHER):
             yield group[start : start + TOGETHER]

@@ -42,8 +42,8 @@ class RowGatherer:
 
 def wipe(*held: Tensor | QuantisedRows) -> None:
     """Overwrite rows, labels or seeds, so that nothing of them is left in these tensors."""
-    for one in held:
-        for part in one.parts if isinstance(one, QuantisedRows) else (one,):
+    for tensor in held:
+        for part in tensor.parts if isinstance(tensor, QuantisedRows) else (tensor,):
             part.fill_(torch.nan if part.is_floating_point() else 0)
 
 

@@ -115,9 +115,11 @@ def mechanisms() -> tuple[Mechanism, ...]:
 
 def find_audit(question: type[Question]) -> AuditReplay | None:
     """Return how an audit replays questions of this type; None for sums."""
-    return next(one.audit for one in mechanisms() if question in one.questions)
+    return next(mechanism.audit for mechanism in mechanisms() if question in mechanism.questions)
 
 
 def find_audits(planned: type[Planned]) -> tuple[AuditReplay, ...]:
     """Return how an audit replays each kind of question that is planned as this type."""
-    return tuple(one.audit for one in mechanisms() if one.planned is planned and one.audit is not None)
+    return tuple(
+        mechanism.audit for mechanism in mechanisms() if mechanism.planned is planned and mechanism.audit is not None
+    )

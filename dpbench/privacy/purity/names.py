@@ -88,7 +88,7 @@ def _names_in(code: CodeType) -> tuple[str, ...]:
 def _attribute_words_in(code: CodeType) -> tuple[str, ...]:
     """Return the constants that may name an attribute: those of `setattr`, and of a module's dictionary."""
     inner = (word for const in code.co_consts if isinstance(const, CodeType) for word in _attribute_words_in(const))
-    return (*(one for one in code.co_consts if isinstance(one, str) and one.isidentifier()), *inner)
+    return (*(const for const in code.co_consts if isinstance(const, str) and const.isidentifier()), *inner)
 
 
 def _find_namespaces(function: FunctionType, left_out: LeftOut) -> dict[str, dict[str, Any]]:

@@ -138,7 +138,7 @@ class Reach:
                 entry = ReachedValue(thing, kind, parent, at, _name(root))
                 self._entries.append(entry)
                 if kind.referents:
-                    ends += [(one, entry, place) for place, one in enumerate(kind.referents(thing))]
+                    ends += [(referent, entry, place) for place, referent in enumerate(kind.referents(thing))]
             if len(seen) > MOST_OBJECTS:
                 raise NotPure(
                     f"{_name(root)} reaches more than {MOST_OBJECTS:,} objects, too many to compare. Give it tensors."
@@ -274,7 +274,7 @@ def _global_generators() -> Iterator[ReachedValue]:
         "numpy's global generator": Kind(state=lambda _: bit_generator_state(np.random.mtrand.get_bit_generator())),
         "a GPU's global generator": Kind(state=lambda _: [*map(torch_generator_state, torch.cuda.default_generators)]),
     }
-    others = [one for one in threading.enumerate() if top_package(type(one).__module__) != "tqdm"]
+    others = [thread for thread in threading.enumerate() if top_package(type(thread).__module__) != "tqdm"]
     if len(others) == 1:  # threads of other libraries draw from it: Dask's, a notebook's
         kinds["the global generator of `random`"] = Kind(state=lambda _: random.getstate())
     for name, kind in kinds.items():

@@ -121,8 +121,8 @@ def _epsilon_ladder() -> Iterator[float]:
 
 
 def _find_wish(accuracy: float, at: Sequence[AdviceAtEpsilon]) -> AccuracyWish:
-    expected = (one.epsilon for one in at if one.forecasts[one.pick].mean >= accuracy)
-    safe = (one.epsilon for one in at if one.forecasts[one.pick].low >= accuracy)
+    expected = (epsilon.epsilon for epsilon in at if epsilon.forecasts[epsilon.pick].mean >= accuracy)
+    safe = (epsilon.epsilon for epsilon in at if epsilon.forecasts[epsilon.pick].low >= accuracy)
     return AccuracyWish(accuracy, next(expected, None), next(safe, None))
 
 

@@ -47,8 +47,8 @@ def advise(
     """Predict what each learner will score on your images, from the public ones alone. No private image is opened."""
     own = Component(name="imagefolder", options={"path": str(folder)})
     fixed = {"dataset": own, "learner": "public-only"}
-    asked = [given.spec(changes={**fixed, "epsilon": one}) for one in given.axes["epsilon"] or [1.0]]
-    epsilons, spec = [one.epsilon for one in asked], asked[0]
+    asked = [given.spec(changes={**fixed, "epsilon": axis}) for axis in given.axes["epsilon"] or [1.0]]
+    epsilons, spec = [spec.epsilon for spec in asked], asked[0]
     if math.inf in epsilons:
         raise SpecError("Expected --epsilon to be finite, got inf: advice is on runs with privacy.")
     if len(epsilons) > MAX_EPSILONS:
@@ -97,35 +97,35 @@ def _show(found: Advice, folder: Path, console: Console) -> None:
 
 
 def _table(found: Advice) -> Table:
-    table = Table("learner", *(f"ε {one.epsilon:g}" for one in found.at), box=None)
+    table = Table("learner", *(f"ε {epsilon.epsilon:g}" for epsilon in found.at), box=None)
     learners = found.at[-1].forecasts
     for learner in sorted(learners, key=lambda name: -learners[name].mean):
-        table.add_row(learner, *(_cell(one.forecasts[learner]) for one in found.at))
+        table.add_row(learner, *(_cell(epsilon.forecasts[learner]) for epsilon in found.at))
     if found.alone is not None:
         table.add_row("public labels only", *(f"{100 * found.alone:.1f}" for _ in found.at))
     return table
 
 
-def _cell(one: Forecast) -> str:
-    return f"{100 * one.mean:.1f} ({100 * one.low:.0f}–{100 * one.high:.0f})"
+def _cell(forecast: Forecast) -> str:
+    return f"{100 * forecast.mean:.1f} ({100 * forecast.low:.0f}–{100 * forecast.high:.0f})"
 
 
 def _remarks(found: Advice) -> Iterator[str]:
     from dpbench_lab.advise.advice import EPSILON_RANGE, FEWEST_REHEARSED
 
-    picks = {one.pick for one in found.at}
+    picks = {epsilon.pick for epsilon in found.at}
     if len(picks) == 1:
         yield f"Start with `{picks.pop()}`, which has the highest expected accuracy."
     else:
-        best = ", ".join(f"`{one.pick}` at ε {one.epsilon:g}" for one in found.at)
+        best = ", ".join(f"`{epsilon.pick}` at ε {epsilon.epsilon:g}" for epsilon in found.at)
         yield f"Start with the learner that has the highest expected accuracy: {best}."
     if found.alone is None:
         yield (
             "Public labels were not read, so dpbench does not know how hard your classes are to tell apart: these are "
             "averages over boards of similar size. --public-labels gives narrower intervals."
         )
-    elif behind := [one for one in found.at if _best_accuracy(one) < found.alone]:
-        where = ", ".join(f"{one.epsilon:g}" for one in behind)
+    elif behind := [epsilon for epsilon in found.at if _best_accuracy(epsilon) < found.alone]:
+        where = ", ".join(f"{epsilon.epsilon:g}" for epsilon in behind)
         yield (
             f"At ε {where} the {found.public:,} public labels alone are expected to beat every private learner above. "
             "Compare with --learner public-only --public-labels, which has ε 0."
@@ -138,7 +138,9 @@ def _remarks(found: Advice) -> Iterator[str]:
         )
     if found.wish is not None:
         yield _describe_wish(found)
-    if outside := [one.epsilon for one in found.at if not EPSILON_RANGE[0] <= one.epsilon <= EPSILON_RANGE[1]]:
+    if outside := [
+        epsilon.epsilon for epsilon in found.at if not EPSILON_RANGE[0] <= epsilon.epsilon <= EPSILON_RANGE[1]
+    ]:
         yield (
             f"The boards cover ε {EPSILON_RANGE[0]:g} to {EPSILON_RANGE[1]:g}. No result backs the intervals at ε "
             f"{', '.join(f'{one:g}' for one in outside)}."
@@ -146,8 +148,8 @@ def _remarks(found: Advice) -> Iterator[str]:
     yield "Expect lower accuracy if your test images differ from your training images: public images cannot show that."
 
 
-def _best_accuracy(one: AdviceAtEpsilon) -> float:
-    return max(found.mean for found in one.forecasts.values())
+def _best_accuracy(epsilon: AdviceAtEpsilon) -> float:
+    return max(found.mean for found in epsilon.forecasts.values())
 
 
 def _describe_wish(found: Advice) -> str:

@@ -91,10 +91,10 @@ class Forecaster:
 
     def center(self, asked: Question, learner: str) -> float:
         """Return the expected accuracy of a learner, as a logit."""
-        known = [one for one in self._usable if learner in one.accuracy]
-        counts = Counter(one.dataset for one in known)
-        weights = np.array([self._similarity(one, asked) / counts[one.dataset] for one in known])
-        scores = np.array([_logit(one.accuracy[learner]) - self._start(one) for one in known])
+        known = [record for record in self._usable if learner in record.accuracy]
+        counts = Counter(record.dataset for record in known)
+        weights = np.array([self._similarity(record, asked) / counts[record.dataset] for record in known])
+        scores = np.array([_logit(record.accuracy[learner]) - self._start(record) for record in known])
         start = 0.0 if self.basis == "numbers" else _logit(_rehearsal_accuracy(asked))
         return start + float(np.average(scores, weights=weights))
 
@@ -102,8 +102,8 @@ class Forecaster:
     def margin(self) -> float:
         """Half the width of an interval, in logits: the 90% quantile of the errors on datasets that were left out."""
         errors, weights = [], []
-        for learner, one, center, share in self._left_out():
-            errors.append(abs(_logit(one.accuracy[learner]) - center))
+        for learner, record, center, share in self._left_out():
+            errors.append(abs(_logit(record.accuracy[learner]) - center))
             weights.append(share)
         order = np.argsort(errors)
         reached = np.cumsum(np.array(weights)[order]) / sum(weights)
@@ -111,35 +111,35 @@ class Forecaster:
 
     def without(self, dataset: str) -> Forecaster:
         """Return a forecaster from the boards of all other datasets."""
-        return Forecaster([one for one in self.boards if one.dataset != dataset], self.basis)
+        return Forecaster([board for board in self.boards if board.dataset != dataset], self.basis)
 
     def of(self, dataset: str) -> list[BoardRecord]:
         """Return the boards of a dataset that have what this basis needs."""
-        return [one for one in self._usable if one.dataset == dataset]
+        return [record for record in self._usable if record.dataset == dataset]
 
     @property
     def datasets(self) -> list[str]:
         """The datasets, sorted."""
-        return sorted({one.dataset for one in self._usable})
+        return sorted({record.dataset for record in self._usable})
 
     def _left_out(self) -> Iterator[tuple[str, BoardRecord, float, float]]:
         for dataset in self.datasets:
             others, boards = self.without(dataset), self.of(dataset)
-            for one in boards:
-                for learner in sorted(one.accuracy):
-                    yield learner, one, others.center(public_facts(one), learner), 1 / len(boards)
+            for board in boards:
+                for learner in sorted(board.accuracy):
+                    yield learner, board, others.center(public_facts(board), learner), 1 / len(boards)
 
     @cached_property
     def _usable(self) -> list[BoardRecord]:
-        return [one for one in self.boards if self.basis == "numbers" or one.rehearsal is not None]
+        return [board for board in self.boards if self.basis == "numbers" or board.rehearsal is not None]
 
-    def _start(self, one: BoardRecord) -> float:
-        return 0.0 if self.basis == "numbers" else _logit(_rehearsal_accuracy(public_facts(one)))
+    def _start(self, record: BoardRecord) -> float:
+        return 0.0 if self.basis == "numbers" else _logit(_rehearsal_accuracy(public_facts(record)))
 
-    def _similarity(self, one: BoardRecord, asked: Question) -> float:
+    def _similarity(self, record: BoardRecord, asked: Question) -> float:
         if self.basis == "rehearsal":
             return 1.0
-        return math.exp(-abs(public_facts(one).signal - asked.signal) / SIMILARITY_SCALE)
+        return math.exp(-abs(public_facts(record).signal - asked.signal) / SIMILARITY_SCALE)
 
 
 def read_board_records() -> list[BoardRecord]:
@@ -154,9 +154,9 @@ def read_board_records() -> list[BoardRecord]:
         raise DataError(f"Expected the boards' results in {EXPERIENCE}: {error}. Install dpbench again.") from error
 
 
-def public_facts(one: BoardRecord) -> Question:
+def public_facts(record: BoardRecord) -> Question:
     """Return the facts about a board's data that were public before any run on it."""
-    return Question(one.private, one.classes, one.epsilon, one.rehearsal)
+    return Question(record.private, record.classes, record.epsilon, record.rehearsal)
 
 
 def _rehearsal_accuracy(asked: Question) -> float:

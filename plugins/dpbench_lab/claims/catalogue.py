@@ -151,9 +151,13 @@ def read_paper(file: Path) -> Paper:
     raw = read_toml(file, "claims of", parse_float=Decimal)  # printed digits are kept
     shared, places = raw.pop("shared", {}), raw.pop("sources", {})
     claims = raw.get("claims", [])
-    if not isinstance(shared, dict) or not isinstance(claims, list) or not all(isinstance(one, dict) for one in claims):
+    if (
+        not isinstance(shared, dict)
+        or not isinstance(claims, list)
+        or not all(isinstance(claim, dict) for claim in claims)
+    ):
         raise SpecError(f"Expected [shared] as a table and [[claims]] as tables in {file}.")
-    whole = [{**shared, **one} for one in claims]
+    whole = [{**shared, **claim} for claim in claims]
     stated: set[str] = set()
     for one in whole:
         own = _sources_by_field(one.get("sources", {}), file)

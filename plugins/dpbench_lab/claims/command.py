@@ -52,23 +52,26 @@ def claims(
 
 def _select_claims(papers: Sequence[Paper], key: str | None, dataset: str | None) -> list[Paper]:
     """Return the papers and claims that were asked for."""
-    if key is not None and key not in {one.key for one in papers}:
-        raise SpecError(unknown_name("paper", key, [one.key for one in papers], "the catalogue"))
-    known = {claim.dataset for one in papers for claim in one.claims}
+    if key is not None and key not in {paper.key for paper in papers}:
+        raise SpecError(unknown_name("paper", key, [paper.key for paper in papers], "the catalogue"))
+    known = {claim.dataset for paper in papers for claim in paper.claims}
     if dataset is not None and dataset.lower() not in {one.lower() for one in known}:
         raise SpecError(unknown_name("dataset", dataset, known, "the catalogue"))
     found = []
-    for one in papers:
-        kept = tuple(claim for claim in one.claims if dataset is None or claim.dataset.lower() == dataset.lower())
-        if kept and key in {None, one.key}:
-            found.append(one.model_copy(update={"claims": kept}))
+    for paper in papers:
+        kept = tuple(claim for claim in paper.claims if dataset is None or claim.dataset.lower() == dataset.lower())
+        if kept and key in {None, paper.key}:
+            found.append(paper.model_copy(update={"claims": kept}))
     return found
 
 
 def _print_json(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
     import json
 
-    said = {(one.paper, one.claim): one.model_dump(mode="json", exclude={"paper", "claim"}) for one in verdicts}
+    said = {
+        (verdict.paper, verdict.claim): verdict.model_dump(mode="json", exclude={"paper", "claim"})
+        for verdict in verdicts
+    }
     rows = [
         {
             "paper": paper.model_dump(mode="json", exclude={"claims"}),
@@ -99,7 +102,7 @@ def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
     console = Console()
     width = None if console.is_terminal else 400  # a pipe has no width that a cell would be cut to
     console.print(table, highlight=False, width=width)
-    counts = Counter(one.judgement for one in verdicts)
+    counts = Counter(verdict.judgement for verdict in verdicts)
     told = ", ".join(f"{count} {word}" for word, count in counts.most_common())
     said_of = f"{_count_words(len(verdicts), 'claim')} from {_count_words(len(papers), 'paper')}"
     console.print(f"{said_of}: {told}." if told else f"{said_of}.", highlight=False, soft_wrap=True)

@@ -75,8 +75,8 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     papers = read_catalogue(folder) if folder.is_dir() else ()
     verdicts = judge_all(papers, read_verdicts(folder))
     pairs = [(paper, claim) for paper in papers for claim in paper.claims]
-    rows = [ClaimRow(paper, claim, one) for (paper, claim), one in zip(pairs, verdicts, strict=True)]
-    counts = Counter(one.judgement for one in verdicts)
+    rows = [ClaimRow(paper, claim, verdict) for (paper, claim), verdict in zip(pairs, verdicts, strict=True)]
+    counts = Counter(verdict.judgement for verdict in verdicts)
     choices = {
         "dataset": sorted({row.claim.dataset for row in rows}),
         "public-data": [word for key, word in PUBLIC_DATA_WORDS.items() if key in {row.claim.public for row in rows}],
@@ -123,10 +123,10 @@ def _board_accuracies(
 def _best_by_epsilon(family: Sequence[Standing]) -> dict[float, float]:
     """Return by epsilon the best ranked accuracy in percent without public labels, for each board that has one."""
     found = {}
-    for one in family:
-        scores = [entry.metrics.get("accuracy") for entry in one.entries if entry.rank and not entry.reads_labels]
+    for standing in family:
+        scores = [entry.metrics.get("accuracy") for entry in standing.entries if entry.rank and not entry.reads_labels]
         if means := [score.mean for score in scores if score]:
-            found[one.board.epsilon] = 100 * max(means)
+            found[standing.board.epsilon] = 100 * max(means)
     return found
 
 

@@ -73,7 +73,7 @@ def judge(paper: Paper, claim: Claim) -> Verdict:
 
 def judge_all(papers: Sequence[Paper], known: Iterable[Verdict] = ()) -> list[Verdict]:
     """Return the verdict of every claim, paper by paper; a known verdict with the same digest is reused."""
-    kept = {(one.paper, one.claim, one.digest): one for one in known}
+    kept = {(verdict.paper, verdict.claim, verdict.digest): verdict for verdict in known}
     pairs = [(paper, claim) for paper in papers for claim in paper.claims]
     fresh = [pair for pair in pairs if (pair[0].key, pair[1].id, digest(pair[1])) not in kept]
     made = iter(_judge_many(fresh))
@@ -110,7 +110,7 @@ def missing_numbers(claim: Claim) -> tuple[str, ...]:
 def _is_answerable(claim: Claim) -> bool:
     """Return whether accountants answer within seconds: sigma from 0.2, and neighbours at a distance of up to 20."""
     sigma = claim.sigma or Decimal(1)
-    least = min(float(one) for one in (sigma, *(further.sigma for further in claim.further)))
+    least = min(float(decimal) for decimal in (sigma, *(further.sigma for further in claim.further)))
     return least >= SMALLEST_SIGMA and neighbour_distance(_plan(claim, sigma), float(sigma)) <= LARGEST_DISTANCE
 
 
@@ -132,7 +132,7 @@ def _judge_epsilons(claim: Claim, found: Mapping[AccountantName, float]) -> Judg
         return "reproducible"
     if stated > min(found.values()):
         return "stated with margin"
-    further = [one.model_copy(update={"sigma": _largest_rounding_to(one.sigma)}) for one in claim.further]
+    further = [release.model_copy(update={"sigma": _largest_rounding_to(release.sigma)}) for release in claim.further]
     loose = claim.model_copy(update={"further": tuple(further)})
     least = min(_epsilons(loose, _largest_rounding_to(claim.sigma or Decimal(1))).values())
     return "understated" if least > (1 + TOLERANCE) * stated else "reproducible"
@@ -155,8 +155,8 @@ def _plan(claim: Claim, sigma: Decimal) -> list[Release]:
     return [
         Release("gradient", claim.rounds or 1, claim.rate or 1.0),
         *(
-            Release(f"further {place}", one.steps, one.sample_rate, float(one.sigma) / float(sigma))
-            for place, one in enumerate(claim.further)
+            Release(f"further {place}", release.steps, release.sample_rate, float(release.sigma) / float(sigma))
+            for place, release in enumerate(claim.further)
         ),
     ]
 

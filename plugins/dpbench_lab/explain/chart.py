@@ -27,13 +27,13 @@ def write_plot(explanation: Explanation, file: Path) -> None:
     write_chart(file, lambda: figure(explanation))
 
 
-def stairs(one: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
+def stairs(explanation: LearnerExplanation) -> Iterator[tuple[str, float, float]]:
     """Yield each stage that is lifted with the scores before and after, in percent; last the rest up to the ceiling."""
-    at = 100 * one.private.mean
-    for lift in one.ladder:
+    at = 100 * explanation.private.mean
+    for lift in explanation.ladder:
         if lift.points is not None:
             yield lift.stage, at, (at := at + 100 * lift.points.mean)
-    yield "rest", at, at + 100 * one.rest.mean
+    yield "rest", at, at + 100 * explanation.rest.mean
 
 
 def figure(explanation: Explanation, *, titled: bool = True) -> Figure:
@@ -43,15 +43,15 @@ def figure(explanation: Explanation, *, titled: bool = True) -> Figure:
     axes = drawn.subplots()
     if titled:
         drawn.suptitle(_title(explanation), parse_math=False)
-    low = min(min(before, after) for one in learners for _, before, after in stairs(one))
+    low = min(min(before, after) for learner in learners for _, before, after in stairs(learner))
     ceiling = 100 * explanation.score.mean
-    high = max(ceiling, *(max(before, after) for one in learners for _, before, after in stairs(one)))
+    high = max(ceiling, *(max(before, after) for learner in learners for _, before, after in stairs(learner)))
     left = low - 0.25 * (high - low) - 1
-    draw_bars(axes, (bar for row, one in enumerate(learners) for bar in _row(row, one, left)))
+    draw_bars(axes, (bar for row, learner in enumerate(learners) for bar in _row(row, learner, left)))
     axes.axvline(ceiling, color=INK, linestyle="--", linewidth=1)
     axes.set(xlim=(left, high + 0.12 * (high - low) + 0.5), ylim=(len(learners) - 0.45, -0.55))
     axes.set_xlabel(METRIC_FACTS[explanation.metric].axis)
-    axes.set_yticks(range(len(learners)), labels=[one.learner.name for one in learners])
+    axes.set_yticks(range(len(learners)), labels=[learner.learner.name for learner in learners])
     _legend(axes, explanation)
     return drawn
 
@@ -64,12 +64,12 @@ def _title(explanation: Explanation) -> str:
     )
 
 
-def _row(row: int, one: LearnerExplanation, left: float) -> Iterator[Bar]:
+def _row(row: int, explanation: LearnerExplanation, left: float) -> Iterator[Bar]:
     """Yield the bars of a learner: the private run at full height, then a stair for each stage that is lifted."""
-    private = 100 * one.private.mean
+    private = 100 * explanation.private.mean
     yield Bar(row, left, private, LINE)
     yield Bar(row, private, private, LINE, text=f"{private:.1f}", before=True)
-    found = list(stairs(one))
+    found = list(stairs(explanation))
     height = 0.8 / len(found)
     for place, (name, before, after) in enumerate(found):
         middle = row - 0.4 + (place + 0.5) * height
@@ -80,7 +80,7 @@ def _legend(axes: Axes, explanation: Explanation) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    used = {name for one in explanation.learners for name, _, _ in stairs(one)}
+    used = {name for learner in explanation.learners for name, _, _ in stairs(learner)}
     handles: list[Patch | Line2D] = [Patch(color=LINE, label="private")]
     handles += [Patch(color=colour, label=name) for name, colour in STAGE_COLOURS.items() if name in used]
     ceiling = f"{explanation.ceiling.name} {100 * explanation.score.mean:.1f}"

@@ -94,14 +94,16 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
     titles = f"Steps added one after another, {scored}", f"Each step on its own, {scored}"
     ladder = Table(Column("learner", no_wrap=True), *headings, title=titles[0], box=None)
     alone = Table("learner", *[lift.stage for lift in first.alone], title=titles[1], box=None)
-    for one in found.learners:
-        cells = [_write_points(lift) for lift in one.ladder if lift.stage in stages]
-        ladder.add_row(one.learner.name, percent(one.private), *cells, _write_interval(one.rest), percent(found.score))
-        alone.add_row(one.learner.name, *(_write_points(lift) for lift in one.alone))
+    for learner in found.learners:
+        cells = [_write_points(lift) for lift in learner.ladder if lift.stage in stages]
+        ladder.add_row(
+            learner.learner.name, percent(learner.private), *cells, _write_interval(learner.rest), percent(found.score)
+        )
+        alone.add_row(learner.learner.name, *(_write_points(lift) for lift in learner.alone))
     console.print(ladder, alone, _steps_table(found))
-    for one in found.learners:
-        said = " ".join(lift.why for lift in one.ladder if lift.stage not in {"noise", "clipping"})
-        console.print(f"{one.learner.name}: {said}", soft_wrap=True, markup=False)
+    for learner in found.learners:
+        said = " ".join(lift.why for lift in learner.ladder if lift.stage not in {"noise", "clipping"})
+        console.print(f"{learner.learner.name}: {said}", soft_wrap=True, markup=False)
     for file in written:
         console.print(f"Wrote {file}", soft_wrap=True, markup=False)
 
@@ -112,12 +114,12 @@ def _steps_table(found: Explanation) -> Table:
     table = Table(
         Column("learner", no_wrap=True), "release", *headings, title="Signal and noise of a step, in clips", box=None
     )
-    for one in found.learners:
-        for held in one.signals:
+    for learner in found.learners:
+        for held in learner.signals:
             lengths = ("–" if length is None else f"{length:.3g}" for length in (held.first, held.last, held.noise))
             table.add_row(
-                one.learner.name, held.release, f"{held.steps:,}", f"{held.entries:,}", f"{100 * held.clipped:.0f}%",
-                *lengths,
+                learner.learner.name, held.release, f"{held.steps:,}", f"{held.entries:,}",
+                f"{100 * held.clipped:.0f}%", *lengths,
             )  # fmt: skip
     return table
 

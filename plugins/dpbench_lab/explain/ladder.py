@@ -77,14 +77,14 @@ def explain_learners(specs: Sequence[Spec], session: Session, tuned: Sequence[Sp
     first = prepared[0]
     seeds = first.spec.seeds[:1] if _has_same_data(first) else first.spec.seeds
     ceiling = session.run(_ceiling_spec(specs[0], seeds, session.plugins))
-    tops = [_score_seed(first, one) for one in ceiling.seeds]
+    tops = [_score_seed(first, seed) for seed in ceiling.seeds]
     found = []
     with progress.progress_bar("Lifting", len(specs)) as advance:
-        for number, one in enumerate(prepared):
-            found.append(_explain_learner(one, best[number] if best else None, tops))
+        for number, run in enumerate(prepared):
+            found.append(_explain_learner(run, best[number] if best else None, tops))
             advance(1)
     return Explanation(
-        digest=canonical_digest([spec.digest for spec in (*specs, *tuned)]), specs=tuple(one.spec for one in prepared),
+        digest=canonical_digest([spec.digest for spec in (*specs, *tuned)]), specs=tuple(run.spec for run in prepared),
         private=first.roles.task.size, public=len(first.roles.public.x), test=len(first.test.y),
         ceiling=ceiling.spec.learner, score=interval(tops), learners=tuple(found), digests=first.images.digests,
         seconds=time.monotonic() - began, components=get_origins(first.parts),
@@ -99,9 +99,9 @@ def _check_prepared(prepared: PreparedRun) -> PreparedRun:
             f"Expected a private learner with one fit per seed, got {learner.name!r} at epsilon "
             f"{prepared.spec.epsilon:g}: it reads no private data, adds no noise, or keeps the best of several fits."
         )
-    for one in privacy.releases:
-        if not one.gaussian:
-            raise sums_only_error(one.name)
+    for release in privacy.releases:
+        if not release.gaussian:
+            raise sums_only_error(release.name)
     spec, classes = prepared.spec, prepared.roles.task.classes
     if spec.metric == "auroc" and classes != 2:
         raise SpecError(f"Expected two classes with metric auroc, and {spec.dataset.name!r} has {classes}.")
@@ -149,7 +149,7 @@ def _explain_learner(default: PreparedRun, tuned: PreparedRun | None, tops: list
     return LearnerExplanation(
         learner=write_component(base.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
         private=interval(private), ladder=tuple(ladder), alone=alone,
-        rest=_interval([top - one for top, one in zip(ceiling, scores, strict=True)]),
+        rest=_interval([top - score for top, score in zip(ceiling, scores, strict=True)]),
         signals=tuple(measure_signals(steps, plan, release_sigmas(plan, base.privacy.sigma), size, units=units)),
     )  # fmt: skip
 

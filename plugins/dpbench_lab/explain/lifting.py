@@ -51,7 +51,9 @@ def lift_protection(curator: Curator, sigma: Mapping[str, float], kept: Protecti
         sums = [*curator.answer(replace(question, clip=clips))] if kept.clipping else _sum_unclipped(curator, question)
         if kept.noise:
             spread = sigma[question.release] * len(clips) ** 0.5
-            sums = [one + _draw_normal(one, noise) * spread * bound for one, bound in zip(sums, clips, strict=True)]
+            sums = [
+                tensor + _draw_normal(tensor, noise) * spread * bound for tensor, bound in zip(sums, clips, strict=True)
+            ]
         return tuple(sums) if isinstance(question.clip, tuple) else sums[0]
 
     return Curator(curator.task, sigma, answer)

@@ -45,11 +45,11 @@ def _read_explanations(site: Site) -> list[Explanation]:
 
 def _learner_charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
     """Yield charts of a learner's price of privacy, part by part, for each protocol that was explained."""
-    for number, one in enumerate(found):
-        mine = tuple(each for each in one.learners if each.learner.name == name)
+    for number, explanation in enumerate(found):
+        mine = tuple(each for each in explanation.learners if each.learner.name == name)
         if mine:
-            alone = one.model_copy(update={"learners": mine})
-            spec, key = one.specs[0], f"explain-{number}"
+            alone = explanation.model_copy(update={"learners": mine})
+            spec, key = explanation.specs[0], f"explain-{number}"
             title = f"What each part of privacy costs: {spec.dataset.name}, {spec.extractor.names}"
             rows = tuple(
                 (each.learner.name, write_budget(each.epsilon), stage, f"{after - before:+.2f}")
@@ -60,7 +60,7 @@ def _learner_charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
                 functools.partial(figure, alone, titled=False), key, f"{title}. The table has the numbers."
             )
             note = (
-                f"{TITLES[one.metric]} gained when noise, clipping and other limits are removed one after another. "
-                "Only the private run has a guarantee."
+                f"{TITLES[explanation.metric]} gained when noise, clipping and other limits are removed one after "
+                "another. Only the private run has a guarantee."
             )
             yield Chart(key, title, note, drawn, ("Learner", "ε", "Removed", "points"), rows)

@@ -63,9 +63,9 @@ def assemble_figure(name: str, plot: Plot, places: Sequence[Place], series: Sequ
     Raises:
         DataError: a result lacks the metric.
     """
-    placed = [(locate_cell(plot, one.values, one.numbers), one) for one in places]
-    measured = {at: metric(one.result, plot.metric) for at, one in placed if one.result}
-    seeds = tuple(len(one.result.seeds) for one in places if one.result)
+    placed = [(locate_cell(plot, place.values, place.numbers), place) for place in places]
+    measured = {at: metric(place.result, plot.metric) for at, place in placed if place.result}
+    seeds = tuple(len(place.result.seeds) for place in places if place.result)
     bound, fitted = _fit_bound(plot, placed, measured)
     return FigureData(name, plot, tuple(at for at, _ in placed), measured, seeds, bound, fitted, series)
 
@@ -76,8 +76,8 @@ def _fit_bound(
     """Return a theorem's rate, fitted through one measured point, and that point."""
     if plot.bound is None:
         return {}, None
-    rates = {at: evaluate(plot.bound, one.numbers, "the bound of [plot]") for at, one in placed}
-    fitted = next((at for at, one in placed if matches_through(plot, one.values)), None)
+    rates = {at: evaluate(plot.bound, place.numbers, "the bound of [plot]") for at, place in placed}
+    fitted = next((at for at, place in placed if matches_through(plot, place.values)), None)
     if fitted is None or fitted not in measured or not rates[fitted]:
         return {}, None
     constant = measured[fitted].mean / rates[fitted]

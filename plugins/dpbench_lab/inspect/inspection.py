@@ -96,4 +96,4 @@ def _state_guarantee(asked: InspectionRequest) -> Guarantee:
 
 
 def _components(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
-    return {role: one for role, one in get_origins(parts).items() if role != "learner"}
+    return {role: value for role, value in get_origins(parts).items() if role != "learner"}

@@ -54,7 +54,7 @@ def largest_margin(distances: np.ndarray, share: float) -> float:
 def collect_by_class(found: Sequence[np.ndarray], names: Sequence[str]) -> Margins:
     """Return the margins by class, and their smallest over classes as in figure 3."""
     return Margins(
-        classes=tuple(ClassMargins(name=name, margins=_rows(one)) for name, one in zip(names, found, strict=True)),
+        classes=tuple(ClassMargins(name=name, margins=_rows(array)) for name, array in zip(names, found, strict=True)),
         smallest=_rows(np.min(found, axis=0)),
     )
 

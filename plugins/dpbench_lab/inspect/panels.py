@@ -106,7 +106,7 @@ def _prepare_panel(axes: Axes, inspection: Inspection, labelled: bool) -> bool:
         return False
     axes.set_xscale("log")
     ticks = inspection.asked.k
-    axes.set_xticks(ticks, labels=[str(one) for one in ticks], rotation=90)
+    axes.set_xticks(ticks, labels=[str(tick) for tick in ticks], rotation=90)
     axes.minorticks_off()
     axes.set_xlabel("k (dimensions kept)")
     return True

@@ -160,7 +160,7 @@ def make_request(spec: Spec, k: Sequence[str], *, read_private: bool, pairs: int
     return InspectionRequest(
         dataset=spec.dataset, extractor=spec.extractor, public_fraction=spec.public_fraction,
         public_dataset=spec.public_dataset, split_seed=spec.split_seed, rows="private" if read_private else "public",
-        k=tuple(sorted({_parse_dimension(one) for text in k for one in text.split(",")})), pairs=pairs, svm_c=svm_c,
+        k=tuple(sorted({_parse_dimension(part) for text in k for part in text.split(",")})), pairs=pairs, svm_c=svm_c,
     )  # fmt: skip
 
 

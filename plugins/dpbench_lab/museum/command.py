@@ -35,8 +35,8 @@ def _list(as_json: bool) -> None:
         print(record.FILE.read_text(encoding="utf-8"), end="")
         return
     table = Table(Column("exhibit", no_wrap=True), Column("ε, claimed → actual", no_wrap=True), "caught by", box=None)
-    for one in record.read():
-        table.add_row(one.name, one.epsilon, ", ".join(one.stopped))
+    for exhibit in record.read():
+        table.add_row(exhibit.name, exhibit.epsilon, ", ".join(exhibit.stopped))
     console = Console()
     console.print(table, highlight=False)
     console.print("dpbench museum NAME says where a bug was found, shows its code and runs it.", soft_wrap=True)

@@ -28,7 +28,7 @@ def record_visit(exhibit: Exhibit, findings: Findings) -> ExhibitRecord:
 def write(records: Iterable[ExhibitRecord]) -> None:
     """Write the records and the page."""
     kept = tuple(records)
-    lines = [json.loads(one.model_dump_json()) for one in kept]
+    lines = [json.loads(exhibit.model_dump_json()) for exhibit in kept]
     FILE.write_text(json.dumps(lines, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(write_page(kept), encoding="utf-8")
 
@@ -36,7 +36,7 @@ def write(records: Iterable[ExhibitRecord]) -> None:
 def write_page(records: Iterable[ExhibitRecord]) -> str:
     """Return the detection matrix as Markdown, with a description of each exhibit."""
     kept = tuple(records)
-    guards = [guard for guard in GUARDS if any(guard in one.stopped + one.passed for one in kept)]
+    guards = [guard for guard in GUARDS if any(guard in exhibit.stopped + exhibit.passed for exhibit in kept)]
     lines = [
         "# The museum",
         "",
@@ -51,9 +51,11 @@ def write_page(records: Iterable[ExhibitRecord]) -> str:
         "|---|---|" + ":-:|" * len(guards),
     ]
     marks = {True: "●", False: "○", None: ""}
-    for one in kept:
-        cells = [marks[True if guard in one.stopped else False if guard in one.passed else None] for guard in guards]
-        lines.append(f"| [{one.name}](#{one.name}) | {one.epsilon} | {' | '.join(cells)} |")
-    for one in kept:
-        lines += ["", f"### {one.name}", "", one.summary, "", f"Source: {one.source}"]
+    for exhibit in kept:
+        cells = [
+            marks[True if guard in exhibit.stopped else False if guard in exhibit.passed else None] for guard in guards
+        ]
+        lines.append(f"| [{exhibit.name}](#{exhibit.name}) | {exhibit.epsilon} | {' | '.join(cells)} |")
+    for exhibit in kept:
+        lines += ["", f"### {exhibit.name}", "", exhibit.summary, "", f"Source: {exhibit.source}"]
     return "\n".join(lines) + "\n"

@@ -103,20 +103,20 @@ class Story:
 def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the museum's page: each exhibit with its code, by the guard that stops it."""
     records = read()
-    guards = [guard for guard in GUARDS if any(guard in one.stopped + one.passed for one in records)]
-    code = {one.name: one.code for one in EXHIBITS}
+    guards = [guard for guard in GUARDS if any(guard in record.stopped + record.passed for record in records)]
+    code = {exhibit.name: exhibit.code for exhibit in EXHIBITS}
     stories = [
-        Story(one, prose.render_paragraph(one.summary), _source_sentence(one), code.get(one.name, ""))
-        for one in records
+        Story(record, prose.render_paragraph(record.summary), _source_sentence(record), code.get(record.name, ""))
+        for record in records
     ]
     groups: dict[Guard, list[Story]] = defaultdict(list)
-    for one in stories:
-        for guard in one.record.stopped[:1]:
-            groups[guard].append(one)
+    for story in stories:
+        for guard in story.record.stopped[:1]:
+            groups[guard].append(story)
     ordered = [(guard, groups[guard]) for guard in GUARDS if guard in groups]
     values = {
         "exhibits": stories, "groups": ordered, "guards": guards, "guarded": GUARDED,
-        "stopped": sum(bool(one.stopped) for one in records),
+        "stopped": sum(bool(record.stopped) for record in records),
     }  # fmt: skip
     yield "museum.html", renderer.page("museum", "museum.html", "museum", values)
 

@@ -98,7 +98,7 @@ def find_exhibit(name: str) -> Exhibit:
     Raises:
         UnknownName: there is no such exhibit. The message lists those that exist.
     """
-    named = {one.name: one for one in EXHIBITS}
+    named = {exhibit.name: exhibit for exhibit in EXHIBITS}
     if name not in named:
         raise UnknownName(unknown_name("exhibit", name, named))
     return named[name]

@@ -116,8 +116,14 @@ def _list(root: Path, plugins: Registry, markdown: bool) -> None:
         print(write_page(found), end="")
         return
     table = Table(Column("name", no_wrap=True), "paper", "place", "compared", "verdict", box=None)
-    for one in found:
-        table.add_row(one.study.name, one.study.paper, one.study.place, count_compared(one), one.verdict)
+    for comparison in found:
+        table.add_row(
+            comparison.study.name,
+            comparison.study.paper,
+            comparison.study.place,
+            count_compared(comparison),
+            comparison.verdict,
+        )
     console = Console()
     console.print(table, highlight=False)
     absent = f"No results were compared: {root} does not exist"

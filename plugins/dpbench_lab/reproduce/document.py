@@ -81,16 +81,24 @@ def write_page(comparisons: Iterable[Comparison]) -> str:
         "| study | place | compared | verdict |",
         "|---|---|---|---|",
     ]
-    for one in kept:
-        link = f"[{one.study.name}](#{one.study.name.replace('.', '')})"
-        lines.append(f"| {link} | {one.study.paper}, {one.study.place} | {count_compared(one)} | {one.verdict} |")
-    for one in kept:
-        lines += ["", f"## {one.study.name}", "", f"{one.study.paper}, {one.study.place}. {one.study.shows}"]
-        shown = [row for row in comparison_rows(one) if row[2]]
+    for comparison in kept:
+        link = f"[{comparison.study.name}](#{comparison.study.name.replace('.', '')})"
+        lines.append(
+            f"| {link} | {comparison.study.paper}, {comparison.study.place} | {count_compared(comparison)} "
+            f"| {comparison.verdict} |"
+        )
+    for comparison in kept:
+        lines += [
+            "",
+            f"## {comparison.study.name}",
+            "",
+            f"{comparison.study.paper}, {comparison.study.place}. {comparison.study.shows}",
+        ]
+        shown = [row for row in comparison_rows(comparison) if row[2]]
         if shown:
-            lines += ["", f"| cell | {source(one.study)} | measured | difference |", "|---|---|---|---|"]
+            lines += ["", f"| cell | {source(comparison.study)} | measured | difference |", "|---|---|---|---|"]
             lines += [f"| {' | '.join(row)} |" for row in shown]
-        lines += [part for remark in comparison_remarks(one) for part in ("", remark)]
+        lines += [part for remark in comparison_remarks(comparison) for part in ("", remark)]
     return "\n".join(lines) + "\n"
 
 
@@ -111,7 +119,10 @@ def _row(row: NumberComparison) -> tuple[str, str, str, str]:
 def _order(found: OrderComparison) -> tuple[str, str, str, str]:
     if found.higher is None or found.lower is None:
         return found.order.says, "stated", "", ""
-    ends = [_percent(one) if one.tested else f"{one.interval.mean:.3f}" for one in (found.higher, found.lower)]
+    ends = [
+        _percent(measurement) if measurement.tested else f"{measurement.interval.mean:.3f}"
+        for measurement in (found.higher, found.lower)
+    ]
     if found.doubtful:
         return found.order.says, "stated", f"{ends[0]} and {ends[1]}: too close to tell", ""
     return found.order.says, "stated", f"{ends[0]} {'>' if found.holds else '<'} {ends[1]}", ""
@@ -124,11 +135,11 @@ def _rate_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
         return []
     told = {"the highest": rated.highest, "the lowest": rated.lowest}
     ring = _against("fitted", rated.fitted, f"constant {rated.constant:.2g}")
-    return [ring, *(_against(name, one, f"times {one.factor:.2g}") for name, one in told.items())]
+    return [ring, *(_against(name, value, f"times {value.factor:.2g}") for name, value in told.items())]
 
 
-def _against(name: str, one: RateComparison, said: str) -> tuple[str, str, str, str]:
-    return f"{name}: {_where(one.rate.at)}", f"{100 * one.curve:.2f}", _percent(one.measured), said
+def _against(name: str, comparison: RateComparison, said: str) -> tuple[str, str, str, str]:
+    return f"{name}: {_where(comparison.rate.at)}", f"{100 * comparison.curve:.2f}", _percent(comparison.measured), said
 
 
 def _percent(ours: Measurement | None) -> str:

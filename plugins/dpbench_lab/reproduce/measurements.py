@@ -66,7 +66,7 @@ def _sweep_measurements(sweep: str, folder: Path, plugins: Registry) -> list[Mea
         if result:
             rate = _rate(found.grid.plot, cell, result)
             score = metric(result, "error" if rate else "accuracy")
-            varied = {axis: one for axis, one in cell.values.items() if "." in axis}  # options of components
+            varied = {axis: value for axis, value in cell.values.items() if "." in axis}  # options of components
             at, today = varied | axes(cell.spec), result.privacy.repeatable
             kept.append(Measurement(at, score, today, rate, result.task.test))
     return kept
@@ -82,7 +82,11 @@ def _rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
 def axes(spec: Spec) -> dict[str, Any]:
     """Return the values that a spec has on the axes that papers report against."""
     fixed = spec.model_dump(mode="json", include=set(FIXED))
-    plain = {axis: one["name"] if isinstance(one, Mapping) else one for axis, one in fixed.items() if one is not None}
+    plain = {
+        axis: value["name"] if isinstance(value, Mapping) else value
+        for axis, value in fixed.items()
+        if value is not None
+    }
     options = {f"learner.{option}": float(value) for option, value in spec.learner.options.items() if option == "k"}
     return {**plain, **options}
 

@@ -49,12 +49,12 @@ class FigureView:
 def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the list of all figures, and a page for each that has a chart."""
     found = [_figure_view(site, comparison) for comparison in compare_studies(site.root, site.plugins)]
-    verdicts = Counter(one.comparison.verdict for one in found)
+    verdicts = Counter(figure.comparison.verdict for figure in found)
     yield "figures.html", renderer.page("figures", "figures.html", "figures", {"figures": found, "verdicts": verdicts})
-    for one in found:
-        if one.chart:
-            path = f"figures/{one.comparison.study.name}.html"
-            yield path, renderer.page("figure", path, "figures", {"one": one})
+    for figure in found:
+        if figure.chart:
+            path = f"figures/{figure.comparison.study.name}.html"
+            yield path, renderer.page("figure", path, "figures", {"one": figure})
 
 
 def _figure_view(site: Site, comparison: Comparison) -> FigureView:
@@ -68,7 +68,10 @@ def _figure_view(site: Site, comparison: Comparison) -> FigureView:
         if not comparison.compared:  # of other defaults than those of today, or by the code before
             comparison = compare(
                 study,
-                [Measurement(axes(one.spec), one.metrics["accuracy"], False, tested=one.task.test) for one in results],
+                [
+                    Measurement(axes(result.spec), result.metrics["accuracy"], False, tested=result.task.test)
+                    for result in results
+                ],
             )
     rows = [row for row in comparison_rows(comparison) if row[2]]
     return FigureView(comparison, chart, rows, comparison_remarks(comparison), count_compared(comparison))
@@ -80,10 +83,10 @@ def figure_with_results(name: str, results: Sequence[Result]) -> FigureData:
     axes = (*plot.axes, *plot.through)
     kept = [result for result in results if plot.metric in {"error", *result.metrics}]
     places = [
-        Place({axis: _axis_value(one, axis) for axis in axes}, collect_numbers(one.spec.model_dump()), one)
-        for one in kept
+        Place({axis: _axis_value(result, axis) for axis in axes}, collect_numbers(result.spec.model_dump()), result)
+        for result in kept
     ]  # fmt: skip
-    places.sort(key=lambda one: _order_key(locate_cell(plot, one.values, one.numbers)))
+    places.sort(key=lambda place: _order_key(locate_cell(plot, place.values, place.numbers)))
     return assemble_figure(name, plot, places, literature.choose_series(plot, name))
 
 
@@ -107,22 +110,23 @@ def _size(value: object) -> float:
         return math.inf
 
 
-def _chart(one: FigureData) -> Chart:
-    title = one.plot.title or one.name
-    head = (*one.plot.panels, *([one.plot.lines] if one.plot.lines else []), one.plot.x, f"{one.plot.metric} (%)")
+def _chart(data: FigureData) -> Chart:
+    title = data.plot.title or data.name
+    head = (*data.plot.panels, *([data.plot.lines] if data.plot.lines else []), data.plot.x, f"{data.plot.metric} (%)")
     rows = tuple(
-        (*at.panel, *([at.line] if one.plot.lines else []), one.plot.without or "" if at.x is None else axis_text(at.x),
+        (*at.panel, *([at.line] if data.plot.lines else []),
+         data.plot.without or "" if at.x is None else axis_text(at.x),
          percent(score))
-        for at, score in one.measured.items()
+        for at, score in data.measured.items()
     )  # fmt: skip
-    seeds = f"{min(one.seeds)} to {max(one.seeds)}" if min(one.seeds) < max(one.seeds) else str(one.seeds[0])
-    note = f"{len(one.measured)} results: mean over {seeds} seeds with its 95% interval."
-    if one.bound:
-        note += f" Dotted: {one.plot.rate}, times one constant that is fitted at the ringed point."
-    if one.series:
+    seeds = f"{min(data.seeds)} to {max(data.seeds)}" if min(data.seeds) < max(data.seeds) else str(data.seeds[0])
+    note = f"{len(data.measured)} results: mean over {seeds} seeds with its 95% interval."
+    if data.bound:
+        note += f" Dotted: {data.plot.rate}, times one constant that is fitted at the ringed point."
+    if data.series:
         note += " Hollow and dashed: published numbers."
-    drawn = inline_svg(lambda: draw_figure(one, titled=False), one.name, f"{title}. The table lists the numbers.")
-    return Chart(one.name, title, note, drawn, head, rows)
+    drawn = inline_svg(lambda: draw_figure(data, titled=False), data.name, f"{title}. The table lists the numbers.")
+    return Chart(data.name, title, note, drawn, head, rows)
 
 
 PAGE = ExtraPages(Section("figures", "Figures", "figures.html"), _files, "dpbench_lab.reproduce")

@@ -56,7 +56,7 @@ class RateReport:
     @property
     def fitted(self) -> RateComparison:
         """The cell through which the curve goes."""
-        return next(one for one in self.cells if one.rate.fitted)
+        return next(cell for cell in self.cells if cell.rate.fitted)
 
     @property
     def highest(self) -> RateComparison:
@@ -71,23 +71,27 @@ class RateReport:
     @property
     def verdict(self) -> Literal["holds", "holds up to a constant", "does not hold"]:
         """The verdict by the module's rule."""
-        if any(one.exceeds for one in self.cells):
+        if any(cell.exceeds for cell in self.cells):
             return "does not hold"
         near = 1 / FACTOR <= self.constant <= FACTOR
-        return "holds" if near and not any(one.short for one in self.cells) else "holds up to a constant"
+        return "holds" if near and not any(cell.short for cell in self.cells) else "holds up to a constant"
 
     @property
     def _told(self) -> Sequence[RateComparison]:
-        return [one for one in self.cells if one.curve > one.rate.unseen]
+        return [cell for cell in self.cells if cell.curve > cell.rate.unseen]
 
 
 def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport | None:
     """Compare measurements with the study's rate; None without the cell at which the constant is fitted."""
-    found = [(one, one.rate) for one in ours if one.rate and not _outside(study, one.rate)]
-    constant = next((one.interval.mean / rate.value for one, rate in found if rate.fitted and rate.value), None)
+    found = [(our, our.rate) for our in ours if our.rate and not _outside(study, our.rate)]
+    constant = next(
+        (measurement.interval.mean / rate.value for measurement, rate in found if rate.fitted and rate.value), None
+    )
     if not study.rate or not constant:
         return None
-    return RateReport(constant, tuple(RateComparison(one, rate, constant * rate.value) for one, rate in found))
+    return RateReport(
+        constant, tuple(RateComparison(measurement, rate, constant * rate.value) for measurement, rate in found)
+    )
 
 
 def _outside(study: Study, rate: Rate) -> bool:

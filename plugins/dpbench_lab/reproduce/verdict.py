@@ -78,7 +78,7 @@ class OrderComparison:
 
     @property
     def _margin(self) -> float:
-        return math.hypot(*(one.margin for one in (self.higher, self.lower) if one))
+        return math.hypot(*(measurement.margin for measurement in (self.higher, self.lower) if measurement))
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,15 @@ class Comparison:
     @property
     def compared(self) -> int:
         """The number of the paper's numbers and orders, and of cells beside a theorem's rate, that were measured."""
-        stated = sum(row.ours is not None for row in self.rows) + sum(one.holds is not None for one in self.orders)
+        stated = sum(row.ours is not None for row in self.rows) + sum(order.holds is not None for order in self.orders)
         return stated + (len(self.rated.cells) if self.rated else 0)
 
     @property
     def today(self) -> bool:
         """Whether all measurements are by the current code."""
-        found = [row.ours for row in self.rows] + [end for one in self.orders for end in (one.higher, one.lower)]
-        found += [one.measured for one in self.rated.cells] if self.rated else []
-        return all(one.today for one in found if one)
+        found = [row.ours for row in self.rows] + [end for order in self.orders for end in (order.higher, order.lower)]
+        found += [cell.measured for cell in self.rated.cells] if self.rated else []
+        return all(measurement.today for measurement in found if measurement)
 
 
 def compare(study: Study, ours: Sequence[Measurement]) -> Comparison:
@@ -125,9 +125,9 @@ def _compare_order(order: OrderClaim, ours: Sequence[Measurement]) -> OrderCompa
 
 
 def _matches(at: At, axes: set[str], ours: Sequence[Measurement]) -> list[Measurement]:
-    if at.get("extractor") not in {one.at.get("extractor") for one in ours}:
+    if at.get("extractor") not in {our.at.get("extractor") for our in ours}:
         axes = axes - {"extractor"}  # another stands for the paper's, as the study says
-    return [one for one in ours if all(_is_same_value(at.get(axis), one.at, axis) for axis in axes)]
+    return [our for our in ours if all(_is_same_value(at.get(axis), our.at, axis) for axis in axes)]
 
 
 def _is_same_value(theirs: float | str | None, ours: Mapping[str, Any], axis: str) -> bool:
@@ -138,12 +138,12 @@ def _is_same_value(theirs: float | str | None, ours: Mapping[str, Any], axis: st
 
 
 def _best_measurement(found: Sequence[Measurement]) -> Measurement | None:
-    return max(found, key=lambda one: one.interval.mean, default=None)
+    return max(found, key=lambda measurement: measurement.interval.mean, default=None)
 
 
 def _verdict(study: Study, rows: Sequence[NumberComparison], orders: Sequence[OrderComparison]) -> Verdict:
     met = [row for row in rows if row.ours]
-    stated = [one.holds for one in orders if one.holds is not None]
+    stated = [order.holds for order in orders if order.holds is not None]
     if not met and not stated:
         return "nothing to measure" if study.nothing else "not run"
     if not all(stated):

@@ -126,7 +126,7 @@ def sweep(cells: int, workers: int) -> Found:
         again = conduct(grid, out, resources=resources, plugins=plugins)
         resumed = _worked() - begin
         results = [Result.read(file) for file in out.glob("*.json")]
-        own = sum(one.cpu_seconds["fit"] + one.cpu_seconds["score"] for one in results)
+        own = sum(result.cpu_seconds["fit"] + result.cpu_seconds["score"] for result in results)
     assert done.ran == again.skipped == len(results) == cells and not done.failed
     return {"all": spent, "own": own, "resume": resumed, "wall": took}
 

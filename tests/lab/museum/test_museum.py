@@ -21,7 +21,7 @@ from dpbench_lab.museum.strangers import run_learner
 from dpbench_lab.museum.tour import EXHIBITS, find_exhibit
 from tests.helpers.commands import Output, call
 
-RECORDS = {one.name: one for one in read()}
+RECORDS = {exhibit.name: exhibit for exhibit in read()}
 SAID = {
     "shuffled-batches": "unexpected keyword argument 'sampler'",
     "weighted-sampler": "Expected sample_rate to be one number",

@@ -64,7 +64,10 @@ def test_an_array_has_the_size_that_the_download_states() -> None:
 def test_downloads_lead_home() -> None:
     source = Cifar101("v4").source()
     assert [download.path for download in source.downloads] == list(source.homes[0])
-    assert all(one.url.endswith(Path(one.path).name) and len(one.checksum) == 7 + 64 for one in source.downloads)
+    assert all(
+        download.url.endswith(Path(download.path).name) and len(download.checksum) == 7 + 64
+        for download in source.downloads
+    )
 
 
 @pytest.mark.parametrize(

@@ -101,5 +101,5 @@ def test_a_published_file_with_another_record_gives_all_other_images_equal_bit_f
             splits.append(dataset.load())
     whole, other = (data.train for data in splits)
     contents = [[split.images[place].tobytes() for place in range(len(split.labels))] for split in (whole, other)]
-    assert sum(one != another for one, another in zip(*contents, strict=True)) == 1
+    assert sum(content != another for content, another in zip(*contents, strict=True)) == 1
     expect_single_change(whole, other, "with a black image", replaced=True)

@@ -98,7 +98,9 @@ def test_checksums_are_those_of_torchvision_and_validation_is_fetched_where_it_i
     source = Pcam(val=val).source()
     stated = {name: f"md5:{md5}" for split in splits for name, _, md5 in PCAM._FILES[split].values()}
     assert {Path(download.path).name: download.checksum for download in source.downloads} == stated
-    assert [one.url for one in source.downloads] == [f"{hdf5.RECORD}/files/{name}.gz?download=1" for name in stated]
+    assert [download.url for download in source.downloads] == [
+        f"{hdf5.RECORD}/files/{name}.gz?download=1" for name in stated
+    ]
     assert tuple(download.path for download in source.downloads) == source.homes[0]
     assert all(download.unpack for download in source.downloads)
     assert source.size == sum(download.size for download in source.downloads)

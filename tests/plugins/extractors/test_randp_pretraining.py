@@ -198,7 +198,7 @@ def test_a_learner_of_whole_networks_starts_from_the_checkpoint(tmp_path: Path) 
 
 
 def test_a_wrn_16_4_in_half_precision_is_below_8_megabytes() -> None:
-    kept = [one for name, one in Encoder("wrn-16-4", 32).named_parameters() if name.startswith(KEPT)]
+    kept = [parameter for name, parameter in Encoder("wrn-16-4", 32).named_parameters() if name.startswith(KEPT)]
     assert 2e6 < sum(weight.numel() for weight in kept) < 8e6 / 2
 
 

@@ -63,7 +63,9 @@ def reference(state: dict[str, Tensor], images: Tensor) -> Tensor:
 def test_features_are_those_of_the_published_network_and_recipe(resnet18: TorchVision, published: Path) -> None:
     pictures = [weights.image(seed=seed) for seed in range(2)]
     recipe = models.ResNet18_Weights.IMAGENET1K_V1.transforms()
-    expected = reference(torch.load(published, weights_only=True), torch.stack([recipe(one) for one in pictures]))
+    expected = reference(
+        torch.load(published, weights_only=True), torch.stack([recipe(picture) for picture in pictures])
+    )
     features = resnet18.open(CPU)(torch.stack([resnet18.prepare(picture) for picture in pictures]))
     assert features.shape == (2, 512)
     assert weights.same(features, expected)

@@ -116,7 +116,10 @@ def test_a_processor_without_bfloat16_rounds_what_layers_read_and_return(monkeyp
     assert rounded.dtype == torch.float32
     assert 0 < (rounded - exact).norm() / exact.norm() < 0.02
     layer = torch.nn.Linear(64, 5)
-    seen, (weight, bias) = torch.randn(3, 64), (one.detach().bfloat16().float() for one in layer.parameters())
+    seen, (weight, bias) = (
+        torch.randn(3, 64),
+        (parameter.detach().bfloat16().float() for parameter in layer.parameters()),
+    )
     expected = (seen.bfloat16().float() @ weight.T + bias).bfloat16().float()
     assert torch.equal(round_to_bfloat16(layer)(seen), expected)
 

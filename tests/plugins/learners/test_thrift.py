@@ -165,7 +165,7 @@ def test_rounding_does_not_choose_coordinates_where_a_graph_is_in_more_parts_tha
     x, _ = clusters((20,) * 12, apart=60.0)
     graph = build_graph(unit_norm(x), 4)
     moved = graph * (1 + 1e-6 * torch.randn(len(x), 1, generator=torch.Generator().manual_seed(1)).abs())
-    found, other = (diffusion(one, 5, torch.Generator().manual_seed(0)) for one in (graph, (moved + moved.T) / 2))
+    found, other = (diffusion(tensor, 5, torch.Generator().manual_seed(0)) for tensor in (graph, (moved + moved.T) / 2))
     torch.testing.assert_close(found, other, atol=1e-3, rtol=0)
 
 

@@ -98,7 +98,7 @@ def test_instructions_that_saturate_are_found_out(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch, "_int_mm", either)
     assert not is_product_right(multiply_by_int8, "cpu")
     assert is_product_right(multiply_by_narrow_int8, "cpu")
-    monkeypatch.setattr(products, "_is_product_quick", lambda one, device: True)
+    monkeypatch.setattr(products, "_is_product_quick", lambda product, device: True)
     assert choose_product_function.__wrapped__("cpu") is multiply_by_narrow_int8
 
 
@@ -158,7 +158,7 @@ def test_a_row_has_the_same_bits_wherever_it_stands(width: int) -> None:
     row = torch.randn(width, generator=draw)
     for function in functions:
         found = _moved(function, row, others)
-        assert all(torch.equal(one, found[0]) for one in found)
+        assert all(torch.equal(tensor, found[0]) for tensor in found)
 
 
 @given(st.integers(0, 70), st.integers(1, 9), SEEDS)

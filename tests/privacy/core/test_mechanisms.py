@@ -118,7 +118,7 @@ def test_each_entry_has_the_same_noise_on_whatever_grid() -> None:
 
 def test_a_grid_of_one_entry_is_one_number_whatever_its_shape() -> None:
     sums = [IntegerSum(torch.zeros(3, 1, dtype=torch.int64), torch.full(shape, 2.0**-20)) for shape in ((), (1, 1))]
-    flat, deep = (add_noise(one, 3.0, _draws(7)) for one in sums)
+    flat, deep = (add_noise(total, 3.0, _draws(7)) for total in sums)
     assert torch.equal(flat, deep)
 
 

@@ -64,8 +64,8 @@ def test_samples_and_row_seeds_are_not_shared_either() -> None:
         Randomness.secure(0), Randomness.secure(0),
     ]  # fmt: skip
     draws = [fit.draws("gradient", step) for fit in fits for step in (1, 2)]
-    assert len({one.sample(10_000, 0.1).tobytes() for one in draws}) == len(draws)
-    assert len({one.row_base() for one in draws}) == len(draws)
+    assert len({draw.sample(10_000, 0.1).tobytes() for draw in draws}) == len(draws)
+    assert len({draw.row_base() for draw in draws}) == len(draws)
 
 
 def test_settings_of_a_fold_share_samples_and_start_and_not_noise() -> None:

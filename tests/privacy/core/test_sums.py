@@ -136,7 +136,7 @@ def test_the_same_integers_on_two_threads_in_any_order_in_any_chunks_and_without
             patch.setattr(products, "choose_product_function", lambda device, way=way: way)
             assert torch.equal(form.integers(0.7).total, expected.total)
     if c:
-        parts = [form.take(one) for one in torch.split(order, max(1, c // 3))]
+        parts = [form.take(part) for part in torch.split(order, max(1, c // 3))]
         together = sum((part.integers(0.7) for part in parts[1:]), parts[0].integers(0.7))
         assert torch.equal(together.total, expected.total)
 
@@ -237,9 +237,9 @@ def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(
     y, weights, basis = torch.arange(31) % 3, torch.randn(3, 6, generator=draw), _basis(draw, 3, 6, anchored=False)
     summed: list[IntegerSum] = []
 
-    def kept(one: IntegerSum, std: float, generator: object) -> Tensor:
-        summed.append(one)
-        return one.value()
+    def kept(total: IntegerSum, std: float, generator: object) -> Tensor:
+        summed.append(total)
+        return total.value()
 
     def rows(chunk: Chunk) -> Any:
         left = chunk.x @ weights.T
@@ -264,16 +264,16 @@ def test_one_example_moves_a_curators_sum_by_its_own_integers(dense: bool, monke
     x = torch.randn(5000, 6, generator=torch.Generator().manual_seed(3)) + 1
     y, summed = torch.zeros(5000, dtype=torch.int64), list[IntegerSum]()
 
-    def kept(one: IntegerSum, std: float, draws: object) -> Tensor:
-        summed.append(one)
-        return one.value()
+    def kept(total: IntegerSum, std: float, draws: object) -> Tensor:
+        summed.append(total)
+        return total.value()
 
     monkeypatch.setattr("dpbench.privacy.core.sum.add_noise", kept)
     for part in (x, x[:-1], x[-1:]):
         curator = curator_over(PrivateRows(part, y[: len(part)], torch.arange(len(part))), [Release("sum")], sigma=1.0)
         rows: Callable[[Chunk], Any] = lambda chunk: chunk.x if dense else RankOne(chunk.x[:, :2], chunk.x)
         curator.noisy_sum(rows, release="sum", clip=1.0)
-    whole, rest, alone = (one.total for one in summed)
+    whole, rest, alone = (total.total for total in summed)
     assert torch.equal(whole - rest, alone)
 
 
@@ -377,9 +377,9 @@ def test_answers_do_not_depend_on_what_is_set_around_the_question(
     expected = answers()
     with surroundings():
         found = answers()
-    for one, other in zip(found, expected, strict=True):
-        assert one.dtype == torch.float32
-        assert torch.equal(one, other)
+    for tensor, other in zip(found, expected, strict=True):
+        assert tensor.dtype == torch.float32
+        assert torch.equal(tensor, other)
 
 
 def test_a_residual_moves_a_sum_by_itself_alone_however_later_rows_fall_into_chunks() -> None:
@@ -390,7 +390,7 @@ def test_a_residual_moves_a_sum_by_itself_alone_however_later_rows_fall_into_chu
     form = Residual(RankOne(left, right), basis)
     whole, rest = (
         sum((part.integers(clip) for part in parts[1:]), parts[0].integers(clip))
-        for parts in ([form.take(one) for one in torch.split(torch.arange(start, 200), 2)] for start in (0, 1))
+        for parts in ([form.take(part) for part in torch.split(torch.arange(start, 200), 2)] for start in (0, 1))
     )
     assert torch.equal(whole.grid, rest.grid)
     assert int((whole.total - rest.total).abs().max()) <= 1

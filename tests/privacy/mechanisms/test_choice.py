@@ -301,8 +301,8 @@ def test_epsilon_of_three_mixed_plans_is_that_by_hand_and_of_two_accountants(
     sigma = accountant.calibrate(plan, Budget(epsilon, DELTA))
     stated = accountant.epsilon(plan, sigma, DELTA)
     assert 0.999 * epsilon < stated <= epsilon
-    mu = math.sqrt(sum(one.steps / (sigma * one.relative_noise) ** 2 for one in plan if isinstance(one, Release)))
-    eps0s = [2 / (sigma * one.relative_noise) for one in plan if isinstance(one, Choice)]
+    mu = math.sqrt(sum(use.steps / (sigma * use.relative_noise) ** 2 for use in plan if isinstance(use, Release)))
+    eps0s = [2 / (sigma * use.relative_noise) for use in plan if isinstance(use, Choice)]
     assert delta_by_hand(stated, mu, eps0s) == pytest.approx(DELTA, rel=0.01)
     other = cross_check(plan, sigma, DELTA, "pld", stated)
     assert other.accountant == "prv-accountant"
@@ -359,8 +359,8 @@ def test_the_dominating_pair_dominates_every_choice(eps0: float, share: float, a
     draw = np.random.default_rng(seed)
     totals, lost = draw.exponential(2 / eps0, 5), draw.random(5) > share
     before, after = odds(totals.tolist(), eps0), odds((totals + lost).tolist(), eps0)
-    for one, other in ((before, after), (after, before)):
-        found = np.maximum(one - math.exp(at * eps0) * other, 0).sum()
+    for array, other in ((before, after), (after, before)):
+        found = np.maximum(array - math.exp(at * eps0) * other, 0).sum()
         assert found <= float(divergence(eps0, np.array(at * eps0))) + 1e-12
 
 

@@ -107,7 +107,7 @@ def test_combinations_are_drawn_with_the_chances_of_one_exponential_mechanism(se
 @given(ROWS, st.integers(0, 6))
 def test_a_row_moves_its_own_part_by_0_to_1_whatever_it_says(rows: list[tuple[int, list[float]]], place: int) -> None:
     place %= len(rows)
-    part, numbers = [one[0] for one in rows], [one[1] for one in rows]
+    part, numbers = [row[0] for row in rows], [row[1] for row in rows]
     whole = totals(held(part, numbers))
     own = totals(held([part[place]], [numbers[place]]))
     rest = [*range(place), *range(place + 1, len(rows))]
@@ -115,7 +115,7 @@ def test_a_row_moves_its_own_part_by_0_to_1_whatever_it_says(rows: list[tuple[in
         without = totals(held([part[one] for one in rest], [numbers[one] for one in rest]))
         assert torch.equal(whole - without, own)
     inside = [part[place]] if 0 <= part[place] < PARTS else []
-    assert not own[[one for one in range(PARTS) if one not in inside]].any()
+    assert not own[[index for index in range(PARTS) if index not in inside]].any()
     assert 0 <= int(own.min()) <= int(own.max()) <= 2**20
 
 
@@ -137,7 +137,7 @@ def test_a_unit_in_several_parts_moves_every_combination_by_at_most_1(sizes: lis
 
 def test_a_unit_of_fifty_images_in_three_classes_counts_once() -> None:
     """It loses all by candidate 0 of every part; in each part two units of one image lose by candidate 1."""
-    others = [(one, part) for part in range(PARTS) for one in range(2)]
+    others = [(index, part) for part in range(PARTS) for index in range(2)]
     unit = [0] * 48 + [1 + place for place in range(len(others))]
     part = [place % PARTS for place in range(48)] + [part for _, part in others]
     lost = [[1.0, 0.0, 1.0, 1.0]] * 48 + [[0.0, 1.0, 1.0, 1.0]] * len(others)
@@ -162,7 +162,7 @@ def test_a_unit_of_fifty_images_in_three_classes_counts_once() -> None:
 def test_neighbours_that_differ_by_a_unit_in_several_parts_have_laws_within_eps0(
     rows: list[tuple[int, list[float]]], unit: list[tuple[int, list[float]]], sigma: float
 ) -> None:
-    part, numbers = ([one[place] for one in (*rows, *unit)] for place in (0, 1))
+    part, numbers = ([row[place] for row in (*rows, *unit)] for place in (0, 1))
     of = [*range(len(rows)), *[len(rows)] * len(unit)]
     worst = []
     for count in (len(of), len(rows)):

@@ -208,7 +208,7 @@ def dp_events(plan: Sequence[Planned], sigma: float) -> list[Any]:
     """Return the `DpEvent` of each release, for Renyi accountants to compose."""
     import dp_accounting as dp
 
-    return [dp.SelfComposedDpEvent(one.event(sigma * one.relative_noise), one.steps) for one in plan]
+    return [dp.SelfComposedDpEvent(use.event(sigma * use.relative_noise), use.steps) for use in plan]
 
 
 @contextmanager
@@ -264,15 +264,15 @@ def _mixed_epsilon(plan: Sequence[Planned], sigma: float, delta: float, interval
 
 def compose(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
     """Compose a whole plan to dp-accounting's privacy loss distribution, on a grid of this interval, from above."""
-    parts = [*_merge_gaussians([one for one in plan if one.gaussian]), *(one for one in plan if not one.gaussian)]
-    losses = [one.loss_distribution(sigma * one.relative_noise, interval) for one in parts]
-    return functools.reduce(lambda one, other: one.compose(other), losses)
+    parts = [*_merge_gaussians([use for use in plan if use.gaussian]), *(use for use in plan if not use.gaussian)]
+    losses = [part.loss_distribution(sigma * part.relative_noise, interval) for part in parts]
+    return functools.reduce(lambda loss, other: loss.compose(other), losses)
 
 
 def _merge_gaussians(sums: Sequence[Planned]) -> list[Planned]:
     """Merge Gaussian releases with all steps at rate 1 into one equivalent Gaussian of smaller noise."""
-    sampled = [one for one in sums if one.sample_rate < 1]
-    whole = sum(one.steps / one.relative_noise**2 for one in sums if one.sample_rate == 1)
+    sampled = [planned for planned in sums if planned.sample_rate < 1]
+    whole = sum(planned.steps / planned.relative_noise**2 for planned in sums if planned.sample_rate == 1)
     return [*sampled, *([Release("all", relative_noise=1 / math.sqrt(whole))] if whole else [])]
 
 

@@ -82,7 +82,7 @@ def _prv_account(plan: tuple[Planned, ...], sigma: float, delta: float, about: f
     import prv_accountant as prv
 
     error, delta_error = 0.02 * about, delta / 1000
-    pairs = [one.loss_variables(sigma * one.relative_noise) for one in plan]
+    pairs = [use.loss_variables(sigma * use.relative_noise) for use in plan]
     mechanisms, counts = [variable for variable, _ in pairs], [count for _, count in pairs]
     points = 2 * (about + 3) * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
     if points > 2**24 * error:

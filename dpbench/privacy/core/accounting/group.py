@@ -47,19 +47,19 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int, name
     if rows < 1:
         raise SpecError(f"Expected one row or more to remove, got {rows}.")
     large = enlarge_plan(plan, rows)
-    if rows == 1 or not sigma or all(one.sample_rate == 1 for one in plan):
+    if rows == 1 or not sigma or all(use.sample_rate == 1 for use in plan):
         return accountant.epsilon(large, sigma, delta, name)
     bound = accountant.epsilon(large, sigma, delta, "rdp")
     if name != "pld" or rows > MOST_ROWS or bound > LARGEST_EPSILON:
         return bound
-    if not all(one.gaussian for one in plan):
+    if not all(use.gaussian for use in plan):
         return accountant.epsilon(large, sigma, delta, name)
     return _mixture_epsilon(plan, sigma, delta, rows)
 
 
 def enlarge_plan(plan: Sequence[P], rows: int) -> list[P]:
     """Return a plan whose cost for one row is at least the cost of `plan` for `rows` rows."""
-    return [_enlarge_release(one, rows) for one in plan]
+    return [_enlarge_release(use, rows) for use in plan]
 
 
 def _enlarge_release(release: P, rows: int) -> P:
@@ -78,13 +78,13 @@ def _mixture_epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: 
 
     def composed(interval: float) -> float:
         losses = []
-        for one in plan:
-            chances = binom.pmf(moved, rows, one.sample_rate)
+        for use in plan:
+            chances = binom.pmf(moved, rows, use.sample_rate)
             loss = from_mixture_gaussian_mechanism(
-                sigma * one.relative_noise, moved, chances / chances.sum(), value_discretization_interval=interval
+                sigma * use.relative_noise, moved, chances / chances.sum(), value_discretization_interval=interval
             )
-            losses.append(loss.self_compose(one.steps))
-        whole = functools.reduce(lambda one, other: one.compose(other), losses)
+            losses.append(loss.self_compose(use.steps))
+        whole = functools.reduce(lambda loss, other: loss.compose(other), losses)
         return float(whole.get_epsilon_for_delta(delta))
 
     with accountant.silence_libraries():

@@ -43,8 +43,8 @@ def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rat
         return false_positive_rate
     if sigma == 0:
         return 1.0
-    if all(one.gaussian and one.sample_rate == 1 for one in plan):
-        distance = math.sqrt(sum(one.steps / one.relative_noise**2 for one in plan)) / sigma
+    if all(use.gaussian and use.sample_rate == 1 for use in plan):
+        distance = math.sqrt(sum(use.steps / use.relative_noise**2 for use in plan)) / sigma
         return float(norm.sf(norm.isf(false_positive_rate) - distance))
     stated = epsilon(plan, sigma, DELTA)
     if find_pure_cost(plan) is not None:
@@ -55,7 +55,7 @@ def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rat
             curve = compose(plan, sigma, max(stated / 5000, 1e-6))
             deltas = np.array(curve.get_delta_for_epsilon(epsilons.tolist()))
     pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)
-    return min(bound_rate(one, delta, false_positive_rate) for one, delta in pairs)
+    return min(bound_rate(pair, delta, false_positive_rate) for pair, delta in pairs)
 
 
 def bound_rate(epsilon: float, delta: float, false_positive_rate: float) -> float:

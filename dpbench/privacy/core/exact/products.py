@@ -75,11 +75,11 @@ def choose_product_function(device: str) -> ProductFunction:
     """Return how to take products on this kind of device: by its int8 instructions, if they are right and quick."""
     ways: tuple[ProductFunction, ...] = (multiply_by_int8, multiply_by_narrow_int8)
     return next(
-        (one for one in ways if is_product_right(one, device) and _is_product_quick(one, device)), multiply_by_float
+        (way for way in ways if is_product_right(way, device) and _is_product_quick(way, device)), multiply_by_float
     )
 
 
-def is_product_right(one: ProductFunction, device: str) -> bool:
+def is_product_right(function: ProductFunction, device: str) -> bool:
     """Return whether products come out right on this kind of device, from the extremes of int8 at several shapes.
 
     Processors before VNNI multiply unsigned by signed bytes and add pairs in 16 bits, which saturate.
@@ -87,34 +87,34 @@ def is_product_right(one: ProductFunction, device: str) -> bool:
     shapes = ((1, 1, 1), (2, 9, 5), (20, 64, 40), (20, 1000, 33), (3, 4096, 2), (2, 1000, 300), (130, 70, 200))
     vectors = ((1, 700, 90), (90, 700, 1), (1, 700, 1))
     try:
-        return all(_is_right_at_shape(one, shape, device) for shape in (*shapes, *vectors))
+        return all(_is_right_at_shape(function, shape, device) for shape in (*shapes, *vectors))
     except (RuntimeError, NotImplementedError, AttributeError):
         return False
 
 
-def _is_right_at_shape(one: ProductFunction, shape: tuple[int, int, int], device: str) -> bool:
+def _is_right_at_shape(function: ProductFunction, shape: tuple[int, int, int], device: str) -> bool:
     rows, inner, columns = shape
     draw = torch.Generator().manual_seed(inner)
     for low, high in ((-127, -126), (127, 128), (-127, 128), (-128, 128), (-128, -127), (-64, 65), (64, 65)):
         a = torch.randint(low, high, (rows, inner), generator=draw, dtype=torch.int8)
         b = torch.randint(2 * low, 2 * high - 1, (columns, inner), generator=draw).clamp(-128, 127).to(torch.int8).T
         for left, right in ((a, b), (-a.clamp(min=-127), b), (a, b.contiguous())):
-            found = one(left.to(device), right.to(device)).cpu()
+            found = function(left.to(device), right.to(device)).cpu()
             if not torch.equal(found.double(), left.double() @ right.double()):  # far below 2^53: exact
                 return False
     return True
 
 
-def _is_product_quick(one: ProductFunction, device: str) -> bool:
+def _is_product_quick(function: ProductFunction, device: str) -> bool:
     """Return whether it takes less than twice as long as floats: without instructions for it, a library loops."""
-    return device != "cpu" or _measure_seconds(one) < 2 * _measure_seconds(multiply_by_float)
+    return device != "cpu" or _measure_seconds(function) < 2 * _measure_seconds(multiply_by_float)
 
 
-def _measure_seconds(one: ProductFunction) -> float:
+def _measure_seconds(function: ProductFunction) -> float:
     a, b = torch.ones(20, 512, dtype=torch.int8), torch.ones(512, 512, dtype=torch.int8)
     times = []
     for _ in range(4):
         begin = time.perf_counter()
-        one(a, b)
+        function(a, b)
         times.append(time.perf_counter() - begin)
     return min(times)

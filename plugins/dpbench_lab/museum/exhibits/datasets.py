@@ -47,7 +47,7 @@ class HonestDigits(Dataset):
 
     def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
         """Return images of levels 0..16 (n, 8, 8) uint8, with their labels (n,)."""
-        return Split(Records([one.tobytes() for one in levels], decode, PROCESSING), labels)
+        return Split(Records([level.tobytes() for level in levels], decode, PROCESSING), labels)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class DivisionByTheBrightestImage(HonestDigits):
             pixels = np.frombuffer(record, np.uint8).reshape(8, 8) * (255 / most)
             return Image.fromarray(pixels.astype(np.uint8))
 
-        return Split(Records([one.tobytes() for one in levels], read, PROCESSING), labels)
+        return Split(Records([level.tobytes() for level in levels], read, PROCESSING), labels)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class RunningMeanInTheLoader(HonestDigits):
             self.seen.append(pixels.mean())
             return Image.fromarray((pixels - np.mean(self.seen)).clip(0, 255).astype(np.uint8))
 
-        return Split(Records([one.tobytes() for one in levels], read, PROCESSING), labels)
+        return Split(Records([level.tobytes() for level in levels], read, PROCESSING), labels)
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,6 @@ class SettingsLaunderedByResizing(HonestDigits):
 
     def split(self, levels: np.ndarray, labels: np.ndarray) -> Split:
         return Split(
-            Records([one.tobytes() for one in levels], lambda record: decode(record).resize((16, 16)), PROCESSING),
+            Records([level.tobytes() for level in levels], lambda record: decode(record).resize((16, 16)), PROCESSING),
             labels,
         )

@@ -102,7 +102,8 @@ SUBMISSIONS = [
 ] + [
     forgery for forgery in FORGERIES
     if (forgery.found_by in {"verify", "workflow"} and forgery.forge.__name__ in
-    {"made_up_rerun", "dropped_seed", "index_by_hand", "other_archive", "with_code"}) or "earlier version" in forgery.what
+    {"made_up_rerun", "dropped_seed", "index_by_hand", "other_archive", "with_code"})
+    or "earlier version" in forgery.what
 ]  # fmt: skip
 
 

@@ -383,7 +383,8 @@ def rerun_of(result: Result) -> Rerun:
     seeds = tuple(
         SeedRerun(
             seed=seed.seed, outcome="differs", accuracy=seed.accuracy, predictions=seed.predictions,
-            correct=seed.correct, agreement=1.0, scores={name: seed.metrics[name] for name in SCORES}, group_correct=seed.group_correct,
+            correct=seed.correct, agreement=1.0, scores={name: seed.metrics[name] for name in SCORES},
+            group_correct=seed.group_correct,
         )
         for seed in result.seeds
     )  # fmt: skip

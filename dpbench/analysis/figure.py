@@ -19,7 +19,7 @@ from dpbench.analysis.draw import (
     score_without_interval,
     write_chart,
 )
-from dpbench.analysis.figure_data import FigureData, Point, Series
+from dpbench.analysis.figure_data import FigureData, FigureSeries, Point
 from dpbench.analysis.formula import is_formula
 from dpbench.analysis.palette import INK, PAPER, QUIET
 from dpbench.analysis.plots import X, axis_text
@@ -130,7 +130,7 @@ def _collect_x(collected: FigureData, panels: Sequence[tuple[str, ...]]) -> list
     return [*(at.x for at in collected.positions), *(x for x in theirs if x != "best")]
 
 
-def _points_in_panel(series: Series, collected: FigureData, panel: tuple[str, ...]) -> list[Point]:
+def _points_in_panel(series: FigureSeries, collected: FigureData, panel: tuple[str, ...]) -> list[Point]:
     """Return the points of a published series that belong in a panel."""
     wanted = dict(zip(collected.plot.panels, panel, strict=True))
     return [

@@ -26,7 +26,7 @@ class Point(Record):
     above: bool = False  # the paper says "more than"
 
 
-class Series(Record):
+class FigureSeries(Record):
     """The numbers of a table, figure or sentence of a paper."""
 
     paper: str
@@ -55,7 +55,7 @@ class FigureData:
     seeds: tuple[int, ...]  # how many each result has
     bound: Mapping[Position, float]  # a theorem's rate times the constant that was fitted at one cell
     fitted: Position | None  # that cell's, if it has a result
-    series: Sequence[Series]
+    series: Sequence[FigureSeries]
     references: frozenset[str] = frozenset()  # lines that are no entries
 
     @property

@@ -11,7 +11,7 @@ from dpbench.support.validation import Record
 Key = tuple[str, str]
 
 
-class Change(Record):
+class BoardChange(Record):
     """A change of an entry; `before` or `after` is None if the entry was absent."""
 
     what: Literal["added", "removed", "mean", "rank"]
@@ -30,7 +30,7 @@ class Change(Record):
         return f"{self.what:<8} {name}: {_format_value(self.before)} -> {_format_value(self.after)}"
 
 
-def list_changes(before: Index, after: Index) -> list[Change]:
+def list_changes(before: Index, after: Index) -> list[BoardChange]:
     """Return the changes between two indexes, board by board: entries, means of the board's metric, ranks."""
     old, new = _scored_entries(before), _scored_entries(after)
     return [
@@ -49,19 +49,19 @@ def _scored_entries(index: Index) -> dict[Key, tuple[Entry, float | None]]:
 
 def _compare_entry(
     key: Key, old: tuple[Entry, float | None] | None, new: tuple[Entry, float | None] | None
-) -> Iterator[Change]:
+) -> Iterator[BoardChange]:
     board, name = key
     entry = (new or old or (None,))[0]
     assert entry is not None
     about = {"board": board, "id": name, "learner": entry.learner}
     if old is None or new is None:
         what: Literal["added", "removed"] = "added" if old is None else "removed"
-        yield Change(what=what, before=old and old[1], after=new and new[1], **about)
+        yield BoardChange(what=what, before=old and old[1], after=new and new[1], **about)
         return
     if old[1] != new[1]:
-        yield Change(what="mean", before=old[1], after=new[1], **about)
+        yield BoardChange(what="mean", before=old[1], after=new[1], **about)
     if old[0].rank != new[0].rank:
-        yield Change(what="rank", before=old[0].rank, after=new[0].rank, **about)
+        yield BoardChange(what="rank", before=old[0].rank, after=new[0].rank, **about)
 
 
 def _format_value(value: float | None) -> str:

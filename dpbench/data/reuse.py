@@ -28,7 +28,7 @@ Read = Callable[[Path], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Entry:
+class CachedFeatures:
     """A feature entry of the cache whose images have keys."""
 
     folder: Path
@@ -94,16 +94,16 @@ def find_rows(folder: Path, made_of: Mapping[str, Any], keys: np.ndarray, made_w
     return _collect_rows([entry for entry in entries if entry.made_with == made_with], wanted, read)
 
 
-def _read_entry(file: Path, made_of: Mapping[str, Any]) -> Entry | None:
+def _read_entry(file: Path, made_of: Mapping[str, Any]) -> CachedFeatures | None:
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
         same = all(manifest[name] == value for name, value in made_of.items())
-        return Entry(file.parent, manifest["made_with"]) if same else None
+        return CachedFeatures(file.parent, manifest["made_with"]) if same else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _collect_rows(entries: list[Entry], wanted: Sequence[bytes], read: Read) -> FoundRows:
+def _collect_rows(entries: list[CachedFeatures], wanted: Sequence[bytes], read: Read) -> FoundRows:
     """Look up images in entries, the largest first; damaged entries are skipped."""
     place, row = np.full(len(wanted), -1), np.zeros(len(wanted), np.int64)
     features: list[np.ndarray] = []

@@ -19,7 +19,7 @@ from dpbench.docs.reference import Command, generate_pages
 from dpbench.errors import DocsMissing, DocsNotBuilt
 from dpbench.registry import KINDS, Registry, load
 from dpbench.site.extras import NO_EXTRAS, Extras
-from dpbench.site.layout import SECTIONS, Section
+from dpbench.site.layout import SECTIONS, PageSection
 from dpbench.support.folders import replace_site
 from dpbench.support.paths import PACKAGE, cache_folder
 
@@ -31,7 +31,7 @@ class Header:
     """The header of a leaderboard's site, for every page."""
 
     root: str  # leads from the first page of the documentation to the site
-    sections: tuple[Section, ...]
+    sections: tuple[PageSection, ...]
 
 
 PAGE_SUFFIXES = (".md", ".ipynb", ".svg", ".png", ".css", ".html")

@@ -13,7 +13,7 @@ from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.rows import EntryRow, board_rows
 from dpbench.registry import Registry
 from dpbench.site import layout, view
-from dpbench.site.layout import Section
+from dpbench.site.layout import PageSection
 from dpbench.site.settings import Settings
 
 
@@ -31,7 +31,9 @@ class Site:
     rows: Mapping[str, tuple[EntryRow, ...]]  # of each board, by its name
 
     @classmethod
-    def of(cls, index: Index, root: Path, plugins: Registry, *, docs: bool, further: tuple[Section, ...] = ()) -> Self:
+    def of(
+        cls, index: Index, root: Path, plugins: Registry, *, docs: bool, further: tuple[PageSection, ...] = ()
+    ) -> Self:
         """Return the site of an index, with further sections in the header.
 
         Raises:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from markupsafe import Markup
 
 from dpbench.site.context import Site
-from dpbench.site.layout import Section
+from dpbench.site.layout import PageSection
 from dpbench.site.picture import Chart
 from dpbench.site.render import Renderer
 
@@ -17,7 +17,7 @@ from dpbench.site.render import Renderer
 class ExtraPages:
     """A section of the site and its files."""
 
-    section: Section
+    section: PageSection
     files: Callable[[Site, Renderer], Iterable[tuple[str, bytes]]]  # paths within the site, with their content
     package: str  # where its templates lie
 
@@ -32,7 +32,7 @@ class Extras:
     manual: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # path within the manual -> text
 
     @property
-    def sections(self) -> tuple[Section, ...]:
+    def sections(self) -> tuple[PageSection, ...]:
         """Sections that the header links to, besides the site's own."""
         return tuple(page.section for page in self.pages)
 

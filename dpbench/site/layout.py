@@ -12,7 +12,7 @@ from dpbench.errors import DataError
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of the site that the header of every page leads to."""
 
     key: str  # what a page of it calls itself
@@ -21,9 +21,9 @@ class Section:
 
 
 SECTIONS = (
-    Section("home", "Leaderboard", "index.html"), Section("entries", "Entries", "entries.html"),
-    Section("learners", "Learners", "learners.html"), Section("compare", "Compare", "compare.html"),
-    Section("data", "Data", "data.html"), Section("audits", "Audits", "audits.html"),
+    PageSection("home", "Leaderboard", "index.html"), PageSection("entries", "Entries", "entries.html"),
+    PageSection("learners", "Learners", "learners.html"), PageSection("compare", "Compare", "compare.html"),
+    PageSection("data", "Data", "data.html"), PageSection("audits", "Audits", "audits.html"),
 )  # fmt: skip
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 

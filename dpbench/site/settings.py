@@ -17,7 +17,7 @@ from typing import Self
 from dpbench.board.index import Index
 from dpbench.errors import SpecError
 from dpbench.records.provenance import HARNESS
-from dpbench.site.layout import SECTIONS, Section
+from dpbench.site.layout import SECTIONS, PageSection
 
 ADDRESS, REPOSITORY, EPOCH = "DPBENCH_ADDRESS", "DPBENCH_REPOSITORY", "SOURCE_DATE_EPOCH"
 URL_LABELS = ("repository", "source", "source code", "code")
@@ -33,10 +33,10 @@ class Settings:
     date: str  # YYYY-MM-DD
     version: str  # of dpbench
     docs: bool = False  # the documentation is part of the site
-    sections: tuple[Section, ...] = SECTIONS  # where the header leads
+    sections: tuple[PageSection, ...] = SECTIONS  # where the header leads
 
     @classmethod
-    def read(cls, index: Index, *, docs: bool = False, further: tuple[Section, ...] = ()) -> Self:
+    def read(cls, index: Index, *, docs: bool = False, further: tuple[PageSection, ...] = ()) -> Self:
         """Read the settings from the environment and the results; `further` adds sections to the header.
 
         Raises:

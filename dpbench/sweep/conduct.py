@@ -21,7 +21,7 @@ from dpbench.support.plugin_calls import call_plugin
 from dpbench.sweep.cell_files import TO_RUN, State, SweepFolder
 from dpbench.sweep.deltas import settle_deltas
 from dpbench.sweep.display import CellCounter, show_count
-from dpbench.sweep.grid import Cell, Grid, read_grid
+from dpbench.sweep.grid import Cell, SweepGrid, read_grid
 from dpbench.sweep.resources import Resources
 
 
@@ -29,7 +29,7 @@ from dpbench.sweep.resources import Resources
 class Overview:
     """The cells of a sweep and what is left to do."""
 
-    grid: Grid
+    grid: SweepGrid
     folder: SweepFolder
     states: tuple[State, ...]  # one per cell of the grid
     seconds: float | None  # estimate for the cells to do, on one worker; None without a result to go by
@@ -43,7 +43,7 @@ class Overview:
 class Summary:
     """The outcome of a sweep."""
 
-    grid: Grid
+    grid: SweepGrid
     folder: SweepFolder
     ran: int  # cells finished by this call
     skipped: int  # cells that were done before
@@ -115,11 +115,11 @@ def sweep(
     return Summary(grid, folder, ran, done, failed, changed, renewed)
 
 
-def _sweep_folder(out: Path | None, grid: Grid) -> SweepFolder:
+def _sweep_folder(out: Path | None, grid: SweepGrid) -> SweepFolder:
     return SweepFolder(out or Path("dpbench-results") / grid.name)
 
 
-def _survey_cells(grid: Grid, folder: SweepFolder, plugins: Registry, data: _CurrentDigests | None) -> Overview:
+def _survey_cells(grid: SweepGrid, folder: SweepFolder, plugins: Registry, data: _CurrentDigests | None) -> Overview:
     states: list[State] = []
     prints = Fingerprints()  # takes none: nothing is fitted to tell a state
     took: dict[str, list[float]] = {}  # learner -> seconds of its results

@@ -17,10 +17,10 @@ from dpbench.harness.delta import default_delta
 from dpbench.registry import Registry
 from dpbench.registry.components import ResolvedSpec, resolve
 from dpbench.support.plugin_calls import call_plugin
-from dpbench.sweep.grid import Cell, Grid
+from dpbench.sweep.grid import Cell, SweepGrid
 
 
-def settle_deltas(grid: Grid, plugins: Registry, *, fetch: bool = False) -> Grid:
+def settle_deltas(grid: SweepGrid, plugins: Registry, *, fetch: bool = False) -> SweepGrid:
     """Return the grid with delta as a number in every cell whose data can be opened here.
 
     `fetch` says whether data may come from the hub.

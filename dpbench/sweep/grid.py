@@ -92,7 +92,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Grid:
+class SweepGrid:
     """All cells of a sweep, each once."""
 
     name: str
@@ -106,7 +106,7 @@ class Grid:
         return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))
 
 
-def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
+def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> SweepGrid:
     """Return the cells that a sweep file, or a mapping with the same keys, describes.
 
     Raises:
@@ -132,7 +132,7 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> Grid:
             cells.setdefault((cell.digest, "delta" in cell.spec.model_fields_set), cell)
     if written.plot is not None:
         plots.check_plot(written.plot, [(cell.values, cell.numbers) for cell in cells.values()], origin)
-    return Grid(written.name, tuple(cells.values()), total - len(cells), written.plot)
+    return SweepGrid(written.name, tuple(cells.values()), total - len(cells), written.plot)
 
 
 def _parse_file(content: Mapping[str, Any], origin: str) -> SweepFile:

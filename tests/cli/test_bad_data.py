@@ -50,7 +50,7 @@ def test_public_data_of_which_a_third_look_like_private_images(tmp_path: Path, c
     data = ("--dataset", f"imagefolder:{private}", "--public-dataset", f"imagefolder:{public}")
     assert called(*QUICK, *data, "--extractor", "pixels:size=8", "--out", str(tmp_path / "out")) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Warning: 10 of 30 public images look like a private one (0 are identical)." in shown
+    assert "warning 10 of 30 public images look like a private one (0 are identical)." in shown
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_half_of_the_test_images_among_the_private_ones(tmp_path: Path, capsys: 
     folder = photos(tmp_path / "mine", range(40), range(20, 60))
     assert called(*QUICK, *beside_public(folder, tmp_path)) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Warning: Test in private: expected at most 1% of the 40 images" in shown
+    assert "warning Test in private: expected at most 1% of the 40 images" in shown
 
 
 def test_a_photo_under_two_names(tmp_path: Path, capsys: Output) -> None:
@@ -67,7 +67,7 @@ def test_a_photo_under_two_names(tmp_path: Path, capsys: Output) -> None:
     assert called(*QUICK, *beside_public(folder, tmp_path)) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert (
-        "Warning: 2 of 41 private images are exact copies of another; one image appears 2 times. "
+        "warning 2 of 41 private images are exact copies of another; one image appears 2 times. "
         "Its copies together have ε 2." in shown
     )
 

@@ -158,8 +158,8 @@ run --learner jl --epsilon 0,5
 run --learner jl --train-fraction 0,5
 run --learner jl --public-fraction 0,1
 run --learner jl --delta=0,1
-list imagefolder
-list pillar
+list imagefolders
+list pillars
 list dataset
 run --learner jl --threads 0
 run --learner jl,pillar --threads 0

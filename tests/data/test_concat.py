@@ -302,6 +302,6 @@ def test_a_run_takes_them_from_the_command_line(
 ) -> None:
     asked = "run --learner dp-sgd:steps=3 --dataset digits --extractor pixels+pixels:size=4 --seeds 1 --out"
     assert call(*asked.split(), tmp_path) == 0
-    assert "dp-sgd on digits (pixels+pixels:size=4)" in capsys.readouterr().out
+    assert "dp-sgd (set by hand) on digits (pixels+pixels:size=4)" in capsys.readouterr().out
     (file,) = tmp_path.glob("*.json")
     assert [part.options["size"] for part in Result.read(file).spec.extractor.parts] == [None, 4]

@@ -526,7 +526,7 @@ def heat_map_drawn() -> str:
     groups = []
     for family, title in LADDERS.items():
         data, _, part = title.removesuffix(" private images").partition(", ")
-        groups.append(heat_map.Group((data, part), tuple(_family(family))))
+        groups.append(heat_map.HeatMapGroup((data, part), tuple(_family(family))))
     return heat_map.draw(groups)
 
 

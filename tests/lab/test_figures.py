@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 from dpbench import registry
 from dpbench.analysis.axis import make_x_axis
 from dpbench.analysis.figure import draw_figure, write_figure
-from dpbench.analysis.figure_data import FigureData, Series
+from dpbench.analysis.figure_data import FigureData, FigureSeries
 from dpbench.analysis.palette import LIGHT, PAPER
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
@@ -24,7 +24,7 @@ from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
-from dpbench.sweep import Grid, read_grid, ready_made_sweeps
+from dpbench.sweep import SweepGrid, read_grid, ready_made_sweeps
 from dpbench_lab.figures import literature
 from dpbench_lab.figures.collect import collect
 from dpbench_lab.reproduce.catalogue import read_studies
@@ -69,7 +69,7 @@ def sweep(tmp_path: Path) -> Path:
     return file
 
 
-def kept(grid: Grid, example: Result, folder: Path, means: Mapping[Any, float]) -> None:
+def kept(grid: SweepGrid, example: Result, folder: Path, means: Mapping[Any, float]) -> None:
     """Write a result of these means for the cells that have one; its intervals reach a hundredth to both sides."""
     for cell in grid.cells:
         mean = means.get((cell.spec.epsilon, cell.values.get("learner.k")))
@@ -180,7 +180,7 @@ def test_a_figure_at_the_best_x_is_a_line_across_and_one_that_says_more_than_a_t
         {"at": {**at, "learner.k": "best"}, "percent": 83},
         {"at": {**at, "learner.k": 10}, "percent": 55, "above": True},
     ]
-    series = Series.model_validate(
+    series = FigureSeries.model_validate(
         {"paper": "A", "place": "section 1", "features": "B", "protocol": "C", "points": told}
     )
     assert series.label == "published: A, section 1 (B; ▲: more than; line: best k)"

@@ -104,7 +104,7 @@ def test_importing_dpbench_brings_no_torch_and_asking_for_run_does() -> None:
 def test_one_run_is_a_result_that_shows_as_a_table(tmp_path: Path) -> None:
     found = dpbench.run(learner="class-means:k=5", dataset="digits", epsilon=1, seeds=2, out=tmp_path)
     assert len(found) == 1 and found.file.parent == tmp_path and 0.3 < found.accuracy < 1
-    assert "<td>class-means (set by hand)</td>" in found._repr_html_() and "| ε 1 |" in repr(found)
+    assert "class-means (set by hand)</td>" in found._repr_html_() and "| ε 1 |" in repr(found)
     assert found.record.spec.seeds == (0, 1) and found[0].record == found.record
 
 

@@ -192,7 +192,7 @@ def test_a_run_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixtu
     seeds = tuple(seed.model_copy(update={"predictions": "0" * 64}) for seed in result.seeds)
     result.model_copy(update={"seeds": seeds}).write(tmp_path)
     assert called(*arguments) == 0
-    assert "replaced other predictions, accuracy " in capsys.readouterr().out.replace("\n", " ")
+    assert "replaced other predictions, accuracy " in " ".join(capsys.readouterr().out.split())
 
 
 def test_features_that_other_code_extracted_are_said(

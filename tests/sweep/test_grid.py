@@ -17,7 +17,7 @@ from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registry
 from dpbench.support.messages import duration
-from dpbench.sweep import Cell, Grid, Resources, overview, read_grid, sweep
+from dpbench.sweep import Cell, Resources, SweepGrid, overview, read_grid, sweep
 from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.display import CellCounter
 from dpbench.sweep.executor import Executor, Outcome
@@ -34,7 +34,7 @@ def plugins() -> Registry:
     return registry.load()
 
 
-def grid_of(plugins: Registry, **tables: Any) -> Grid:
+def grid_of(plugins: Registry, **tables: Any) -> SweepGrid:
     return read_grid({"name": "tiny", "fixed": FIXED, **tables}, plugins)
 
 

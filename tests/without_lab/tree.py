@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LAB = "dpbench_lab"
-LAB_TESTS = ("tests/lab",)
+LAB_TESTS = ("tests/lab", "tests/mutants")  # of broken cores, whose list is the lab's
 PARTS = (
     ".ci", ".github", "CITATION.cff", "LICENSE", "README.md", "dpbench", "leaderboard", "plugins", "pyproject.toml",
     "tests",

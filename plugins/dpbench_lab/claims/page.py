@@ -12,7 +12,7 @@ from dpbench.analysis.palette import REFERENCE, SHAPES, LearnerStyle, style_at
 from dpbench.board.index import Standing
 from dpbench.site.context import Site
 from dpbench.site.extras import ExtraPages
-from dpbench.site.layout import Section
+from dpbench.site.layout import PageSection
 from dpbench.site.picture import Chart, inline_svg
 from dpbench.site.render import Renderer
 from dpbench_lab.claims.catalogue import PUBLIC_DATA_WORDS, Claim, Paper, PublicData, read_catalogue
@@ -183,4 +183,4 @@ def _draw(group: Sequence[ClaimRow], ours: Mapping[str, Mapping[float, float]]) 
     return figure
 
 
-PAGE = ExtraPages(Section("claims", "Claims", "claims.html"), _files, "dpbench_lab.claims")
+PAGE = ExtraPages(PageSection("claims", "Claims", "claims.html"), _files, "dpbench_lab.claims")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import registry
-from dpbench.analysis.figure_data import FigureData, Series
+from dpbench.analysis.figure_data import FigureData, FigureSeries
 from dpbench.analysis.formula import evaluate
 from dpbench.analysis.plots import Plot, Position, locate_cell, matches_through
 from dpbench.errors import DataError, DataMissing, SpecError
@@ -57,7 +57,7 @@ class Place:
     result: Result | None
 
 
-def assemble_figure(name: str, plot: Plot, places: Sequence[Place], series: Sequence[Series]) -> FigureData:
+def assemble_figure(name: str, plot: Plot, places: Sequence[Place], series: Sequence[FigureSeries]) -> FigureData:
     """Return the figure of these cells, each at its position, in their order.
 
     Raises:

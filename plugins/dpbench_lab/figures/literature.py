@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpbench.analysis.figure_data import Series
+from dpbench.analysis.figure_data import FigureSeries
 from dpbench.analysis.plots import Plot
 from dpbench.errors import SpecError
 from dpbench.support.messages import unknown_name
@@ -18,7 +18,7 @@ class Literature(Record):
     """The content of `published.json`."""
 
     papers: dict[str, str]  # short name -> authors, title, year
-    series: dict[str, Series]  # accuracies on test splits; the paper of each is a key of `papers`
+    series: dict[str, FigureSeries]  # accuracies on test splits; the paper of each is a key of `papers`
 
 
 def read() -> Literature:
@@ -26,7 +26,7 @@ def read() -> Literature:
     return Literature.model_validate_json(FILE.read_bytes())
 
 
-def choose_series(plot: Plot, origin: str) -> Sequence[Series]:
+def choose_series(plot: Plot, origin: str) -> Sequence[FigureSeries]:
     """Return the series that a plot names.
 
     Raises:

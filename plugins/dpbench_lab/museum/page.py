@@ -12,7 +12,7 @@ from markupsafe import Markup
 from dpbench.site import prose
 from dpbench.site.context import Site
 from dpbench.site.extras import ExtraPages
-from dpbench.site.layout import Section
+from dpbench.site.layout import PageSection
 from dpbench.site.render import Renderer
 from dpbench_lab.museum.record import GUARDS, ExhibitRecord, Guard, read
 from dpbench_lab.museum.tour import EXHIBITS
@@ -139,4 +139,4 @@ def museum_sentence() -> Markup:
     return Markup('{} in the <a href="museum.html">museum</a>.').format(known)
 
 
-PAGE = ExtraPages(Section("museum", "Museum", "museum.html"), _files, "dpbench_lab.museum")
+PAGE = ExtraPages(PageSection("museum", "Museum", "museum.html"), _files, "dpbench_lab.museum")

@@ -18,7 +18,7 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.site.context import Site
 from dpbench.site.extras import ExtraPages
-from dpbench.site.layout import Section
+from dpbench.site.layout import PageSection
 from dpbench.site.picture import Chart, inline_svg
 from dpbench.site.render import Renderer
 from dpbench.sweep import ready_made_sweeps
@@ -129,4 +129,4 @@ def _chart(data: FigureData) -> Chart:
     return Chart(data.name, title, note, drawn, head, rows)
 
 
-PAGE = ExtraPages(Section("figures", "Figures", "figures.html"), _files, "dpbench_lab.reproduce")
+PAGE = ExtraPages(PageSection("figures", "Figures", "figures.html"), _files, "dpbench_lab.reproduce")

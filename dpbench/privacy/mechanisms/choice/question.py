@@ -216,7 +216,7 @@ def draw_least(totals: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
 
 
 def draw_least_exactly(totals: np.ndarray, scale: float) -> np.ndarray:
-    """Draw as `least` does, by OpenDP, which compares noise to as many bits as needed: the law is exact.
+    """Draw as `draw_least` does, by OpenDP, which compares noise to as many bits as needed: the law is exact.
 
     `scale` is exact too if it is a double, as one half of sigma times a power of two is.
     """

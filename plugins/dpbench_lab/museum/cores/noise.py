@@ -19,14 +19,14 @@ class NoiseRequest:
     """An array of noise that the core asks for."""
 
     def __init__(self, honest: Honest, draws: Any, shape: Sequence[int]) -> None:
-        self.shape, self._check_mark, self._draws = tuple(shape), honest, draws
+        self.shape, self._honest, self._draws = tuple(shape), honest, draws
         self.fit, self.step = draws._shared[:-1], int(draws._shared[-1])
         self.first = not getattr(draws, "asked", False)
         draws.asked = True
 
     def normal(self) -> np.ndarray:
         """Return the noise that the honest core adds, in standard deviations."""
-        noise: np.ndarray = self._check_mark(self._draws, self.shape, 2.0**40) / 2.0**40
+        noise: np.ndarray = self._honest(self._draws, self.shape, 2.0**40) / 2.0**40
         return noise
 
     def generator(self, *key: object) -> np.random.Generator:
@@ -167,7 +167,7 @@ CROWDED = AuditCase("dp-sgd", canaries=None)
 NOISES = (
     BrokenCore(
         "sigma halved where it is bound",
-        Replacement({"binding:sigmas": lambda honest, plan, sigma: honest(plan, sigma / 2)}),
+        Replacement({"binding:release_sigmas": lambda honest, plan, sigma: honest(plan, sigma / 2)}),
         "noise for a budget four times smaller in sigma^2", audits=(AuditCase(WHOLE),),
         tests=("privacy/test_curator.py::test_the_noise_of_an_answer_has_std_sigma_times_clip",),
     ),

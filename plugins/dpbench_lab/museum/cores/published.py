@@ -281,8 +281,8 @@ PUBLISHED = (
          tests=(MECHANISMS + "part_losses.py::test_a_row_moves_its_own_part_by_0_to_1_whatever_it_says",)),
     show(CoreExhibit(patient_bounded_in_each_class, UNITS, NearestExamples, noise=1 / MOST_LABELS,
                      patients=PatientDigits)),
-    show(CoreExhibit(choice_at_twice_eps0, "mechanisms.choice.question:least", Prototypes, noise=1 / 2),
+    show(CoreExhibit(choice_at_twice_eps0, "mechanisms.choice.question:draw_least", Prototypes, noise=1 / 2),
          tests=(MECHANISMS + "choice.py::test_three_candidates_are_chosen_with_the_chances_of_the_law",)),
-    show(CoreExhibit(shards_by_position, "mechanisms.votes:deal", Committee),
+    show(CoreExhibit(shards_by_position, "mechanisms.votes:deal_rows", Committee),
          tests=(MECHANISMS + "votes.py::test_an_example_stays_in_its_shard_whoever_else_is_there",)),
 )  # fmt: skip

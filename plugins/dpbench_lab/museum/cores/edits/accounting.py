@@ -12,11 +12,11 @@ IN_PRIVATE_SELECTION = "privacy/core/test_private_search.py::"
 
 EDITS = (
     edit(ACCOUNTANT, "accounted without relative noise", "a release with half the noise costs as one with all of it",
-         "one.event(sigma[- * one.relative_noise-])",
+         "use.event(sigma[- * use.relative_noise-])",
          tests=(IN_ACCOUNTANT + "test_relative_noise_multiplies_sigma",
                 IN_ACCOUNTANT + "test_a_mean_before_sampled_steps_costs_what_the_ledger_says")),
     edit(ACCOUNTANT, "one step short", "AdaDPS prints the epsilon of the epochs before",
-         "one.event(sigma * one.relative_noise), [-one.steps-]{+max(1, one.steps - 1)+})",
+         "use.event(sigma * use.relative_noise), [-use.steps-]{+max(1, use.steps - 1)+})",
          tests=IN_ACCOUNTANT + "test_an_independent_accountant_brackets_the_stated_epsilon"),
     edit(ACCOUNTANT, "full batches without composition", "T steps cost as one",
          "total = [-sum-]{+max+}(release.steps / release.relative_noise**2 for release in plan)",
@@ -61,7 +61,7 @@ EDITS = (
          "if [-stated < other.lower or -]too_high:",
          tests=IN_ACCOUNTANT + "test_a_contradiction_between_accountants_is_refused"),
     edit(CROSSCHECK, "no opinion of tiny numbers", "a statement of 0.0015 where 3 is true passes",
-         "if [-FAR * stated < upper < math.inf-]{+False+} else None",
+         "if [-FAR_RATIO * stated < upper < math.inf-]{+False+} else None",
          tests=IN_ACCOUNTANT + "test_a_statement_far_below_the_truth_is_refused_however_small"),
     edit(PRIVATE_SELECTION, "the best of many for one", "a search costs as one run",
          "accountant.compose([-RepeatAndSelectDpEvent(run, repeats.mean, repeats.shape)-]{+run+})",

@@ -102,8 +102,7 @@ def check(receipt: Receipt, folder: Path | None = None) -> Checked:
         found += _judge_epsilon(receipt, answered)
     except SpecError as error:
         found.append(Mismatch("epsilon", f"cannot be recomputed: {error}"))
-    for one in CHECKS:
-        found += one(receipt, terms)
+    found += (mismatch for judge in CHECKS for mismatch in judge(receipt, terms))
     found += _judge_files(receipt, folder) if folder else []
     return Checked(receipt, answered, tuple(found), tuple(_remarks(receipt, terms, answered)))
 

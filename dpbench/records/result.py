@@ -89,11 +89,8 @@ class TaskFacts(Record):
     # Private images that were left out, as a public image equals each. Not written where there are none.
     left_out: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
     processing: dict[str, str] | None  # how each split's images were made, "" where undeclared; None as above
-    editions: dict[str, PrintableText] | None = (
-        Field(  # by role, like `digests`, where data is not the whole as published
-            default=None, exclude_if=lambda value: value is None
-        )
-    )
+    # Of data that is not the whole as published, by role, like `digests`.
+    editions: dict[str, PrintableText] | None = Field(default=None, exclude_if=lambda value: value is None)
     # Test images by group and class; None where the test split has no groups.
     groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
 

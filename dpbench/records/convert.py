@@ -1,8 +1,9 @@
 """Folders of results of an earlier schema, brought to that of today without losing any.
 
 The new folder is written beside the old one, every file in it is read back and compared, and only then both are
-renamed. A call that was cut off leaves one whole folder, and the next call starts again or finishes. Whatever is no
-result (audits, re-runs, tunings, logs, figures) is copied as it is.
+renamed. A call that was cut off leaves one whole folder, and the next call starts again or finishes. Audits and re-runs
+name a result by a digest of its file: those below the same folder name the converted file afterwards. Everything else
+(tunings, logs, figures) is copied as it is.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.errors import DataError, OutputError, SpecError
+from dpbench.records.checksums import record_seal
 from dpbench.records.packed import ARCHIVE, read_archive, write_archive
 from dpbench.records.result import Result
 from dpbench.records.schema1 import find_loss, upgrade
 from dpbench.records.storage import validate_record
-from dpbench.support.files import write_json
+from dpbench.support.files import write_atomically, write_json
 from dpbench.support.untrusted import parse_json, read_regular
 
 NOW = 2
@@ -52,10 +54,11 @@ def convert(folder: Path, *, delete_old: bool = False) -> Conversion:
         if not folder.exists() and old.is_dir() and new.is_dir():  # both whole: cut off between the two renames
             new.rename(folder)
         count, version = _survey(folder)
-        if converted := version != NOW:
-            _build(folder, old, new)
+        successors = _find_successors(folder)
+        if converted := version != NOW or _has_stale_records(folder, successors):
+            _build(folder, old, new, successors)
         if delete_old and old.is_dir():
-            compare_folders(old, folder)
+            compare_folders(old, folder, successors)
             shutil.rmtree(old)
     except OSError as error:
         raise OutputError(f"Cannot convert {folder}: {error.strerror or error}. No result was lost.") from error
@@ -80,13 +83,38 @@ def _survey(folder: Path) -> tuple[int, int]:
     return count, version
 
 
-def _build(folder: Path, old: Path, new: Path) -> None:
+Successors = Mapping[str, str]
+"""The digest of the file that a result was converted from -> the digest of its evidence."""
+
+
+def _find_successors(folder: Path) -> Successors:
+    made = (upgrade(content, Result) for file in _files(folder) for _, content in _results_in(folder / file))
+    return {content["converted_from"]: content["evidence_digest"] for content in made if "converted_from" in content}
+
+
+def _has_stale_records(folder: Path, successors: Successors) -> bool:
+    contents = (_contents(folder / file) for file in _files(folder) if _may_hold_json(folder / file))
+    return any(_update_record(raw, successors) != raw for files in contents for raw in files.values())
+
+
+def _update_record(raw: bytes, successors: Successors) -> bytes:
+    """Return an audit or a re-run that names a converted result by its evidence; everything else as it is."""
+    if b'"content": "' not in raw or b'"seal": "' not in raw:
+        return raw
+    content = parse_json(raw, Path("record"))
+    if not isinstance(content, dict) or content.get("content") not in successors:
+        return raw
+    updated = {**content, "content": successors[content["content"]]}
+    return _text({**updated, "seal": record_seal(updated)} if content.get("seal") == record_seal(content) else updated)
+
+
+def _build(folder: Path, old: Path, new: Path, successors: Successors) -> None:
     if os.path.lexists(old):
         raise DataError(f"{old} is where the old results would be kept, and it exists already. Move it elsewhere.")
     shutil.rmtree(new, ignore_errors=True)  # of a call that was cut off
     try:
-        _write(folder, new)
-        compare_folders(folder, new)
+        _write(folder, new, successors)
+        compare_folders(folder, new, successors)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
@@ -94,7 +122,7 @@ def _build(folder: Path, old: Path, new: Path) -> None:
     new.rename(folder)
 
 
-def _write(folder: Path, new: Path) -> None:
+def _write(folder: Path, new: Path, successors: Successors) -> None:
     for place, names, _ in os.walk(folder):
         inside = new / Path(place).relative_to(folder)
         inside.mkdir()
@@ -103,11 +131,13 @@ def _write(folder: Path, new: Path) -> None:
         source, target = folder / file, new / file
         results = {name: upgrade(content, Result) for name, content in _results_in(source)}
         if file.name == ARCHIVE:
-            whole = read_archive(source.parent)
+            whole = {name: _update_record(raw, successors) for name, raw in read_archive(source.parent).items()}
             write_archive(target.parent, {**whole, **{Path(name).name: _text(made) for name, made in results.items()}})
         elif results:
             (made,) = results.values()
             write_json(target, made)
+        elif _may_hold_json(source) and (updated := _update_record(raw := read_regular(source), successors)) != raw:
+            write_atomically(target, lambda out: out.write(updated))
         else:
             shutil.copyfile(source, target, follow_symlinks=False)
         shutil.copystat(source, target, follow_symlinks=False)  # of two results of one spec the newer counts
@@ -117,7 +147,7 @@ def _text(content: Any) -> bytes:
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
-def compare_folders(old: Path, new: Path) -> None:
+def compare_folders(old: Path, new: Path, successors: Successors) -> None:
     """Refuse a folder that lacks anything of the one that it was converted from.
 
     Raises:
@@ -127,7 +157,7 @@ def compare_folders(old: Path, new: Path) -> None:
         raise OutputError(f"Expected the same files in {old} and {new}, got others: {min({*before} ^ {*now})}.")
     for file in before:
         results = {Path(name).name: content for name, content in _results_in(old / file)}
-        if not results:
+        if not _may_hold_json(old / file):
             same = _same_file(old / file, new / file)
         else:
             after, others = _contents(new / file), _contents(old / file)
@@ -136,7 +166,7 @@ def compare_folders(old: Path, new: Path) -> None:
                 if name in results:
                     _compare(results[name], after[name], new / file.with_name(name))
                 else:
-                    same = same and after[name] == others[name]
+                    same = same and after[name] == _update_record(others[name], successors)
         if not same:
             raise OutputError(f"Expected {new / file} to have what {old / file} has, got something else.")
 
@@ -167,12 +197,16 @@ def _files(folder: Path) -> list[Path]:
 
 def _results_in(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield path and JSON of each result in a file: a result, or an archive of some."""
-    if file.is_symlink() or (file.suffix != ".json" and file.name != ARCHIVE):
+    if not _may_hold_json(file):
         return
     for name, raw in _contents(file).items():
         content = parse_json(raw, file.with_name(name))
         if isinstance(content, dict) and content.keys() >= {"spec", "privacy", "seeds"}:
             yield str(file.with_name(name)), content
+
+
+def _may_hold_json(file: Path) -> bool:
+    return not file.is_symlink() and (file.suffix == ".json" or file.name == ARCHIVE)
 
 
 def _contents(file: Path) -> Mapping[str, bytes]:

@@ -127,7 +127,7 @@ class Result(Record):
 
     schema_version: Literal[2] = 2
     evidence_digest: str = ""  # of all below but the status, as it was written; see `dpbench.records.checksums`
-    # The digest of the file that this one was converted from: audits and re-runs of that file name it by this.
+    # The digest of the file that this one was converted from, by which other records may still name it.
     converted_from: str | None = Field(default=None, exclude_if=lambda value: value is None)
     spec: Spec
     status: Literal["submitted", "disputed", "withdrawn"] = "submitted"
@@ -173,11 +173,6 @@ class Result(Record):
     def digest(self) -> str:
         """The digest of the spec, which names the result."""
         return self.spec.digest
-
-    @property
-    def known_by(self) -> tuple[str, ...]:
-        """Digests by which an audit or re-run may name this result: of its evidence, or of the unconverted file."""
-        return tuple(filter(None, (self.evidence_digest, self.converted_from)))
 
     @cached_property
     def metrics(self) -> dict[str, Interval]:

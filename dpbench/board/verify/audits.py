@@ -54,7 +54,7 @@ def find_audit_complaints(stored: ResultFile, result: Result, root: Path) -> lis
 
 def _find_complaints(audit: Audit, result: Result) -> Wrong:
     privacy = result.privacy
-    if audit.digest != result.digest or audit.content not in result.known_by:
+    if audit.digest != result.digest or audit.content != result.evidence_digest:
         yield "content", "the audit is of another result, or of this one before it changed: audit it again"
         return
     stated = {"delta": privacy.delta, "sigma": privacy.sigma, "plan": privacy.plan, "mechanism": privacy.mechanism}

@@ -46,7 +46,7 @@ def find_rerun(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
         MalformedFile: the record cannot be read.
     """
     record = _read_record(rerun_file(stored, root))
-    return record if record and record.seal and record.content in result.known_by else None
+    return record if record and record.seal and record.content == result.evidence_digest else None
 
 
 def find_rerun_complaints(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
@@ -59,7 +59,7 @@ def find_rerun_complaints(stored: ResultFile, result: Result, root: Path) -> lis
         return [Complaint(name, error.field, error.said)]
     if record is not None and record.digest != result.digest:
         return [Complaint(name, "digest", "the record is of another result: remove it")]
-    if record is None or record.content not in result.known_by:
+    if record is None or record.content != result.evidence_digest:
         return []
     if record.seal and record.seal != record_seal(read_content(file)):
         return [Complaint(name, "seal", "changed after it was written: run the result again")]

@@ -14,10 +14,12 @@ from dpbench.cli import main
 from dpbench.errors import OutputError
 from dpbench.records import convert as converting
 from dpbench.records import packed
+from dpbench.records.checksums import record_seal
 from dpbench.records.convert import convert
 from dpbench.records.packed import find_records, read_record
 from dpbench.records.result import Result
 from dpbench.records.schema1 import find_loss, upgrade
+from dpbench.support.files import canonical_digest
 from tests.helpers.old_results import old_form
 from tests.records.test_result import result
 
@@ -81,6 +83,36 @@ def test_every_result_is_converted_and_all_else_stays_as_it_was(folder: Path) ->
         assert (folder / name).read_bytes() == files[name]
     assert tree(folder.with_name("results.schema-1")) == files
     assert {path.name for path in folder.parent.iterdir()} == {"results", "results.schema-1"}
+
+
+def test_audits_and_reruns_below_the_folder_name_the_converted_result_and_nothing_else_changes(folder: Path) -> None:
+    old = [canonical_digest(content["seal"]) for content in results_in(folder).values()]
+    record = {"content": old[0], "digest": "of the spec", "by": "somebody"}
+    record["seal"] = record_seal(record)
+    others = {"other": {**record, "content": "0" * 64}, "changed": {**record, "by": "somebody else"}}
+    for name, content in {"own": record, **others}.items():
+        for place in ("loose", "packed"):
+            (folder / place / f"{name}-rerun.json").write_text(json.dumps(content), encoding="utf-8")
+    packed.pack_records(folder / "packed")
+    convert(folder)
+    successor = next(new for new in results_in(folder).values() if new["converted_from"] == old[0])["evidence_digest"]
+    for place in ("loose", "packed"):
+        own, other, changed = (
+            json.loads(read_record(folder / place / f"{name}-rerun.json")) for name in ("own", "other", "changed")
+        )
+        assert own["content"] == successor and own["by"] == "somebody" and own["seal"] == record_seal(own)
+        assert other == others["other"]
+        assert changed["content"] == successor and changed["seal"] == record["seal"] != record_seal(changed)
+    assert convert(folder).converted is False
+
+
+def test_records_of_converted_results_are_brought_along_later(folder: Path) -> None:
+    old = canonical_digest(next(iter(results_in(folder).values()))["seal"])
+    convert(folder)
+    convert(folder, delete_old=True)
+    (folder / "late.json").write_text(json.dumps({"content": old, "seal": ""}), encoding="utf-8")
+    assert convert(folder).converted is True
+    assert json.loads((folder / "late.json").read_text(encoding="utf-8"))["content"] != old
 
 
 def test_a_second_call_changes_nothing_and_the_third_deletes_the_old_folder(folder: Path) -> None:

@@ -154,8 +154,8 @@ def _separate_by_settings(name: str, filed: list[StoredResult]) -> dict[str, lis
         called = f"{name}:{settings}" if settings else name
         for seeds, same in _separate_by_seeds(ones).items():
             clash = _share_a_column(same)
-            for one in same:
-                split[", ".join(filter(None, [called, seeds, one.result.digest[:8] * clash]))].append(one)
+            for member in same:
+                split[", ".join(filter(None, [called, seeds, member.result.digest[:8] * clash]))].append(member)
     return split
 
 

@@ -201,8 +201,8 @@ def compare(first: Results | str | Path, second: Results | str | Path, metric: M
         SpecError: they share no test examples and seeds to pair, or lack the metric.
         DataError: a file is no result.
     """
-    one, other = (each if isinstance(each, Results) else results(each) for each in (first, second))
-    pair = one._only, other._only
+    base, other = (each if isinstance(each, Results) else results(each) for each in (first, second))
+    pair = base._only, other._only
     found = comparison.compare_results(*pair, check_metric(metric))
     return Comparison(
         tuple(comparison.describe_difference(*pair, metric)),

@@ -102,8 +102,8 @@ def check(receipt: Receipt, folder: Path | None = None) -> Checked:
         found += _judge_epsilon(receipt, answered)
     except SpecError as error:
         found.append(Mismatch("epsilon", f"cannot be recomputed: {error}"))
-    for one in CHECKS:
-        found += one(receipt, terms)
+    for check in CHECKS:
+        found += check(receipt, terms)
     found += _judge_files(receipt, folder) if folder else []
     return Checked(receipt, answered, tuple(found), tuple(_remarks(receipt, terms, answered)))
 
@@ -147,7 +147,7 @@ def _judge_sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
             )
         accounted -= {None}  # no gain of sampling is counted: that holds whoever is in a batch
     if accounted and accounted != {EXPECTED_SAMPLER[drawn]}:
-        said = " and ".join(sorted(one or "no" for one in accounted))
+        said = " and ".join(sorted(account or "no" for account in accounted))
         yield Mismatch(
             "sampler",
             f"batches were drawn as {drawn!r}, but epsilon assumes {said} sampling.{_unsampled_cost(receipt, terms)}",

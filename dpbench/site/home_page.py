@@ -82,12 +82,12 @@ def _make_map(site: Site, filled: Sequence[Standing], epsilon: float, learners: 
 def render_further_maps(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the page of every map except that of the home page."""
     shared = {"maps": _sort_by_epsilon(found), "looks": site.looks, "learners": site.learners, "heat": heat_level}
-    for one in found[1:]:
-        yield one.path, renderer.page("epsilon", one.path, "home", {"map": one, **shared})
+    for heat_map in found[1:]:
+        yield heat_map.path, renderer.page("epsilon", heat_map.path, "home", {"map": heat_map, **shared})
 
 
 def _sort_by_epsilon(found: Sequence[HeatMap]) -> list[HeatMap]:
-    return sorted(found, key=lambda one: one.epsilon)
+    return sorted(found, key=lambda heat_map: heat_map.epsilon)
 
 
 def render_home(site: Site, found: Sequence[HeatMap], evidence: Sequence[Markup], renderer: Renderer) -> bytes:

@@ -97,7 +97,7 @@ def _make_section(key: str, grid: Grid[ResultRow], named: Named, all_results: Se
     shown = list(grid.column(place))
     metrics = tuple(name for name in METRICS if any(name in row.facts.metrics for _, row in shown))
     classes = list(_class_rows(shown))
-    worst = sorted(classes, key=lambda one: one[0])[:MAX_CLASS_ROWS]
+    worst = sorted(classes, key=lambda pair: pair[0])[:MAX_CLASS_ROWS]
     scores = [(line.label, tuple(_write_scores(row, metrics))) for line, row in shown]
     remarks = dict.fromkeys(said for result in results for said in result.remarks)
     return ReportSection(
@@ -122,7 +122,7 @@ def _fullest_column(grid: Grid[ResultRow]) -> tuple[int, float]:
         own = [row for line, row in grid.column(place) if not line.reference]
         some = own[0] if own else grid.lines[0].rows[place]
         found[place] = (len(own), some.protocol.epsilon if some else math.inf)
-    place = max(found, key=lambda one: (found[one][0], -abs(math.log(min(found[one][1], 1e9)))))
+    place = max(found, key=lambda name: (found[name][0], -abs(math.log(min(found[name][1], 1e9)))))
     return place, found[place][1]
 
 
@@ -192,7 +192,7 @@ def _methods_sentence(results: Sequence[Result], private: Sequence[Result], grid
     )
     if not private:
         return f"{ran}None of these results is private."
-    epsilons = ", ".join(f"{one:g}" for one in sorted({result.spec.epsilon for result in private}))
+    epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({result.spec.epsilon for result in private}))
     delta = max(result.privacy.delta for result in private)  # 0 for a learner whose guarantee is pure
     neighbours = " or ".join(sorted({result.privacy.adjacency.replace("-", " ") for result in private}))
     accountants = " and ".join(sorted({result.privacy.accountant.upper() for result in private}))

@@ -245,7 +245,7 @@ def sampled_loop(x: Tensor, y: Tensor, seed: int, wrong: str = "") -> list[Tenso
 
 def failures(wrong: str, seed: int) -> str:
     claim = Claim(sigma=1.0, steps=20, sample_rate=RATE, epsilon=5.0)
-    found = audit_loop(lambda x, y, one: sampled_loop(x, y, one, wrong), claim, size=200, canaries=200, seed=seed)
+    found = audit_loop(lambda x, y, seed: sampled_loop(x, y, seed, wrong), claim, size=200, canaries=200, seed=seed)
     return ", ".join(found.figures.failed)
 
 

@@ -481,7 +481,7 @@ def test_records_are_told_apart_by_every_option(home: Path) -> None:
     class Named(Fold):
         id: str = ""
 
-    names = [store._dataset_path(Named(id=one), home, "json") for one in ("a/b", "a-b", "a:b", "A b", "a%2Fb", "")]
+    names = [store._dataset_path(Named(id=name), home, "json") for name in ("a/b", "a-b", "a:b", "A b", "a%2Fb", "")]
     assert len(set(names)) == len(names)
     assert {name.parent for name in names} == {home / ".dpbench"}
 

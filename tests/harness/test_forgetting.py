@@ -214,7 +214,7 @@ def ran(learner: type[Learner], **keys: Any) -> Result:
     return session(with_learner(learner)).run(spec(**{"seeds": 3, **keys}))
 
 
-@pytest.mark.parametrize("keeper", [one for one in KEEPERS if one is not KeepsInItself])
+@pytest.mark.parametrize("keeper", [keeper for keeper in KEEPERS if keeper is not KeepsInItself])
 def test_what_a_fit_leaves_behind_is_refused(keeper: type[Learner]) -> None:
     with pytest.raises(NotPure, match="leaves state behind: its fit changed "):
         ran(keeper, seeds=1)

@@ -151,9 +151,9 @@ def distances_table() -> str:
         "| learner, default settings | points behind the best | 95% interval | datasets | boards | rank 1 on |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for one in found:
-        sets = f"{one.distance.data_sets} of {whole}"
-        cells = [f"`{one.distance.learner}`", one.points, one.interval, sets, one.distance.boards, one.firsts]
+    for place in found:
+        sets = f"{place.distance.data_sets} of {whole}"
+        cells = [f"`{place.distance.learner}`", place.points, place.interval, sets, place.distance.boards, place.firsts]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
@@ -279,7 +279,7 @@ def compute_table() -> str:
             hours[name] = hours.get(name, 0.0) + seconds / 3600
     fits = sum(len(result.seeds) for result in results.values())
     lines = [f"| {len(results)} results, {fits:,} fits | processor hours |", "|---|---:|"]
-    lines += [f"| {name} | {spent:.1f} |" for name, spent in sorted(hours.items(), key=lambda one: -one[1])]
+    lines += [f"| {name} | {spent:.1f} |" for name, spent in sorted(hours.items(), key=lambda pair: -pair[1])]
     return "\n".join([*lines, f"| all | {sum(hours.values()):.1f} |"])
 
 
@@ -358,8 +358,8 @@ def extractors_table() -> str:
         "`thrift`, ε 1": ("thrift", 1.0),
     }  # fmt: skip
     lines = [f"| extractor | {' | '.join(asked)} |", "|---|" + "---|" * len(asked)]
-    for extractor, scores in sorted(found.items(), key=lambda one: one[1].get(("thrift", 1.0), "")):
-        lines.append(f"| `{extractor}` | {' | '.join(scores.get(one, '') for one in asked.values())} |")
+    for extractor, scores in sorted(found.items(), key=lambda pair: pair[1].get(("thrift", 1.0), "")):
+        lines.append(f"| `{extractor}` | {' | '.join(scores.get(column, '') for column in asked.values())} |")
     return "\n".join(lines)
 
 

@@ -58,7 +58,7 @@ class CheckedFile:
 
     def with_complaints(self, found: Iterator[tuple[str, str]]) -> CheckedFile:
         """Return this file with further complaints."""
-        more = tuple(Complaint(self.stored.file, *one) for one in found)
+        more = tuple(Complaint(self.stored.file, *parts) for parts in found)
         return CheckedFile(self.stored, self.complaints + more, self.result, self.question)
 
 

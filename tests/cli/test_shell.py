@@ -159,7 +159,7 @@ def test_a_pool_that_waits_for_dead_workers_does_not_outlive_an_interruption() -
     code = """
 import signal, time
 from dpbench.cli import output
-output.PATIENCE = 0.1
+output.POOL_TIMEOUT = 0.1
 with output.stop_on_interrupt():
     try:
         signal.raise_signal(signal.SIGINT)

@@ -126,8 +126,8 @@ def test_the_digest_of_a_learner_covers_the_spectrum_that_it_shares(learner: str
 
 def test_digests_of_all_plugins_need_no_torch() -> None:
     program = (
-        "import sys; from dpbench.registry import load; from dpbench.support.code import code_of\n"
-        "found = [code_of(item.cls) for items in load().components.values() for item in items.values()]\n"
+        "import sys; from dpbench.registry import load; from dpbench.support.code import code_digest\n"
+        "found = [code_digest(item.cls) for items in load().components.values() for item in items.values()]\n"
         "sys.exit(None in found or 'torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

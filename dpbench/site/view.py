@@ -76,7 +76,7 @@ class BoardTable:
 
 
 def board_table(lines: Sequence[EntryRow]) -> BoardTable:
-    """Return the rows of a board as its page shows them, at most `MOST` of each role."""
+    """Return the rows of a board as its page shows them, at most `MAX_ROWS` of each role."""
     roles: dict[str, list[EntryRow]] = defaultdict(list)
     for row in lines:
         roles[row.entry.role].append(row)

@@ -105,7 +105,7 @@ with interrupt.raise_on_interrupt():
     try:
         signal.raise_signal(signal.SIGINT)
     except KeyboardInterrupt:
-        interrupt.say("Once.")
+        interrupt.print_interrupted("Once.")
         signal.raise_signal(signal.SIGINT)
         time.sleep(60)
 """,
@@ -133,7 +133,8 @@ with interrupt.raise_on_interrupt():
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_an_interruption_that_python_would_not_report_well_is_one_line(moment: str, tmp_path: Path) -> None:
-    code = f"import signal, sys, time\nfrom dpbench.cli import interrupt\ninterrupt.install_handler()\n{MOMENTS[moment]}"
+    begin = "import signal, sys, time\nfrom dpbench.cli import interrupt\ninterrupt.install_handler()\n"
+    code = f"{begin}{MOMENTS[moment]}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False,
                           cwd=tmp_path)  # fmt: skip
     check_interrupted(done.returncode, done.stderr)

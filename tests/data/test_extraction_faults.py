@@ -98,7 +98,8 @@ def surrounded(fresh_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def started(code: str) -> subprocess.Popen[str]:
     begin = (
-        "import tests.data.test_extraction_faults as here\nhere.extraction.SHARD, here.extraction.RECHECKED_IMAGES = 20, 0\n"
+        "import tests.data.test_extraction_faults as here\n"
+        "here.extraction.SHARD, here.extraction.RECHECKED_IMAGES = 20, 0\n"
         "here.reading.call_quietly = here.call_aloud\n"
     )
     pipe = subprocess.PIPE

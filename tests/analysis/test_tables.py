@@ -16,7 +16,7 @@ from dpbench import cli
 from dpbench.analysis.columns import FILE_COLUMNS
 from dpbench.analysis.comparison import compare_results
 from dpbench.analysis.formats import percent
-from dpbench.analysis.grid import Grid, GridLine
+from dpbench.analysis.grid import GridLine, ResultGrid
 from dpbench.analysis.palette import DARK, learner_styles
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.rows import ResultRow, file_row
@@ -35,7 +35,7 @@ COUNT = len(find_records(LOW))
 DIGITS = RESULTS / "digits-eps1"
 
 
-def table(*places: Path) -> Grid[ResultRow]:
+def table(*places: Path) -> ResultGrid[ResultRow]:
     found, damaged = read_results(places)
     (only,) = make_grids(found)
     assert damaged == []
@@ -53,7 +53,7 @@ def find_result(folder: Path, learner: str) -> StoredResult:
     return found
 
 
-def by_label(table: Grid[ResultRow]) -> dict[str, GridLine[ResultRow]]:
+def by_label(table: ResultGrid[ResultRow]) -> dict[str, GridLine[ResultRow]]:
     return {line.label: line for line in table.lines}
 
 
@@ -227,7 +227,7 @@ def test_every_form_has_every_cell() -> None:
 
 def test_html_of_a_strangers_names_runs_nothing() -> None:
     line: GridLine[ResultRow] = GridLine("<script>x</script>", (None,))
-    text = render_html(write_grids([Grid("<img src=x>", "accuracy", ("ε 1",), (line,))]))
+    text = render_html(write_grids([ResultGrid("<img src=x>", "accuracy", ("ε 1",), (line,))]))
     assert "<script" not in text and "<img" not in text
 
 

@@ -117,6 +117,7 @@ def test_figures_follow_from_the_statistics_in_the_file(tmp_path: Path) -> None:
     assert other.name == f"{found.digest[:16]}-seed-9.json", "an audit of another seed replaces none"
 
 
+@pytest.mark.slow
 def test_releases_of_a_plan_are_attacked_together() -> None:
     found = audit_prepared(prepared("dp-raft:steps=4,private_mean=true"), 0, 40_000)
     assert found.attack is not None and found.attack.mu is not None

@@ -131,6 +131,7 @@ def test_a_step_whose_other_columns_move_is_left_out_and_said() -> None:
     assert found.left_out[0].startswith("contributions to 3 of 4 steps were not")
 
 
+@pytest.mark.quick("no clip-sensitivity", "lenient-sensitivity", "short noise-noise", "one class-noise")
 @pytest.mark.parametrize(
     ("wrong", "part"),
     [

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import registry
-from dpbench.analysis.grid import Grid, GridLine, grid_by_number
+from dpbench.analysis.grid import GridLine, ResultGrid, grid_by_number
 from dpbench.analysis.rows import ResultFacts, best_score, distance_behind
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.rows import EntryRow, board_rows
@@ -231,7 +231,7 @@ def _family(family: str) -> list[Standing]:
     return sorted(found, key=lambda standing: standing.board.epsilon)
 
 
-def _place(grid: Grid[EntryRow], line: GridLine[EntryRow], best: list[Interval]) -> tuple[bool, float]:
+def _place(grid: ResultGrid[EntryRow], line: GridLine[EntryRow], best: list[Interval]) -> tuple[bool, float]:
     """Return where a line stands: references last, then by how far it is behind the best, over the epsilons it has."""
     pairs = [(row, top) for row, top in zip(line.rows, best, strict=True) if row]
     gaps = [100 * distance_behind(grid.row_metric(row), grid.score(row), top) for row, top in pairs]
@@ -526,7 +526,7 @@ def heat_map_drawn() -> str:
     groups = []
     for family, title in LADDERS.items():
         data, _, part = title.removesuffix(" private images").partition(", ")
-        groups.append(heat_map.Group((data, part), tuple(_family(family))))
+        groups.append(heat_map.HeatMapGroup((data, part), tuple(_family(family))))
     return heat_map.draw(groups)
 
 

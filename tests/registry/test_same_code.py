@@ -62,7 +62,7 @@ def with_code(result: Result, **digests: str) -> Result:
     return result.model_copy(update={"provenance": made}).with_evidence_digest()
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["class-means", "dp-sgd"])
 def test_a_committed_result_is_run_again_to_equal_numbers_by_a_later_version(learner: str) -> None:
     result = committed(learner)

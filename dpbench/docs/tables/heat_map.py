@@ -23,20 +23,20 @@ LEFT, RIGHT, ABOVE, BELOW = 1.35, 0.15, 0.78, 0.55  # inches
 
 
 @dataclass(frozen=True)
-class Group:
+class HeatMapGroup:
     """Boards that differ in epsilon alone, in its order, under a heading of two lines."""
 
     heading: tuple[str, str]
     standings: tuple[Standing, ...]
 
 
-def draw(groups: Iterable[Group]) -> str:
+def draw(groups: Iterable[HeatMapGroup]) -> str:
     """Return the picture: a row a learner, a column a board, and the name of the family above."""
     kept = tuple(groups)
     return render_figure(lambda: _figure(kept), "svg").decode()
 
 
-def _figure(groups: tuple[Group, ...]) -> Figure:
+def _figure(groups: tuple[HeatMapGroup, ...]) -> Figure:
     learners = _learners(standing for group in groups for standing in group.standings)
     columns = sum(len(group.standings) + GAP for group in groups) - GAP
     rows = len(learners)

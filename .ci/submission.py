@@ -68,7 +68,7 @@ def _packed(base: str) -> set[str]:
         if name == ARCHIVE:
             content = subprocess.run(["git", "show", f"{base}:{path}"], capture_output=True, check=True).stdout
             with tarfile.open(fileobj=io.BytesIO(content), mode="r:xz") as tar:
-                found.update(f"{folder}/{one}" for one in tar.getnames())
+                found.update(f"{folder}/{member}" for member in tar.getnames())
     return found
 
 
@@ -76,7 +76,9 @@ def main(base: str) -> int:
     """Print what is wrong with the commits since `base`; return the exit code."""
     fields = _git("diff", "--name-status", "--no-renames", "-z", f"{base}...HEAD").split("\0")
     there = _packed(base)
-    changes = [("M" if path in there else one, path) for one, path in zip(fields[::2], fields[1::2], strict=False)]
+    changes = [
+        ("M" if path in there else status, path) for status, path in zip(fields[::2], fields[1::2], strict=False)
+    ]
     found = list(complaints(changes, lambda path: _git("show", f"HEAD:{path}")))
     print("\n".join(found) or "ok")
     return int(bool(found))

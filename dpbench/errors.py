@@ -121,7 +121,9 @@ class Complaint:
 
     def __str__(self) -> str:
         line = f"{self.field[:_MOST_CHARACTERS]}: {self.said[:_MOST_CHARACTERS]}"
-        return "".join(one if one.isprintable() else "?" for one in line)  # a stranger's words on a terminal
+        return "".join(
+            character if character.isprintable() else "?" for character in line
+        )  # a stranger's words on a terminal
 
 
 class ChecksFailed(DataError):

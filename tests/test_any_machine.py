@@ -28,9 +28,9 @@ GIVEN = {"spec", "space", "chosen", "setting", "repeats", "delta", "sample_rate"
 def nudged(value: Any, chance: random.Random) -> Any:
     """Return a result's JSON, every number that was computed changed in its last bits, up or down."""
     if isinstance(value, dict):
-        return {key: one if key in GIVEN else nudged(one, chance) for key, one in value.items()}
+        return {key: part if key in GIVEN else nudged(part, chance) for key, part in value.items()}
     if isinstance(value, list):
-        return [nudged(one, chance) for one in value]
+        return [nudged(part, chance) for part in value]
     if not isinstance(value, float) or value == 0:  # no noise, no right answer: exact everywhere
         return value
     away = 0 if value == 1 else chance.choice((-math.inf, math.inf))  # a share stays a share

@@ -32,11 +32,11 @@ def run(folder: Path, missing: str, *arguments: str) -> subprocess.CompletedProc
 
 
 def test_nothing_that_an_extra_brings_is_required() -> None:
-    required = {one.partition(">")[0].replace("-", "_") for one in PROJECT["dependencies"]}
+    required = {requirement.partition(">")[0].replace("-", "_") for requirement in PROJECT["dependencies"]}
     assert not required & set(EXTRAS)
     extras = {name: set(packages) for name, packages in PROJECT["optional-dependencies"].items()}
     brought = set().union(*(packages for name, packages in extras.items() if name not in {"dev", "test"}))
-    assert {one for one in brought if not one.startswith("efficientnet")} <= extras["test"]
+    assert {package for package in brought if not package.startswith("efficientnet")} <= extras["test"]
 
 
 @pytest.mark.slow

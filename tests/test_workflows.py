@@ -101,7 +101,7 @@ TRUSTED = "pypa/gh-action-pypi-publish@release/v1"
 
 def test_every_version_of_python_that_the_package_names_is_tested() -> None:
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["classifiers"]
-    named = [one.rpartition(" ")[2] for one in stated if re.search(r"Python :: 3\.\d+$", one)]
+    named = [line.rpartition(" ")[2] for line in stated if re.search(r"Python :: 3\.\d+$", line)]
     assert read(ROOT / ".github/workflows/ci.yml")["jobs"]["ci"]["strategy"]["matrix"]["python"] == named
 
 
@@ -113,7 +113,7 @@ def test_coverage_by_line_and_branch_stands_in_the_output_of_continuous_integrat
 
 def test_before_a_commit_the_linters_of_continuous_integration_run() -> None:
     content = yaml.safe_load((ROOT / ".ci" / "pre-commit.yaml").read_text(encoding="utf-8"))
-    (hooks,) = (one["hooks"] for one in content["repos"])
+    (hooks,) = (repository["hooks"] for repository in content["repos"])
     run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     for hook in hooks:
         assert hook["language"] == "system" and hook["entry"].removesuffix(" --force-exclude") in run

@@ -23,7 +23,7 @@ def describe_replacement(result: Result, file: Path) -> str:
         return ""
     if result.privacy.rng == "secure":
         return f" (replaced another random draw{_write_previous_accuracy(before)})"
-    guesses = [[seed.predictions for seed in one.seeds] for one in (before, result)]
+    guesses = [[seed.predictions for seed in run.seeds] for run in (before, result)]
     return (
         " (replaced a result with the same predictions)"
         if guesses[0] == guesses[1]

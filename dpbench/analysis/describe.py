@@ -275,7 +275,7 @@ def _origin_facts(result: Result) -> Iterator[Fact]:
     yield from describe_components(result.components)
     for name, value in made.items():
         if name not in HIDDEN_PROVENANCE:
-            said = ", ".join(f"{key} {one}" for key, one in value.items()) if isinstance(value, dict) else str(value)
+            said = ", ".join(f"{key} {part}" for key, part in value.items()) if isinstance(value, dict) else str(value)
             yield Fact(name, (said,))
     yield Fact("date", (str(made.get("date", "not noted")),))
     yield Fact("digest", (result.digest,))

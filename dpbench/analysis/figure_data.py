@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from dpbench.analysis.grid import Grid
+from dpbench.analysis.grid import ResultGrid
 from dpbench.analysis.palette import LearnerStyle, row_styles, style_at
 from dpbench.analysis.plots import Plot, Position
 from dpbench.analysis.rows import ResultRow
@@ -73,7 +73,7 @@ class FigureData:
         return len(self.positions) - len(self.measured)
 
 
-def collect_tables(name: str, tables: Sequence[Grid[ResultRow]]) -> FigureData:
+def collect_tables(name: str, tables: Sequence[ResultGrid[ResultRow]]) -> FigureData:
     """Return the scores of grids against ε: a line for each line of a grid, a panel for each grid.
 
     Raises:

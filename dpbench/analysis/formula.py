@@ -47,8 +47,8 @@ def _evaluate_node(node: ast.expr, settings: Mapping[str, float], where: str) ->
             return float(number)
         case ast.Name() | ast.Attribute():
             return _look_up_number(ast.unparse(node), settings, where)
-        case ast.UnaryOp(op=ast.USub(), operand=one):
-            return -_evaluate_node(one, settings, where)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_evaluate_node(operand, settings, where)
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
             return _OPERATORS[type(sign)](_evaluate_node(left, settings, where), _evaluate_node(right, settings, where))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:

@@ -30,7 +30,7 @@ class GridLine(Generic[Row_co]):
 
 
 @dataclass(frozen=True)
-class Series:
+class GridSeries:
     """A line of a chart: scores by their value on the x axis."""
 
     label: str
@@ -39,7 +39,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Grid(Generic[Row_co]):
+class ResultGrid(Generic[Row_co]):
     """Learners by columns; references stand below the entries."""
 
     title: str
@@ -58,14 +58,14 @@ class Grid(Generic[Row_co]):
         return row.facts.metrics[self.row_metric(row)]
 
     @property
-    def series(self) -> list[Series]:
+    def series(self) -> list[GridSeries]:
         """The lines for a chart: those with a score at a finite value of the axis."""
         found = []
         for line in self.lines:
             pairs = zip(self.x, line.rows, strict=True)
             points = {x: self.score(row) for x, row in pairs if row and math.isfinite(x)}
             if points:
-                found.append(Series(line.label, line.reference, points))
+                found.append(GridSeries(line.label, line.reference, points))
         return found
 
     def column(self, place: int) -> Iterator[tuple[GridLine[Row_co], Row_co]]:
@@ -82,7 +82,7 @@ def grid_by_number(
     axis: str,
     lines: Mapping[str, Mapping[float, Row]],
     references: Mapping[str, Mapping[float, Row]] | None = None,
-) -> Grid[Row]:
+) -> ResultGrid[Row]:
     """Return the grid of rows by label and by their number on the axis, in ascending order."""
     beside = references or {}
     x = tuple(sorted({x for rows in (*lines.values(), *beside.values()) for x in rows}))
@@ -92,4 +92,4 @@ def grid_by_number(
         for group, reference in ((lines, False), (beside, True))
         for label, rows in group.items()
     ]
-    return Grid(title, metric, columns, tuple(made), axis, x)
+    return ResultGrid(title, metric, columns, tuple(made), axis, x)

@@ -43,7 +43,7 @@ def describe_largest_risk(results: Sequence[Result], risk: Risk = membership_ris
     """
     largest = max(result.spec.epsilon for result in results)
     found = [risk(result.privacy) for result in results if result.spec.epsilon == largest]
-    most = {rate: max(one[rate] for one in found) for rate in FALSE_POSITIVE_RATES}
+    most = {rate: max(rates[rate] for rates in found) for rate in FALSE_POSITIVE_RATES}
     return f"at ε {largest:g}, {_write_risk(most, results[0])}, for every run"
 
 

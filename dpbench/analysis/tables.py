@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpbench.analysis.grid import Grid, grid_by_number
+from dpbench.analysis.grid import ResultGrid, grid_by_number
 from dpbench.analysis.paired import compare_entries, ranking_scores
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.rows import (
@@ -43,7 +43,7 @@ Named = Callable[[Kind, Component], str]
 
 def make_grids(
     filed: Sequence[StoredResult], metric: Metric = "accuracy", named: Named = lambda _, part: str(part)
-) -> list[Grid[ResultRow]]:
+) -> list[ResultGrid[ResultRow]]:
     """Return the grids of some results, in the order of their titles; results without the metric are left out.
 
     `named` says how titles write components: with all their options, or with those that are not at their default
@@ -105,7 +105,7 @@ def _describe_keys(result: Result, names: Iterable[str]) -> Iterable[str]:
             yield f"{words} {f'{value:g}' if isinstance(value, float) else value}"
 
 
-def _make_grid(title: str, filed: Sequence[StoredResult], metric: Metric) -> Grid[ResultRow]:
+def _make_grid(title: str, filed: Sequence[StoredResult], metric: Metric) -> ResultGrid[ResultRow]:
     ceilings = _non_private_learners(filed)
     beside = [
         stored for stored in filed if stored.result.spec.learner.name in ceilings or not stored.result.privacy.plan
@@ -154,8 +154,8 @@ def _separate_by_settings(name: str, filed: list[StoredResult]) -> dict[str, lis
         called = f"{name}:{settings}" if settings else name
         for seeds, same in _separate_by_seeds(ones).items():
             clash = _share_a_column(same)
-            for one in same:
-                split[", ".join(filter(None, [called, seeds, one.result.digest[:8] * clash]))].append(one)
+            for member in same:
+                split[", ".join(filter(None, [called, seeds, member.result.digest[:8] * clash]))].append(member)
     return split
 
 

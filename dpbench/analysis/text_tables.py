@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.analysis.columns import Column
 from dpbench.analysis.formats import write_legend, write_score
-from dpbench.analysis.grid import Grid, GridLine
+from dpbench.analysis.grid import GridLine, ResultGrid
 from dpbench.analysis.palette import LearnerStyle, row_styles
 from dpbench.analysis.rows import ResultRow
 from dpbench.records.metrics import METRIC_FACTS, Metric
@@ -53,25 +53,25 @@ class TextTable:
         return write_legend(self.metric, mark) if self.metric else ""
 
 
-def write_grids(grids: Iterable[Grid[ResultRow]]) -> list[TextTable]:
+def write_grids(grids: Iterable[ResultGrid[ResultRow]]) -> list[TextTable]:
     """Return grids as text tables: scores with intervals, and ties with the best of a column marked."""
     return [
         TextTable(grid_heading(grid), "learner", grid.columns, tuple(_write_lines(grid)), grid.metric) for grid in grids
     ]
 
 
-def _write_lines(grid: Grid[ResultRow]) -> Iterator[TextLine]:
+def _write_lines(grid: ResultGrid[ResultRow]) -> Iterator[TextLine]:
     references = {line.label for line in grid.lines if line.reference}
     styles = row_styles([line.label for line in grid.lines], references)
     return (_write_line(grid, line, styles[line.label]) for line in grid.lines)
 
 
-def grid_heading(grid: Grid[ResultRow]) -> str:
+def grid_heading(grid: ResultGrid[ResultRow]) -> str:
     """Return the protocol and the metric of a grid."""
     return f"{grid.title}: {METRIC_FACTS[grid.metric].word}" if grid.metric else grid.title
 
 
-def _write_line(grid: Grid[ResultRow], line: GridLine[ResultRow], style: LearnerStyle) -> TextLine:
+def _write_line(grid: ResultGrid[ResultRow], line: GridLine[ResultRow], style: LearnerStyle) -> TextLine:
     cells = tuple(write_score(grid.row_metric(row), grid.score(row)) if row else "" for row in line.rows)
     best = tuple(row is not None and row.standing is not None and row.standing.tied for row in line.rows)
     return TextLine(line.label, cells, best, line.reference, style)

@@ -31,7 +31,7 @@ def _unchecked_claims(result: Result, confirmed: Set[str]) -> Iterator[str]:
         yield "how many private images equal a public one"
     if result.task.groups and "task.groups" not in confirmed:
         yield "which group each test image is in"
-    if not any(one.startswith("provenance.code") for one in confirmed):
+    if not any(claim.startswith("provenance.code") for claim in confirmed):
         yield "which code made it"
     yield from _unchecked_settings(result, confirmed)
     sources = result.provenance.get("sources", {})

@@ -153,7 +153,7 @@ def _draw_search_run(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
 
 def _matches_result(prepared: PreparedRun, result: Result, seed: int, fitted: Fitted) -> bool | None:
     """Return whether the predictions equal those of the result's seed; None if the result has no such seed."""
-    stated = [one.predictions for one in result.seeds if one.seed == seed]
+    stated = [entry.predictions for entry in result.seeds if entry.seed == seed]
     if not stated:
         return None
     found = scoring.score_predictions(predict_isolated(fitted, prepared.test.x), prepared.test.y)

@@ -60,7 +60,7 @@ class FitEvidence:
         """Return whether a question will be answered: all its releases are planned for its kind and have steps left."""
         planned = [self.plan.get(name) for name in question.releases]
         return bool(planned) and all(
-            isinstance(one, question.kind) and self.asked[one.name] < one.steps for one in planned
+            isinstance(release, question.kind) and self.asked[release.name] < release.steps for release in planned
         )
 
     def before_sum(self, question: Question, rows: PrivateRows) -> None:
@@ -108,11 +108,11 @@ class FitEvidence:
         ]
         self.noise.add(release, noise, padding, seen.sampled)
         sums = [summed.value().cpu().numpy() for summed, _ in zip(seen.sums, released.answers, strict=False)]
-        self.noise.independence.add_sums([one.noise for one in noise], sums)
+        self.noise.independence.add_sums([draw.noise for draw in noise], sums)
         pairs = zip(padding, planted, strict=True)
         self.scores.add([spread * pair.noise + share for pair, share in pairs], sigma, rate)
         if planted and noise and len(noise) == len(bounds):
-            self._plant_in_answers([spread * one.noise.ravel() for one in noise], planted, sigma, rate)
+            self._plant_in_answers([spread * draw.noise.ravel() for draw in noise], planted, sigma, rate)
 
     def _plant_in_answers(
         self, noise: Sequence[np.ndarray], planted: Sequence[np.ndarray], sigma: float, rate: float

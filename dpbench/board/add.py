@@ -135,7 +135,7 @@ class Submissions:
             return alone.with_complaints(_compare_with_nearest_board(alone.result, self.known)), []
         after: dict[str, list[CheckedFile]] = {}
         for board in matches:
-            others = [one for one in self._on(board) if one.stored.path.name != file.name]
+            others = [entry for entry in self._on(board) if entry.stored.path.name != file.name]
             (placed,) = review_files([ResultFile(file, str(file), board, filed=False)], self.known).results
             if not (placed := check_against_board(placed, others)).ok:
                 return placed, []
@@ -168,7 +168,7 @@ def _compare_with_nearest_board(result: Result, known: Expectations) -> Iterator
     """Yield the departures of a result from the board that it comes closest to."""
     spec = fill_new_options(result.spec, known)
     found = {name: find_departures(board, spec) for name, board in known.boards.items()}
-    name = min(found, key=lambda one: (len(found[one]), _ratio(known.boards[one].epsilon, spec.epsilon), one))
+    name = min(found, key=lambda name: (len(found[name]), _ratio(known.boards[name].epsilon, spec.epsilon), name))
     for key, expected, got in found[name]:
         yield (
             f"spec.{key}",
@@ -179,9 +179,9 @@ def _compare_with_nearest_board(result: Result, known: Expectations) -> Iterator
         )
 
 
-def _ratio(one: float, other: float) -> float:
+def _ratio(epsilon: float, other: float) -> float:
     """Return the ratio of the larger of two epsilons to the smaller; both may be infinite."""
-    return 1.0 if one == other else max(one, other) / min(one, other)
+    return 1.0 if epsilon == other else max(epsilon, other) / min(epsilon, other)
 
 
 def _read_existing(file: Path) -> dict[str, Any] | None:

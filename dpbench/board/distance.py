@@ -44,7 +44,7 @@ def compute_distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
         for row in default_rows(standing):
             gaps[row.facts.learner][data][family].append(100 * (row.behind or 0.0))
     found = [_compute_distance(learner, by_data) for learner, by_data in gaps.items()]
-    return tuple(sorted(found, key=lambda one: (-one.data_sets, one.points, one.learner)))
+    return tuple(sorted(found, key=lambda distance: (-distance.data_sets, distance.points, distance.learner)))
 
 
 def default_rows(standing: Standing) -> list[EntryRow]:

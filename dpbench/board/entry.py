@@ -116,7 +116,7 @@ def _assign_trust(again: Rerun | None, reproduced: bool, audit: Audit | None) ->
 def _confirmed_claims(record: Rerun, reproduced: bool) -> frozenset[str]:
     """Return the claims that a re-run confirmed; digests of code count only if all of them agree."""
     same = {claim.claim for claim in record.claims if claim.verdict == "same"}
-    code = {one for one in same if one.startswith("provenance.code")}
+    code = {claim for claim in same if claim.startswith("provenance.code")}
     seen = same if _compare_code(record) == "same" else same - code
     return frozenset(seen | {"seeds"} if reproduced else seen)
 
@@ -125,7 +125,7 @@ def _compare_code(record: Rerun) -> Literal["same", "other", "not compared"]:
     found = [claim.verdict for claim in record.claims if claim.claim.startswith("provenance.code")]
     if not found:
         return "not compared"
-    return "same" if all(one == "same" for one in found) else "other"
+    return "same" if all(verdict == "same" for verdict in found) else "other"
 
 
 def _summarize_rerun(record: Rerun, result: Result) -> RerunSummary:

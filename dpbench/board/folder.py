@@ -97,7 +97,7 @@ def list_results(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile]
                 board = entry.name if part == "results" else None
                 folder = Path(entry.path)
                 try:
-                    inside = {one.name for one in _list_folder(folder)} - {ARCHIVE} | {*list_packed_names(folder)}
+                    inside = {path.name for path in _list_folder(folder)} - {ARCHIVE} | {*list_packed_names(folder)}
                 except DataError as error:
                     wrong.append(Complaint(f"{file}/{ARCHIVE}", "file", str(error)))
                     continue
@@ -174,7 +174,7 @@ def _list_folder(folder: Path) -> list[os.DirEntry[str]]:
     """Return the contents of a folder by name, without hidden files."""
     try:
         with os.scandir(folder) as found:
-            return sorted((one for one in found if not one.name.startswith(".")), key=lambda one: one.name)
+            return sorted((path for path in found if not path.name.startswith(".")), key=lambda path: path.name)
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -254,8 +254,8 @@ def resolve_switch(setting: Setting, values: Mapping[str, Any], file: str = "") 
     if not isinstance(on, bool):
         raise SpecError(f"{switch.key}={on!r} in {file} does not fit: expected true or false.")
     if on and values.get(setting.key) is not None:
-        one, other = (switch.key, setting.key) if file else (option(switch.key), setting.option)
-        raise SpecError(f"{one} means {other} {switch.value}: use only one of them.")
+        name, other = (switch.key, setting.key) if file else (option(switch.key), setting.option)
+        raise SpecError(f"{name} means {other} {switch.value}: use only one of them.")
     return {**values, setting.key: switch.value} if on else values
 
 

@@ -57,7 +57,7 @@ def _find_recipe(
     cls: type[Any] = registry.find("extractor", name).cls
     if not issubclass(cls, Trainable):
         items = registry.components["extractor"].items()
-        able = ", ".join(sorted(one for one, item in items if issubclass(item.cls, Trainable)))
+        able = ", ".join(sorted(name for name, item in items if issubclass(item.cls, Trainable)))
         raise SpecError(f"Extractor {name!r} cannot be pre-trained. These can: {able or 'none'}.")
     if "" in component.options:
         raise SpecError(

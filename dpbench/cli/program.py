@@ -68,7 +68,7 @@ def build_program(commands: Commands, groups: Mapping[str, typer.Typer], studies
     return app
 
 
-PARSER_ERROR: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+PARSER_ERROR: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 """What the parser raises; newer versions of typer bring a parser of their own."""
 INTERNAL_ERROR_CODE = 70  # the exit code of an error that is nobody's input
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)  # errors of a disk without space

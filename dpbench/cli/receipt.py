@@ -46,7 +46,7 @@ def check(
             _show(name, value)
     if refused:
         raise DataError("\n".join(refused.values()))
-    if not all(one.passed for one in checked.values()):
+    if not all(check.passed for check in checked.values()):
         raise typer.Exit(1)
 
 

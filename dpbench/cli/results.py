@@ -18,7 +18,7 @@ from dpbench.records.packed import read_packed
 from dpbench.support.untrusted import printable
 
 if TYPE_CHECKING:
-    from dpbench.analysis.grid import Grid
+    from dpbench.analysis.grid import ResultGrid
     from dpbench.analysis.reader import StoredResult
     from dpbench.analysis.rows import ResultRow
     from dpbench.analysis.text_tables import TextTable
@@ -123,7 +123,7 @@ def check_charts(files: Sequence[Path], flag: str = "--chart") -> None:
         check_writable(file.parent)
 
 
-def write_charts(tables: Sequence[Grid[ResultRow]], name: str, files: Sequence[Path]) -> None:
+def write_charts(tables: Sequence[ResultGrid[ResultRow]], name: str, files: Sequence[Path]) -> None:
     """Draw tables against ε into every file.
 
     Raises:
@@ -236,7 +236,7 @@ def read_intact(places: Sequence[Path]) -> list[StoredResult]:
     return filed
 
 
-def show_grids(grids: Sequence[Grid[ResultRow]], console: Console) -> None:
+def show_grids(grids: Sequence[ResultGrid[ResultRow]], console: Console) -> None:
     """Print tables with the meaning of their numbers and marks."""
     from dpbench.analysis.text_tables import write_grids
 

@@ -73,7 +73,7 @@ def _show(tuning: Tuning, command: str, written: Path, console: Console) -> None
     chosen, names = tuning.selection, list(tuning.selection.space)
     table = Table(*names, tuning.spec.metric.replace("_", " "), box=None)
     scored = sorted(
-        ((trial.value, trial) for trial in chosen.trials if trial.value is not None), key=lambda one: -one[0]
+        ((trial.value, trial) for trial in chosen.trials if trial.value is not None), key=lambda pair: -pair[0]
     )
     for value, trial in scored[:10]:
         table.add_row(*(_write_setting(trial.setting[name]) for name in names), f"{100 * value:.2f}%")

@@ -32,8 +32,11 @@ def find_crops(of: np.ndarray, among: np.ndarray) -> Tensor:
         rows, columns = torch.nonzero(likely >= LIKELY, as_tuple=True)
         for first in range(0, len(rows), PAIRS):
             row, place = rows[first : first + PAIRS], places[rows, columns][first : first + PAIRS]
-            one, other = _unflatten(of, row + start), _unflatten(among, place)
-            same = torch.maximum(_crop_correlation(one, other), _crop_correlation(other, one)) >= MIN_DETAIL_CORRELATION
+            image, other = _unflatten(of, row + start), _unflatten(among, place)
+            same = (
+                torch.maximum(_crop_correlation(image, other), _crop_correlation(other, image))
+                >= MIN_DETAIL_CORRELATION
+            )
             result[row[same] + start] = True
     return result
 

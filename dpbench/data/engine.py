@@ -110,9 +110,9 @@ def agree(found: Tensor, expected: Tensor) -> bool:
     """Return whether features (c, *example_shape) agree to `AGREEMENT` deviations, and half precision's last bit."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
-    one, other = found.double(), expected.double()
+    actual, other = found.double(), expected.double()
     allowed = AGREEMENT * other.std() + (other.abs() * 2**-10 if expected.dtype == torch.float16 else 0)
-    return bool(((one - other).abs() <= allowed).all())
+    return bool(((actual - other).abs() <= allowed).all())
 
 
 def _random_images(extractor: Extractor) -> Tensor:

@@ -120,8 +120,8 @@ def _check_reader(read: Callable[[Any], Image]) -> None:
     """Check that a reader holds no numbers that may have been computed from other images."""
     reach = find_reach(read, thorough=False)
     held = reach.read().flat if reach else []
-    found = [type(one).__name__ for one in held if isinstance(one, (*DATA_TYPES, np.generic, bytes))]
-    if sum(type(one) is int for one in held) > MAX_OPTION_NUMBERS:
+    found = [type(value).__name__ for value in held if isinstance(value, (*DATA_TYPES, np.generic, bytes))]
+    if sum(type(value) is int for value in held) > MAX_OPTION_NUMBERS:
         found.append(f"table of more than {MAX_OPTION_NUMBERS} numbers")
     if found:
         raise NotPure(

@@ -87,7 +87,7 @@ def _digest_sources(made: Mapping[str, str], versions: list[str], header: Header
     """Return 16 digits that change with every page, docstring and version, those of plugins included."""
     found = hashlib.sha256(repr((str(PACKAGE), versions, header, sorted(made.items()))).encode())
     classes = {component.cls for kind in KINDS for component in plugins.components[kind].values()}
-    brought = {Path(where) for one in classes if (where := getattr(sys.modules[one.__module__], "__file__", None))}
+    brought = {Path(where) for cls in classes if (where := getattr(sys.modules[cls.__module__], "__file__", None))}
     own = {file for file in SOURCE.parent.rglob("*") if file.suffix in {*PAGE_SUFFIXES, ".py", ".jinja"}}
     for file in sorted(own | brought):
         found.update(f"{file}\0".encode() + file.read_bytes() + b"\0")

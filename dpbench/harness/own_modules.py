@@ -115,7 +115,7 @@ def _find_distributions(module: str) -> list[Distribution]:
     }
     if not found:
         named = _distributions_by_package(tuple(sys.path)).get(package.partition(".")[0], ())
-        found = {name: one for name in named if package in _list_top_files(one := distribution(name))}
+        found = {name: candidate for name in named if package in _list_top_files(candidate := distribution(name))}
     return list(found.values())
 
 
@@ -192,6 +192,8 @@ def _editable_folders(path: tuple[str, ...]) -> dict[Path, str]:
     written = [(read(distribution), distribution.name) for distribution in distributions()]
     told = [(json.loads(text), name) for text, name in written if text]
     folders = [
-        (unquote(urlsplit(one["url"]).path), name) for one, name in told if one.get("dir_info", {}).get("editable")
+        (unquote(urlsplit(origin["url"]).path), name)
+        for origin, name in told
+        if origin.get("dir_info", {}).get("editable")
     ]
     return {Path(folder): name for folder, name in folders}

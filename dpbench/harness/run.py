@@ -59,15 +59,15 @@ def _fit_seeds(
     seeds = []
     with _show_progress(prepared) as advance:
         for seed in spec.seeds:
-            one = before.get(seed)
-            if one is None:
+            result = before.get(seed)
+            if result is None:
                 fit = fit_seed(prepared, seed)
-                one = fit.result
+                result = fit.result
                 if keep is not None:
                     keep(prepared, fit)
                 if own is not None:
-                    own.keep(one)
-            seeds.append(one)
+                    own.keep(result)
+            seeds.append(result)
             advance(1)
     return seeds, len(before.keys() & set(spec.seeds))
 

@@ -93,7 +93,9 @@ def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature"
 
     def losses(chunk: Chunk) -> Tensor:
         logits = exact_linear(chunk.x, weight, bias)
-        parts = [folded(residuals(logits / one, chunk.y).double().square(), 1) / 2 for one in TEMPERATURES]
+        parts = [
+            folded(residuals(logits / temperature, chunk.y).double().square(), 1) / 2 for temperature in TEMPERATURES
+        ]
         return torch.stack(parts, 1).clamp(max=1)  # (c, candidates)
 
     return TEMPERATURES[int(curator.noisy_choice(losses, release=name))]

@@ -225,21 +225,21 @@ class _Images:
     def __getitem__(self, index: int, /) -> Image:
         from PIL import Image
 
-        one = self.held[index]
-        if isinstance(one, np.ndarray):
-            return array_to_image(one)
-        if isinstance(one, str | Path):
+        image = self.held[index]
+        if isinstance(image, np.ndarray):
+            return array_to_image(image)
+        if isinstance(image, str | Path):
             try:
-                if str(one).lower().endswith(DICOM_ENDING):
-                    return decode_image(Path(one).read_bytes(), str(one)).convert(self.mode)
-                with Image.open(one) as opened:
+                if str(image).lower().endswith(DICOM_ENDING):
+                    return decode_image(Path(image).read_bytes(), str(image)).convert(self.mode)
+                with Image.open(image) as opened:
                     return opened.convert(self.mode)
             except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
                 said = getattr(error, "strerror", None) or str(error).rstrip(".")
-                raise DataError(f"Cannot read image {one}: {said}.") from error
-        if not isinstance(one, Image.Image):
-            raise DataError(f"{EXPECTED_ARRAYS}, paths or PIL images, got a {type(one).__name__} at index {index}.")
-        return one if one.mode == self.mode else one.convert(self.mode)
+                raise DataError(f"Cannot read image {image}: {said}.") from error
+        if not isinstance(image, Image.Image):
+            raise DataError(f"{EXPECTED_ARRAYS}, paths or PIL images, got a {type(image).__name__} at index {index}.")
+        return image if image.mode == self.mode else image.convert(self.mode)
 
 
 def find_unreadable(files: Sequence[Path], mode: str) -> dict[Path, str]:

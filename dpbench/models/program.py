@@ -100,8 +100,8 @@ class Program:
             named = {name: read(value) for name, value in step.named.items()}
             with torch.no_grad():
                 made = _look_up_operation(step.operation)(*map(read, step.arguments), **named)
-            for one in [value for value in values if last.get(value, 0) <= number]:
-                del values[one]
+            for index in [value for value in values if last.get(value, 0) <= number]:
+                del values[index]
             values[number] = made
             yield values
 
@@ -177,7 +177,7 @@ def _build_program(graph: GraphModule, shape: tuple[int, ...]) -> Program:
             fixed[node] = getattr(graph, str(node.target)).detach().clone()  # a step may write to it
         elif node.op == "output":
             return _finish_program(node.args[0], places, steps, shape, tensors)
-        elif node.all_input_nodes and all(one in fixed for one in node.all_input_nodes):
+        elif node.all_input_nodes and all(argument in fixed for argument in node.all_input_nodes):
             fixed[node] = _evaluate(node, fixed)
         else:
             name = GETITEM if node.target is operator.getitem else str(node.target)
@@ -252,7 +252,9 @@ def _check_shapes(program: Program) -> None:
     shapes = program.to(torch.device("meta"))
     try:
         for held in shapes.values(torch.empty(BATCH, *program.shape, device="meta")):
-            tensors = [part for one in held.values() for part in (one if isinstance(one, list | tuple) else [one])]
+            tensors = [
+                part for value in held.values() for part in (value if isinstance(value, list | tuple) else [value])
+            ]
             if sum(tensor.numel() for tensor in tensors) > MOST_NUMBERS:
                 raise DataError(f"its operations hold over {MOST_NUMBERS:,} numbers of {BATCH} rows")
     except DataError:
@@ -262,61 +264,67 @@ def _check_shapes(program: Program) -> None:
         raise DataError(f"its operations do not fit together: {type(error).__name__}: {said}") from error
 
 
-def _list_value_numbers(one: Any) -> Iterator[int]:
+def _list_value_numbers(argument: Any) -> Iterator[int]:
     """Yield the number of each value that arguments refer to, at any depth."""
-    if isinstance(one, Mapping) and one.keys() == {"value"}:
-        yield one["value"]
-    elif isinstance(one, Mapping | list | tuple):
-        for part in one.values() if isinstance(one, Mapping) else one:
+    if isinstance(argument, Mapping) and argument.keys() == {"value"}:
+        yield argument["value"]
+    elif isinstance(argument, Mapping | list | tuple):
+        for part in argument.values() if isinstance(argument, Mapping) else argument:
             yield from _list_value_numbers(part)
 
 
 def _encode_argument(
-    one: Any, places: Mapping[Node, int], fixed: Mapping[Node, Any], tensors: dict[str, Tensor]
+    argument: Any, places: Mapping[Node, int], fixed: Mapping[Node, Any], tensors: dict[str, Tensor]
 ) -> Any:
     """Return an argument in JSON form; a precomputed tensor is added to `tensors`."""
-    if isinstance(one, list | tuple):
-        return [_encode_argument(part, places, fixed, tensors) for part in one]
-    if isinstance(one, Node):
-        return {"value": places[one]} if one in places else _encode_argument(fixed[one], places, fixed, tensors)
-    if isinstance(one, Tensor):
-        name = next((name for name, kept in tensors.items() if kept is one), f"t{len(tensors)}")
-        tensors[name] = one
+    if isinstance(argument, list | tuple):
+        return [_encode_argument(part, places, fixed, tensors) for part in argument]
+    if isinstance(argument, Node):
+        return (
+            {"value": places[argument]}
+            if argument in places
+            else _encode_argument(fixed[argument], places, fixed, tensors)
+        )
+    if isinstance(argument, Tensor):
+        name = next((name for name, kept in tensors.items() if kept is argument), f"t{len(tensors)}")
+        tensors[name] = argument
         return {"tensor": name}
-    return _encode_constant(one)
+    return _encode_constant(argument)
 
 
-def _encode_constant(one: Any) -> Any:
-    if isinstance(one, torch.device):
+def _encode_constant(constant: Any) -> Any:
+    if isinstance(constant, torch.device):
         return {"device": "here"}
     for kind, of in CONSTANT_TYPES.items():
-        if isinstance(one, of):
-            return {kind: str(one).removeprefix("torch.")}
-    if isinstance(one, float) and not math.isfinite(one):
-        return {"float": str(one)}
-    if one is None or isinstance(one, bool | int | float) or one in STRING_ARGUMENTS:
-        return one
-    raise SpecError(f"its predictor has an operation with {one!r}, which cannot be written down")
+        if isinstance(constant, of):
+            return {kind: str(constant).removeprefix("torch.")}
+    if isinstance(constant, float) and not math.isfinite(constant):
+        return {"float": str(constant)}
+    if constant is None or isinstance(constant, bool | int | float) or constant in STRING_ARGUMENTS:
+        return constant
+    raise SpecError(f"its predictor has an operation with {constant!r}, which cannot be written down")
 
 
-def _decode_argument(one: Any, values: Mapping[int, Any], tensors: Mapping[str, Tensor], device: torch.device) -> Any:
+def _decode_argument(
+    argument: Any, values: Mapping[int, Any], tensors: Mapping[str, Tensor], device: torch.device
+) -> Any:
     """Return the argument that `_encode_argument` encoded.
 
     Raises:
         DataError: the JSON form is not that of an argument.
     """
-    if isinstance(one, list):
-        return [_decode_argument(part, values, tensors, device) for part in one]
-    if isinstance(one, Mapping) and len(one) == 1:
-        ((kind, what),) = one.items()
+    if isinstance(argument, list):
+        return [_decode_argument(part, values, tensors, device) for part in argument]
+    if isinstance(argument, Mapping) and len(argument) == 1:
+        ((kind, what),) = argument.items()
         sources: dict[str, Callable[[], Any]] = {
             "value": lambda: values[what], "tensor": lambda: tensors[what], "device": lambda: device,
             "float": lambda: float(what),
         }  # fmt: skip
         return sources[kind]() if kind in sources else _decode_constant(str(kind), str(what))
-    if one is None or isinstance(one, bool | int | float) or one in STRING_ARGUMENTS:
-        return one
-    raise DataError(f"it has an argument that cannot be read: {str(one)[:60]!r}")
+    if argument is None or isinstance(argument, bool | int | float) or argument in STRING_ARGUMENTS:
+        return argument
+    raise DataError(f"it has an argument that cannot be read: {str(argument)[:60]!r}")
 
 
 def _decode_constant(kind: str, name: str) -> Any:

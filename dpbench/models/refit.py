@@ -20,7 +20,7 @@ def refit_model(result: Result, seed: int, session: Session) -> Model:
         NotReproducible: the noise cannot be drawn again, or data, plugin or code are not on this machine.
         DataError: the refit gives other labels than the result states.
     """
-    stated = next((one for one in result.seeds if one.seed == seed), None)
+    stated = next((entry for entry in result.seeds if entry.seed == seed), None)
     if stated is None:
         raise SpecError(f"Expected a seed of {result.file_name}, {', '.join(map(str, result.spec.seeds))}, got {seed}.")
     if result.privacy.rng == "secure":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, overload
 from dpbench.analysis import comparison
 from dpbench.analysis.columns import FILE_COLUMNS
 from dpbench.analysis.draw import check_matplotlib
-from dpbench.analysis.grid import Grid
+from dpbench.analysis.grid import ResultGrid
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.rows import ResultRow, file_row
 from dpbench.analysis.tables import make_grids
@@ -145,7 +145,7 @@ class Results(Sequence["Results"]):
         remarks = "".join(f"<p>{html.escape(said)}</p>" for record in self.records for said in record.remarks)
         return render_html(write_grids(self._grids())) + remarks + failures
 
-    def _grids(self, metric: Metric = "accuracy") -> list[Grid[ResultRow]]:
+    def _grids(self, metric: Metric = "accuracy") -> list[ResultGrid[ResultRow]]:
         return make_grids(self.filed, metric, component_shortener(self.plugins or load_plugins()))
 
     def _failures(self) -> list[str]:
@@ -201,8 +201,8 @@ def compare(first: Results | str | Path, second: Results | str | Path, metric: M
         SpecError: they share no test examples and seeds to pair, or lack the metric.
         DataError: a file is no result.
     """
-    one, other = (each if isinstance(each, Results) else results(each) for each in (first, second))
-    pair = one._only, other._only
+    base, other = (each if isinstance(each, Results) else results(each) for each in (first, second))
+    pair = base._only, other._only
     found = comparison.compare_results(*pair, check_metric(metric))
     return Comparison(
         tuple(comparison.describe_difference(*pair, metric)),

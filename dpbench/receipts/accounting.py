@@ -188,8 +188,8 @@ def _compute_for_selection(event: BestOf, delta: float, adjacency: Adjacency) ->
         )
     repeats = selection.Repeats(event.mean, event.shape)
     with accountant.silence_libraries():
-        one, other = (ask(*plan, delta, repeats) for ask in (selection.epsilon, selection.independent_epsilon))
-    return Account("rdp (dp-accounting)", 0.98 * min(one, other), one), Account.bound("rdp (Opacus)", other)
+        epsilon, other = (ask(*plan, delta, repeats) for ask in (selection.epsilon, selection.independent_epsilon))
+    return Account("rdp (dp-accounting)", 0.98 * min(epsilon, other), epsilon), Account.bound("rdp (Opacus)", other)
 
 
 def _basic_composition(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
@@ -197,10 +197,10 @@ def _basic_composition(terms: Sequence[Term], delta: float, adjacency: Adjacency
     total, deltas = 0.0, 0.0
     for term in terms:
         known = isinstance(term.leaf, Approximate) and term.sampler is None
-        one = term.leaf.epsilon if known and isinstance(term.leaf, Approximate) else _pure_epsilon(term, adjacency)
-        if one is None:
+        epsilon = term.leaf.epsilon if known and isinstance(term.leaf, Approximate) else _pure_epsilon(term, adjacency)
+        if epsilon is None:
             return None
-        total += term.times * one
+        total += term.times * epsilon
         deltas += term.times * term.leaf.delta if isinstance(term.leaf, Approximate) else 0.0
     known = delta == 0 or len(terms) <= MOST_UNGROUPED  # of more, no losses are composed, and they may cost less
     account = Account.tight if known else Account.bound
@@ -324,10 +324,10 @@ def _compute_loss_distribution(term: Term, adjacency: Adjacency, interval: float
         raise _NoLossDistribution
     if isinstance(leaf, Gaussian):
         std, times = (leaf.sigma / math.sqrt(term.times), 1) if rate == 1 else (leaf.sigma, term.times)
-        one = pld.from_gaussian_mechanism(
+        loss = pld.from_gaussian_mechanism(
             std, sampling_prob=rate, neighboring_relation=_neighbouring_relation(adjacency), **grid
         )
-        return one.self_compose(times)
+        return loss.self_compose(times)
     if isinstance(leaf, Laplace) and not leaf.discrete:
         return pld.from_laplace_mechanism(leaf.scale / moved, sampling_prob=rate, **grid).self_compose(term.times)
     if rate < 1:

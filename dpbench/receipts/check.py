@@ -146,7 +146,7 @@ def _judge_sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
             )
         accounted -= {None}  # no gain of sampling is counted: that holds whoever is in a batch
     if accounted and accounted != {EXPECTED_SAMPLER[drawn]}:
-        said = " and ".join(sorted(one or "no" for one in accounted))
+        said = " and ".join(sorted(account or "no" for account in accounted))
         yield Mismatch(
             "sampler",
             f"batches were drawn as {drawn!r}, but epsilon assumes {said} sampling.{_unsampled_cost(receipt, terms)}",

@@ -173,8 +173,8 @@ def _walk(event: Event, sampler: Sampler | None, rate: float, depth: int) -> Ite
         for term in _walk(event.event, sampler, rate, depth + 1):
             yield Term(term.leaf, term.sampler, term.rate, term.times * event.times)
     elif isinstance(event, Composed):
-        for one in event.events:
-            yield from _walk(one, sampler, rate, depth + 1)
+        for part in event.events:
+            yield from _walk(part, sampler, rate, depth + 1)
     elif isinstance(event, Sampled):
         yield from _flatten_sample(event, depth)
     elif isinstance(event, BestOf):

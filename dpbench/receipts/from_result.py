@@ -76,8 +76,8 @@ def _build_receipt(file: Path, result: Result) -> Receipt:
 
 def _to_event(planned: Planned, sigma: float) -> Event:
     if isinstance(planned, Choice):
-        one = Chosen(epsilon=compute_eps0(sigma), candidates=planned.candidates)
-        return Repeated(event=one, times=planned.steps)
+        choice = Chosen(epsilon=compute_eps0(sigma), candidates=planned.candidates)
+        return Repeated(event=choice, times=planned.steps)
     return gaussian_steps(sigma=sigma, steps=planned.steps, rate=planned.sample_rate)
 
 

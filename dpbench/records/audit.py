@@ -125,7 +125,7 @@ class Audit(Record):
     def part(self, name: Part) -> bool | None:
         """Return whether a part passed; None if it does not apply."""
         applies = getattr(self, name) is not None
-        return not any(one.startswith(name) for one in self.figures.failed) if applies else None
+        return not any(failure.startswith(name) for failure in self.figures.failed) if applies else None
 
     def write(self, folder: Path) -> Path:
         """Write the audit as `audit/<digest>.json` into `folder`, atomically, and return the file.

@@ -90,7 +90,7 @@ def group_accuracies(
             column,
             tuple(
                 Group(value, count, interval([total(seed[column][value]) / count for seed in correct]))
-                for value, line in sorted(values.items(), key=lambda one: (one[0] == UNKNOWN, one[0]))
+                for value, line in sorted(values.items(), key=lambda item: (item[0] == UNKNOWN, item[0]))
                 if (count := total(line))
             ),
         )
@@ -116,7 +116,7 @@ def price_by_group(result: Result, ceiling: Result) -> tuple[GroupPrice, ...]:
 def _compute_price(private: GroupColumn, free: GroupColumn, overall: float) -> GroupPrice:
     pairs = zip(private.groups, free.groups, strict=True)
     losses = {pair.value: best.accuracy.mean - pair.accuracy.mean for pair, best in pairs}
-    most = max(private.ranked, key=lambda one: losses[one.value], default=None)
+    most = max(private.ranked, key=lambda group: losses[group.value], default=None)
     return GroupPrice(private.name, overall, losses, most)
 
 
@@ -129,7 +129,7 @@ def find_ceiling(result: Result, others: Iterable[Result]) -> Result | None:
     if not result.task.groups or not result.privacy.plan or math.isinf(result.spec.epsilon):
         return None
     found = [other for other in others if _is_ceiling(other, result)]
-    return min(found, key=lambda one: _preference_key(one, result), default=None)
+    return min(found, key=lambda candidate: _preference_key(candidate, result), default=None)
 
 
 def _is_ceiling(free: Result, result: Result) -> bool:

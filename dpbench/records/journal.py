@@ -36,8 +36,8 @@ class RunJournal:
                 with suppress(ValueError, KeyError, TypeError, RecursionError, DataError):  # a line that was cut off
                     content = json.loads(line)
                     if content["identity"] == self.identity:
-                        one = SeedResult.model_validate(upgrade(content["seed"], SeedResult))
-                        found[one.seed] = one
+                        seed = SeedResult.model_validate(upgrade(content["seed"], SeedResult))
+                        found[seed.seed] = seed
         return found
 
     def keep(self, result: SeedResult) -> None:

@@ -61,7 +61,11 @@ class Component(Record):
             return options
         of = options.get("of")
         try:
-            parts = [cls.model_validate(_parse_component(one)) for one in of] if isinstance(of, list | tuple) else []
+            parts = (
+                [cls.model_validate(_parse_component(component)) for component in of]
+                if isinstance(of, list | tuple)
+                else []
+            )
         except ValidationError:
             parts = []
         if options.keys() != {"of"} or len(parts) < 2 or any(part.name == CONCAT for part in parts):

@@ -127,7 +127,7 @@ def stated_code(result: Result) -> Mapping[str, str]:
 
 def is_same_code(result: Result, plugins: Registry, known: Fingerprints, *, same_data: bool | None) -> bool:
     """Return whether the installed code is known to compute what a result's code computes; see `compare_code`."""
-    return all(one in SAME_CODE for one in compare_code(result, plugins, known, same_data=same_data).values())
+    return all(verdict in SAME_CODE for verdict in compare_code(result, plugins, known, same_data=same_data).values())
 
 
 def installed_digest(kind: Kind, name: str, plugins: Registry) -> str | None:

@@ -79,7 +79,7 @@ def _arxiv_reference(kind: Kind, found: Registration, link: str) -> Reference:
 def catalogue() -> tuple[Reference, ...]:
     """Return the references in dpbench's own catalogue."""
     kept = (files("dpbench.site") / "references.bib").read_text(encoding="utf-8")
-    return tuple(_parse_reference(one[0]) for one in _ENTRY.finditer(kept))
+    return tuple(_parse_reference(match[0]) for match in _ENTRY.finditer(kept))
 
 
 def _parse_reference(entry: str) -> Reference:

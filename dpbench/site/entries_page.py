@@ -21,7 +21,7 @@ MAX_NAME_LENGTH = 120  # characters of a learner's name
 
 def entries_page(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> bytes:
     """Return the page of all results, best first: boards of the home page's map, then the other epsilons."""
-    order = {one.epsilon: place for place, one in enumerate(found)}
+    order = {heat_map.epsilon: place for place, heat_map in enumerate(found)}
     boards = sorted(filled_boards(site), key=lambda board: order.get(board.board.epsilon, len(order)))
     rows = [row for standing in boards for row in site.rows[standing.board.name]]
     values = {

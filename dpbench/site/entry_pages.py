@@ -77,8 +77,8 @@ def write_entries(site: Site, folder: Path) -> Iterator[None]:
         pending: list[Future[None]] = [pool.submit(write_batch, batch) for batch in batches]
         try:
             yield
-            for one in pending:
-                one.result()
+            for page in pending:
+                page.result()
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
@@ -177,7 +177,7 @@ def _group_tables(batch: Batch, entry: Entry, result: Result) -> list[GroupTable
     """Return accuracy by group, with the price of privacy if the board has a non-private result of the learner."""
     if not result.task.groups:
         return []
-    free = [one for one in batch.free if one.learner == entry.learner]
+    free = [other for other in batch.free if other.learner == entry.learner]
     others = [_parse_result(_read_raw(layout.result_path(batch.root, entry)), entry.file) for entry in free]
     return tabulate_groups([("%", result)], others)
 
@@ -187,7 +187,7 @@ def _confusion_rows(result: Result) -> list[tuple[str, list[float | None]]]:
     matrix = total_confusion(result)
     if matrix is None or len(matrix) > MAX_PRINTED_CLASSES:
         return []
-    rows = [[one / row.sum() if row.sum() else None for one in row] for row in matrix]
+    rows = [[count / row.sum() if row.sum() else None for count in row] for row in matrix]
     return [(text.shorten_string(name, 16), row) for name, row in zip(result.task.classes, rows, strict=True)]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from dpbench.analysis.grid import Grid, GridLine
+from dpbench.analysis.grid import GridLine, ResultGrid
 from dpbench.board.index import Standing
 from dpbench.board.rows import EntryRow, find_reference_row
 from dpbench.site import view
@@ -38,7 +38,7 @@ class HeatMap:
     epsilon: float
     path: str  # of its page
     columns: tuple[BoardColumn, ...]
-    grid: Grid[EntryRow]  # learners with an entry on one of the boards, and references
+    grid: ResultGrid[EntryRow]  # learners with an entry on one of the boards, and references
     left_out: int
 
     @property
@@ -72,7 +72,7 @@ def _make_map(site: Site, filled: Sequence[Standing], epsilon: float, learners: 
     lines = sorted(learner_lines(site, boards), key=lambda line: learners.index(line.label))
     references = [_reference_line(site, boards, role) for role in view.REFERENCE_LABELS]
     titles = tuple(view.family_title(standing) for standing in boards)
-    grid = Grid(f"ε {epsilon:g}", None, titles, (*lines[:MAX_LEARNERS], *references))
+    grid = ResultGrid(f"ε {epsilon:g}", None, titles, (*lines[:MAX_LEARNERS], *references))
     return HeatMap(
         epsilon, f"epsilon-{epsilon:g}.html" if place else "index.html", tuple(map(_make_column, boards)), grid,
         max(len(lines) - MAX_LEARNERS, 0),
@@ -82,12 +82,12 @@ def _make_map(site: Site, filled: Sequence[Standing], epsilon: float, learners: 
 def render_further_maps(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     """Yield the page of every map except that of the home page."""
     shared = {"maps": _sort_by_epsilon(found), "looks": site.looks, "learners": site.learners, "heat": heat_level}
-    for one in found[1:]:
-        yield one.path, renderer.page("epsilon", one.path, "home", {"map": one, **shared})
+    for heat_map in found[1:]:
+        yield heat_map.path, renderer.page("epsilon", heat_map.path, "home", {"map": heat_map, **shared})
 
 
 def _sort_by_epsilon(found: Sequence[HeatMap]) -> list[HeatMap]:
-    return sorted(found, key=lambda one: one.epsilon)
+    return sorted(found, key=lambda heat_map: heat_map.epsilon)
 
 
 def render_home(site: Site, found: Sequence[HeatMap], evidence: Sequence[Markup], renderer: Renderer) -> bytes:

@@ -51,9 +51,9 @@ def pages(site: Site, further: Sequence[Charts], renderer: Renderer) -> Iterator
         result.distance.learner: describe_distance(result, data_sets) for result in overall_results(site.index)
     }
     every = [_make_view(site, name, rows, distances.get(name, "")) for name, rows in _rows_by_learner(site).items()]
-    for one in every:
-        shown = [chart for charts in further for chart in charts(one.name)]
-        yield site.learners[one.name], _render_page(site, one, shown, renderer)
+    for page in every:
+        shown = [chart for charts in further for chart in charts(page.name)]
+        yield site.learners[page.name], _render_page(site, page, shown, renderer)
     found = {result.distance.learner: result for result in overall_results(site.index)}
     places = {name: place for place, name in enumerate(found)}
     every.sort(key=lambda view: (view.role != "entry", places.get(view.name, len(places)), -view.firsts, view.name))

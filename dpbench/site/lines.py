@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.analysis.draw import Line, draw_lines, in_units, label_ends, new_figure, score_without_interval
 from dpbench.analysis.formats import write_score
-from dpbench.analysis.grid import Grid, Series, grid_by_number
+from dpbench.analysis.grid import GridSeries, ResultGrid, grid_by_number
 from dpbench.analysis.palette import REFERENCE, LearnerStyle
 from dpbench.analysis.rows import ResultRow, merit
 from dpbench.board.rows import EntryRow, find_reference_row
@@ -48,7 +48,7 @@ def _epsilon_chart(
     return lines_chart(grid, every, f"epsilon-{key}", note, f", {word}")
 
 
-def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) -> Grid[EntryRow]:
+def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) -> ResultGrid[EntryRow]:
     """Return the grid of learners and references by epsilon, over the boards of a protocol that have entries."""
     lines: dict[str, dict[float, EntryRow]] = defaultdict(dict)
     references: dict[str, dict[float, EntryRow]] = defaultdict(dict)
@@ -85,7 +85,7 @@ def k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Char
 
 
 def lines_chart(
-    grid: Grid[ResultRow], every: Mapping[str, LearnerStyle], key: str, note: str, settings: str = ""
+    grid: ResultGrid[ResultRow], every: Mapping[str, LearnerStyle], key: str, note: str, settings: str = ""
 ) -> Chart:
     """Return the line chart of a grid with its numbers as a table; `settings` ends its title."""
     metric = grid.metric
@@ -104,7 +104,7 @@ def lines_chart(
     return Chart(key, title, note, drawn, ("Learner", grid.axis, METRIC_FACTS[metric].axis), tuple(rows))
 
 
-def _draw_chart(series: Sequence[Series], x: str, metric: Metric, every: Mapping[str, LearnerStyle]) -> Figure:
+def _draw_chart(series: Sequence[GridSeries], x: str, metric: Metric, every: Mapping[str, LearnerStyle]) -> Figure:
     figure = new_figure(6.6, 4.3)
     axes = figure.add_axes((0.09, 0.115, 0.655, 0.865))
     axes.set_xscale("log")
@@ -119,7 +119,7 @@ def _draw_chart(series: Sequence[Series], x: str, metric: Metric, every: Mapping
     return figure
 
 
-def _series_line(series: Series, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
+def _series_line(series: GridSeries, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
     points = {x: in_units(metric, score) for x, score in series.points.items()}
     if not series.reference:
         return Line(series.label, points, every[series.label])

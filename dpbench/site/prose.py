@@ -25,7 +25,7 @@ def paragraphs(documented: object) -> list[Markup]:
 
 def paper_links(*said: str | None) -> list[str]:
     """Return the distinct addresses of the papers that the texts cite."""
-    found = [number for one in said for number in _ARXIV.findall(one or "")]
+    found = [number for text in said for number in _ARXIV.findall(text or "")]
     return [ARXIV_ABSTRACTS + number for number in dict.fromkeys(found)]
 
 

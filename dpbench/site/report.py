@@ -15,7 +15,7 @@ from markupsafe import Markup
 from dpbench.analysis.columns import NO_VALUE
 from dpbench.analysis.describe import Description, count_public, describe_together
 from dpbench.analysis.draw import can_draw
-from dpbench.analysis.grid import Grid, GridLine
+from dpbench.analysis.grid import GridLine, ResultGrid
 from dpbench.analysis.palette import LearnerStyle, row_styles
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.rows import ResultRow, best_score, distance_behind
@@ -42,7 +42,7 @@ class ReportSection:
     """The section of the report on the results of one protocol."""
 
     key: str
-    grid: Grid[ResultRow]
+    grid: ResultGrid[ResultRow]
     styles: Mapping[str, LearnerStyle]  # of its lines
     title: str
     chart: Chart | None  # with results at two epsilons or more
@@ -89,7 +89,7 @@ def _make_renderer() -> Renderer:
     return make_renderer(Settings("", "", "", installed_version()))
 
 
-def _make_section(key: str, grid: Grid[ResultRow], named: Named, all_results: Sequence[Result]) -> ReportSection:
+def _make_section(key: str, grid: ResultGrid[ResultRow], named: Named, all_results: Sequence[Result]) -> ReportSection:
     results = list({row.result.digest: row.result for line in grid.lines for row in line.filled}.values())
     private = [result for result in results if result.privacy.plan and math.isfinite(result.spec.epsilon)]
     styles = row_styles([line.label for line in grid.lines], {line.label for line in grid.lines if line.reference})
@@ -97,7 +97,7 @@ def _make_section(key: str, grid: Grid[ResultRow], named: Named, all_results: Se
     shown = list(grid.column(place))
     metrics = tuple(name for name in METRICS if any(name in row.facts.metrics for _, row in shown))
     classes = list(_class_rows(shown))
-    worst = sorted(classes, key=lambda one: one[0])[:MAX_CLASS_ROWS]
+    worst = sorted(classes, key=lambda pair: pair[0])[:MAX_CLASS_ROWS]
     scores = [(line.label, tuple(_write_scores(row, metrics))) for line, row in shown]
     remarks = dict.fromkeys(said for result in results for said in result.remarks)
     return ReportSection(
@@ -115,24 +115,24 @@ def _write_scores(row: ResultRow, metrics: Sequence[Metric]) -> Iterator[str]:
     return (text.plain_score(row.facts.metrics.get(name), name) for name in metrics)
 
 
-def _fullest_column(grid: Grid[ResultRow]) -> tuple[int, float]:
+def _fullest_column(grid: ResultGrid[ResultRow]) -> tuple[int, float]:
     """Return the index and epsilon of the column with the most results; ties go to the epsilon nearest to 1."""
     found = {}
     for place in range(len(grid.columns)):
         own = [row for line, row in grid.column(place) if not line.reference]
         some = own[0] if own else grid.lines[0].rows[place]
         found[place] = (len(own), some.protocol.epsilon if some else math.inf)
-    place = max(found, key=lambda one: (found[one][0], -abs(math.log(min(found[one][1], 1e9)))))
+    place = max(found, key=lambda name: (found[name][0], -abs(math.log(min(found[name][1], 1e9)))))
     return place, found[place][1]
 
 
-def _make_chart(key: str, grid: Grid[ResultRow], styles: Mapping[str, LearnerStyle]) -> Chart | None:
+def _make_chart(key: str, grid: ResultGrid[ResultRow], styles: Mapping[str, LearnerStyle]) -> Chart | None:
     if len({x for line in grid.series if not line.reference for x in line.points}) < 2 or not can_draw():
         return None
     return lines_chart(grid, styles, key, "Bars: 95% intervals over seeds.")
 
 
-def _price_rows(grid: Grid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _price_rows(grid: ResultGrid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each learner with its distance in points below the best non-private result, at each epsilon."""
     free = [line for line in grid.lines if line.reference and any(map(_is_non_private, line.filled))]
     if not free:
@@ -147,7 +147,7 @@ def _is_non_private(row: ResultRow) -> bool:
     return bool(row.result.privacy.plan) and math.isinf(row.protocol.epsilon)
 
 
-def _points_lost(grid: Grid[ResultRow], row: ResultRow | None, free: Sequence[ResultRow | None]) -> str:
+def _points_lost(grid: ResultGrid[ResultRow], row: ResultRow | None, free: Sequence[ResultRow | None]) -> str:
     ceilings = [grid.score(row) for row in free if row]
     if not row or not ceilings:
         return NO_VALUE
@@ -178,7 +178,9 @@ def _cost_rows(shown: Shown) -> Iterator[tuple[str, str, str, str]]:
         yield line.label, seconds, bytes_in_words(peak) if peak else NO_VALUE, machine.rstrip(", ")
 
 
-def _methods_sentence(results: Sequence[Result], private: Sequence[Result], grid: Grid[ResultRow], named: Named) -> str:
+def _methods_sentence(
+    results: Sequence[Result], private: Sequence[Result], grid: ResultGrid[ResultRow], named: Named
+) -> str:
     """Return a description of these results as a paper would give it."""
     first = results[0]
     task, spec, many = first.task, first.spec, sorted({len(result.seeds) for result in results})
@@ -192,7 +194,7 @@ def _methods_sentence(results: Sequence[Result], private: Sequence[Result], grid
     )
     if not private:
         return f"{ran}None of these results is private."
-    epsilons = ", ".join(f"{one:g}" for one in sorted({result.spec.epsilon for result in private}))
+    epsilons = ", ".join(f"{epsilon:g}" for epsilon in sorted({result.spec.epsilon for result in private}))
     delta = max(result.privacy.delta for result in private)  # 0 for a learner whose guarantee is pure
     neighbours = " or ".join(sorted({result.privacy.adjacency.replace("-", " ") for result in private}))
     accountants = " and ".join(sorted({result.privacy.accountant.upper() for result in private}))

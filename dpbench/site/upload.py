@@ -53,7 +53,7 @@ def upload(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
     commits. After an interruption, uploading again completes them.
 
     Raises:
-        SpecError: as `client`.
+        SpecError: as `make_client`.
         OutputError: the hub does not answer or refuses, or the repository holds files that dpbench did not publish.
     """
     api = make_client(repository)

@@ -55,7 +55,7 @@ class Axis:
         low = max(min(ends), middle - 2 * (high - middle), 0.0)
         if high - low < 0.5:
             low, high = max(low - 0.25, 0.0), min(high + 0.25, 100.0)
-        step = next(one for one in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if (high - low) / one <= 5)
+        step = next(step for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if (high - low) / step <= 5)
         ticks = [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
         return cls(low, high, tuple(round(tick, 1) for tick in ticks))
 
@@ -76,7 +76,7 @@ class BoardTable:
 
 
 def board_table(lines: Sequence[EntryRow]) -> BoardTable:
-    """Return the rows of a board as its page shows them, at most `MOST` of each role."""
+    """Return the rows of a board as its page shows them, at most `MAX_ROWS` of each role."""
     roles: dict[str, list[EntryRow]] = defaultdict(list)
     for row in lines:
         roles[row.entry.role].append(row)
@@ -153,7 +153,7 @@ def families(index: Index) -> list[list[Standing]]:
     for found in groups.values():
         found.sort(key=lambda standing: standing.board.epsilon)
     return sorted(
-        groups.values(), key=lambda found: (-sum(bool(count_ranked(one)) for one in found), family_title(found[0]))
+        groups.values(), key=lambda found: (-sum(bool(count_ranked(view)) for view in found), family_title(found[0]))
     )
 
 

@@ -18,7 +18,7 @@ def describe_trust(entry: Entry) -> str:
     """Describe how an entry was confirmed, in sentences without the last full stop."""
     done: list[Trust] = ["reproduced"] if entry.reproduced else ["re-run"] if entry.again else []
     found = [*done, "audited"] if entry.audit else done or [entry.trust]
-    return "; ".join(TRUST[one] for one in found)
+    return "; ".join(TRUST[trust] for trust in found)
 
 
 def describe_model(entry: Entry) -> str:

@@ -44,8 +44,12 @@ def code_digest(component: type) -> str | None:
     not (`find_own_imports`). Comments count as code. Return None if there are no files, as in a notebook, and for
     dpbench itself, whose version and commit are stated in results.
     """
-    bases = [one for one in component.__mro__[1:] if any(base.__module__ == "dpbench.api" for base in one.__mro__)]
-    names = dict.fromkeys(plugin_module(one.__module__) for one in (component, *bases))
+    bases = [
+        ancestor
+        for ancestor in component.__mro__[1:]
+        if any(base.__module__ == "dpbench.api" for base in ancestor.__mro__)
+    ]
+    names = dict.fromkeys(plugin_module(cls.__module__) for cls in (component, *bases))
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in names if top_package(name) != DPBENCH}
     found = [_module_digest(Path(file)) if file else None for file in files.values()]
     if not found or None in found:
@@ -70,10 +74,10 @@ def find_own_imports(name: str, file: Path) -> dict[str, Path]:
     found, left = dict(start), [*start.items()]
     while left:
         for imported in _source_imports(*left.pop()):
-            for one, place in _locate_module(imported, folder, tops):
-                if one not in found:
-                    found[one] = place
-                    left.append((one, place))
+            for module, place in _locate_module(imported, folder, tops):
+                if module not in found:
+                    found[module] = place
+                    left.append((module, place))
     return {key: place for key, place in found.items() if key not in start}
 
 

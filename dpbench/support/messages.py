@@ -23,11 +23,11 @@ def unknown_name(what: str, name: str, known: Iterable[str], owner: str = "") ->
 
 def _nearest_name(name: str, known: list[str]) -> str | None:
     """Return the name that was most likely meant: a similar spelling, else a name with that part."""
-    lower = {one.lower(): one for one in known}
+    lower = {name.lower(): name for name in known}
     wanted = name.strip().lower()
     if wanted in lower:
         return lower[wanted]
-    within = [one for one in lower if wanted in one.split("-")]
+    within = [name for name in lower if wanted in name.split("-")]
     found = [*difflib.get_close_matches(wanted, lower, 1, 0.75), *within, *difflib.get_close_matches(wanted, lower, 1)]
     return lower[found[0]] if found else None
 

@@ -97,17 +97,17 @@ def check_values(value: Any, source: object) -> None:
     """
     waiting = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            if _UNPRINTABLE.search(one):
-                raise DataError(f"{source} has text with control characters: {one[:60]!a}.")
-        elif isinstance(one, int):
-            if not -(2**64) < one < 2**64:
+        thing = waiting.pop()
+        if isinstance(thing, str):
+            if _UNPRINTABLE.search(thing):
+                raise DataError(f"{source} has text with control characters: {thing[:60]!a}.")
+        elif isinstance(thing, int):
+            if not -(2**64) < thing < 2**64:
                 raise DataError(f"{source} has a number of more than 64 bits.")
-        elif isinstance(one, dict):
-            waiting += [*one, *one.values()]
-        elif isinstance(one, list):
-            waiting += one
+        elif isinstance(thing, dict):
+            waiting += [*thing, *thing.values()]
+        elif isinstance(thing, list):
+            waiting += thing
 
 
 def printable(text: str) -> str:

@@ -162,7 +162,7 @@ def _flatten_keys(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in table.items():
         nested = isinstance(value, Mapping) and (key in COMPONENTS and "name" not in value)
-        flat |= {f"{key}.{option}": one for option, one in value.items()} if nested else {key: value}
+        flat |= {f"{key}.{option}": choice for option, choice in value.items()} if nested else {key: value}
     for key in flat:
         root, dot, option = key.partition(".")
         if root not in Spec.model_fields:

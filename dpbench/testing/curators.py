@@ -237,7 +237,11 @@ def _find_row_complaints(rows: RowFn, chunk: Chunk) -> Iterator[str]:
 def _evaluate_again(rows: RowFn, chunk: Chunk, picks: list[int], order: Tensor | None) -> list[Tensor]:
     if order is None:
         alone = [wrap_blocks(rows(chunk.take(torch.tensor([i], device=chunk.y.device)))) for i in picks]
-        return [torch.cat([one[block].dense() for one in alone]) for block in range(len(alone[0]))] if alone else []
+        return (
+            [torch.cat([contribution[block].dense() for contribution in alone]) for block in range(len(alone[0]))]
+            if alone
+            else []
+        )
     turned = wrap_blocks(rows(chunk.take(order)))
     places = torch.tensor([len(chunk) - 1 - pick for pick in picks], dtype=torch.int64)
     return [block.take(places).dense() for block in turned]

@@ -114,7 +114,9 @@ class DatasetLaws(Laws):
         """An image is the same when read after a fresh load in reverse order, so reading remembers nothing."""
         again = dict(self._splits())
         for name, split in self._splits():
-            first, second = (PerImage(one.images, return_unchanged, "Reading records") for one in (split, again[name]))
+            first, second = (
+                PerImage(part.images, return_unchanged, "Reading records") for part in (split, again[name])
+            )
             picked = _pick_indices(len(split.images))
             read = dict(zip(picked, map(_image_content, first(picked, thorough=True)), strict=True))
             for index in reversed(picked):
@@ -125,7 +127,7 @@ class DatasetLaws(Laws):
         """Images with equal keys (`Records.keys`) are equal, and keys are the same after a fresh load."""
         again = dict(self._splits())
         for name, split in self._splits():
-            found, second = (identify_images(one, "", name).keys for one in (split, again[name]))
+            found, second = (identify_images(part, "", name).keys for part in (split, again[name]))
             if found is None or second is None:
                 continue
             expect(np.array_equal(found, second), f"{name}: the keys of images change between loads.")

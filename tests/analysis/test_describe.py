@@ -16,7 +16,7 @@ from dpbench.records.metrics import METRIC_FACTS, METRICS
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result
 from dpbench.records.stated_plan import PlannedRepeats
-from tests.analysis.test_tables import DIGITS, LOW, one
+from tests.analysis.test_tables import DIGITS, LOW, find_result
 from tests.helpers.stated import with_accuracies
 
 
@@ -25,7 +25,7 @@ def told(result: Result) -> dict[str, str]:
 
 
 def test_one_result_is_told_whole() -> None:
-    filed = one(LOW, "pillar")
+    filed = find_result(LOW, "pillar")
     said = told(filed.result)
     assert said["guarantee"] == "ε 0.1 for one image by pld, 0.09799 to 0.1021 by prv-accountant"
     assert said["release gradient"] == "30 steps (all spent), each example with chance 1, σ 168.4"
@@ -38,7 +38,7 @@ def test_one_result_is_told_whole() -> None:
 
 
 def test_odds_of_a_private_search_are_those_of_its_epsilon_and_delta_and_there_are_none_without_noise() -> None:
-    privacy = one(LOW, "pillar").result.privacy
+    privacy = find_result(LOW, "pillar").result.privacy
     searched = privacy.model_copy(update={"repeats": PlannedRepeats(mean=10, shape=1), "epsilon": 1.0, "delta": 1e-5})
     most = membership_risk(searched)
     assert most == {rate: pytest.approx(math.e * rate + 1e-5) for rate in (0.001, 0.01)}
@@ -47,7 +47,7 @@ def test_odds_of_a_private_search_are_those_of_its_epsilon_and_delta_and_there_a
 
 
 def test_settings_are_told_as_they_ran_and_by_whom_they_were_chosen() -> None:
-    filed = one(LOW, "pillar")
+    filed = find_result(LOW, "pillar")
     options = {**filed.result.spec.learner.options, "steps": None}
     spec = filed.result.spec.model_copy(update={"learner": Component(name="pillar", options=options)})
     result = filed.result.model_copy(update={"spec": spec, "settled": {"steps": 37}, "selection": "by-hand"})
@@ -57,7 +57,7 @@ def test_settings_are_told_as_they_ran_and_by_whom_they_were_chosen() -> None:
 
 
 def confused(matrix: tuple[str, ...], classes: tuple[str, ...]) -> Result:
-    result = one(LOW, "pillar").result
+    result = find_result(LOW, "pillar").result
     seeds = tuple(seed.model_copy(update={"confusion": matrix}) for seed in result.seeds)
     task = result.task.model_copy(update={"classes": classes})
     return result.model_copy(update={"seeds": seeds, "task": task})
@@ -75,7 +75,7 @@ def test_of_many_classes_the_most_frequent_errors_are_shown() -> None:
 
 
 def test_of_a_result_from_before_it_was_kept_no_matrix_is_shown_and_probabilities_are_said_to_be_missing() -> None:
-    filed = one(LOW, "pillar")
+    filed = find_result(LOW, "pillar")
     before = with_accuracies(filed.result, 0.5, 0.6)
     assert list(write_confusion(before)) == []
     assert "did not record them" in told(before)["probabilities"]
@@ -102,7 +102,7 @@ def test_a_score_is_written_as_its_metric_says_and_never_beyond_its_bounds(
 
 
 def test_every_metric_is_told_by_its_title_with_its_unit() -> None:
-    result = one(DIGITS, "pillar").result
+    result = find_result(DIGITS, "pillar").result
     said = told(result)
     for metric in METRICS:
         if metric in result.metrics:
@@ -111,7 +111,7 @@ def test_every_metric_is_told_by_its_title_with_its_unit() -> None:
 
 
 def test_the_summary_has_score_guarantee_settings_and_notes_and_is_part_of_the_whole() -> None:
-    result = one(LOW, "pillar").result
+    result = find_result(LOW, "pillar").result
     found = describe_result(result)
     names = [name for name, _ in found.brief]
     assert {"accuracy", "guarantee", "δ", "noise", "settings", "split", "time"} <= set(names)
@@ -122,14 +122,14 @@ def test_the_summary_has_score_guarantee_settings_and_notes_and_is_part_of_the_w
 
 
 def test_without_noise_there_is_no_guarantee_and_nothing_that_only_noise_has() -> None:
-    said = told(one(DIGITS, "non-private").result)
+    said = told(find_result(DIGITS, "non-private").result)
     assert said["guarantee"] == "none: no noise was added"
     assert not {"δ", "neighbours", "noise", "membership test"} & set(said)
-    assert told(one(DIGITS, "public-only").result)["guarantee"].startswith("ε 0")
+    assert told(find_result(DIGITS, "public-only").result)["guarantee"].startswith("ε 0")
 
 
 def test_steps_that_a_seed_did_not_spend_are_told() -> None:
-    result = one(LOW, "pillar").result
+    result = find_result(LOW, "pillar").result
     first, *rest = result.seeds
     less = first.model_copy(update={"spent": {**first.spent, "gradient": 12}})
     said = told(result.model_copy(update={"seeds": (less, *rest)}))["release gradient"]
@@ -137,7 +137,7 @@ def test_steps_that_a_seed_did_not_spend_are_told() -> None:
 
 
 def test_several_results_are_told_together_by_what_each_says_of_its_protocol() -> None:
-    results = [one(DIGITS, name).result for name in ("pillar", "prototypes", "thrift")]
+    results = [find_result(DIGITS, name).result for name in ("pillar", "prototypes", "thrift")]
     found = describe_together(results, lambda _, part: part.name)
     data = {fact.name: fact.texts for fact in found.section("data")}
     assert data["split"] == ("1,294 private, 144 public, 359 test examples of 10 classes",)
@@ -149,7 +149,7 @@ def test_several_results_are_told_together_by_what_each_says_of_its_protocol() -
 
 
 def test_a_result_in_markdown_has_every_fact_and_hides_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    filed = one(LOW, "pillar")
+    filed = find_result(LOW, "pillar")
     with pytest.raises(SystemExit) as ended:
         cli.main(["results", "show", str(filed.file), "--markdown"])
     assert ended.value.code == 0

@@ -20,10 +20,10 @@ def scored(mean: float) -> ResultRow:
 
 
 def test_columns_ascend_and_a_line_has_a_gap_where_it_has_no_row() -> None:
-    one, other = scored(0.5), scored(0.7)
-    grid = grid_by_number("t", "accuracy", "ε", {"a": {math.inf: other, 0.1: one}, "b": {0.1: other}})
+    result, other = scored(0.5), scored(0.7)
+    grid = grid_by_number("t", "accuracy", "ε", {"a": {math.inf: other, 0.1: result}, "b": {0.1: other}})
     assert grid.columns == ("ε 0.1", "ε ∞")
-    assert [line.rows for line in grid.lines] == [(one, other), (other, None)]
+    assert [line.rows for line in grid.lines] == [(result, other), (other, None)]
     assert [(line.label, row) for line, row in grid.column(1)] == [("a", other)]
 
 

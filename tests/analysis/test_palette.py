@@ -39,8 +39,10 @@ def _linear(colour: str) -> list[float]:
     return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
 
 
-def _contrast(one: str, other: str) -> float:
-    low, high = sorted(0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in map(_linear, (one, other)))
+def _contrast(colour: str, other: str) -> float:
+    low, high = sorted(
+        0.2126 * red + 0.7152 * green + 0.0722 * blue for red, green, blue in map(_linear, (colour, other))
+    )
     return (high + 0.05) / (low + 0.05)
 
 

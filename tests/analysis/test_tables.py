@@ -16,7 +16,7 @@ from dpbench import cli
 from dpbench.analysis.columns import FILE_COLUMNS
 from dpbench.analysis.comparison import compare_results
 from dpbench.analysis.formats import percent
-from dpbench.analysis.grid import Grid, GridLine
+from dpbench.analysis.grid import GridLine, ResultGrid
 from dpbench.analysis.palette import DARK, learner_styles
 from dpbench.analysis.reader import StoredResult, read_results
 from dpbench.analysis.rows import ResultRow, file_row
@@ -35,7 +35,7 @@ COUNT = len(find_records(LOW))
 DIGITS = RESULTS / "digits-eps1"
 
 
-def table(*places: Path) -> Grid[ResultRow]:
+def table(*places: Path) -> ResultGrid[ResultRow]:
     found, damaged = read_results(places)
     (only,) = make_grids(found)
     assert damaged == []
@@ -47,13 +47,13 @@ def extract(file: Path, folder: Path) -> None:
     (folder / file.name).write_bytes(read_record(file))
 
 
-def one(folder: Path, learner: str) -> StoredResult:
+def find_result(folder: Path, learner: str) -> StoredResult:
     (found,) = (filed for filed in read_results([folder])[0] if filed.result.spec.learner.name == learner
                 and filed.result.selection == "default")  # fmt: skip
     return found
 
 
-def by_label(table: Grid[ResultRow]) -> dict[str, GridLine[ResultRow]]:
+def by_label(table: ResultGrid[ResultRow]) -> dict[str, GridLine[ResultRow]]:
     return {line.label: line for line in table.lines}
 
 
@@ -66,7 +66,7 @@ def test_budgets_stand_side_by_side_and_learners_below_each_other_best_first() -
     assert found.columns == ("ε 0.1", "ε 0.7")
     rows = by_label(found)
     pillar = [found.score(row).mean for row in rows["pillar"].filled]
-    assert pillar == [one(folder, "pillar").result.metrics["accuracy"].mean for folder in (LOW, HIGH)]
+    assert pillar == [find_result(folder, "pillar").result.metrics["accuracy"].mean for folder in (LOW, HIGH)]
     entries = [line for line in found.lines if not line.reference]
     most = [max(found.score(row).mean for line, row in found.column(at) if not line.reference) for at in range(2)]
     gaps = [[most[at] - found.score(row).mean for at, row in enumerate(line.rows) if row] for line in entries]
@@ -102,7 +102,7 @@ def test_other_data_are_another_table() -> None:
 
 
 def test_options_in_another_order_are_the_same_protocol() -> None:
-    filed = one(DIGITS, "pillar")
+    filed = find_result(DIGITS, "pillar")
     pixels = filed.result.spec.extractor
     turned = pixels.model_copy(update={"options": dict(reversed(pixels.options.items()))})
     assert str(turned) != str(pixels)
@@ -112,7 +112,7 @@ def test_options_in_another_order_are_the_same_protocol() -> None:
 
 
 def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path) -> None:
-    original = one(DIGITS, "pillar")
+    original = find_result(DIGITS, "pillar")
     extract(original.file, tmp_path)
     spec = original.result.spec
     learner = spec.learner.model_copy(update={"options": {**spec.learner.options, "k": 7}})
@@ -124,7 +124,7 @@ def test_two_settings_of_a_learner_are_told_apart_by_what_differs(tmp_path: Path
 
 
 def test_no_result_is_lost_behind_another_of_equal_settings(tmp_path: Path) -> None:
-    original = one(DIGITS, "pillar").result
+    original = find_result(DIGITS, "pillar").result
     options = original.spec.learner.options
     same = []
     for k, seeds, secure in (
@@ -141,7 +141,7 @@ def test_no_result_is_lost_behind_another_of_equal_settings(tmp_path: Path) -> N
 
 
 def test_no_star_where_no_rival_has_the_same_seeds() -> None:
-    pillar, other = one(DIGITS, "pillar"), one(DIGITS, "dp-sgd")
+    pillar, other = find_result(DIGITS, "pillar"), find_result(DIGITS, "dp-sgd")
     assert any(best(row) for line in make_grids([pillar, other])[0].lines for row in line.rows)
     spec = other.result.spec.model_copy(update={"seeds": other.result.spec.seeds[:2]})
     other = dataclasses.replace(other, result=other.result.model_copy(update={"spec": spec}))
@@ -149,7 +149,7 @@ def test_no_star_where_no_rival_has_the_same_seeds() -> None:
 
 
 def test_results_of_data_that_have_changed_are_never_in_one_table() -> None:
-    pillar, other = one(DIGITS, "pillar"), one(DIGITS, "dp-sgd")
+    pillar, other = find_result(DIGITS, "pillar"), find_result(DIGITS, "dp-sgd")
     task = other.result.task.model_copy(
         update={"private": 108, "digests": dict.fromkeys(("private", "public"), "ab" * 32)}
     )
@@ -178,7 +178,7 @@ def test_a_table_that_is_wider_than_the_terminal_is_stacked_and_cuts_nothing() -
 
 
 def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> None:
-    original = one(DIGITS, "pillar")
+    original = find_result(DIGITS, "pillar")
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
     extract(original.file, tmp_path / "old")
@@ -189,7 +189,7 @@ def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> Non
 
 
 def test_a_result_that_was_changed_is_named_and_left_out(tmp_path: Path) -> None:
-    original = one(DIGITS, "pillar")
+    original = find_result(DIGITS, "pillar")
     extract(original.file, tmp_path)
     text = read_record(original.file).decode()
     (tmp_path / "changed.json").write_text(text.replace('"epsilon": 1.0', '"epsilon": 0.1', 1), encoding="utf-8")
@@ -199,7 +199,7 @@ def test_a_result_that_was_changed_is_named_and_left_out(tmp_path: Path) -> None
 
 
 def test_damaged_files_are_named_and_other_files_passed_over(tmp_path: Path) -> None:
-    extract(one(DIGITS, "pillar").file, tmp_path)
+    extract(find_result(DIGITS, "pillar").file, tmp_path)
     (tmp_path / "half.json").write_text('{"spec":', encoding="utf-8")
     (tmp_path / "settings.json").write_text('{"other": 1}', encoding="utf-8")
     found, damaged = read_results([tmp_path])
@@ -227,7 +227,7 @@ def test_every_form_has_every_cell() -> None:
 
 def test_html_of_a_strangers_names_runs_nothing() -> None:
     line: GridLine[ResultRow] = GridLine("<script>x</script>", (None,))
-    text = render_html(write_grids([Grid("<img src=x>", "accuracy", ("ε 1",), (line,))]))
+    text = render_html(write_grids([ResultGrid("<img src=x>", "accuracy", ("ε 1",), (line,))]))
     assert "<script" not in text and "<img" not in text
 
 
@@ -242,7 +242,7 @@ def test_the_command_shows_a_table_and_filters_it(capsys: pytest.CaptureFixture[
     shown = said(capsys, str(LOW), "--learner", "pillar,jl", "--markdown")
     assert "`jl`" in shown and "`pillar (tuned)`" in shown and "dp-sgd" not in shown
     assert "pneumonia" in said(capsys, str(LOW))
-    assert "jl" in said(capsys, "show", str(one(LOW, "jl").file))
+    assert "jl" in said(capsys, "show", str(find_result(LOW, "jl").file))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_bad_requests_are_one_sentence(arguments: list[str], expected: str, caps
 def test_files_to_compare_are_named_with_learner_and_epsilon_where_there_are_not_two(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    files = [str(one(LOW, learner).file) for learner in ("jl", "pillar", "dp-sgd")]
+    files = [str(find_result(LOW, learner).file) for learner in ("jl", "pillar", "dp-sgd")]
     with pytest.raises(SystemExit) as ended:
         cli.main(["compare", *files])
     assert ended.value.code == 1
@@ -278,7 +278,7 @@ def test_files_to_compare_are_named_with_learner_and_epsilon_where_there_are_not
 
 def with_loss(learner: str, loss: float) -> StoredResult:
     """Return a stored result as if its seeds had kept this log loss, give or take a little."""
-    filed = one(LOW, learner)
+    filed = find_result(LOW, learner)
     seeds = []
     for place, seed in enumerate(filed.result.seeds):
         assert seed.calibration is not None

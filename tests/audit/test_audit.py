@@ -99,7 +99,7 @@ def test_audits_of_several_seeds_draw_noise_of_other_seeds_that_no_two_of_them_s
 def test_honest_choices_are_doubted_no_more_often_than_stated(chances: tuple[float, ...]) -> None:
     """Of candidates that are hardly ever chosen, too: by chi-square, two draws where 0.2 are expected had p = 6e-5."""
     found = np.random.default_rng(0).multinomial(600, chances, size=4_000)
-    ps = np.array([_test_counts("law", ChoiceCounts("", one, np.array(chances))).p for one in found])
+    ps = np.array([_test_counts("law", ChoiceCounts("", choices, np.array(chances))).p for choices in found])
     for level in (0.1, 0.01, 1e-3):
         assert (ps < level).mean() <= level + 3 * math.sqrt(level / len(ps))
     assert _test_counts("law", ChoiceCounts("", np.array([300, 300, 0]), np.array([0.8, 0.1, 0.1]))).p < 1e-9
@@ -117,6 +117,7 @@ def test_figures_follow_from_the_statistics_in_the_file(tmp_path: Path) -> None:
     assert other.name == f"{found.digest[:16]}-seed-9.json", "an audit of another seed replaces none"
 
 
+@pytest.mark.slow
 def test_releases_of_a_plan_are_attacked_together() -> None:
     found = audit_prepared(prepared("dp-raft:steps=4,private_mean=true"), 0, 40_000)
     assert found.attack is not None and found.attack.mu is not None

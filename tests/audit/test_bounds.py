@@ -62,8 +62,8 @@ def test_a_chance_is_that_of_the_theorem_by_the_tails_of_scipy(guesses: int, eps
 def test_randomised_response_is_bounded_by_its_epsilon_in_19_of_20_cases() -> None:
     generator, epsilon = np.random.default_rng(0), 1.0
     correct = generator.binomial(200, 1 / (1 + math.exp(-epsilon)), size=400)
-    low = [bounds.steinke_bound(1e-6, 200, 200, int(one)) for one in correct]
-    assert np.mean([one > epsilon for one in low]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
+    low = [bounds.steinke_bound(1e-6, 200, 200, int(count)) for count in correct]
+    assert np.mean([bound > epsilon for bound in low]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
     assert np.mean(low) > 0.6 * epsilon
 
 

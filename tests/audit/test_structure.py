@@ -41,7 +41,7 @@ def logged(noise: np.ndarray) -> list[Check]:
     log, nobody = NoiseLog(len(noise), np.ones(1_000, bool)), np.empty(0, np.int64)
     for part in noise:
         padding = generator.normal(size=1_000)
-        answer, canaries = (StandardNoise(one, np.abs(one) * LAST_BIT) for one in (part, padding))
+        answer, canaries = (StandardNoise(values, np.abs(values) * LAST_BIT) for values in (part, padding))
         log.add("gradient", [answer], [canaries], nobody)
     return list(log.summarise().checks)
 
@@ -82,10 +82,10 @@ def test_honest_samples_are_doubted_as_seldom_as_the_level_says(rate: float, ste
 
 
 def test_an_extreme_is_corrected_for_how_many_there_are() -> None:
-    one, many = Extreme(), Extreme()
-    one.add_squares(np.array([40.0]), 10)
+    single, many = Extreme(), Extreme()
+    single.add_squares(np.array([40.0]), 10)
     many.add_squares(np.concatenate([np.full(999, 10.0), [40.0]]), 10)
-    (alone,), (among,) = one.test("alone"), many.test("among")
+    (alone,), (among,) = single.test("alone"), many.test("among")
     assert among.p == pytest.approx(1_000 * alone.p)
     assert not list(Extreme().test("nothing"))
 

@@ -148,7 +148,7 @@ for given in {sizes}:
     x, y = size.data()
     steps = (size.steps, size.steps)
     ratio = Ratios({enabled}, []).record("", _ours(size, x, y), _unavoidable(size, x), "", steps)
-    print(products.way("cpu").__name__, ratio)
+    print(products.choose_product_function("cpu").__name__, ratio)
 """
 
 
@@ -159,7 +159,8 @@ def test_processors_without_vnni_take_no_longer_than_float_sums_did(ratios: Rati
         pytest.skip("a process for each processor is started only where ratios are measured")
     targets = {10: "<= 1.6", 100: "<= 1.3"}  # what float32 sums took
     sizes = [_size(ratios, 2048, classes) for classes in targets]
-    before = "products.way = lambda device: products.by_float" if processor == "none" else ""
+    replaced = "products.choose_product_function = lambda device: products.multiply_by_float"
+    before = replaced if processor == "none" else ""
     given = [(size.n, size.d, size.classes, size.batch) for size in sizes]
     code = _OLDER.format(before=before, sizes=given, enabled=ratios.enabled)
     environment = os.environ | ({} if before else {"ONEDNN_MAX_CPU_ISA": processor})

@@ -68,9 +68,18 @@ def test_rate_of_two_workers_and_overhead_of_a_cell(benchmark: Any, ratios: Rati
         pytest.skip("starts workers six times, which tests of sweeps do too: ask for it with --benchmark-enable")
     rows = []
     for turn in range(3):
-        (one, beyond), (two, beyond_two) = (_timed(tmp_path / f"{turn}-{count}", count) for count in (1, 2))
+        (duration, beyond), (double, beyond_double) = (_timed(tmp_path / f"{turn}-{count}", count) for count in (1, 2))
         bare = _bare(2) / (2 * _bare(1))
-        rows.append((one / (2 * two), bare, one / (2 * two) / bare, 1e3 * beyond, 1e3 * beyond_two, 1e3 * one))
+        rows.append(
+            (
+                duration / (2 * double),
+                bare,
+                duration / (2 * double) / bare,
+                1e3 * beyond,
+                1e3 * beyond_double,
+                1e3 * duration,
+            )
+        )
     benchmark.pedantic(lambda: None, rounds=1)  # timed above, in turn
     rate, bare, share, *milliseconds, cell = (statistics.median(column) for column in zip(*rows, strict=True))
     table = (

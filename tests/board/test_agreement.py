@@ -65,7 +65,7 @@ def _ranks(entry: Entry) -> str:
     return f"{entry.rank} ({entry.uncorrected_rank})" if differs else str(entry.rank)
 
 
-@pytest.mark.parametrize("standing", FILLED, ids=lambda one: one.board.name)
+@pytest.mark.parametrize("standing", FILLED, ids=lambda standing: standing.board.name)
 def test_a_board_shows_ranks_scores_and_cost_of_the_index_and_no_rank_for_a_line(
     site: Path, standing: Standing
 ) -> None:
@@ -84,7 +84,7 @@ def test_a_board_shows_ranks_scores_and_cost_of_the_index_and_no_rank_for_a_line
     assert all(entry.rank is None for entry in standing.entries if entry.learner in beside)
 
 
-@pytest.mark.parametrize("standing", FILLED, ids=lambda one: one.board.name)
+@pytest.mark.parametrize("standing", FILLED, ids=lambda standing: standing.board.name)
 def test_a_board_says_how_stable_its_first_entry_is_and_draws_what_entries_cost(site: Path, standing: Standing) -> None:
     page = " ".join(_plain((site / "boards" / f"{standing.board.name}.html").read_text(encoding="utf-8")).split())
     drawn = f"{TITLES[standing.board.metric]} against cost" in page
@@ -108,12 +108,12 @@ def test_a_board_says_how_stable_its_first_entry_is_and_draws_what_entries_cost(
     assert said in page if tied > 1 else "entries at rank 1" not in page
 
 
-@pytest.mark.parametrize("standing", FILLED, ids=lambda one: one.board.name)
+@pytest.mark.parametrize("standing", FILLED, ids=lambda standing: standing.board.name)
 def test_entries_that_read_public_labels_are_ranked_among_all_and_the_others_without_them(standing: Standing) -> None:
     ranked = [entry for entry in standing.entries if entry.rank]
-    assert ranked == sorted(ranked, key=lambda one: (one.reads_labels, one.rank))
+    assert ranked == sorted(ranked, key=lambda entry: (entry.reads_labels, entry.rank))
     for entry in ranked:
-        rivals = [one for one in ranked if entry.reads_labels or not one.reads_labels]
+        rivals = [other for other in ranked if entry.reads_labels or not other.reads_labels]
         scores = [rival.metrics[standing.board.metric].mean for rival in rivals]
         mine = entry.metrics[standing.board.metric].mean
         assert 1 <= (entry.rank or 0) <= 1 + sum(score > mine for score in scores)

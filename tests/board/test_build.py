@@ -92,13 +92,13 @@ def test_what_is_written_is_read_as_it_was(root: Path, plugins: Registry) -> Non
 
 def test_every_number_is_that_of_its_result_to_the_last_digit(root: Path, plugins: Registry) -> None:
     index = json.loads(build.write_index(build_index(root, plugins), root).read_bytes())
-    (tiny,) = [one for one in index["standings"] if one["board"]["name"] == "tiny"]
+    (tiny,) = [standing for standing in index["standings"] if standing["board"]["name"] == "tiny"]
     assert len(tiny["entries"]) == len(boards.LEARNERS)
-    for one in tiny["entries"]:
-        result = Result.read(root / one["file"])
-        assert one["metrics"] == {name: interval.model_dump() for name, interval in result.metrics.items()}
+    for filed in tiny["entries"]:
+        result = Result.read(root / filed["file"])
+        assert filed["metrics"] == {name: interval.model_dump() for name, interval in result.metrics.items()}
         privacy = json.loads(result.privacy.model_dump_json())
-        assert [one[name] for name in ("epsilon", "sigma", "independent")] == [
+        assert [filed[name] for name in ("epsilon", "sigma", "independent")] == [
             privacy[name] for name in ("epsilon", "sigma", "independent")
         ]
 
@@ -215,14 +215,14 @@ def test_sizes_are_those_of_the_splits(root: Path, plugins: Registry) -> None:
 
 def test_the_command_of_an_entry_repeats_its_spec(root: Path, plugins: Registry) -> None:
     index = build_index(root, plugins)
-    for one in standing(index).entries:
-        words = shlex.split(one.command)
+    for filed in standing(index).entries:
+        words = shlex.split(filed.command)
         assert words[:4] == ["dpbench", "run", "--board", "tiny"]
         spec = make_entry_spec(
             standing(index).board, {"learner": words[words.index("--learner") + 1]}, plugins, "the test"
         )
         built = plugins.build("learner", spec.learner.name, spec.learner.options)
-        assert Result.read(root / one.file).spec.learner == build_component(built)
+        assert Result.read(root / filed.file).spec.learner == build_component(built)
     assert entry(index, "class-means").command == "dpbench run --board tiny --learner class-means"
     assert entry(index, "pillar").command.endswith("--learner pillar:steps=5")
 
@@ -308,7 +308,7 @@ def test_what_does_not_follow_the_schema_is_refused(root: Path, plugins: Registr
     made = json.loads(build.encode_index(build_index(root, plugins)))
     validator = jsonschema.Draft202012Validator(build.make_schema())
     assert validator.is_valid(made)
-    (tiny,) = [one for one in made["standings"] if one["board"]["name"] == "tiny"]
+    (tiny,) = [standing for standing in made["standings"] if standing["board"]["name"] == "tiny"]
     tiny["entries"][0]["sigma"] = value
     assert not validator.is_valid(made)
 

@@ -379,13 +379,13 @@ def test_a_strangers_learner_needs_no_commit_but_a_clean_tree(root: Path, known:
 
 def test_epsilon_of_a_private_search_is_that_of_the_whole_search() -> None:
     plan = (Release("gradient", 10),)
-    one = derive_epsilon(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", None, 1.0))
+    single = derive_epsilon(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", None, 1.0))
     searched = derive_epsilon(EpsilonQuestion(plan, 30.0, 1e-5, "rdp", Repeats(10.0), 1.0))
-    assert isinstance(one, tuple) and isinstance(searched, tuple)
+    assert isinstance(single, tuple) and isinstance(searched, tuple)
     epsilon, second = searched
     assert second.accountant == "opacus-rdp"
     assert second.lower <= epsilon <= second.upper
-    assert epsilon > 1.5 * one[0]
+    assert epsilon > 1.5 * single[0]
 
 
 def test_a_plan_that_would_cost_gigabytes_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,9 +408,9 @@ def test_many_files_on_processes_give_the_complaints_of_one(root: Path, known: E
     changed(root, known, "class-means", {"privacy.epsilon": last_digit}, sealed=False)
     stored = [result.stored for result in verify_leaderboard(root, known).results]
     many = stored * (MIN_PARALLEL_FILES // len(stored) + 1)
-    one, spread = review_files(stored, known), review_files(many, known)
-    assert spread.results[: len(stored)] == one.results
-    assert not one.ok
+    single, spread = review_files(stored, known), review_files(many, known)
+    assert spread.results[: len(stored)] == single.results
+    assert not single.ok
 
 
 def test_a_seed_that_is_run_again_gives_the_same_predictions(root: Path) -> None:

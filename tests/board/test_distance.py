@@ -36,8 +36,8 @@ def board(scores: Mapping[str, float], data: str = "digits", *, epsilon: float =
 
 def entry(learner: str, score: float, selection: SelectionRule = "default") -> Entry:
     metrics = {"accuracy": Interval(mean=score, low=None, high=None)}
-    one = next(entry for entry in BARE.entries if entry.role == "entry")
-    return one.model_copy(update={"learner": learner, "metrics": metrics, "selection": selection, "rank": 1})
+    first = next(entry for entry in BARE.entries if entry.role == "entry")
+    return first.model_copy(update={"learner": learner, "metrics": metrics, "selection": selection, "rank": 1})
 
 
 def of(learner: str, *standings: Standing) -> Distance:
@@ -89,10 +89,10 @@ def test_only_entries_that_read_public_labels_are_compared_with_those_that_do() 
 
 
 def test_lines_and_unranked_results_neither_count_nor_are_the_best() -> None:
-    one = board({"a": 0.8, "b": 0.7})
+    standing = board({"a": 0.8, "b": 0.7})
     line = entry("non-private", 0.99).model_copy(update={"role": "ceiling", "rank": None})
     other = entry("c", 0.95).model_copy(update={"role": "unranked", "rank": None})
-    found = compute_distances([one.model_copy(update={"entries": (*one.entries, line, other)})])
+    found = compute_distances([standing.model_copy(update={"entries": (*standing.entries, line, other)})])
     assert [(each.learner, each.points) for each in found] == [("a", 0.0), ("b", pytest.approx(10))]
 
 
@@ -125,7 +125,7 @@ def test_many_epsilons_of_one_data_set_are_no_interval() -> None:
 
 
 def test_options_make_another_data_set_and_no_boards_make_no_distance() -> None:
-    one, two = (board({"a": 0.9, "b": 0.8}, epsilon=epsilon) for epsilon in (1.0, 3.0))
-    options = two.board.model_copy(update={"dataset": Component(name="digits", options={"size": 8})})
-    assert of("a", one, two.model_copy(update={"board": options})).data_sets == 2
+    low, high = (board({"a": 0.9, "b": 0.8}, epsilon=epsilon) for epsilon in (1.0, 3.0))
+    options = high.board.model_copy(update={"dataset": Component(name="digits", options={"size": 8})})
+    assert of("a", low, high.model_copy(update={"board": options})).data_sets == 2
     assert compute_distances([]) == compute_distances([BARE.model_copy(update={"entries": ()})]) == ()

@@ -40,15 +40,15 @@ def straight(labels: float) -> float:
 
 @given(st.floats(10, 5000))
 def test_on_a_curve_that_is_straight_the_crossing_is_exact(labels: float) -> None:
-    points = np.array([[straight(one) for one in LABELS]])
+    points = np.array([[straight(count) for count in LABELS]])
     assert find_crossings(LABELS, points, np.array([straight(labels)]))[0] == pytest.approx(labels, rel=1e-6)
 
 
 @given(st.floats(11, 4900))
 def test_on_a_bent_curve_the_crossing_lies_between_the_points_around_it(labels: float) -> None:
-    points = np.array([[1 - one**-0.3 for one in LABELS]])
+    points = np.array([[1 - count**-0.3 for count in LABELS]])
     found = find_crossings(LABELS, points, np.array([1 - labels**-0.3]))[0]
-    below, above = max(one for one in LABELS if one <= labels), min(one for one in LABELS if one >= labels)
+    below, above = max(count for count in LABELS if count <= labels), min(count for count in LABELS if count >= labels)
     assert below * 0.999 <= found <= above * 1.001
     assert found == pytest.approx(labels, rel=0.1)
 
@@ -76,7 +76,7 @@ def test_without_noise_the_interval_is_the_number_itself() -> None:
 
 
 def test_the_interval_widens_with_draws_and_with_seeds_and_contains_the_number() -> None:
-    shifted = curve(*(tuple(straight(one) + shift for one in LABELS) for shift in (-0.02, 0, 0.02)))
+    shifted = curve(*(tuple(straight(count) + shift for count in LABELS) for shift in (-0.02, 0, 0.02)))
     by_draws, by_seeds = (
         labels_worth(shifted, [straight(300)] * 5),
         labels_worth(shifted, [straight(200), straight(450)] * 3),

@@ -90,6 +90,7 @@ def change(folder: Path, name: str, content: bytes | None) -> None:
         (folder / name).write_bytes(content)
 
 
+@pytest.mark.slow
 def test_packing_changes_neither_the_lines_of_verify_nor_the_index(
     loose: Path, root: Path, plugins: Registry, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,8 +14,8 @@ BARE = standing_of(BOARD, synthetic(BOARD, 2, seed=0))
 
 
 def entry(score: float, role: Role = "entry", *, labels: bool = False, rank: int | None = 2) -> Entry:
-    (one,) = (entry for entry in BARE.entries if entry.role == "entry")
-    return one.model_copy(update={
+    (first,) = (entry for entry in BARE.entries if entry.role == "entry")
+    return first.model_copy(update={
         "metrics": {"accuracy": Interval(mean=score, low=None, high=None)}, "role": role,
         "rank": rank if role == "entry" else None, "reads": "features and labels" if labels else "features",
     })  # fmt: skip

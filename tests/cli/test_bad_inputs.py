@@ -510,8 +510,8 @@ def test_bad_input_is_one_sentence(
     [
         ("run", "--learner", "pilar"),
         *(
-            pytest.param(one, marks=pytest.mark.long)
-            for one in (("run", "--nonsense"), ("results", "/nowhere"), ("predict", "{picture}"))
+            pytest.param(command, marks=pytest.mark.long)
+            for command in (("run", "--nonsense"), ("results", "/nowhere"), ("predict", "{picture}"))
         ),
     ],
     ids=" ".join,

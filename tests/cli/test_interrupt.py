@@ -96,16 +96,16 @@ MOMENTS = {
 class Destroyed:
     def __del__(self):
         signal.raise_signal(signal.SIGINT)
-with interrupt.raising():
+with interrupt.raise_on_interrupt():
     Destroyed()
     time.sleep(60)
 """,
     "twice, the second time after the line": """
-with interrupt.raising():
+with interrupt.raise_on_interrupt():
     try:
         signal.raise_signal(signal.SIGINT)
     except KeyboardInterrupt:
-        interrupt.say("Once.")
+        interrupt.print_interrupted("Once.")
         signal.raise_signal(signal.SIGINT)
         time.sleep(60)
 """,
@@ -125,7 +125,7 @@ class Finder:
             except BaseException:
                 raise ImportError("it failed to import") from None
 sys.meta_path.insert(0, Finder())
-with interrupt.raising():
+with interrupt.raise_on_interrupt():
     import absent
 """,
 }
@@ -133,7 +133,8 @@ with interrupt.raising():
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_an_interruption_that_python_would_not_report_well_is_one_line(moment: str, tmp_path: Path) -> None:
-    code = f"import signal, sys, time\nfrom dpbench.cli import interrupt\ninterrupt.take_over()\n{MOMENTS[moment]}"
+    begin = "import signal, sys, time\nfrom dpbench.cli import interrupt\ninterrupt.install_handler()\n"
+    code = f"{begin}{MOMENTS[moment]}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False,
                           cwd=tmp_path)  # fmt: skip
     check_interrupted(done.returncode, done.stderr)
@@ -151,8 +152,8 @@ def test_a_process_that_is_to_ignore_interruptions_ignores_them() -> None:
 import signal
 from dpbench.cli import interrupt
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-interrupt.take_over()
-with interrupt.raising():
+interrupt.install_handler()
+with interrupt.raise_on_interrupt():
     signal.raise_signal(signal.SIGINT)
 print("went on")
 """
@@ -169,9 +170,9 @@ from dpbench.cli.output import report_interrupt
 from dpbench.support.processes import process_pool
 
 if __name__ == "__main__":
-    interrupt.take_over()
+    interrupt.install_handler()
     try:
-        with interrupt.raising(), report_interrupt("Done."), process_pool(2) as pool:
+        with interrupt.raise_on_interrupt(), report_interrupt("Done."), process_pool(2) as pool:
             waiting = pool.map(time.sleep, [60] * 8)
             Path("mark").touch()
             list(waiting)

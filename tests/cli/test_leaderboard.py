@@ -131,7 +131,7 @@ def test_a_quick_look_keeps_a_record_and_nothing_calls_it_reproduced(root: Path,
     said = capsys.readouterr().out
     assert f"ok results/tiny/{file.name}; seed 1: same predictions, accuracy 0." in said
     assert "(a quick look at 1 of 2 seeds)" in said and "reproduced" not in said
-    assert [(one["seed"], one["outcome"]) for one in record_of(root, file)["seeds"]] == [(1, "same predictions")]
+    assert [(seed["seed"], seed["outcome"]) for seed in record_of(root, file)["seeds"]] == [(1, "same predictions")]
     assert ask("verify", "--root", root) == 0
     (tiny,) = [
         standing for standing in build.build_index(root, registry.load()).standings if standing.board.name == "tiny"
@@ -146,10 +146,10 @@ def test_rerun_takes_all_seeds_and_its_record_says_which_where_and_by_whom(root:
     assert ask("verify", "--rerun", "--by", "A Maintainer", "--device", "cpu", "--root", root, file) == 0
     assert f"ok results/tiny/{file.name}; reproduced, 2 seeds: same predictions, accuracy 0." in capsys.readouterr().out
     record = record_of(root, file)
-    assert ([one["seed"] for one in record["seeds"]], record["by"]) == ([0, 1], "A Maintainer")
+    assert ([seed["seed"] for seed in record["seeds"]], record["by"]) == ([0, 1], "A Maintainer")
     assert record["provenance"].keys() >= {"processor", "cores", "commit", "code"}
-    assert {one["claim"] for one in record["claims"]} >= {"privacy.plan", "task.overlap", "selection"}
-    assert {one["verdict"] for one in record["claims"]} == {"same"}
+    assert {claim["claim"] for claim in record["claims"]} >= {"privacy.plan", "task.overlap", "selection"}
+    assert {claim["verdict"] for claim in record["claims"]} == {"same"}
     assert ask("verify", "--rerun", "--seed", 1, "--device", "cpu", "--root", root, file) == 0
     assert record_of(root, file) == record  # a quick look that agrees takes nothing away
 
@@ -414,7 +414,7 @@ def test_diff_shows_what_came_went_and_moved(root: Path, capsys: Captured) -> No
     assert not any(better.digest[:16] in line for line in lines)
     assert ask("diff", root / build.INDEX, before, "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert ("added", "public-only", None) in [(one["what"], one["learner"], one["before"]) for one in found]
+    assert ("added", "public-only", None) in [(change["what"], change["learner"], change["before"]) for change in found]
     assert ask("diff", before, before) == 0
     assert capsys.readouterr().out == "0 changes\n"
 
@@ -422,7 +422,7 @@ def test_diff_shows_what_came_went_and_moved(root: Path, capsys: Captured) -> No
 def test_a_changed_mean_and_rank_are_told_with_both_values(root: Path) -> None:
     before = Index.read(root / build.INDEX)
     made = json.loads((root / build.INDEX).read_text(encoding="utf-8"))
-    (tiny,) = [one for one in made["standings"] if one["board"]["name"] == "tiny"]
+    (tiny,) = [standing for standing in made["standings"] if standing["board"]["name"] == "tiny"]
     tiny["entries"][0]["metrics"]["accuracy"]["mean"] = 0.125
     tiny["entries"][0]["rank"] = 7
     name = tiny["entries"][0]["learner"]
@@ -450,7 +450,7 @@ def test_export_is_one_row_an_entry_at_full_precision(root: Path, tmp_path: Path
 @pytest.mark.parametrize("text", ['=HYPERLINK("x")', "+1", "-1", "@SUM(A1)", "a,b\n=c"])
 def test_a_strangers_text_is_no_formula_and_no_row_of_its_own(root: Path, text: str) -> None:
     made = json.loads((root / build.INDEX).read_text(encoding="utf-8"))
-    (tiny,) = [one for one in made["standings"] if one["board"]["name"] == "tiny"]
+    (tiny,) = [standing for standing in made["standings"] if standing["board"]["name"] == "tiny"]
     tiny["entries"][0]["plugin"]["plugin"] = text
     rows = list(csv.DictReader(io.StringIO(leaderboard_csv(Index.model_validate(made)))))
     assert len(rows) == len(boards.LEARNERS)

@@ -66,9 +66,9 @@ def test_an_interruption_says_how_to_go_on_and_that_gives_the_same_weights(
     assert "repeat the command with --resume to continue" in capsys.readouterr().err
     assert pretrained(broken, "--resume") == 0
     assert re.findall(r"step (\d) of 4", capsys.readouterr().err) == ["4"]
-    one, other = tensors(whole), tensors(broken)
-    assert one.keys() == other.keys()
-    assert all(bool((one[name] == other[name]).all()) for name in one)
+    expected, other = tensors(whole), tensors(broken)
+    assert expected.keys() == other.keys()
+    assert all(bool((expected[name] == other[name]).all()) for name in expected)
 
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path, capsys: Output) -> None:

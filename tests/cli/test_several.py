@@ -86,7 +86,7 @@ def test_cells_are_run_again_where_the_data_have_changed_and_left_where_they_are
     said = capsys.readouterr().out
     assert "2 cells run, 0 done before" in said
     assert "2 finished cells were re-run because the data on this machine has changed" in said
-    kept = {one["task"]["private"] for one in map(read_json, (tmp_path / "out").glob("*.json"))}
+    kept = {content["task"]["private"] for content in map(read_json, (tmp_path / "out").glob("*.json"))}
     assert kept == {32}  # nine tenths of three classes
     plugins = load()
     cells = sweep_definition(

@@ -159,7 +159,7 @@ def test_a_pool_that_waits_for_dead_workers_does_not_outlive_an_interruption() -
     code = """
 import signal, time
 from dpbench.cli import output
-output.PATIENCE = 0.1
+output.POOL_TIMEOUT = 0.1
 with output.stop_on_interrupt():
     try:
         signal.raise_signal(signal.SIGINT)
@@ -174,12 +174,12 @@ def test_seeds_of_another_code_and_lines_that_were_cut_off_are_not_taken(tmp_pat
     from dpbench.records.journal import Journal
 
     assert called("run", *QUICK, "--out", tmp_path) == 0
-    one, journal = result_in(tmp_path).seeds[0], Journal(tmp_path)
-    journal.of("a.json", "this").keep(one)
-    journal.of("a.json", "other").keep(one.model_copy(update={"seed": 1}))
+    seed, journal = result_in(tmp_path).seeds[0], Journal(tmp_path)
+    journal.of("a.json", "this").keep(seed)
+    journal.of("a.json", "other").keep(seed.model_copy(update={"seed": 1}))
     file = tmp_path / "unfinished" / "a.jsonl"
     file.write_text(file.read_text(encoding="utf-8") + '{"identity": "this", "se', encoding="utf-8")
-    assert journal.of("a.json", "this").seeds() == {0: one}
+    assert journal.of("a.json", "this").seeds() == {0: seed}
     journal.end("a.json")
     assert not file.parent.exists() and journal.of("a.json", "this").seeds() == {}
 

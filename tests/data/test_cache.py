@@ -212,7 +212,7 @@ TWO = """
 import sys, time
 from pathlib import Path
 import tests.data.test_cache as here
-here.extraction.PICKED = 0
+here.extraction.RECHECKED_IMAGES = 0
 from dpbench.data import reading
 from tests.helpers.aloud import call_aloud
 reading.call_quietly = call_aloud

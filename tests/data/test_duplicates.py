@@ -218,7 +218,7 @@ def test_one_drawing_in_two_palettes_is_two_images_and_one_picture_in_two_palett
     other.putpalette([0, 0, 0, 0, 0, 0, 250, 0, 0])
     red = Image.new("RGB", (16, 16), (250, 0, 0))
     first, *exact = hashed([drawing, recoloured, other, red]).exact.tolist()
-    assert [one == first for one in exact] == [False, True, True]
+    assert [pair == first for pair in exact] == [False, True, True]
 
 
 @pytest.mark.parametrize("mode", ["1", "LA", "P", "PA", "RGBA", "RGBX", "RGBa", "La", "CMYK", "YCbCr", "LAB", "HSV"])
@@ -419,11 +419,11 @@ class Repeating(Dataset):
     def load(self) -> Splits:
         train = [photo(self.first + seed, 24) for seed in range(100)]
         test = [*train[: self.leaked], *(photo(5000 + seed, 24) for seed in range(self.test - self.leaked))]
-        one, other = (
+        split, other = (
             Split(DeclaredImages(images, "blurred noise"), np.arange(len(images), dtype=np.int64) % 2)
             for images in (train, test)
         )
-        return Splits(one, other, f"repeating-{self.first}-{self.leaked}-{self.test}")
+        return Splits(split, other, f"repeating-{self.first}-{self.leaked}-{self.test}")
 
 
 class Other(Repeating):

@@ -98,7 +98,8 @@ def surrounded(fresh_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def started(code: str) -> subprocess.Popen[str]:
     begin = (
-        "import tests.data.test_extraction_faults as here\nhere.extraction.SHARD, here.extraction.PICKED = 20, 0\n"
+        "import tests.data.test_extraction_faults as here\n"
+        "here.extraction.SHARD, here.extraction.RECHECKED_IMAGES = 20, 0\n"
         "here.reading.call_quietly = here.call_aloud\n"
     )
     pipe = subprocess.PIPE
@@ -185,7 +186,7 @@ def test_a_full_disk_while_parts_are_put_together_keeps_the_parts() -> None:
     assert {file.name for file in entry(PAIR).iterdir()} == WHOLE
 
 
-@pytest.mark.parametrize(("name", "other"), [("FORMAT", "1"), ("BATCH", 16), ("SHARD", 30)])
+@pytest.mark.parametrize(("name", "other"), [("SHARD_FORMAT", "1"), ("BATCH", 16), ("SHARD", 30)])
 def test_shards_of_another_version_are_not_trusted(monkeypatch: pytest.MonkeyPatch, name: str, other: object) -> None:
     with monkeypatch.context() as patch, pytest.raises(OutputError), full_beyond(1000):
         patch.setattr(extraction, name, other)

@@ -94,8 +94,8 @@ def ceiling() -> Result:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, result: Result, ceiling: Result) -> Path:
     place: Path = tmp_path_factory.mktemp("results")
-    for one in (result, ceiling):
-        one.write(place)
+    for scored in (result, ceiling):
+        scored.write(place)
     return place
 
 
@@ -263,7 +263,7 @@ def test_what_privacy_costs_a_group_is_held_against_what_it_costs_all(result: Re
     ]
     assert sex.losses == {value: by_value[0][value] - by_value[1][value] for value in ("female", "male", "")}
     overall = ceiling.metrics["accuracy"].mean - result.metrics["accuracy"].mean
-    assert sex.most is not None and sex.most.value == max(("female", "male"), key=lambda one: sex.losses[one])
+    assert sex.most is not None and sex.most.value == max(("female", "male"), key=lambda group: sex.losses[group])
     assert sex.added == pytest.approx(sex.losses[sex.most.value] - overall)
     assert 120 * (sum(sex.losses.values())) - sex.losses[""] == pytest.approx(359 * overall)  # 120, 120 and 119 images
 
@@ -274,7 +274,7 @@ def test_only_a_result_of_the_same_learner_data_and_groups_shows_what_privacy_co
     other = ceiling.spec.model_copy(update={"learner": ceiling.spec.learner.model_copy(update={"name": "pillar"})})
     cut = ceiling.spec.model_copy(update={"train_fraction": 0.5})
     bare = ceiling.task.model_copy(update={"groups": None})
-    others = [ceiling.model_copy(update=one) for one in ({"spec": other}, {"spec": cut}, {"task": bare})]
+    others = [ceiling.model_copy(update=update) for update in ({"spec": other}, {"spec": cut}, {"task": bare})]
     assert find_ceiling(result, [result, *others]) is None
     assert find_ceiling(result, [result, *others, ceiling]) is ceiling
     assert find_ceiling(ceiling, [ceiling]) is None
@@ -359,7 +359,7 @@ def test_verify_refuses_test_images_moved_to_another_group_than_other_results_of
     def move(made: dict[str, Any]) -> dict[str, Any]:
         there = sum_by_class(made["task"]["groups"]["sex"])
         right = [sum_by_class(seed["group_correct"]["sex"]) for seed in made["seeds"]]
-        label = next(place for place, count in enumerate(there) if all(one[place] <= count - 2 for one in right))
+        label = next(place for place, count in enumerate(there) if all(row[place] <= count - 2 for row in right))
         f, m = (list(read_counts(made["task"]["groups"]["sex"][name])) for name in "fm")
         f[label], m[label] = f[label] - 1, m[label] + 1
         return boards.edited(made, "task.groups.sex", {"f": " ".join(map(str, f)), "m": " ".join(map(str, m))})

@@ -51,10 +51,10 @@ def test_all_is_cleared_and_a_run_makes_it_again(filled: Path) -> None:
 
 
 def test_what_another_process_is_extracting_stays(filled: Path) -> None:
-    one = list_entries()[0]
-    with FileLock(one.folder.with_suffix(".lock")), pytest.raises(OutputError, match="being used by another process"):
-        clear_cache([one.name])
-    assert one.folder.exists()
+    entry = list_entries()[0]
+    with FileLock(entry.folder.with_suffix(".lock")), pytest.raises(OutputError, match="being used by another process"):
+        clear_cache([entry.name])
+    assert entry.folder.exists()
 
 
 def test_an_unknown_name_is_refused_and_nothing_deleted(filled: Path) -> None:

@@ -156,7 +156,7 @@ def extracted(extractor: Extractor, folder: Path, images: Any = None) -> np.ndar
     return np.concatenate(list(extraction.extract(images, extractor, folder, engine)))
 
 
-@pytest.mark.parametrize("extractor", ACCIDENTS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("extractor", ACCIDENTS, ids=lambda value: type(value).__name__)
 def test_an_extractor_whose_features_follow_other_images_is_refused(extractor: Extractor, tmp_path: Path) -> None:
     with pytest.raises(DpbenchError, match=r"only on its own record|from that image alone"):
         extracted(extractor, tmp_path)
@@ -292,7 +292,7 @@ def broken(suite: type[Laws], law: str, **subject: Any) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("extractor", ACCIDENTS[:4], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("extractor", ACCIDENTS[:4], ids=lambda value: type(value).__name__)
 def test_the_laws_find_what_prepare_remembers(extractor: Extractor) -> None:
     assert broken(ExtractorLaws, "test_an_image_is_prepared_alone", extractor=extractor)
 
@@ -392,7 +392,7 @@ def test_a_suite_of_data_that_are_stored_otherwise_makes_its_own_copies() -> Non
 
         def load(self) -> Splits:
             splits = super().load()
-            places = [one for one in PLACES for _ in range(8 if one == "3" else 1) if one != str(self.removed)]
+            places = [place for place in PLACES for _ in range(8 if place == "3" else 1) if place != str(self.removed)]
             labels = np.array([int(place) % 2 for place in places], np.int64)
             return Splits(Split(Records(places, numbered), labels), splits.test, splits.digest)
 

@@ -481,7 +481,7 @@ def test_records_are_told_apart_by_every_option(home: Path) -> None:
     class Named(Fold):
         id: str = ""
 
-    names = [store._dataset_path(Named(id=one), home, "json") for one in ("a/b", "a-b", "a:b", "A b", "a%2Fb", "")]
+    names = [store._dataset_path(Named(id=name), home, "json") for name in ("a/b", "a-b", "a:b", "A b", "a%2Fb", "")]
     assert len(set(names)) == len(names)
     assert {name.parent for name in names} == {home / ".dpbench"}
 
@@ -562,7 +562,7 @@ class Killed(BaseException):
     """As if the process were gone."""
 
 
-@pytest.mark.parametrize("step", ["plan", "discard", "move"])
+@pytest.mark.parametrize("step", ["plan", "delete_files", "apply_moves"])
 @pytest.mark.parametrize("again", [False, True])
 def test_a_run_killed_at_any_step_is_repeated_and_then_removed(
     home: Path, given: Path, monkeypatch: pytest.MonkeyPatch, step: str, again: bool

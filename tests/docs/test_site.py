@@ -122,11 +122,13 @@ def test_no_link_within_the_site_is_broken_and_no_anchor_is_missing(pages: dict[
 def test_no_page_loads_anything_from_elsewhere(site: Path, pages: dict[Path, Read]) -> None:
     loaded = [(file.name, address) for file, page in pages.items() for address in page.loads]
     assert len(loaded) > 100
-    assert [one for one in loaded if urlsplit(one[1]).scheme not in {"", "data"} or one[1].startswith("//")] == []
+    assert [
+        request for request in loaded if urlsplit(request[1]).scheme not in {"", "data"} or request[1].startswith("//")
+    ] == []
     for sheet in site.rglob("*.css"):
         text = sheet.read_text(encoding="utf-8")
         asked = re.findall(r"url\(\s*[\"']?([^)\"']+)", text) + re.findall(r"@import\s+[\"']([^\"']+)", text)
-        assert [one for one in asked if re.match(r"(https?:)?//", one)] == [], sheet.name
+        assert [address for address in asked if re.match(r"(https?:)?//", address)] == [], sheet.name
 
 
 def test_the_reference_has_every_public_name_component_and_command(site: Path) -> None:
@@ -213,7 +215,7 @@ def test_a_page_fits_the_window_and_asks_nothing_of_elsewhere(path: str, site: P
     ("theme", "width"),
     [
         ("light", 1400),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in (("light", 400), ("dark", 400), ("dark", 1400))),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in (("light", 400), ("dark", 400), ("dark", 1400))),
     ],
 )
 def test_axe_finds_no_serious_fault_and_no_page_is_endless(
@@ -226,14 +228,18 @@ def test_axe_finds_no_serious_fault_and_no_page_is_endless(
             assert page.evaluate("document.documentElement.scrollHeight") < 20_000, path
             page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
             found = Axe().run(page).response["violations"]
-            grave = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in {"serious", "critical"}]
+            grave = [
+                (violation["id"], violation["nodes"][0]["html"])
+                for violation in found
+                if violation["impact"] in {"serious", "critical"}
+            ]
             assert grave == [], path
 
 
 def test_a_link_to_a_folded_section_opens_it(site: Path, chromium: Browser) -> None:
     with opened(chromium, address(site, "reference/learners.html#thrift")) as (page, _):
         shown = page.locator("details[open] h2").all_inner_texts()
-        assert [one.strip().rstrip("¶") for one in shown] == ["thrift"]  # a mark that hovering shows
+        assert [text.strip().rstrip("¶") for text in shown] == ["thrift"]  # a mark that hovering shows
 
 
 def test_the_search_finds_pages_on_a_disk_without_a_network(site: Path, chromium: Browser) -> None:

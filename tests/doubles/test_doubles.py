@@ -164,7 +164,7 @@ def test_a_whole_double_is_imported_described_and_run_within_eight_gigabytes(nam
 def test_the_page_has_the_table_of_the_record() -> None:
     found = measure.read_record()
     assert measure.table(found) in measure.PAGE.read_text(encoding="utf-8")
-    assert all(cost.peak < measure.LIMIT for one in found.values() for cost in one.costs.values())
+    assert all(cost.peak < measure.LIMIT for measured in found.values() for cost in measured.costs.values())
 
 
 # Fetched

@@ -25,7 +25,7 @@ def test_without_a_gpu_it_says_so_in_one_sentence_and_fails(
     assert len(said) == 1 and said[0].startswith("No GPU was found")
 
 
-@pytest.mark.parametrize("part", [pytest.param(one, marks=[pytest.mark.long] * (one == "speed")) for one in PARTS])
+@pytest.mark.parametrize("part", [pytest.param(part, marks=[pytest.mark.long] * (part == "speed")) for part in PARTS])
 @pytest.mark.slow
 def test_each_part_runs_and_all_that_must_holds(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if part == "speed":

@@ -74,16 +74,16 @@ def test_a_fit_that_swallows_a_refusal_is_refused() -> None:
 
 def test_whatever_changes_a_sum_or_its_noise_changes_the_identity() -> None:
     spec = make_spec({"learner": "tried:steps=3", "dataset": "digits", "seeds": 1}, "a test")
-    (one,) = state_plan([Release("gradient", steps=3)], 2.0)
+    (release,) = state_plan([Release("gradient", steps=3)], 2.0)
     origin = ComponentOrigin(plugin="tiny", distribution="tiny", version="0.1")
     given: dict[str, Any] = {
-        "spec": spec, "plan": [one], "digests": {"private": "a", "public": "b"}, "components": {"learner": origin},
+        "spec": spec, "plan": [release], "digests": {"private": "a", "public": "b"}, "components": {"learner": origin},
         "networks": ["resnet 1 abc"],
     }  # fmt: skip
     others: list[dict[str, Any]] = [
         {"spec": spec.model_copy(update={"epsilon": 7.0})},
-        {"plan": [one.model_copy(update={"sigma": 2.1})]},
-        {"plan": [one.model_copy(update={"steps": 4})]},
+        {"plan": [release.model_copy(update={"sigma": 2.1})]},
+        {"plan": [release.model_copy(update={"steps": 4})]},
         {"plan": []},
         {"digests": {"private": "other", "public": "b"}},
         {"digests": {"private": "a", "public": "other"}},

@@ -214,7 +214,7 @@ def ran(learner: type[Learner], **keys: Any) -> Result:
     return session(with_learner(learner)).run(spec(**{"seeds": 3, **keys}))
 
 
-@pytest.mark.parametrize("keeper", [one for one in KEEPERS if one is not KeepsInItself])
+@pytest.mark.parametrize("keeper", [keeper for keeper in KEEPERS if keeper is not KeepsInItself])
 def test_what_a_fit_leaves_behind_is_refused(keeper: type[Learner]) -> None:
     with pytest.raises(NotPure, match="leaves state behind: its fit changed "):
         ran(keeper, seeds=1)
@@ -338,5 +338,5 @@ def test_whoever_makes_a_curator_fits_through_the_one_way() -> None:
         place, nodes = file.relative_to(root).as_posix(), [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
         calls = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
         binds |= {place} if "bind" in calls and place not in REPLAYS else set()
-    laws = {"testing/learners.py", "testing/worlds.py"}  # over made-up rows: their fits go through `_fitted`
+    laws = {"testing/learners.py", "testing/worlds.py"}  # over made-up rows: their fits go through `_fit_learner`
     assert binds == {"harness/fitting.py", *laws}

@@ -246,16 +246,16 @@ def test_nothing_that_is_published_tells_how_many_runs_there_were(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Two searches that differ in the number of runs alone differ in scores alone, and say the same."""
-    one, many = (json.loads(_with_runs(monkeypatch, count).model_dump_json()) for count in (1, 6))
+    single, many = (json.loads(_with_runs(monkeypatch, count).model_dump_json()) for count in (1, 6))
     assert capfd.readouterr() == ("", "")
-    for told in (one, many):
+    for told in (single, many):
         for cost in ("seconds", "cpu_seconds", "peak_bytes"):
             assert set(told[cost]) == {"load", "calibrate"}  # which come before the first run
             del told[cost]
         del told["evidence_digest"]
         told["seeds"] = [{name: seed[name] for name in seed.keys() - SCORED} for seed in told["seeds"]]
-    assert one == many
-    assert set(one["seeds"][0]) == {"seed", "spent", "setting"}
+    assert single == many
+    assert set(single["seeds"][0]) == {"seed", "spent", "setting"}
 
 
 @pytest.mark.usefixtures("telling")

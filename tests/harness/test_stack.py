@@ -112,8 +112,8 @@ def test_settings_of_fewer_steps_train_beside_those_that_go_on(rate: float, weig
     learners, rows = [dataclasses.replace(pair, steps=steps) for pair, steps in pairs], private_rows(n=90, d=WIDTH)
     assert len({learner.shared for learner in learners}) == 1
     x = private_rows(n=50, d=WIDTH, seed=5).x
-    for one, other in zip(together(learners, rows, weight), alone(learners, rows, weight), strict=True):
-        torch.testing.assert_close(one(x), other(x), rtol=1e-5, atol=1e-6 * float(other(x).abs().max()))
+    for model, other in zip(together(learners, rows, weight), alone(learners, rows, weight), strict=True):
+        torch.testing.assert_close(model(x), other(x), rtol=1e-5, atol=1e-6 * float(other(x).abs().max()))
 
 
 def test_rows_that_one_group_has_mapped_serve_the_next_group_of_the_same_map(monkeypatch: pytest.MonkeyPatch) -> None:

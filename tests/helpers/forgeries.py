@@ -314,8 +314,8 @@ def secure(scene: Scene) -> Content:
     """
     while True:
         found = scene.ran({"learner": "class-means"}, secure_rng=True)
-        one, other = (SeedResult.model_validate(seed).accuracy for seed in found["seeds"])
-        if abs(one - other) > 0.01:
+        accuracy, other = (SeedResult.model_validate(seed).accuracy for seed in found["seeds"])
+        if abs(accuracy - other) > 0.01:
             return found
 
 

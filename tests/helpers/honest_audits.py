@@ -53,7 +53,7 @@ def count_doubted(audits: int, first: int = 0) -> Counter[str]:
 
 
 if __name__ == "__main__":
-    given = [int(one) for one in sys.argv[1:]] or [300]
+    given = [int(number) for number in sys.argv[1:]] or [300]
     counted = count_doubted(*given)
     print()
     for name, times in counted.most_common():

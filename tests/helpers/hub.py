@@ -48,7 +48,7 @@ class Hub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def wrote(self) -> list[str]:
-        return [one.path for one in self.asked if one.method == "POST"]
+        return [request.path for request in self.asked if request.method == "POST"]
 
 
 class Handler(BaseHTTPRequestHandler):

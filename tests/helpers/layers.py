@@ -76,7 +76,8 @@ class House:
     def imports(self) -> dict[str, set[str]]:
         """The modules of dpbench that each module imports, wherever in the file."""
         return {
-            name: {one for one in self._imported(file) if (name, one) not in DOORS} for name, file in self.files.items()
+            name: {module for module in self._imported(file) if (name, module) not in DOORS}
+            for name, file in self.files.items()
         }
 
     @cached_property
@@ -111,13 +112,15 @@ class House:
             yield f"{unknown} has no place in LAYERS"
         for name, imported in self.imports.items():
             mine = RANK.get(room(name), len(LAYERS))
-            for one in sorted(imported):
-                if room(one) != room(name) and RANK.get(room(one), len(LAYERS)) >= mine:
-                    yield f"{name} imports {one}, which does not lie below it"
+            for module in sorted(imported):
+                if room(module) != room(name) and RANK.get(room(module), len(LAYERS)) >= mine:
+                    yield f"{name} imports {module}, which does not lie below it"
         for name, file in self.files.items():
             if name not in LAB_DOORS:
                 imported_here = _imported_names(file.read_text(encoding="utf-8"))
-                yield from (f"{name} imports {one}, of the lab" for one in sorted(imported_here) if _within(one, LAB))
+                yield from (
+                    f"{name} imports {module}, of the lab" for module in sorted(imported_here) if _within(module, LAB)
+                )
         for graph in (self.imports, self.rooms):
             try:
                 tuple(TopologicalSorter(graph).static_order())
@@ -130,12 +133,12 @@ class House:
         The rings of privacy and `api`, the words that they are called by, count as one room.
         """
         together = {room: RINGS if room == "api" or room.startswith(RINGS) else room for room in self.rooms}
-        below: dict[str, set[str]] = {one: set() for one in together.values()}
+        below: dict[str, set[str]] = {group: set() for group in together.values()}
         for key, imported in self.rooms.items():
             below[together[key]] |= {together[other] for other in imported} - {together[key]}
         found: dict[str, int] = {}
-        for one in TopologicalSorter(below).static_order():
-            found[one] = 1 + max((found[other] for other in below[one]), default=0)
+        for group in TopologicalSorter(below).static_order():
+            found[group] = 1 + max((found[other] for other in below[group]), default=0)
         return found
 
     def reached(self, *names: str) -> set[str]:

@@ -52,7 +52,7 @@ class PluginHouse:
     def imports(self) -> dict[str, set[str]]:
         """The modules in `plugins/` that each module imports, wherever in the file."""
         return {
-            module: {found for one in _imports(file) if (found := self._module(one))}
+            module: {found for imported in _imports(file) if (found := self._module(imported))}
             for module, file in self.files.items()
         }
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import registry
-from dpbench.analysis.grid import Grid, GridLine, grid_by_number
+from dpbench.analysis.grid import GridLine, ResultGrid, grid_by_number
 from dpbench.analysis.rows import ResultFacts, best_score, distance_behind
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.rows import EntryRow, board_rows
@@ -151,9 +151,9 @@ def distances_table() -> str:
         "| learner, default settings | points behind the best | 95% interval | datasets | boards | rank 1 on |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for one in found:
-        sets = f"{one.distance.data_sets} of {whole}"
-        cells = [f"`{one.distance.learner}`", one.points, one.interval, sets, one.distance.boards, one.firsts]
+    for place in found:
+        sets = f"{place.distance.data_sets} of {whole}"
+        cells = [f"`{place.distance.learner}`", place.points, place.interval, sets, place.distance.boards, place.firsts]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
@@ -231,7 +231,7 @@ def _family(family: str) -> list[Standing]:
     return sorted(found, key=lambda standing: standing.board.epsilon)
 
 
-def _place(grid: Grid[EntryRow], line: GridLine[EntryRow], best: list[Interval]) -> tuple[bool, float]:
+def _place(grid: ResultGrid[EntryRow], line: GridLine[EntryRow], best: list[Interval]) -> tuple[bool, float]:
     """Return where a line stands: references last, then by how far it is behind the best, over the epsilons it has."""
     pairs = [(row, top) for row, top in zip(line.rows, best, strict=True) if row]
     gaps = [100 * distance_behind(grid.row_metric(row), grid.score(row), top) for row, top in pairs]
@@ -279,7 +279,7 @@ def compute_table() -> str:
             hours[name] = hours.get(name, 0.0) + seconds / 3600
     fits = sum(len(result.seeds) for result in results.values())
     lines = [f"| {len(results)} results, {fits:,} fits | processor hours |", "|---|---:|"]
-    lines += [f"| {name} | {spent:.1f} |" for name, spent in sorted(hours.items(), key=lambda one: -one[1])]
+    lines += [f"| {name} | {spent:.1f} |" for name, spent in sorted(hours.items(), key=lambda pair: -pair[1])]
     return "\n".join([*lines, f"| all | {sum(hours.values()):.1f} |"])
 
 
@@ -358,8 +358,8 @@ def extractors_table() -> str:
         "`thrift`, ε 1": ("thrift", 1.0),
     }  # fmt: skip
     lines = [f"| extractor | {' | '.join(asked)} |", "|---|" + "---|" * len(asked)]
-    for extractor, scores in sorted(found.items(), key=lambda one: one[1].get(("thrift", 1.0), "")):
-        lines.append(f"| `{extractor}` | {' | '.join(scores.get(one, '') for one in asked.values())} |")
+    for extractor, scores in sorted(found.items(), key=lambda pair: pair[1].get(("thrift", 1.0), "")):
+        lines.append(f"| `{extractor}` | {' | '.join(scores.get(column, '') for column in asked.values())} |")
     return "\n".join(lines)
 
 

@@ -86,7 +86,7 @@ def found(trained: Trained, folder: Path) -> set[str]:
 
         claim = replace(make_claim(trained.receipt), epsilon=None)
         audit = audit_loop(trained.answers, claim, size=SIZE, canaries=1_500)
-        names |= {f"audit: {one.partition(':')[0].split()[0]}" for one in audit.figures.failed}
+        names |= {f"audit: {failure.partition(':')[0].split()[0]}" for failure in audit.figures.failed}
     return names
 
 

@@ -73,7 +73,7 @@ def test_no_private_image_is_opened(
     files, *_ = list_training(photos)
     public, private = (part.tolist() for part in cut_rows(np.arange(len(files)), RULE, None))
     before = advised(photos, capsys, "--epsilon", "1")
-    read = [one for one in opened if one.startswith(str(photos))]
+    read = [path for path in opened if path.startswith(str(photos))]
     assert set(read) == {str(files[row]) for row in public}
     for row in private:
         files[row].unlink()
@@ -103,8 +103,8 @@ def test_advice_without_labels_does_not_read_them(photos: Path, capsys: Output) 
     found = advised(photos, capsys, "--epsilon", "0.5,2", "--no-public-labels")
     assert not found["labels_read"]
     assert found["alone"] is None
-    assert [one["rehearsal"] for one in found["at"]] == [None, None]
-    assert [one["pick"] for one in found["at"]] == ["thrift", "thrift"]
+    assert [point["rehearsal"] for point in found["at"]] == [None, None]
+    assert [point["pick"] for point in found["at"]] == ["thrift", "thrift"]
 
 
 def test_a_wished_accuracy_has_its_epsilon(photos: Path, capsys: Output) -> None:

@@ -59,8 +59,8 @@ def claim(**given: Any) -> Claim:
 
 def verdict(**given: Any) -> Verdict:
     """Return what follows from such a claim."""
-    one = claim(**given)
-    return judge(Paper(key="paper", title="A paper", authors="Somebody", source="title page", claims=(one,)), one)
+    stated = claim(**given)
+    return judge(Paper(key="paper", title="A paper", authors="Somebody", source="title page", claims=(stated,)), stated)
 
 
 def test_every_field_of_every_claim_has_a_source() -> None:
@@ -189,8 +189,8 @@ def test_numbers_that_no_accountant_answers_for_in_seconds_are_not_asked_about(
 
 
 def test_steps_follow_from_epochs_and_the_rate_from_the_batch() -> None:
-    one = claim(sampler="shuffled", steps=None, epochs=15.0, batch=256.0, n=60_000)
-    assert one.rate == pytest.approx(256 / 60_000) and one.rounds == 3516
+    stated = claim(sampler="shuffled", steps=None, epochs=15.0, batch=256.0, n=60_000)
+    assert stated.rate == pytest.approx(256 / 60_000) and stated.rounds == 3516
     found = verdict(sampler="shuffled", steps=None, epochs=15.0, batch=256.0, n=60_000, sigma="1.3", epsilon="1.19")
     assert found.pld == pytest.approx(0.865, abs=0.002) and found.remarks == (
         "batches are shuffled; accounted as Poisson samples",
@@ -204,9 +204,9 @@ def test_further_releases_are_composed_with_the_steps() -> None:
 
 
 def test_a_verdict_that_is_known_is_not_made_again_until_its_claim_changes() -> None:
-    one = claim()
-    paper = Paper(key="paper", title="A paper", authors="Somebody", source="title page", claims=(one,))
-    known = judge(paper, one).model_copy(update={"pld": 42.0})
+    stated = claim()
+    paper = Paper(key="paper", title="A paper", authors="Somebody", source="title page", claims=(stated,))
+    known = judge(paper, stated).model_copy(update={"pld": 42.0})
     assert judge_all([paper], [known])[0].pld == 42.0
     changed = paper.model_copy(update={"claims": (claim(epsilon="2"),)})
     assert judge_all([changed], [known])[0].pld == pytest.approx(1.0, abs=1e-3)
@@ -372,9 +372,14 @@ def test_the_example_of_the_documentation_is_a_file_that_fits(tmp_path: Path) ->
     page = (Path(__file__).parents[2] / "dpbench/docs/explanation/claims.md").read_text(encoding="utf-8")
     file = tmp_path / "tang-2023.toml"
     file.write_text(page.partition("```toml\n")[2].partition("```")[0], encoding="utf-8")
-    (one,) = read_paper(file).claims
-    (kept,) = [known for paper, known in CLAIMS if paper.key == "tang-2023" and known.id == one.id]
-    assert (one.sigma, one.rate, one.rounds, one.epsilon) == (kept.sigma, kept.rate, kept.rounds, kept.epsilon)
+    (stated,) = read_paper(file).claims
+    (kept,) = [known for paper, known in CLAIMS if paper.key == "tang-2023" and known.id == stated.id]
+    assert (stated.sigma, stated.rate, stated.rounds, stated.epsilon) == (
+        kept.sigma,
+        kept.rate,
+        kept.rounds,
+        kept.epsilon,
+    )
 
 
 @pytest.mark.parametrize(
@@ -390,5 +395,5 @@ def test_a_pull_request_of_claims_alone_is_no_submission(changed: tuple[str, ...
 
 
 def test_printed_digits_of_sigma_are_kept() -> None:
-    (one,) = [claim for paper, claim in CLAIMS if paper.key == "tramer-2021" and claim.id == "cifar10-simclr-eps2"]
-    assert one.sigma == Decimal("2.40") and str(one.sigma) == "2.40"
+    (stated,) = [claim for paper, claim in CLAIMS if paper.key == "tramer-2021" and claim.id == "cifar10-simclr-eps2"]
+    assert stated.sigma == Decimal("2.40") and str(stated.sigma) == "2.40"

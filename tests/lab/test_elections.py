@@ -111,11 +111,11 @@ def test_a_result_that_claims_more_of_a_choice_than_holds_is_found() -> None:
 
 
 def test_a_run_of_choices_and_a_sum_repeats_and_is_derived_again() -> None:
-    one, other = (run_learner(Mixed, epsilon=1.0) for _ in range(2))
-    assert one.seeds[0].predictions == other.seeds[0].predictions
-    assert one.seeds[0].spent == {"classes": 1, "pixel": 1, "mean": 1}
-    assert [*compare_answer(one.privacy, derive_epsilon(make_question(one)))] == []
-    assert one.privacy.delta == DELTA
+    result, other = (run_learner(Mixed, epsilon=1.0) for _ in range(2))
+    assert result.seeds[0].predictions == other.seeds[0].predictions
+    assert result.seeds[0].spent == {"classes": 1, "pixel": 1, "mean": 1}
+    assert [*compare_answer(result.privacy, derive_epsilon(make_question(result)))] == []
+    assert result.privacy.delta == DELTA
 
 
 def test_a_choice_of_secure_randomness_runs() -> None:

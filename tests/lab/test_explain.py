@@ -68,14 +68,14 @@ def test_without_noise_a_run_is_the_one_at_infinite_epsilon(explained: Explanati
 def test_scores_are_in_the_metric_that_learners_aim_for(capsys: Output) -> None:
     asked = {"learner": "pillar:steps=10", "epsilon": 0.5, "seeds": 1, "imbalance": 10, "metric": "balanced_accuracy"}
     found = explain_learners([make_spec(asked, "the test")], session(registry.load()))
-    (one,) = found.learners
+    (learner,) = found.learners
     result = session().run(make_spec(asked, "the test"))
     free = session().run(make_spec({**asked, "learner": "non-private", "epsilon": "inf"}, "the test"))
-    assert one.private.mean == pytest.approx(result.metrics["balanced_accuracy"].mean)
-    assert one.private.mean != pytest.approx(result.metrics["accuracy"].mean)
+    assert learner.private.mean == pytest.approx(result.metrics["balanced_accuracy"].mean)
+    assert learner.private.mean != pytest.approx(result.metrics["accuracy"].mean)
     assert found.score.mean == pytest.approx(free.metrics["balanced_accuracy"].mean)
-    steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
-    assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(found.score.mean)
+    steps = [lift.points.mean for lift in learner.ladder if lift.points is not None]
+    assert learner.private.mean + sum(steps) + learner.rest.mean == pytest.approx(found.score.mean)
     _show(found, [], Console())
     assert "balanced accuracy in percent" in capsys.readouterr().out
     assert figure(found).axes[0].get_xlabel() == "balanced accuracy (%)"
@@ -100,15 +100,15 @@ def test_every_seed_of_data_that_are_drawn_is_explained_on_its_own() -> None:
     asked = {"learner": "class-means:k=2", "dataset": "theory-lowrank:n=200,m=30,d=8,k=2,test=200", "epsilon": 1}
     spec = make_spec({**asked, "seeds": 2}, "the test")
     found = explain_learners([spec], session(registry.load()))
-    (one,) = found.learners
+    (learner,) = found.learners
     free, ceiling = (
         session().run(make_spec({**asked, "seeds": 2, "epsilon": "inf", **other}, "the test")).metrics["accuracy"]
         for other in ({}, {"learner": "non-private"})
     )
     assert found.score == ceiling
-    assert lifts(one)["noise"].score.mean == pytest.approx(free.mean, abs=0.01)
-    steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
-    assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(ceiling.mean)
+    assert lifts(learner)["noise"].score.mean == pytest.approx(free.mean, abs=0.01)
+    steps = [lift.points.mean for lift in learner.ladder if lift.points is not None]
+    assert learner.private.mean + sum(steps) + learner.rest.mean == pytest.approx(ceiling.mean)
 
 
 def test_clipping_that_never_acts_costs_nothing(explained: Explanation) -> None:
@@ -122,13 +122,13 @@ def test_tuning_is_a_rung_of_its_own_where_it_is_asked_for() -> None:
     search = {"rule": "public-validation", "space": {"learning_rate": [0.01, 1.0]}}
     specs = [make_spec(asked, "the test")], [make_spec({**asked, "search": search}, "the test")]
     found = explain_learners(specs[0], session(registry.load()), specs[1])
-    (one,) = found.learners
-    lift = lifts(one)["tuning"]
+    (learner,) = found.learners
+    lift = lifts(learner)["tuning"]
     assert lift.points is not None and "learning_rate" in lift.why
-    assert one.digest == session().run(specs[0][0]).digest
-    assert one.private.mean + lift.points.mean == pytest.approx(session().run(specs[1][0]).metrics["accuracy"].mean)
-    steps = [lift.points.mean for lift in one.ladder if lift.points is not None]
-    assert one.private.mean + sum(steps) + one.rest.mean == pytest.approx(found.score.mean)
+    assert learner.digest == session().run(specs[0][0]).digest
+    assert learner.private.mean + lift.points.mean == pytest.approx(session().run(specs[1][0]).metrics["accuracy"].mean)
+    steps = [lift.points.mean for lift in learner.ladder if lift.points is not None]
+    assert learner.private.mean + sum(steps) + learner.rest.mean == pytest.approx(found.score.mean)
 
 
 @pytest.mark.parametrize(

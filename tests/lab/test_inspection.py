@@ -41,7 +41,7 @@ def spec_of(values: Mapping[str, Any]) -> Spec:
 
 def asked(k: Sequence[int] = (1, 2), **values: Any) -> InspectionRequest:
     found = make_request(
-        spec_of({}), [str(one) for one in k], read_private=False, pairs=values.pop("pairs", 50), svm_c=1e4
+        spec_of({}), [str(dimension) for dimension in k], read_private=False, pairs=values.pop("pairs", 50), svm_c=1e4
     )
     return found.model_copy(update=values)
 

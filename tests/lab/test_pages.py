@@ -35,7 +35,7 @@ def _explanation(learner: str) -> Explanation:
         return Interval(mean=mean, low=mean - 0.01, high=mean + 0.01)
 
     ladder = [Lift(stage=stage, score=at(0.6), points=at(0.05)) for stage in get_args(Stage)]
-    one = LearnerExplanation(
+    explanation = LearnerExplanation(
         learner=Component(name=learner),
         digest="0" * 64,
         epsilon=0.5,
@@ -47,7 +47,7 @@ def _explanation(learner: str) -> Explanation:
     spec = make_spec({"learner": "pillar", "epsilon": 0.5}, "the test")
     return Explanation(
         digest="1" * 64, specs=(spec,), private=1294, public=144, test=359, ceiling=Component(name="non-private"),
-        score=at(0.8), learners=(one,), digests={}, seconds=1.0, components={}, provenance={},
+        score=at(0.8), learners=(explanation,), digests={}, seconds=1.0, components={}, provenance={},
     )  # fmt: skip
 
 

@@ -179,12 +179,14 @@ def _kept() -> Sequence[Any]:
 
 
 def test_every_study_has_a_verdict_or_says_what_is_missing_and_a_failure_is_explained() -> None:
-    for one in _kept():
-        if one.verdict == "not run":
-            assert one.study.missing or one.study.sweep, one.study.name
-        if one.verdict == "does not hold":
-            assert one.study.because or one.study.finding, f"{one.study.name} does not hold, and nobody says why"
-        assert comparison_remarks(one)[0].startswith(f"Verdict: {one.verdict}.")
+    for comparison in _kept():
+        if comparison.verdict == "not run":
+            assert comparison.study.missing or comparison.study.sweep, comparison.study.name
+        if comparison.verdict == "does not hold":
+            assert comparison.study.because or comparison.study.finding, (
+                f"{comparison.study.name} does not hold, and nobody says why"
+            )
+        assert comparison_remarks(comparison)[0].startswith(f"Verdict: {comparison.verdict}.")
 
 
 def test_the_page_is_made_from_the_results() -> None:
@@ -210,7 +212,7 @@ def test_a_study_runs_its_sweep_and_says_the_verdict(
     said = capsys.readouterr().out
     assert "85.89" in said and "Verdict: " in said and "Differences: Digits." in said
     kept = [json.loads(file.read_text()) for file in (tmp_path / "out").glob("*-digits-*.json")]
-    assert {one["spec"]["learner"]["name"] for one in kept} == {"pillar", "dp-sgd"}
+    assert {content["spec"]["learner"]["name"] for content in kept} == {"pillar", "dp-sgd"}
 
 
 def test_a_damaged_inspection_is_named(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_the_names_for_a_notebook_are_these() -> None:
     for name, wanted in METHODS.items():
         cls = getattr(dpbench, name)
         fields = getattr(cls, "__dataclass_fields__", {})
-        public = {one for one in {*vars(cls), *fields} if not one.startswith("_")}
+        public = {name for name in {*vars(cls), *fields} if not name.startswith("_")}
         assert " ".join(sorted(public)) == wanted, name
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = dpbench.nothing
@@ -231,9 +231,9 @@ def test_arrays_that_change_afterwards_change_no_dataset() -> None:
 def test_other_arrays_of_one_name_are_other_data(tmp_path: Path) -> None:
     x, y, x_test, y_test = _arrays()
     ask = {"epsilon": [1, 2], "seeds": 1, "out": tmp_path}
-    one = dpbench.run("class-means:k=5", dpbench.dataset(x, y, x_test, y_test), **ask)  # type: ignore[arg-type]
+    outcome = dpbench.run("class-means:k=5", dpbench.dataset(x, y, x_test, y_test), **ask)  # type: ignore[arg-type]
     two = dpbench.run("class-means:k=5", dpbench.dataset(x, (y + 1) % 3, x_test, y_test), **ask)  # type: ignore[arg-type]
-    assert len({each.file for each in [*one, *two]}) == 4
+    assert len({each.file for each in [*outcome, *two]}) == 4
 
 
 @pytest.mark.parametrize("name", ["learner", "dataset", "extractor", "epsilon", "train_fraction"])
@@ -302,8 +302,8 @@ def test_a_learner_of_a_notebook_runs_beside_installed_ones_and_always_again(tmp
         results.file.stat().st_mtime_ns for results in dpbench.run([Sums, "class-means:k=5"], seeds=1, out=tmp_path)
     ]
     assert again[0] != times[0] and again[1] == times[1]
-    one = dpbench.run(Sums(clip=2.0), seeds=1, out=tmp_path)
-    assert one.record.spec.learner.options == {"clip": 2.0} and one.model().card.settings == {"clip": 2.0}
+    result = dpbench.run(Sums(clip=2.0), seeds=1, out=tmp_path)
+    assert result.record.spec.learner.options == {"clip": 2.0} and result.model().card.settings == {"clip": 2.0}
 
 
 def test_what_cannot_be_run_is_one_sentence(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ def test_plugins_import_the_contract_and_what_they_share_but_no_other_plugin_and
 LEARNERS = "dpbench_plugins/learners"
 PLANTS = {
     "a private module of dpbench": (
-        f"{LEARNERS}/pillar.py", "def late() -> None:\n    from dpbench.privacy.curator import handle_of\n",
-        "dpbench_plugins.learners.pillar imports dpbench.privacy.curator handle_of, not in dpbench.__all__"),
+        f"{LEARNERS}/pillar.py", "def late() -> None:\n    from dpbench.privacy.curator import make_handle\n",
+        "dpbench_plugins.learners.pillar imports dpbench.privacy.curator make_handle, not in dpbench.__all__"),
     "a name outside the contract": (
         f"{LEARNERS}/spectrum.py", "from dpbench import load_model\n",
         "dpbench_plugins.learners.spectrum imports dpbench load_model, not in dpbench.__all__"),

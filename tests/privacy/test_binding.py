@@ -66,7 +66,7 @@ def test_each_release_answers_as_often_as_planned_and_no_more(release: Release) 
         curator.noisy_sum(lambda chunk: chunk.x, release=release.name, clip=1.0)
     with pytest.raises(NotPlanned, match=f"All {release.steps} planned steps of release '{release.name}' are spent"):
         curator.noisy_sum(lambda chunk: chunk.x, release=release.name, clip=1.0)
-    assert curator.ledger.spent == {one.name: one.steps * (one == release) for one in PLAN}
+    assert curator.ledger.spent == {planned.name: planned.steps * (planned == release) for planned in PLAN}
 
 
 def test_what_is_not_in_the_plan_is_not_answered() -> None:
@@ -152,7 +152,7 @@ def test_every_mechanism_of_the_closed_table_has_its_claims() -> None:
 def _defined(base: Any) -> set[Any]:
     """Return what dpbench defines of a kind, whatever tests define beside it."""
     below = base.__subclasses__()
-    return {one for one in below if is_closed(one) and not inspect.isabstract(one)}.union(*map(_defined, below))
+    return {cls for cls in below if is_closed(cls) and not inspect.isabstract(cls)}.union(*map(_defined, below))
 
 
 def test_the_closed_table_names_all_plans_questions_and_forms_there_are() -> None:

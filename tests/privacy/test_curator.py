@@ -147,7 +147,7 @@ def test_a_chunks_rows_are_gone_before_the_next_are_made() -> None:
 
     def rows(chunk: Chunk) -> Tensor:
         answer = 2 * chunk.x
-        assert all(one() is None for one in vars(threading.main_thread()).get("dpbench_notes", ()))
+        assert all(note() is None for note in vars(threading.main_thread()).get("dpbench_notes", ()))
         note(weakref.ref(answer))
         return answer
 

@@ -46,6 +46,8 @@ def test_the_mean_of_clipped_rows_is_what_the_core_answers() -> None:
         return RankOne(torch.nn.functional.one_hot(chunk.y, 3).float(), chunk.rows)
 
     ruled = Ruled(curator, Private(Pairs(torch.from_numpy(OWNERS)), PLACES), mean_of_clips, torch.Generator())
-    ours, cores = (one.noisy_sum(gradient, release="a", clip=1.0) for one in (ruled.handle(), make_handle(curator)))
+    ours, cores = (
+        handle.noisy_sum(gradient, release="a", clip=1.0) for handle in (ruled.handle(), make_handle(curator))
+    )
     assert torch.allclose(ours, cores, atol=0.02)  # rows are in 8 bits there
     assert ours.norm() > 0.5

@@ -73,7 +73,8 @@ def length(change: Tensor, grid: Tensor) -> Fraction:
     """Return the exact square of the L2 norm of whole steps on a grid."""
     steps = torch.broadcast_to(grid, change.shape).flatten().tolist()
     return sum(
-        ((one * Fraction(step)) ** 2 for one, step in zip(change.flatten().tolist(), steps, strict=True)), Fraction()
+        ((number * Fraction(step)) ** 2 for number, step in zip(change.flatten().tolist(), steps, strict=True)),
+        Fraction(),
     )
 
 
@@ -196,7 +197,7 @@ def test_a_unit_loses_at_most_one_by_each_candidate_and_gains_nothing(sizes: lis
     lost = torch.rand(len(rows), 5, generator=draw) * 3 - 1
     whole, rest = (losses(Rows(lost[some]), 5, rows.units.shares[some]) for some in (kept | True, kept))
     change = (whole.total - rest.total).tolist()
-    assert all(0 <= Fraction(one) * Fraction(float(whole.grid)) <= 1 for one in change)
+    assert all(0 <= Fraction(number) * Fraction(float(whole.grid)) <= 1 for number in change)
     cells = torch.randint(-1, 4, (len(rows),), generator=draw)
     matrix = torch.rand(4, 6, generator=draw)
     in_cells = wrap_cells(lambda chunk: chunk.y, 4)
@@ -205,7 +206,7 @@ def test_a_unit_loses_at_most_one_by_each_candidate_and_gains_nothing(sizes: lis
         chunk = Chunk(rows.x[some], cells[some], cells[some])
         both.append(project_totals(count_rows(in_cells(chunk), rows.units.shares[some]), matrix))
     change = (both[0].total - both[1].total).tolist()
-    assert all(0 <= Fraction(one) * Fraction(float(both[0].grid)) <= 1 for one in change)
+    assert all(0 <= Fraction(number) * Fraction(float(both[0].grid)) <= 1 for number in change)
 
 
 def test_choices_over_units_count_each_unit_once() -> None:

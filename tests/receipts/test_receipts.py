@@ -120,7 +120,7 @@ def test_a_zeroed_row_costs_what_a_removed_one_does_and_a_replaced_one_more() ->
         (Composed(events=()), 0.0),
         (NonPrivate(name="a median"), float("inf")),
     ],
-    ids=lambda one: getattr(one, "kind", ""),
+    ids=lambda event: getattr(event, "kind", ""),
 )
 def test_pure_events_need_no_delta(event: Event, epsilon: float) -> None:
     assert upper(event, 0.0) == pytest.approx(epsilon)
@@ -469,8 +469,10 @@ def test_the_command_exits_with_one_where_a_receipt_does_not_fit(
     (tmp_path / "empty.json").touch()
     assert call("receipt", "check", "--json", str(good), str(tmp_path / "empty.json")) == 1
     both = json.loads(capsys.readouterr().out)
-    assert [one["passed"] for one in both.values()] == [True, False] and "empty.json" in [*both.values()][1]["error"]
-    assert [one["name"] for one in told["mismatches"]] == ["unit"] and len(told["accountants"]) == 2
+    assert [check["passed"] for check in both.values()] == [True, False] and "empty.json" in [*both.values()][1][
+        "error"
+    ]
+    assert [mismatch["name"] for mismatch in told["mismatches"]] == ["unit"] and len(told["accountants"]) == 2
     assert call("receipt", "schema") == 0
     assert json.loads(capsys.readouterr().out)["title"] == "Receipt"
 

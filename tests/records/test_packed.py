@@ -156,7 +156,7 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest
         packed.list_packed_names(tmp_path)
 
 
-@pytest.mark.parametrize("limit", ["MOST", "MOST_PACKED"])
+@pytest.mark.parametrize("limit", ["MAX_BYTES", "MAX_PACKED_BYTES"])
 def test_what_could_not_be_read_again_is_not_packed(folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     monkeypatch.setattr(packed, limit, 1000)

@@ -62,7 +62,7 @@ def with_code(result: Result, **digests: str) -> Result:
     return result.model_copy(update={"provenance": made}).with_evidence_digest()
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["class-means", "dp-sgd"])
 def test_a_committed_result_is_run_again_to_equal_numbers_by_a_later_version(learner: str) -> None:
     result = committed(learner)
@@ -204,8 +204,8 @@ def without(kept: Any, code: Code) -> Any:
     """Return fingerprints without those of one code."""
     place = kept.codes.index(code) if code in kept.codes else -1
     prints = tuple(
-        one.model_copy(update={"codes": tuple(number for number in one.codes if number != place)})
-        for one in kept.prints
+        code_print.model_copy(update={"codes": tuple(number for number in code_print.codes if number != place)})
+        for code_print in kept.prints
     )
     return kept.model_copy(update={"prints": prints})
 

@@ -44,10 +44,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _named(entry: tuple[int, Entry]) -> Entry:
     """Give a few learners several entries, by default settings and tuned."""
-    place, one = entry
+    place, filed = entry
     rule: SelectionRule = ("default", "public-validation")[place % 2]
     named = {"learner": ("pillar", "dp-sgd", "jl")[place % 3], "selection": rule}
-    return one.model_copy(update=named) if one.rank else one
+    return filed.model_copy(update=named) if filed.rank else filed
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +277,7 @@ def test_no_page_scrolls_sideways_and_the_answer_is_seen_without_scrolling(chrom
     ("theme", "width"),
     [
         ("light", 400),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in (("light", 1400), ("dark", 400), ("dark", 1400))),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in (("light", 1400), ("dark", 400), ("dark", 1400))),
     ],
 )
 def test_axe_finds_no_serious_fault(chromium: Browser, site: Path, theme: Theme, width: int) -> None:
@@ -287,7 +287,11 @@ def test_axe_finds_no_serious_fault(chromium: Browser, site: Path, theme: Theme,
         with opened(chromium, address(site, path), theme, width) as (page, _):
             page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
             found = Axe().run(page).response["violations"]
-            grave = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in {"serious", "critical"}]
+            grave = [
+                (violation["id"], violation["nodes"][0]["html"])
+                for violation in found
+                if violation["impact"] in {"serious", "critical"}
+            ]
             assert grave == [], (path, width)
 
 
@@ -302,7 +306,7 @@ def test_numbers_and_names_of_the_map_are_whole_on_a_phone(chromium: Browser, si
 def test_two_learners_are_compared_board_by_board(chromium: Browser, site: Path) -> None:
     with opened(chromium, address(site, "compare.html#a=jl&b=pillar")) as (page, seen):
         shown = page.locator("#compare thead th:visible").all_inner_texts()
-        assert [one.strip() for one in shown] == ["Board", "Difference", "Ranks", "pillar", "jl"]
+        assert [text.strip() for text in shown] == ["Board", "Difference", "Ranks", "pillar", "jl"]
         row = page.locator("#compare tbody tr").first.locator(":scope > :visible")
         _, gap, _, pillar, jl = row.all_inner_texts()
         score = {"pillar": pillar, "jl": jl}

@@ -255,10 +255,10 @@ def test_the_first_publication_makes_the_repository_and_one_commit_of_the_very_b
 
 def test_every_question_has_the_token_in_its_header_alone(hub: Hub) -> None:
     sent()
-    about = [one for one in hub.asked if NAME in one.path or one.method == "POST"]
-    assert {one.authorization for one in about} == {f"Bearer {TOKEN}"}
-    assert {one.authorization for one in hub.asked} <= {f"Bearer {TOKEN}", None}
-    assert TOKEN not in "".join(one.path for one in hub.asked)
+    about = [request for request in hub.asked if NAME in request.path or request.method == "POST"]
+    assert {request.authorization for request in about} == {f"Bearer {TOKEN}"}
+    assert {request.authorization for request in hub.asked} <= {f"Bearer {TOKEN}", None}
+    assert TOKEN not in "".join(request.path for request in hub.asked)
     assert TOKEN.encode() not in b"".join(hub.repositories[NAME].files.values())
 
 
@@ -267,7 +267,7 @@ def test_another_server_never_gets_the_token(hub: Hub) -> None:
         hub.elsewhere = elsewhere.address.replace("127.0.0.1", "localhost")
         socket_allow_hosts(["127.0.0.1", "localhost", "::1"], allow_unix_socket=True)
         refused("got one that it refuses")
-        assert [one.authorization for one in elsewhere.asked] == [None]
+        assert [request.authorization for request in elsewhere.asked] == [None]
 
 
 def test_a_second_publication_sends_what_changed_and_deletes_what_is_gone(hub: Hub) -> None:

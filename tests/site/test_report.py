@@ -99,7 +99,7 @@ def test_the_page_fits_a_phone_and_axe_finds_no_serious_fault(page: str, tmp_pat
             with opened(chromium, address(tmp_path, "report.html"), theme, width) as (shown, seen):
                 assert shown.evaluate("document.documentElement.scrollWidth") == width
                 found = Axe().run(shown).response["violations"]
-                assert [one["id"] for one in found if one["impact"] in {"serious", "critical"}] == []
+                assert [violation["id"] for violation in found if violation["impact"] in {"serious", "critical"}] == []
                 assert seen.outside(tmp_path.resolve().as_uri()) == []
 
 
@@ -108,9 +108,9 @@ def test_words_of_strangers_are_escaped(page: str) -> None:
 
 
 def test_a_chart_is_drawn_of_two_epsilons_and_not_of_one(page: str, folder: Path) -> None:
-    one = [filed for filed in read_results([folder])[0] if filed.result.spec.epsilon == 0.5]
+    half = [filed for filed in read_results([folder])[0] if filed.result.spec.epsilon == 0.5]
     assert page.count('<figure class="chart">') == 1
-    alone = render_report(one, "accuracy", lambda _, part: part.name, "One").decode()
+    alone = render_report(half, "accuracy", lambda _, part: part.name, "One").decode()
     assert "<figure" not in alone
     assert "There is no result without privacy" in alone
 

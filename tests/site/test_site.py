@@ -58,7 +58,7 @@ def entry_of(result: Result, board: str, rank: int | None = None) -> Entry:
         command=f"dpbench run --board {board} --learner {result.spec.learner}", selection=result.selection, tried=None,
         reads="features", reads_private=True, status=result.status, trust="submitted", rng="research",
         mechanism=MECHANISM, made=Origin(date=None, version="0.1.0", commit="0" * 40, dirty=False),
-        metrics=result.metrics, class_accuracy=tuple(one[0] for one in classes), seeds=len(result.seeds),
+        metrics=result.metrics, class_accuracy=tuple(pair[0] for pair in classes), seeds=len(result.seeds),
         epsilon=result.privacy.epsilon, independent=result.privacy.independent, sigma=result.privacy.sigma,
         steps=sum(release.steps for release in result.privacy.plan), seconds=result.seconds["fit"],
         cpu_seconds=result.cpu_seconds["fit"], peak_bytes=max(result.peak_bytes.values()),
@@ -419,17 +419,17 @@ def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_i
     results: list[Result],
 ) -> None:
     boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7", "1")]
-    one, two, three = (standing_of(board, results) for board in boards)
+    low, middle, high = (standing_of(board, results) for board in boards)
     other = standing_of(find_board("cifar10-resnet50-eps0.7"), results)
-    index = Index(ranking="", standings=(two, other, one, three))
+    index = Index(ranking="", standings=(middle, other, low, high))
     assert [[akin.board.epsilon for akin in found] for found in view.families(index)] == [[0.1, 0.7, 1.0], [0.7]]
-    (chart,) = _against(one, two, three)  # all by default settings
+    (chart,) = _against(low, middle, high)  # all by default settings
     assert {row[1] for row in chart.rows} == {"0.1", "0.7", "1"}
     assert "no privacy" in {row[0] for row in chart.rows}
     assert "84.89" not in chart.picture  # what papers report stretches no axis
-    assert _against(one) == []
+    assert _against(low) == []
     assert _against(standing_of(boards[0], [])) == []
-    assert _against(standing_of(boards[0], []), one, two)[0].rows == _against(one, two)[0].rows
+    assert _against(standing_of(boards[0], []), low, middle)[0].rows == _against(low, middle)[0].rows
 
 
 def test_accuracy_against_k_takes_runs_that_differ_in_k_alone(results: list[Result]) -> None:
@@ -446,8 +446,8 @@ def test_accuracy_against_k_takes_runs_that_differ_in_k_alone(results: list[Resu
 
 def test_a_picture_has_no_style_of_its_own_follows_the_theme_and_runs_nothing(results: list[Result]) -> None:
     boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7")]
-    one, two = (_with(standing_of(board, results), learner=HOSTILE, selection="default") for board in boards)
-    (chart,) = _against(one, two)
+    low, high = (_with(standing_of(board, results), learner=HOSTILE, selection="default") for board in boards)
+    (chart,) = _against(low, high)
     elements = Elements(chart.picture).found
     assert {tag for tag, _ in elements} <= {"svg", "g", "path", "defs", "use", "text", "clippath", "rect"}
     assert not [attributes for _, attributes in elements if "style" in attributes or "onerror" in attributes]

@@ -10,7 +10,7 @@ import pytest
 
 _STEPS = """
 import resource, torch
-from dpbench.support.malloc import keep_freed
+from dpbench.support.malloc import keep_freed_memory
 {before}
 def step():
     begin = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -33,5 +33,5 @@ def _faults(before: str) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc hands memory back")
 @pytest.mark.slow
 def test_pages_that_a_step_frees_are_not_faulted_in_again() -> None:
-    handed_back, kept = _faults(""), _faults("keep_freed()")
+    handed_back, kept = _faults(""), _faults("keep_freed_memory()")
     assert kept < 1000 < handed_back

@@ -54,6 +54,6 @@ def test_a_sweep_says_as_much_as_was_asked_for(
     finally:
         progress.set_verbosity(nothing=False, everything=False)
     lines = list(dict.fromkeys(capsys.readouterr().err.splitlines()))
-    wanted = [f"dpbench: Sweep moods, 3 cells{one}" for one in said]
+    wanted = [f"dpbench: Sweep moods, 3 cells{ending}" for ending in said]
     assert len(lines) == len(wanted)
     assert all(line.startswith(want) for line, want in zip(lines, wanted, strict=True))

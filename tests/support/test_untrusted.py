@@ -57,16 +57,16 @@ def called(*arguments: object) -> int:
 
 Change = Callable[[Content], object]
 HOSTILE: dict[str, Change] = {
-    "a learner": lambda one: one["spec"]["learner"].update(name=f"{TITLE}pillar"),
-    "a key": lambda one: one.update({TITLE: 1}),
-    "a key of the seal": lambda one: one["provenance"].update({TITLE: 1}),
-    "a direction": lambda one: one["task"].update(licence="MIT \u202e\u2066"),
-    "half a character": lambda one: one["task"].update(licence="\ud800"),
-    "classes": lambda one: one["task"].update(classes=[]),
-    "no private images": lambda one: one["task"].update(private=0),
-    "seconds": lambda one: one.update(seconds={"fit": 1e308, "score": 1e308}),
-    "no scores": lambda one: one.update(metrics={}),
-    "a number": lambda one: one["seeds"][0].update(seed=10**40),
+    "a learner": lambda content: content["spec"]["learner"].update(name=f"{TITLE}pillar"),
+    "a key": lambda content: content.update({TITLE: 1}),
+    "a key of the seal": lambda content: content["provenance"].update({TITLE: 1}),
+    "a direction": lambda content: content["task"].update(licence="MIT \u202e\u2066"),
+    "half a character": lambda content: content["task"].update(licence="\ud800"),
+    "classes": lambda content: content["task"].update(classes=[]),
+    "no private images": lambda content: content["task"].update(private=0),
+    "seconds": lambda content: content.update(seconds={"fit": 1e308, "score": 1e308}),
+    "no scores": lambda content: content.update(metrics={}),
+    "a number": lambda content: content["seeds"][0].update(seed=10**40),
 }
 
 

@@ -52,7 +52,7 @@ learner = ["dp-sgd"]
 """)
     grid = read_grid(file, plugins)
     tail = [("pillar:steps=9", 5), ("pillar:steps=9", 10), ("jl", 5), ("jl", 10)]
-    expected = [(epsilon, *one) for epsilon in (0.5, math.inf) for one in tail]
+    expected = [(epsilon, *options) for epsilon in (0.5, math.inf) for options in tail]
     assert [tuple(cell.values.values()) for cell in grid.cells] == [*expected, (0.5, "dp-sgd"), (math.inf, "dp-sgd")]
     assert grid.axes == ("epsilon", "learner", "learner.k")
     assert grid.cells[0].spec.learner.options == {"steps": "9", "k": 5}

@@ -22,7 +22,7 @@ CODE = """
 import sys
 from pathlib import Path
 import dpbench
-from dpbench.board.build import write
+from dpbench.board.build import write_index
 from dpbench.board.index import Index
 from dpbench.main import is_lab_installed, load_extras
 from dpbench.site import build_site
@@ -31,7 +31,7 @@ assert not is_lab_installed() and Path(dpbench.__file__).is_relative_to(Path.cwd
 root = Path(sys.argv[1])
 index = Index.read(root / "leaderboard.json")
 build_site(index, root, Path("site"), extras=load_extras())
-write(index, Path("."))
+write_index(index, Path("."))
 try:
     dpbench.figure("pillar-figure-4")
 except dpbench.SpecError as error:

@@ -5,8 +5,8 @@ what        how it is checked
 =========== ========================================================================================
 the file    kind, size, depth, strings, numbers, schema, name, evidence digest (`board.folder`, `records.result`)
 the spec    its board's protocol, key by key
-privacy     epsilon and its interval by a second accountant, from plan and sigma (`derive`); the plan, by its learner
-            (`plan_check`), where that is installed
+privacy     epsilon and its interval by a second accountant, from plan and sigma (`derive_epsilon`); the plan, by its
+            learner (`plan_check`), where that is installed
 scores      `correct`, confusion matrices, bins and groups count the same test split and the same answers (`scores`)
 selection   the rule, the record of the search and the learner's defaults tell the same
 provenance  a clean commit, versions of plugins, overlap of the splits
@@ -58,7 +58,7 @@ class CheckedFile:
 
     def with_complaints(self, found: Iterator[tuple[str, str]]) -> CheckedFile:
         """Return this file with further complaints."""
-        more = tuple(Complaint(self.stored.file, *one) for one in found)
+        more = tuple(Complaint(self.stored.file, *parts) for parts in found)
         return CheckedFile(self.stored, self.complaints + more, self.result, self.question)
 
 

@@ -76,7 +76,7 @@ def _compare_values(claim: str, stated: Any, here: Any) -> ClaimCheck:
 
 
 def _shorten(value: Any) -> str:
-    text = ", ".join(f"{key}: {one}" for key, one in value.items()) if isinstance(value, Mapping) else str(value)
+    text = ", ".join(f"{key}: {part}" for key, part in value.items()) if isinstance(value, Mapping) else str(value)
     return text[:200]
 
 
@@ -94,7 +94,8 @@ def _compare_code_digests(found: Repetition) -> Iterator[ClaimCheck]:
             yield ClaimCheck(claim=claim, verdict="same")
             continue
         commits = [
-            _find_commit(found, role, one) for one in (found.result.provenance, rerun_provenance(found.prepared))
+            _find_commit(found, role, provenance)
+            for provenance in (found.result.provenance, rerun_provenance(found.prepared))
         ]
         said = f"the result states {there}; here it is {own}"
         if commits[0] is not None and commits[0] == commits[1]:

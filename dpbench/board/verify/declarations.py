@@ -245,7 +245,7 @@ def check_source(result: Result, source: Result) -> Wrong:
     record = result.search
     if record is None or record.source is None:
         return
-    rules = [source.selection] + [one.selection for one in [source.search and source.search.source] if one]
+    rules = [source.selection] + [origin.selection for origin in [source.search and source.search.source] if origin]
     facts = {"dataset": source.spec.dataset.name, "extractor": source.spec.extractor.names}
     for key, expected in {**facts, "selection": least_clean(*rules)}.items():
         if (stated := getattr(record.source, key)) != expected:

@@ -117,5 +117,5 @@ def _raise_not_installed() -> nn.Module:
     raise DataMissing("The extractor is not installed. Install the package that brings it.")
 
 
-def _values_agree(one: Any, other: Any) -> bool:
-    return close(one, other) if isinstance(one, float) and isinstance(other, float) else one == other
+def _values_agree(value: Any, other: Any) -> bool:
+    return close(value, other) if isinstance(value, float) and isinstance(other, float) else value == other

@@ -131,9 +131,9 @@ def write_unless_known(record: Rerun, stored: ResultFile, result: Result, root: 
 def summarize_rerun(record: Rerun, result: Result) -> str:
     """Return the outcome of a re-run in a line for a terminal."""
     if len(record.seeds) < len(result.seeds):
-        (one, *_) = record.seeds
+        (first, *_) = record.seeds
         many = f"{len(record.seeds)} of {len(result.seeds)} seeds"
-        return f"seed {one.seed}: {one.outcome}, accuracy {one.accuracy:.6g} (a quick look at {many})"
+        return f"seed {first.seed}: {first.outcome}, accuracy {first.accuracy:.6g} (a quick look at {many})"
     if not record.agrees:
         return describe_differences(record)
     word = "reproduced" if reproduces(record, result) else "run again"

@@ -49,7 +49,7 @@ class Review:
     def complaints(self) -> tuple[Complaint, ...]:
         """All complaints, sorted by file."""
         found = [*self.strays, *(complaint for checked in self.results for complaint in checked.complaints)]
-        return tuple(sorted(found, key=lambda one: one.file))
+        return tuple(sorted(found, key=lambda complaint: complaint.file))
 
     @property
     def ok(self) -> bool:

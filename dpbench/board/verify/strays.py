@@ -14,7 +14,7 @@ from dpbench.records.packed import ARCHIVE, list_packed_names
 
 def find_strays(stored: Iterable[ResultFile], root: Path) -> list[Complaint]:
     """Return complaints about audits and re-runs that belong to no result, and about their unreadable archives."""
-    known = {file for one in stored for file in (audit_file(one, root), rerun_file(one, root))}
+    known = {file for entry in stored for file in (audit_file(entry, root), rerun_file(entry, root))}
     found, wrong = {*(root / "audits").glob("*/*"), *(root / "reruns").glob("*/*")}, []
     for archive in [path for path in found if path.name == ARCHIVE]:
         found.remove(archive)

@@ -58,16 +58,16 @@ def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
         raise OutputError(
             f"Expected {bytes_in_words(left)} free in {folder} for the download, got {bytes_in_words(free)}."
         )
-    for one, file in zip(wanted, files, strict=True):
-        if file.exists() and _has_checksum(file, one.checksum):
+    for source, file in zip(wanted, files, strict=True):
+        if file.exists() and _has_checksum(file, source.checksum):
             continue
-        with progress.transfer(f"Downloading {file.name}", one.size) as (advance, total):
-            _resume_download(one, file, advance, total)
-        if not _has_checksum(file, one.checksum):
+        with progress.transfer(f"Downloading {file.name}", source.size) as (advance, total):
+            _resume_download(source, file, advance, total)
+        if not _has_checksum(file, source.checksum):
             file.unlink()
             raise DataError(
-                f"Expected {one.checksum} of {one.url}, got another file, now deleted: it was damaged in transit or "
-                "changed by its publisher. Try again; if it happens again, report it to the plugin's authors."
+                f"Expected {source.checksum} of {source.url}, got another file, now deleted: it was damaged in transit "
+                "or changed by its publisher. Try again; if it happens again, report it to the plugin's authors."
             )
     return files
 

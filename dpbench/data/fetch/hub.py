@@ -20,9 +20,9 @@ def fetch(wanted: Sequence[tuple[str, str]], downloads: Path, root: Path) -> Non
         DataError: the hub does not answer, or a file is not the file that it lists.
     """
     came = [
-        (repository, *one)
+        (repository, *file)
         for repository, pattern in wanted
-        for one in _download_matching(repository, pattern, downloads)
+        for file in _download_matching(repository, pattern, downloads)
     ]
     for repository, file, got in came:  # only now: until the last one is here, an interruption loses none
         place = root / repository / file
@@ -37,9 +37,9 @@ def _download_matching(repository: str, pattern: str, downloads: Path) -> list[t
     came = []
     try:
         listed: dict[str, Any] = {
-            one.path: getattr(one, "lfs", None)
-            for one in huggingface_hub.HfApi().list_repo_tree(repository, recursive=True, repo_type="dataset")
-            if isinstance(one, huggingface_hub.hf_api.RepoFile) and fnmatchcase(one.path, pattern)
+            file.path: getattr(file, "lfs", None)
+            for file in huggingface_hub.HfApi().list_repo_tree(repository, recursive=True, repo_type="dataset")
+            if isinstance(file, huggingface_hub.hf_api.RepoFile) and fnmatchcase(file.path, pattern)
         }
         for file in listed:
             folder = downloads / repository

@@ -84,15 +84,15 @@ def _published_archives(path: Path, source: Source) -> list[Path]:
     """Return the published archives, if `path` is or holds all of them; else an empty list."""
     wanted = source.downloads
     alone = path.is_file() and len(wanted) == 1
-    files = [path] if alone else [path / download.file_name(one) for one in wanted]
+    files = [path] if alone else [path / download.file_name(source) for source in wanted]
     return files if all(map(download.is_published_file, files, wanted)) else []
 
 
 def unpack_files(files: Sequence[Path], wanted: Sequence[Download], staging: Path) -> None:
     """Unpack or copy downloaded files to where they belong below `staging`."""
-    for file, one in zip(files, wanted, strict=True):
+    for file, source in zip(files, wanted, strict=True):
         with progress.show_status(f"Unpacking {file.name}"):
-            download.unpack(file, one, staging)
+            download.unpack(file, source, staging)
 
 
 def check_no_overlap(staging: Path, folder: Path, earlier: Collection[str]) -> None:

@@ -35,12 +35,12 @@ def distance_by_data(standings: Iterable[Standing]) -> str:
         cells = []
         for gaps, lucky in found:
             boards = sum(map(len, gaps[data].values())) if data in gaps else 0
-            means = [f"{_mean_of(one[data]):.2f}" for one in (gaps, lucky)] if boards else ["", ""]
+            means = [f"{_mean_of(scores[data]):.2f}" for scores in (gaps, lucky)] if boards else ["", ""]
             cells += [*means, str(boards or "")]
         lines.append(f"| {TITLES[data.split(':')[0]]} | {' | '.join(cells)} |")
     cells = []
     for gaps, lucky in found:
-        cells += [f"**{math.fsum(map(_mean_of, one.values())) / len(one):.2f}**" for one in (gaps, lucky)]
+        cells += [f"**{math.fsum(map(_mean_of, scores.values())) / len(scores):.2f}**" for scores in (gaps, lucky)]
         cells.append(f"**{sum(len(family) for families in gaps.values() for family in families.values())}**")
     return "\n".join([*lines, f"| **mean over datasets** | {' | '.join(cells)} |"])
 
@@ -53,7 +53,9 @@ def by_chance(standing: Standing, row: EntryRow) -> float:
     """
     metric, entry = standing.board.metric, row.entry
     own = entry.metrics[metric].mean
-    group = [one for one in standing.entries if one.role == "entry" and (entry.reads_labels or not one.reads_labels)]
+    group = [
+        other for other in standing.entries if other.role == "entry" and (entry.reads_labels or not other.reads_labels)
+    ]
     means = np.array([min(entry.metrics[metric].mean, own) for entry in group])
     errors = np.array([_error(entry, standing) for entry in group])
     drawn = means + errors * np.random.default_rng(0).standard_normal((DRAWS, len(group)))

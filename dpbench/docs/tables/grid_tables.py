@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from dpbench.analysis.grid import Grid, grid_by_number
+from dpbench.analysis.grid import ResultGrid, grid_by_number
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.rows import ResultRow, file_row
 from dpbench.records.metrics import Metric
@@ -20,7 +20,7 @@ def write_markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
 
 
-def write_grid(grid: Grid[ResultRow], heads: Sequence[str], said: Callable[[ResultRow], str]) -> str:
+def write_grid(grid: ResultGrid[ResultRow], heads: Sequence[str], said: Callable[[ResultRow], str]) -> str:
     """Return a grid as a table; `heads` stand above the parts of its labels, which bars separate."""
     rows = [[*line.label.split(" | "), *(said(row) if row else "" for row in line.rows)] for line in grid.lines]
     return write_markdown([*heads, *grid.columns], rows)

@@ -24,8 +24,10 @@ def scores(results: Sequence[Result], metric: Metric, said: Said) -> str:
     for (_, learner, _), by in _rows(results):
         shown += by.values()
         if learner == ALONE:  # the same at every epsilon
-            one = next(iter(by.values()))
-            shown += [one.model_copy(update={"spec": one.spec.model_copy(update={"epsilon": step})}) for step in steps]
+            single = next(iter(by.values()))
+            shown += [
+                single.model_copy(update={"spec": single.spec.model_copy(update={"epsilon": step})}) for step in steps
+            ]
     heads = ["data", "learner", *["aims at"] * aims]
     return against_epsilon(shown, metric, said, heads, lambda result: (_data(result), f"`{result.spec.learner.name}`",
                                                                   *[_aim(result)] * aims))  # fmt: skip

@@ -31,10 +31,10 @@ def without_photographs(results: Sequence[Result], said: Said) -> str:
     )
 
 
-def by_steps(one: Sequence[Result], two: Sequence[Result], said: Said) -> str:
+def by_steps(narrow: Sequence[Result], wide: Sequence[Result], said: Said) -> str:
     """Return accuracy against learning rate and steps, of `pillar-figure-4-steps` and `pillar-figure-4-dimensions`."""
     found: dict[tuple[float, int], dict[tuple[int, str], str]] = {}
-    for networks, results in enumerate((one, two)):
+    for networks, results in enumerate((narrow, wide)):
         for result in results:
             options = result.spec.learner.options
             at = (options["learning_rate"] or math.inf, options["steps"] or 0)

@@ -48,25 +48,25 @@ def measured(results: Sequence[Result]) -> list[Measured]:
 
 def scores(results: Sequence[Result], dataset: str) -> str:
     """Return accuracy and balanced accuracy: two lines a learner, a column an epsilon."""
-    (one,) = (one for one in measured(results) if one.title == TITLES[dataset])
+    (data,) = (data for data in measured(results) if data.title == TITLES[dataset])
     rows = [
-        [f"`{learner}`", whose, *(_both(by.get(epsilon, {}).get(learner)) for epsilon in one.epsilons)]
-        for learner in _learners(one)
-        for whose, by in (("an image", one.images), (f"a {one.word}", one.units))
+        [f"`{learner}`", whose, *(_both(by.get(epsilon, {}).get(learner)) for epsilon in data.epsilons)]
+        for learner in _learners(data)
+        for whose, by in (("an image", data.images), (f"a {data.word}", data.units))
     ]
-    return write_markdown(["learner", "ε for", *(f"ε {epsilon:g}" for epsilon in one.epsilons)], rows)
+    return write_markdown(["learner", "ε for", *(f"ε {epsilon:g}" for epsilon in data.epsilons)], rows)
 
 
 def epsilons(results: Sequence[Result]) -> str:
     """Return what epsilon for an image is for the median and for the largest unit: the range over learners."""
     found, rows = measured(results), []
     steps = _steps(found)
-    for one in found:
+    for data in found:
         for size in ("median", "largest"):
-            runs = [list(one.images.get(step, {}).values()) for step in steps]
+            runs = [list(data.images.get(step, {}).values()) for step in steps]
             (count,) = {_units(run, size) for of_step in runs for run in of_step}
             cells = [_range([_units(run, f"{size}_epsilon") for run in of_step]) for of_step in runs]
-            named = f"the {size} {one.word} of {one.title}, {count:.0f} image{'s' * (count > 1)}"
+            named = f"the {size} {data.word} of {data.title}, {count:.0f} image{'s' * (count > 1)}"
             rows.append([named, *cells])
     return write_markdown(["ε for", *(f"trained with ε {step:g} for an image" for step in steps)], rows)
 
@@ -77,10 +77,10 @@ def price(results: Sequence[Result]) -> str:
     steps = _steps(found)
     rows = [
         [
-            f"{metric.replace('_', ' ')}, {one.title}",
-            *(_lost(one, step, metric) if step in one.images.keys() & one.units else "" for step in steps),
+            f"{metric.replace('_', ' ')}, {data.title}",
+            *(_lost(data, step, metric) if step in data.images.keys() & data.units else "" for step in steps),
         ]
-        for one in found
+        for data in found
         for metric in METRICS
     ]
     return write_markdown(["loss in points", *(f"ε {step:g}" for step in steps)], rows)
@@ -89,16 +89,16 @@ def price(results: Sequence[Result]) -> str:
 def promise(results: Sequence[Result]) -> str:
     """Return runs by image beside runs by unit that promise every unit as much or more: means over learners."""
     rows = []
-    for one in measured(results):
-        for step in sorted(one.images):
-            most = max((unit for unit in one.units if unit <= one.largest(step)), default=step)
+    for data in measured(results):
+        for step in sorted(data.images):
+            most = max((unit for unit in data.units if unit <= data.largest(step)), default=step)
             if most <= step:  # no run by unit that spends more
                 continue
-            first, other = one.images[step], one.units[most]
+            first, other = data.images[step], data.units[most]
             both = first.keys() & other.keys()
             better = [_mean(other[name], METRICS[1]) > _mean(first[name], METRICS[1]) for name in both]
             rows.append([
-                one.title, f"ε {step:g}", f"ε {one.largest(step):.3g}", _means(first, both), f"ε {most:g}",
+                data.title, f"ε {step:g}", f"ε {data.largest(step):.3g}", _means(first, both), f"ε {most:g}",
                 _means(other, both), f"{sum(better)} of {len(better)}",
             ])  # fmt: skip
     heads = [

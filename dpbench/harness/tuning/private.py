@@ -82,9 +82,9 @@ def run_private_search(
         setting = wanted[chance.randrange(len(wanted))]
         randomness = Randomness.of(privacy.rng, seed, identity, run)
         try:
-            one = settle_learner(spaces.set_options(learner, setting), who, roles.task, budget)
+            tuned = settle_learner(spaces.set_options(learner, setting), who, roles.task, budget)
             fitted = fit_once(
-                FitInput(one, who, fold.rows, roles.task, fold.public, privacy.releases, privacy.sigma, randomness)
+                FitInput(tuned, who, fold.rows, roles.task, fold.public, privacy.releases, privacy.sigma, randomness)
             )
             score = _score(fitted, fold)
         except DpbenchError as error:
@@ -92,7 +92,7 @@ def run_private_search(
                 raise
             continue
         if best is None or score > best[0]:
-            best = score, Winner(fitted, setting | filled_fields(learner, one))
+            best = score, Winner(fitted, setting | filled_fields(learner, tuned))
     return best[1] if best else _make_empty_winner(learner, who, roles.task, privacy)
 
 

@@ -130,9 +130,9 @@ class Bench:
 
     def _planned(self, index: int, setting: spaces.Setting) -> TrialPlan:
         try:
-            one = settle_learner(spaces.set_options(self.learner, setting), self.who, self.task, self.budget)
-            plan = ask_plan(one, self.who, self.task, self.budget)
-            return TrialPlan(index, setting, one, plan, calibration.calibrate(plan, self.budget, self.accountant))
+            tuned = settle_learner(spaces.set_options(self.learner, setting), self.who, self.task, self.budget)
+            plan = ask_plan(tuned, self.who, self.task, self.budget)
+            return TrialPlan(index, setting, tuned, plan, calibration.calibrate(plan, self.budget, self.accountant))
         except DpbenchError as error:
             return TrialPlan(index, setting, None, error=str(error))
 

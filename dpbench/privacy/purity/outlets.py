@@ -74,8 +74,8 @@ class Outlets:
     def _withhold(self) -> None:
         output, error, show, handle = sys.stdout, sys.stderr, warnings.showwarning, logging.Logger.handle
         untold = [(owner, name, getattr(owner, name)) for owner, name in WITHOUT_AUDIT_EVENT]
-        kept = [one for one in (sys.__stdout__, sys.__stderr__) if one is not output and one is not error]
-        self._streams = [one for one in (output, error, *kept) if one is not None]
+        kept = [stream for stream in (sys.__stdout__, sys.__stderr__) if stream is not output and stream is not error]
+        self._streams = [stream for stream in (output, error, *kept) if stream is not None]
         _flush(self._streams)
         nowhere = _null_stream().fileno()
         for number in DESCRIPTORS:

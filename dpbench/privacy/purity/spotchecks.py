@@ -149,8 +149,8 @@ def _list_tensors(thing: Any) -> Iterator[Tensor]:
         yield from (thing.q, thing.scale)
     elif isinstance(thing, (Contribution, tuple)):
         inner = thing if isinstance(thing, tuple) else vars(thing).values()
-        for one in inner:
-            yield from _list_tensors(one)
+        for part in inner:
+            yield from _list_tensors(part)
 
 
 def _list_block_tensors(blocks: Sequence[Contribution]) -> list[Tensor]:
@@ -166,31 +166,31 @@ def _list_row_factors(blocks: Sequence[Contribution]) -> list[Tensor]:
     return [part for block in blocks for part in _list_tensors(block) if part.shape[:1] == (len(block),)]
 
 
-def _are_identical(one: Any, other: Any) -> bool:
+def _are_identical(value: Any, other: Any) -> bool:
     """Return whether objects are equal to the last bit; equal contributions, public parts included, have equal sums."""
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.shape == other.shape and bool(((one == other) | (one.isnan() & other.isnan())).all())
-    if type(one) is not type(other):
+    if isinstance(value, Tensor) and isinstance(other, Tensor):
+        return value.shape == other.shape and bool(((value == other) | (value.isnan() & other.isnan())).all())
+    if type(value) is not type(other):
         return False
-    if isinstance(one, QuantisedRows):
-        return _are_identical(one.q, other.q) and _are_identical(one.scale, other.scale)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(_are_identical, one, other))
+    if isinstance(value, QuantisedRows):
+        return _are_identical(value.q, other.q) and _are_identical(value.scale, other.scale)
+    if isinstance(value, (list, tuple)):
+        return len(value) == len(other) and all(map(_are_identical, value, other))
     return (
-        _are_identical([*vars(one).values()], [*vars(other).values()])
-        if isinstance(one, Contribution)
-        else one is other
+        _are_identical([*vars(value).values()], [*vars(other).values()])
+        if isinstance(value, Contribution)
+        else value is other
     )
 
 
 def _differ_by_rounding(kept: Contribution, other: Contribution, clip: float) -> bool:
     """Return whether rows differ only by rounding; far below the clip, nothing can be told."""
-    one, two = kept.dense().flatten(1), other.dense().flatten(1)
-    if one.shape != two.shape or not torch.equal(one.isfinite(), two.isfinite()):
+    rows, other_rows = kept.dense().flatten(1), other.dense().flatten(1)
+    if rows.shape != other_rows.shape or not torch.equal(rows.isfinite(), other_rows.isfinite()):
         return False
     norms = kept.norms()  # a residual may be nothing but rounding, which its norm covers
-    whole = torch.linalg.vector_norm(one.nan_to_num(), dim=1, dtype=torch.float64)
+    whole = torch.linalg.vector_norm(rows.nan_to_num(), dim=1, dtype=torch.float64)
     sizes = torch.maximum(whole, norms.where(norms.isfinite(), 0))
-    change = torch.linalg.vector_norm((one - two).nan_to_num(0, 0, 0), dim=1, dtype=torch.float64)
+    change = torch.linalg.vector_norm((rows - other_rows).nan_to_num(0, 0, 0), dim=1, dtype=torch.float64)
     share = (change - 1e-6 * clip).clamp(min=0) / sizes.clamp(min=1e-300)
     return bool(share.max() <= ROW_TOLERANCE) and bool(share.median() <= MEDIAN_TOLERANCE)

@@ -124,7 +124,7 @@ def _convert_nested(event: Any, relative: float, depth: int) -> Event:
     from dp_accounting import dp_event as dp
 
     if isinstance(event, dp.ComposedDpEvent):
-        return Composed(events=tuple(convert_event(one, relative, depth) for one in event.events))
+        return Composed(events=tuple(convert_event(part, relative, depth) for part in event.events))
     if isinstance(event, dp.SelfComposedDpEvent):
         return Repeated(event=convert_event(event.event, relative, depth), times=event.count)
     if isinstance(event, dp.PoissonSampledDpEvent):

@@ -47,7 +47,7 @@ def from_jax_privacy(
         noise=_measure_noise(plan, clipped_per),
         batches=_read_batches(selection, size, steps, normalised_by),
         accountant=describe_accountant(accountant) or name,
-        libraries={one: found for one in ("jax-privacy", "jax") if (found := find_version(one))},
+        libraries={package: found for package in ("jax-privacy", "jax") if (found := find_version(package))},
     )
 
 

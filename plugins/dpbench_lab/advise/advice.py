@@ -117,7 +117,7 @@ def _advise_at(
 
 
 def _epsilon_ladder() -> Iterator[float]:
-    yield from (float(f"{one:.2g}") for one in np.geomspace(*EPSILON_RANGE, STEPS))
+    yield from (float(f"{epsilon:.2g}") for epsilon in np.geomspace(*EPSILON_RANGE, STEPS))
 
 
 def _find_wish(accuracy: float, at: Sequence[AdviceAtEpsilon]) -> AccuracyWish:

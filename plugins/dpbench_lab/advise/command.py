@@ -143,7 +143,7 @@ def _remarks(found: Advice) -> Iterator[str]:
     ]:
         yield (
             f"The boards cover ε {EPSILON_RANGE[0]:g} to {EPSILON_RANGE[1]:g}. No result backs the intervals at ε "
-            f"{', '.join(f'{one:g}' for one in outside)}."
+            f"{', '.join(f'{epsilon:g}' for epsilon in outside)}."
         )
     yield "Expect lower accuracy if your test images differ from your training images: public images cannot show that."
 

@@ -159,12 +159,12 @@ def read_paper(file: Path) -> Paper:
         raise SpecError(f"Expected [shared] as a table and [[claims]] as tables in {file}.")
     whole = [{**shared, **claim} for claim in claims]
     stated: set[str] = set()
-    for one in whole:
-        own = _sources_by_field(one.get("sources", {}), file)
-        one["sources"] = {
-            name: place for name, place in {**_sources_by_field(places, file), **own}.items() if name in one
+    for table in whole:
+        own = _sources_by_field(table.get("sources", {}), file)
+        table["sources"] = {
+            name: place for name, place in {**_sources_by_field(places, file), **own}.items() if name in table
         }
-        stated |= {*one}
+        stated |= {*table}
     try:
         paper = Paper(**{"key": file.stem, **raw, "claims": whole})
     except ValidationError as error:

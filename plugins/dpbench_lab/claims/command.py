@@ -55,7 +55,7 @@ def _select_claims(papers: Sequence[Paper], key: str | None, dataset: str | None
     if key is not None and key not in {paper.key for paper in papers}:
         raise SpecError(unknown_name("paper", key, [paper.key for paper in papers], "the catalogue"))
     known = {claim.dataset for paper in papers for claim in paper.claims}
-    if dataset is not None and dataset.lower() not in {one.lower() for one in known}:
+    if dataset is not None and dataset.lower() not in {key.lower() for key in known}:
         raise SpecError(unknown_name("dataset", dataset, known, "the catalogue"))
     found = []
     for paper in papers:
@@ -93,11 +93,11 @@ def _print_table(papers: Sequence[Paper], verdicts: Sequence[Verdict]) -> None:
     said = iter(verdicts)
     for paper in papers:
         for claim in paper.claims:
-            one = next(said)
+            row = next(said)
             score = claim.accuracy if claim.accuracy is not None else claim.auc
             table.add_row(
                 paper.key, claim.id, Text(claim.dataset), "" if score is None else f"{score:g}", f"{claim.epsilon:f}",
-                _short(one.pld), _short(one.rdp), one.judgement + (f": {', '.join(one.missing)}" * bool(one.missing)),
+                _short(row.pld), _short(row.rdp), row.judgement + (f": {', '.join(row.missing)}" * bool(row.missing)),
             )  # fmt: skip
     console = Console()
     width = None if console.is_terminal else 400  # a pipe has no width that a cell would be cut to

@@ -81,11 +81,11 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
         "dataset": sorted({row.claim.dataset for row in rows}),
         "public-data": [word for key, word in PUBLIC_DATA_WORDS.items() if key in {row.claim.public for row in rows}],
         "year": sorted({str(paper.year) for paper in papers if paper.year}, reverse=True),
-        "verdict": [one for one in JUDGEMENTS if counts[one]],
+        "verdict": [judgement for judgement in JUDGEMENTS if counts[judgement]],
     }
     values = {
-        "rows": rows, "papers": papers, "counts": [(one, counts[one]) for one in JUDGEMENTS], "filters": FILTERS,
-        "choices": choices, "charts": charts(rows, site.families),
+        "rows": rows, "papers": papers, "counts": [(judgement, counts[judgement]) for judgement in JUDGEMENTS],
+        "filters": FILTERS, "choices": choices, "charts": charts(rows, site.families),
     }  # fmt: skip
     yield "claims.html", renderer.page("claims", "claims.html", "claims", values)
 

@@ -178,7 +178,7 @@ def _lift_alone(stage: Stage, base: PreparedRun, world: LiftedFits, started: lis
 
 
 def _make_lift(stage: Stage, before: Sequence[float], after: Sequence[float], said: str) -> Lift:
-    gained = [one - other for one, other in zip(after, before, strict=True)]
+    gained = [value - other for value, other in zip(after, before, strict=True)]
     return Lift(stage=stage, score=_interval(after), points=_interval(gained), why=said)
 
 

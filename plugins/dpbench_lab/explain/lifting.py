@@ -91,8 +91,10 @@ def record_sums(curator: Curator, steps: list[SumRecord]) -> Curator:
 
         limits = (*clips, (len(clips) ** 2 + 2) ** 0.5)
         *sums, about = curator.answer(replace(question, rows=rows, clip=limits))
-        squared = math.fsum(float((one.double() / clip).square().sum()) for one, clip in zip(sums, clips, strict=True))
-        entries = sum(one.numel() for one in sums)
+        squared = math.fsum(
+            float((total.double() / clip).square().sum()) for total, clip in zip(sums, clips, strict=True)
+        )
+        entries = sum(total.numel() for total in sums)
         steps.append(SumRecord(question.release, entries, len(clips), squared, *about.tolist()))
         return tuple(sums) if isinstance(question.clip, tuple) else sums[0]
 

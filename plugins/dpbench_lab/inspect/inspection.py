@@ -50,7 +50,7 @@ def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
             separated = measure_separability(x, y, parts.dataset.classes, asked)
             predicted = predict(asked.k, x.shape[1], spectrum, separated)
         with phases("margins"):
-            names = [parts.dataset.classes[one] for one in np.unique(y)]
+            names = [parts.dataset.classes[label] for label in np.unique(y)]
             found = collect_by_class(measure_margins(x, y, pca, asked.k, asked.svm_c), names)
     return Inspection(
         digest=report.digest_request(asked), asked=asked, mark=report.MARK if asked.rows == "private" else "",

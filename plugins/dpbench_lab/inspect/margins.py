@@ -34,8 +34,8 @@ def measure_margins(x: np.ndarray, y: np.ndarray, pca: Components, k: Sequence[i
     with progress.progress_bar("Fitting one class against the rest", len(k) * len(classes)) as advance:
         for column, dimension in enumerate(k):
             rows = np.ascontiguousarray(scores[:, :dimension])
-            for index, one in enumerate(classes):
-                distances = machines.fit_distances(rows, np.where(y == one, 1, -1), c)
+            for index, label in enumerate(classes):
+                distances = machines.fit_distances(rows, np.where(y == label, 1, -1), c)
                 found[index][:, column] = [largest_margin(distances, share) for share in SHARES]
                 advance(1)
     return found

@@ -93,8 +93,8 @@ def _points_by_k(k: Sequence[int], middle: Values, low: Values = (), high: Value
     """Return values by k, with their range if there is one."""
     ends = zip(low, high, strict=True) if low else ((None, None) for _ in k)
     return {
-        one: Interval(mean=mean, low=smallest, high=largest)
-        for one, mean, (smallest, largest) in zip(k, middle, ends, strict=True)
+        dimension: Interval(mean=mean, low=smallest, high=largest)
+        for dimension, mean, (smallest, largest) in zip(k, middle, ends, strict=True)
     }
 
 

@@ -33,10 +33,10 @@ def predict(k: Sequence[int], dimensions: int, spectrum: Spectrum, found: Separa
     whole = 1 - 0.1 * gamma
     kept = None
     printed, noise = [], []
-    for one, xi, explained in zip(k, found.shared.median, spectrum.explained, strict=True):
-        printed.append(math.sqrt(dimensions / one) * max(0.0, whole - xi) / whole)
+    for dimension, xi, explained in zip(k, found.shared.median, spectrum.explained, strict=True):
+        printed.append(math.sqrt(dimensions / dimension) * max(0.0, whole - xi) / whole)
         noise.append((1 - xi) / math.sqrt(max(explained, 1e-12)))
-        kept = one if kept is None and gamma > math.sqrt(xi * (2 - xi)) else kept
+        kept = dimension if kept is None and gamma > math.sqrt(xi * (2 - xi)) else kept
     return Prediction(
         gamma=gamma, printed=tuple(printed), noise=tuple(noise), best_printed=k[printed.index(max(printed))],
         best_noise=k[noise.index(max(noise))], kept=kept,

@@ -175,7 +175,7 @@ def spell_out_request(asked: InspectionRequest, spec: Spec, dimensions: int) -> 
             f"Expected --k {asked.k[-1]} <= {dimensions}: there are no more components than features or "
             f"{asked.rows} examples. Lower it, or leave out --k."
         )
-    k = asked.k or (*(one for one in DEFAULT_K if one < dimensions), dimensions)
+    k = asked.k or (*(dimension for dimension in DEFAULT_K if dimension < dimensions), dimensions)
     parts = {name: getattr(spec, name) for name in ("dataset", "extractor", "public_dataset")}
     return asked.model_copy(update={**parts, "k": k})
 

@@ -58,7 +58,7 @@ def separability_of_normal(normal: np.ndarray, vectors: np.ndarray, k: Sequence[
     It never rises with k, as the subspaces are nested; 0 means that w lies within the first k components.
     """
     within = np.sqrt(np.cumsum(np.square(normal @ vectors)).clip(max=1))  # (r,)
-    return tuple(float(1 - within[min(one, len(within)) - 1]) for one in k)
+    return tuple(float(1 - within[min(dimension, len(within)) - 1]) for dimension in k)
 
 
 def pairs(classes: Sequence[int], most: int, seed: int) -> tuple[list[tuple[int, int]], int]:

@@ -67,7 +67,7 @@ def summarise_spectrum(values: np.ndarray, k: Sequence[int]) -> Spectrum:
     explained = np.cumsum(shares)
     return Spectrum(
         eigenvalues=tuple(values.tolist()),
-        explained=tuple(min(float(explained[one - 1]), 1.0) for one in k),
+        explained=tuple(min(float(explained[dimension - 1]), 1.0) for dimension in k),
         participation_ratio=float(1 / np.square(shares).sum()),
         entropy_rank=float(np.exp(-(positive * np.log(positive)).sum())),
     )

@@ -56,9 +56,11 @@ def central_limit_epsilon(plan: Sequence[Release], sigma: float, delta: float) -
     """
     from opacus.accountants.analysis import gdp
 
-    (one,) = plan
+    (release,) = plan
     return float(
-        gdp.compute_eps_poisson(steps=one.steps, noise_multiplier=sigma, sample_rate=one.sample_rate, delta=delta)
+        gdp.compute_eps_poisson(
+            steps=release.steps, noise_multiplier=sigma, sample_rate=release.sample_rate, delta=delta
+        )
     )
 
 
@@ -69,9 +71,9 @@ def doubled_divergence(plan: Sequence[Release], sigma: float, delta: float) -> f
     """
     from opacus.accountants.analysis.rdp import compute_rdp
 
-    (one,) = plan
+    (release,) = plan
     orders = [order / 10 for order in range(20, 320)]
-    curve = 2 * compute_rdp(q=one.sample_rate, noise_multiplier=sigma, steps=one.steps, orders=orders)
+    curve = 2 * compute_rdp(q=release.sample_rate, noise_multiplier=sigma, steps=release.steps, orders=orders)
     return min(float(found) - math.log(delta) / (order - 1) for found, order in zip(curve, orders, strict=True))
 
 
@@ -110,8 +112,8 @@ def best_run_reported_alone(plan: Sequence[Release], sigma: float, delta: float)
     Source: the grids of most papers on private learning; this one is PILLAR's.
     """
     (all_of_them,) = plan
-    one = Release(all_of_them.name, all_of_them.steps // 48, all_of_them.sample_rate)
-    return accountant.epsilon([one], sigma, delta)
+    release = Release(all_of_them.name, all_of_them.steps // 48, all_of_them.sample_rate)
+    return accountant.epsilon([release], sigma, delta)
 
 
 def understated_epsilon(plan: Sequence[Release], sigma: float, delta: float) -> float:

@@ -99,6 +99,6 @@ class HarmlessBug(Exhibit):
     def visit(self) -> Findings:
         """Run it beside the honest one."""
         assert self.honest is not None
-        (one,), (other,) = run_learner(self.shown).seeds, run_learner(self.honest).seeds
-        same = one.correct == other.correct and one.predictions == other.predictions
+        (seed,), (other,) = run_learner(self.shown).seeds, run_learner(self.honest).seeds
+        same = seed.correct == other.correct and seed.predictions == other.predictions
         return {"changes nothing": "Its predictions are those of the honest learner." if same else None}

@@ -60,7 +60,7 @@ class Study(Record):
 def read_studies() -> tuple[Study, ...]:
     """Return the catalogue, in its order."""
     content = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    return tuple(Study(**one) for one in content["study"])
+    return tuple(Study(**fields) for fields in content["study"])
 
 
 def is_other_sweep(name: str) -> bool:

@@ -145,9 +145,9 @@ def _against(name: str, comparison: RateComparison, said: str) -> tuple[str, str
 def _percent(ours: Measurement | None) -> str:
     if ours is None:
         return ""
-    one = ours.interval
-    spread = "" if one.low is None or one.high is None else f" ± {50 * (one.high - one.low):.2f}"
-    return f"{100 * one.mean:.2f}{spread}"
+    interval = ours.interval
+    spread = "" if interval.low is None or interval.high is None else f" ± {50 * (interval.high - interval.low):.2f}"
+    return f"{100 * interval.mean:.2f}{spread}"
 
 
 def _where(at: Mapping[str, Any]) -> str:

@@ -45,10 +45,10 @@ class Measurement:
     @property
     def margin(self) -> float:
         """Half of its 95% interval: over seeds or, if these agree, of a share of the test examples."""
-        one = self.interval
-        if one.low is not None and one.high is not None and one.high > one.low:
-            return (one.high - one.low) / 2
-        return 1.96 * math.sqrt(one.mean * (1 - one.mean) / self.tested) if self.tested else 0.0
+        interval = self.interval
+        if interval.low is not None and interval.high is not None and interval.high > interval.low:
+            return (interval.high - interval.low) / 2
+        return 1.96 * math.sqrt(interval.mean * (1 - interval.mean) / self.tested) if self.tested else 0.0
 
 
 def read_measurements(study: Study, folder: Path, plugins: Registry) -> list[Measurement]:
@@ -94,11 +94,11 @@ def axes(spec: Spec) -> dict[str, Any]:
 def _inspection_measurements(study: Study, folder: Path) -> list[Measurement]:
     kept = []
     for file in sorted(folder.rglob("inspection-*.json")):
-        one = storage.read_validated(Inspection, file)
-        if one.separability is None or one.margins is None:
+        inspection = storage.read_validated(Inspection, file)
+        if inspection.separability is None or inspection.margins is None:
             continue
-        values = one.separability.own.median if study.inspection == "xi" else one.margins.smallest[0]
-        for k, value in zip(one.asked.k, values, strict=True):
-            at = {"dataset": one.asked.dataset.name, "extractor": one.asked.extractor.name, "k": float(k)}
+        values = inspection.separability.own.median if study.inspection == "xi" else inspection.margins.smallest[0]
+        for k, value in zip(inspection.asked.k, values, strict=True):
+            at = {"dataset": inspection.asked.dataset.name, "extractor": inspection.asked.extractor.name, "k": float(k)}
             kept.append(Measurement(at, Interval(mean=value, low=None, high=None), True))
     return kept

@@ -36,14 +36,16 @@ class RateComparison:
     @property
     def exceeds(self) -> bool:
         """Whether the error lies clearly above the curve."""
-        one = self.measured.interval
-        return (one.mean if one.low is None else one.low) > FACTOR * max(self.curve, self.rate.unseen)
+        interval = self.measured.interval
+        return (interval.mean if interval.low is None else interval.low) > FACTOR * max(self.curve, self.rate.unseen)
 
     @property
     def short(self) -> bool:
         """Whether the error lies clearly below the curve."""
-        one = self.measured.interval
-        return (one.mean if one.high is None else one.high) < self.curve / FACTOR and self.curve > self.rate.unseen
+        interval = self.measured.interval
+        return (
+            interval.mean if interval.high is None else interval.high
+        ) < self.curve / FACTOR and self.curve > self.rate.unseen
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,12 @@ class RateReport:
     @property
     def highest(self) -> RateComparison:
         """The cell that lies farthest above the curve, or least below."""
-        return max(self._told, key=lambda one: one.factor)
+        return max(self._told, key=lambda point: point.factor)
 
     @property
     def lowest(self) -> RateComparison:
         """The cell that lies farthest below the curve; of several without an error, that of the highest rate."""
-        return min(self._told, key=lambda one: (one.factor, -one.curve))
+        return min(self._told, key=lambda point: (point.factor, -point.curve))
 
     @property
     def verdict(self) -> Literal["holds", "holds up to a constant", "does not hold"]:

@@ -171,5 +171,5 @@ def _clearly_above(high: NumberComparison, low: NumberComparison) -> bool:
 
 
 def _interval(row: NumberComparison) -> tuple[float, float]:
-    one: Measurement = row.ours  # type: ignore[assignment]
-    return one.interval.mean - one.margin, one.interval.mean + one.margin
+    measurement: Measurement = row.ours  # type: ignore[assignment]
+    return measurement.interval.mean - measurement.margin, measurement.interval.mean + measurement.margin

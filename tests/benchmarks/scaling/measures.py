@@ -31,8 +31,11 @@ def fits(asked: Sequence[Mapping[str, Any]], on_disk: bool) -> list[Found]:
     from dpbench import registry
 
     plugins, found = registry.load(), []
-    for one in asked:
-        learner, (n, d, classes) = plugins.build("learner", one["learner"], dict(one["options"])), one["size"]
+    for question in asked:
+        learner, (n, d, classes) = (
+            plugins.build("learner", question["learner"], dict(question["options"])),
+            question["size"],
+        )
         with tempfile.TemporaryDirectory() as folder:
             found.append(fit(learner, _make_features(n, d, Path(folder) if on_disk else None), classes))
     return found

@@ -55,8 +55,8 @@ def fits(sizes: Sizes) -> str:
     for place, (name, points) in enumerate(series.items()):
         found = [next(measured) for _ in points]
         values = [point[place] for point in points]
-        private = [one["private"] for one in found]
-        beyond = [_beyond_rows(one, *point) for one, point in zip(found, points, strict=True)]
+        private = [measurement["private"] for measurement in found]
+        beyond = [_beyond_rows(measurement, *point) for measurement, point in zip(found, points, strict=True)]
         rows += [
             (f"{name} = {value:,}", f"{n:,} x {d:,}, {classes:,}", f"{1e3 * cost / STEPS:.1f}", f"{left:.0f}")
             for value, (n, d, classes), cost, left in zip(values, points, private, beyond, strict=True)
@@ -77,7 +77,7 @@ def learners(sizes: Sizes) -> str:
         private, public = (
             [f"{exponent((1, 8), (base[part], other[part])):.2f}" for other in others] for part in ("private", "public")
         )
-        beyond = [f"{one['beyond'] / MB:.0f}" for one in (base, *others)]
+        beyond = [f"{measurement['beyond'] / MB:.0f}" for measurement in (base, *others)]
         rows.append(
             (f"`{name}`", f"{1e3 * base['private']:.0f}", *private, f"{1e3 * base['public']:.0f}", *public[1:], *beyond)
         )
@@ -94,7 +94,7 @@ def large(sizes: Sizes) -> str:
     for n, d in sizes.large:
         (found,) = _fits([("dp-sgd", (n, d, 10))], on_disk=True)
         memory = (4 * n * d, n * (d + 12), found["unmapped"], found["peak"])
-        rows.append((f"{n:,} x {d:,}", *(f"{one / GIB:.2f}" for one in memory), f"{found['private']:.0f}"))
+        rows.append((f"{n:,} x {d:,}", *(f"{peak / GIB:.2f}" for peak in memory), f"{found['private']:.0f}"))
     head = (
         "n x d", "features on disk, GiB", "rows in 8 bits, GiB", "memory without the file, GiB", "with it, GiB",
         f"map and {STEPS} steps, s",
@@ -107,9 +107,9 @@ def sweeps(sizes: Sizes) -> str:
     few, many = sizes.cells
     runs = [(few, 1), (few, 2), (many, 2)]
     rows, found = [], [_measured("sweep", cells=cells, workers=workers) for cells, workers in runs]
-    for (cells, workers), one in zip(runs, found, strict=True):
-        own, resume = 1e3 * one["own"] / cells, 1e3 * one["resume"] / cells
-        rows.append((f"{cells:,}", str(workers), f"{one['all']:.1f}", f"{own:.0f}", f"{resume:.1f}"))
+    for (cells, workers), measurement in zip(runs, found, strict=True):
+        own, resume = 1e3 * measurement["own"] / cells, 1e3 * measurement["resume"] / cells
+        rows.append((f"{cells:,}", str(workers), f"{measurement['all']:.1f}", f"{own:.0f}", f"{resume:.1f}"))
     less, more = found[1], found[2]
     beyond = ((more["all"] - more["own"]) - (less["all"] - less["own"])) / (many - few)
     told = f"Each further cell costs {1e3 * beyond:.0f} ms beyond its own fit and score."
@@ -124,11 +124,11 @@ def leaderboards(sizes: Sizes) -> str:
     for count in sizes.results:
         with tempfile.TemporaryDirectory() as folder:
             _measured("results", root=folder, count=count)
-            one = _measured("leaderboard", root=folder, count=count)
-        found.append(one)
-        each = [f"{one[key]:.1f}" for key in ("verify", "index")]
-        rows.append((f"{count:,}", *each, f"{one['peak'] / MB:,.0f}", f"{one['bytes'] / MB:.1f}"))
-    slopes = [exponent(sizes.results, [one[key] for one in found]) for key in ("verify", "index", "peak", "bytes")]
+            measurement = _measured("leaderboard", root=folder, count=count)
+        found.append(measurement)
+        each = [f"{measurement[key]:.1f}" for key in ("verify", "index")]
+        rows.append((f"{count:,}", *each, f"{measurement['peak'] / MB:,.0f}", f"{measurement['bytes'] / MB:.1f}"))
+    slopes = [exponent(sizes.results, [row[key] for row in found]) for key in ("verify", "index", "peak", "bytes")]
     rows.append(("**exponent**", *(f"**{slope:.2f}**" for slope in slopes)))
     return table(("results", "`verify`, s", "index, s", "peak MB", "leaderboard.json, MB"), rows)
 

@@ -190,5 +190,5 @@ MUTANTS = (
     Mutant("pate", PATE, "(found.leading(k) / deviations)", "(found.leading(k) * deviations)"),
     Mutant("pate", PATE, "counts[answered].argmax(1)", "counts[answered].argmin(1)"),
     Mutant("pate", PATE, "torch.randperm(len(public.x), generator=generator)", "torch.arange(len(public.x))"),
-    Mutant("pate", PATE, "nearest(whiten(x), *centres)", "nearest(2 * whiten(x), *centres)"),
+    Mutant("pate", PATE, "score_by_distance(whiten(x), *centres)", "score_by_distance(2 * whiten(x), *centres)"),
 )

@@ -104,8 +104,8 @@ def test_an_exhibit_is_stopped_as_recorded_and_for_its_own_reason(exhibit: Exhib
     found, known = matrix.record_visit(exhibit, findings), RECORDS[exhibit.name]
     assert found.stopped
     assert found.model_copy(update={"claimed": known.claimed, "true": known.true}) == known
-    for one, other in ((found.claimed, known.claimed), (found.true, known.true)):
-        assert one is other is None or one == pytest.approx(other, rel=0.02)
+    for number, other in ((found.claimed, known.claimed), (found.true, known.true)):
+        assert number is other is None or number == pytest.approx(other, rel=0.02)
     said = " ".join(filter(None, findings.values()))
     assert SAID.get(exhibit.name, "The run is refused; please report the plan") in said
 

@@ -133,7 +133,7 @@ def test_the_digest_changes_with_the_data(data_folder: Path, change: str) -> Non
         write(folder, [*lines[:-1], (lesion, "ISIC_9999999", kind)])
     else:
         both = lines[-2:] if change == "class" else lines[-1:]  # the last lesion has two images
-        new = [("HAM_new", one, kind) if change == "lesion" else (of, one, KINDS[0]) for of, one, _ in both]
+        new = [("HAM_new", image, kind) if change == "lesion" else (of, image, KINDS[0]) for of, image, _ in both]
         write(folder, [*lines[: -len(both)], *new])
     assert Few().load().digest != first
 

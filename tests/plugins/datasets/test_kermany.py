@@ -90,9 +90,9 @@ def test_hidden_files_and_resource_forks_are_ignored(data_folder: Path) -> None:
 
 def test_the_second_tree_in_kaggles_archive_is_ignored(data_folder: Path) -> None:
     inner = {f"chest_xray/{name}": content for name, content in tree().items()}
-    both, one = load(data_folder, inner | tree()), load(data_folder, tree())
-    assert both.digest == one.digest
-    assert load(data_folder, inner).digest == one.digest
+    both, single = load(data_folder, inner | tree()), load(data_folder, tree())
+    assert both.digest == single.digest
+    assert load(data_folder, inner).digest == single.digest
 
 
 @pytest.mark.parametrize("name", dpbench_kermany.ARCHIVES)

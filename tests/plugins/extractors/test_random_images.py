@@ -105,8 +105,8 @@ def test_draws_have_the_moments_of_their_distributions() -> None:
 
 
 def test_draws_of_neighbouring_images_and_purposes_are_unrelated() -> None:
-    one, other = Draws(0, torch.arange(50)).normal(400), Draws(0, torch.arange(50), purpose=1).normal(400)
-    related = torch.corrcoef(torch.cat([one, other])) - torch.eye(100)
+    numbers, other = Draws(0, torch.arange(50)).normal(400), Draws(0, torch.arange(50), purpose=1).normal(400)
+    related = torch.corrcoef(torch.cat([numbers, other])) - torch.eye(100)
     assert float(related.abs().max()) < 0.3  # 6 standard errors
 
 

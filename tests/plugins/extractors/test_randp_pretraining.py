@@ -33,8 +33,8 @@ def units(count: int, seed: int) -> Tensor:
     return normalize(torch.randn(count, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), dim=1)
 
 
-def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+def equal(tensors: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return tensors.keys() == other.keys() and all(torch.equal(tensors[name], other[name]) for name in tensors)
 
 
 def test_uniformity_is_the_log_of_the_mean_potential_over_pairs() -> None:
@@ -93,7 +93,7 @@ def test_the_learning_rate_is_in_proportion_to_the_batch_and_falls_three_times()
 def test_the_loss_falls(tmp_path: Path, loss: str) -> None:
     told: Told = []
     trained(
-        tmp_path / "w.safetensors", report=lambda *one: told.append(one), loss=loss, steps=30, batch=24, queue=48,
+        tmp_path / "w.safetensors", report=lambda *call: told.append(call), loss=loss, steps=30, batch=24, queue=48,
         learning_rate=0.02,
     )  # fmt: skip
     losses = [value for name, value in told if name == "loss"]
@@ -150,13 +150,13 @@ CHOICES = [
 
 @pytest.mark.parametrize("changes", CHOICES)
 def test_every_choice_of_the_recipe_shows_in_the_weights(tmp_path: Path, changes: dict[str, Any]) -> None:
-    one, other = trained(tmp_path / "one.safetensors"), trained(tmp_path / "other.safetensors", **changes)
-    assert not equal(tensors(one), tensors(other))
+    weights, other = trained(tmp_path / "one.safetensors"), trained(tmp_path / "other.safetensors", **changes)
+    assert not equal(tensors(weights), tensors(other))
 
 
 def test_the_probe_is_told_and_chooses_nothing(tmp_path: Path) -> None:
     told: Told = []
-    watched = trained(tmp_path / "w.safetensors", report=lambda *one: told.append(one), probe="digits", probe_every=2)
+    watched = trained(tmp_path / "w.safetensors", report=lambda *call: told.append(call), probe="digits", probe_every=2)
     assert [value for name, value in told if name == "probe"] == [0.5] * 4
     assert equal(tensors(watched), tensors(trained(tmp_path / "x.safetensors")))
     assert Checkpoint.load(watched).about["probe"] == "digits: watched alone, nothing was chosen by it"

@@ -48,9 +48,9 @@ def built(name: str, options: dict[str, object]) -> Extractor:
 
 
 def test_mirror_is_the_mean_of_an_image_and_its_mirror_image() -> None:
-    one, other = features(images()), features(images().flip(3))
-    assert (one - other).abs().max() > 1e-3
-    assert torch.allclose(features(images(), "mirror"), (one + other) / 2)
+    rows, other = features(images()), features(images().flip(3))
+    assert (rows - other).abs().max() > 1e-3
+    assert torch.allclose(features(images(), "mirror"), (rows + other) / 2)
 
 
 def test_scales_is_the_mean_of_an_image_and_a_smaller_one() -> None:

@@ -85,7 +85,9 @@ def test_no_setting_is_left_open_that_the_learner_settles_and_what_is_set_is_kep
         assert getattr(given.settle(task(3000), budget(0.1)), name) == value * 2
 
 
-@pytest.mark.parametrize("learner", [one for one in LEARNERS if one is not DPRAFT], ids=lambda learner: learner.name)
+@pytest.mark.parametrize(
+    "learner", [learner for learner in LEARNERS if learner is not DPRAFT], ids=lambda learner: learner.name
+)
 def test_another_budget_settles_for_other_numbers(learner: type[Learner]) -> None:
     assert learner().settle(task(3000), budget(0.1)) != learner().settle(task(3000), budget(1.0))
 
@@ -109,7 +111,9 @@ def build(text: str, **options: Any) -> Any:
     return load().build("learner", text, options)
 
 
-@pytest.mark.parametrize("learner", [one for one in LEARNERS if one.paper], ids=lambda learner: learner.name)
+@pytest.mark.parametrize(
+    "learner", [learner for learner in LEARNERS if learner.paper], ids=lambda learner: learner.name
+)
 def test_the_papers_own_setting_is_one_word_away(learner: type[Learner]) -> None:
     asked = build(learner.name, **{"": "paper"})
     assert asked == learner(**learner.paper)

@@ -82,11 +82,11 @@ class Moving(Proxy):
         self.asked += 1
         private = self.curator.rows
         draw = torch.Generator().manual_seed(self.asked)
-        one, first = 17, None
+        row, first = 17, None
         for length in LENGTHS:
             for place in {0, length // 2, length - 1}:
                 rows = torch.randint(len(private), (length,), generator=draw)
-                rows[place] = one
+                rows[place] = row
                 for count in (1, 2):
                     chunk = Chunk(private.held[rows], private.y[rows], rows)
                     with threads(count):

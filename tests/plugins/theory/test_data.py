@@ -37,10 +37,10 @@ def _spec(dataset: str, **values: Any) -> Spec:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_another_seed_draws_other_examples_of_the_same_sizes(kind: type[Synthetic]) -> None:
-    one, other = kind(n=50, m=20, test=30).drawn(1).load(), kind(n=50, m=20, test=30).drawn(2).load()
-    for mine, its in zip((one.train, one.public, one.test), (other.train, other.public, other.test), strict=True):
+    data, other = kind(n=50, m=20, test=30).drawn(1).load(), kind(n=50, m=20, test=30).drawn(2).load()
+    for mine, its in zip((data.train, data.public, data.test), (other.train, other.public, other.test), strict=True):
         assert _arrays(mine)[0].shape == _arrays(its)[0].shape
-    assert not np.array_equal(np.column_stack(_arrays(one.train)), np.column_stack(_arrays(other.train)))
+    assert not np.array_equal(np.column_stack(_arrays(data.train)), np.column_stack(_arrays(other.train)))
 
 
 def test_a_seed_that_is_given_is_that_of_every_fit() -> None:
@@ -146,8 +146,8 @@ def test_every_seed_of_a_run_draws_data_of_its_own_under_one_digest() -> None:
     assert torch.equal(second.public.x, alone.public.x)
     assert prepared.images.digests == second.images.digests == alone.images.digests
     assert prepared.identity == second.identity == alone.identity
-    both, one = session().run(spec), session().run(spec.model_copy(update={"seeds": (1,)}))
-    assert both.seeds[1].predictions == one.seeds[0].predictions
+    both, single = session().run(spec), session().run(spec.model_copy(update={"seeds": (1,)}))
+    assert both.seeds[1].predictions == single.seeds[0].predictions
 
 
 def test_a_seed_that_is_given_makes_one_draw_for_all() -> None:

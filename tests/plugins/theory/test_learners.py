@@ -200,8 +200,8 @@ def test_public_points_that_are_all_equal_are_refused(learner: str) -> None:
 
 def test_private_labels_of_one_class_are_learned_as_they_are() -> None:
     drawn = (Thresholds(n=4, m=30, test=100, middle=1.0, seed=seed) for seed in range(200))
-    one = next(data for data in drawn if data.load().train.labels.all())
-    result = _run("sspp:thresholds", f"theory-thresholds:n=4,m=30,test=100,middle=1,seed={one.seed}", epsilon=500.0)
+    dataset = next(data for data in drawn if data.load().train.labels.all())
+    result = _run("sspp:thresholds", f"theory-thresholds:n=4,m=30,test=100,middle=1,seed={dataset.seed}", epsilon=500.0)
     recall = result.seeds[0].class_accuracy[1]
     assert recall is not None
     assert recall > 0.5

@@ -156,9 +156,9 @@ def test_float32_residual_norms_are_never_under_estimated(residual: Residual) ->
 @given(HARD)
 def test_one_row_moves_each_of_the_two_sums_by_at_most_its_clip(residual: Residual) -> None:
     for row in range(len(residual)):
-        one = residual.take(torch.tensor([row]))
-        written_out = (one.embedding.double(), _stored(one))
-        for block, dense, clip in zip(_both(one), written_out, (0.3, 0.06), strict=True):
+        alone = residual.take(torch.tensor([row]))
+        written_out = (alone.embedding.double(), _stored(alone))
+        for block, dense, clip in zip(_both(alone), written_out, (0.3, 0.06), strict=True):
             norm, bound = float(block.norms()), clip * float(block.norms().isfinite())
             assert not bound or min(1.0, clip / norm) * float(dense.norm()) <= bound * (1 + 1e-12)
             assert float(block.integers(clip).value().norm()) <= bound

@@ -54,10 +54,10 @@ def test_products_are_exact_by_either_way(rows: int, inner: int, columns: int, s
     expected = a.long() @ b.long()
     assert torch.equal(multiply_by_float(a, b).long(), expected)
     assert torch.equal(exact_int8_product(a, b).long(), expected)
-    for one in (multiply_by_int8, multiply_by_narrow_int8):
-        if is_product_right(one, "cpu"):
-            assert torch.equal(one(a, b).long(), expected)
-            assert torch.equal(one(a // 2, b.T.contiguous().T).long(), (a // 2).long() @ b.long())
+    for multiply in (multiply_by_int8, multiply_by_narrow_int8):
+        if is_product_right(multiply, "cpu"):
+            assert torch.equal(multiply(a, b).long(), expected)
+            assert torch.equal(multiply(a // 2, b.T.contiguous().T).long(), (a // 2).long() @ b.long())
 
 
 @pytest.mark.parametrize("value", [-128, 127])

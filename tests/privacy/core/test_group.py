@@ -39,14 +39,14 @@ def hockey_stick(rate: float, rows: int, sigma: float, epsilon: float) -> float:
     none = norm.pdf(x, 0, sigma)
     some = sum(binom.pmf(k, rows, rate) * norm.pdf(x, k, sigma) for k in range(rows + 1))
     both = [np.maximum(p - math.exp(epsilon) * q, 0) for p, q in ((none, some), (some, none))]
-    return max(float(np.trapezoid(one, x)) for one in both)
+    return max(float(np.trapezoid(density, x)) for density in both)
 
 
 @pytest.mark.parametrize(
     ("rate", "rows", "sigma"),
     [
         (0.1, 2, 1.0),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in ((0.3, 5, 2.0), (0.02, 8, 1.5))),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in ((0.3, 5, 2.0), (0.02, 8, 1.5))),
     ],
 )
 @pytest.mark.slow

@@ -47,9 +47,9 @@ def _true_delta(drawn: Repeats, sigma: float, at: float) -> float:
         # The largest has density g'(F) f, where g is the probability generating function of K.
         slope = scale * (1 - drawn.gamma) * (1 - (1 - drawn.gamma) * stats.norm.cdf(y, centre, sigma)) ** (-eta - 1)
         densities.append(slope * stats.norm.pdf(y, centre, sigma))
-    one, other = densities
-    assert np.trapezoid(one, y) == pytest.approx(1, abs=1e-9)
-    gaps = (np.maximum(a - math.exp(at) * b, 0) for a, b in ((one, other), (other, one)))
+    density, other = densities
+    assert np.trapezoid(density, y) == pytest.approx(1, abs=1e-9)
+    gaps = (np.maximum(a - math.exp(at) * b, 0) for a, b in ((density, other), (other, density)))
     return max(float(np.trapezoid(gap, y)) for gap in gaps)
 
 
@@ -170,9 +170,11 @@ def test_calibration_reaches_any_target_from_below(target: float, steps: int, me
     assert 0.99 * target < epsilon(plan, calibrate(plan, Budget(target, DELTA), drawn), DELTA, drawn) <= target
 
 
-@pytest.mark.parametrize(("sigma", "one", "best"), [(24.53, 0.1, 0.29), (3.055, 1.0, 2.5), (0.809, 8.0, 15.0)])
-def test_forgetting_to_account_for_the_search_costs_two_to_three_times(sigma: float, one: float, best: float) -> None:
-    assert accountant.epsilon(BOARD, sigma, DELTA, "rdp") == pytest.approx(one, rel=0.02)
+@pytest.mark.parametrize(("sigma", "single", "best"), [(24.53, 0.1, 0.29), (3.055, 1.0, 2.5), (0.809, 8.0, 15.0)])
+def test_forgetting_to_account_for_the_search_costs_two_to_three_times(
+    sigma: float, single: float, best: float
+) -> None:
+    assert accountant.epsilon(BOARD, sigma, DELTA, "rdp") == pytest.approx(single, rel=0.02)
     assert epsilon(BOARD, sigma, DELTA, FORTY_EIGHT) == pytest.approx(best, rel=0.03)
 
 

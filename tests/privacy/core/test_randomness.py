@@ -24,10 +24,10 @@ def _noise(of: Randomness, release: str = "gradient", step: int = 1, n: int = MA
 def test_research_draws_repeat() -> None:
     first, second = (Randomness.research(3, ONE) for _ in range(2))
     for step in (1, 2):
-        one, other = (each.draws("gradient", step) for each in (first, second))
-        assert np.array_equal(one.sample(1000, 0.1), other.sample(1000, 0.1))
-        assert np.array_equal(one.noise((50,), 100.0), other.noise((50,), 100.0))
-        assert one.row_base() == other.row_base()
+        draws, other = (each.draws("gradient", step) for each in (first, second))
+        assert np.array_equal(draws.sample(1000, 0.1), other.sample(1000, 0.1))
+        assert np.array_equal(draws.noise((50,), 100.0), other.noise((50,), 100.0))
+        assert draws.row_base() == other.row_base()
     assert np.array_equal(first.checks.random(9), second.checks.random(9))
 
 
@@ -69,11 +69,11 @@ def test_samples_and_row_seeds_are_not_shared_either() -> None:
 
 
 def test_settings_of_a_fold_share_samples_and_start_and_not_noise() -> None:
-    one, other = Randomness.tuning(0, ONE, 2, 0), Randomness.tuning(0, ONE, 2, 1)
-    draws = [fit.draws("gradient", 1) for fit in (one, other)]
+    randomness, other = Randomness.tuning(0, ONE, 2, 0), Randomness.tuning(0, ONE, 2, 1)
+    draws = [fit.draws("gradient", 1) for fit in (randomness, other)]
     assert np.array_equal(draws[0].sample(1000, 0.3), draws[1].sample(1000, 0.3))
     assert draws[0].row_base() == draws[1].row_base()
-    assert one.initialisation.initial_seed() == other.initialisation.initial_seed()
+    assert randomness.initialisation.initial_seed() == other.initialisation.initial_seed()
     assert not np.array_equal(draws[0].noise((50,), 1e6), draws[1].noise((50,), 1e6))
 
 

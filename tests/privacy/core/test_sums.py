@@ -255,8 +255,8 @@ def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(
         private = PrivateRows(x[:size].clone(), y[:size], torch.arange(size))
         curator = curator_over(private, [Release("sum")], sigma=1.0).map(lambda rows: rows)
         curator.noisy_sum(rows, release="sum", clip=clips, chunk_size=chunk_size)
-    for bound, one, other in zip(clips, summed[: len(clips)], summed[len(clips) :], strict=True):
-        assert _length(one.total - other.total, one.grid) <= Fraction(bound) ** 2
+    for bound, part, other in zip(clips, summed[: len(clips)], summed[len(clips) :], strict=True):
+        assert _length(part.total - other.total, part.grid) <= Fraction(bound) ** 2
 
 
 @pytest.mark.parametrize("dense", [True, False])
@@ -313,8 +313,8 @@ def test_a_form_that_lies_about_its_tensors_is_measured_as_what_it_is() -> None:
         for (block,) in (wrap_blocks(form), wrap_blocks(dataclasses.replace(form))):
             summed = block.integers(1.0)
             assert type(summed.total) is Tensor
-            one = block.take(torch.tensor([0])).integers(1.0)
-            assert _length(one.total, one.grid) <= 1
+            row = block.take(torch.tensor([0])).integers(1.0)
+            assert _length(row.total, row.grid) <= 1
 
 
 class Doubling(TorchFunctionMode):
@@ -421,8 +421,8 @@ def test_the_scale_of_a_bias_leaves_room_for_sums_in_64_bits() -> None:
     with pytest.raises(SpecError, match="Raise the small scales"):
         Scaled(outer, torch.tensor([[1e-6, 1e7]])).integers(1.0)
     form = Scaled(RankOne(torch.full((20_000, 1), 1e3), torch.ones(20_000, 1), bias=True), torch.tensor([[1.0, 6e7]]))
-    one = form.take(torch.tensor([0])).integers(1.0)
-    assert torch.equal(form.integers(1.0).total, 20_000 * one.total)
+    row = form.take(torch.tensor([0])).integers(1.0)
+    assert torch.equal(form.integers(1.0).total, 20_000 * row.total)
 
 
 def test_no_private_row_has_a_part_in_the_shape_or_the_scale_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,11 +119,11 @@ def test_nan_loses_nothing_and_what_is_outside_is_clamped() -> None:
 def test_rows_in_cells_lose_what_a_public_matrix_says(index: list[int]) -> None:
     matrix = torch.rand(4, 3, generator=torch.Generator().manual_seed(0))
     cells = Cells(torch.tensor(index, dtype=torch.int64), 4)
-    inside = [one for one in index if 0 <= one < 4]
+    inside = [place for place in index if 0 <= place < 4]
     found = project_totals(cells.integers(1.0), check_matrix(matrix, 3))
     direct = losses(Rows(matrix[torch.tensor(inside, dtype=torch.int64)]), 3)
     assert torch.equal(found.total, direct.total)
-    assert cells.norms().tolist() == [float(0 <= one < 4) for one in index]
+    assert cells.norms().tolist() == [float(0 <= place < 4) for place in index]
     assert torch.equal(cells.dense().sum(0).long(), cells.integers(1.0).total)
 
 
@@ -152,8 +152,8 @@ def test_cells_and_a_matrix_choose_what_losses_do() -> None:
 
     matrix = (torch.arange(4).unsqueeze(1) > torch.arange(3)).to(torch.bool)
     plan = [Choice("cut", 3, steps=50)]
-    one, other = (curator_over(rows, plan, sigma=200.0) for _ in range(2))
-    direct = [one.noisy_choice(loses, release="cut") for _ in range(50)]
+    curator, other = (curator_over(rows, plan, sigma=200.0) for _ in range(2))
+    direct = [curator.noisy_choice(loses, release="cut") for _ in range(50)]
     assert direct == [other.noisy_choice(cell, release="cut", project=matrix) for _ in range(50)]
     assert len(set(direct)) == 3
 
@@ -313,7 +313,7 @@ def test_epsilon_of_three_mixed_plans_is_that_by_hand_and_of_two_accountants(
 
 def test_renyi_charges_a_choice_as_the_gaussian_release_of_its_noise() -> None:
     for sigma in (0.5, 3.0, 40.0):
-        plans: list[list[Planned]] = [[one, Release("b")] for one in (Choice("a", 2), Release("a"))]
+        plans: list[list[Planned]] = [[planned, Release("b")] for planned in (Choice("a", 2), Release("a"))]
         choice, release = (accountant.epsilon(plan, sigma, DELTA, "rdp") for plan in plans)
         assert choice == pytest.approx(release, rel=1e-12)
 

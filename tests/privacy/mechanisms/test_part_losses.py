@@ -92,7 +92,7 @@ def test_parts_chosen_on_their_own_are_one_choice_among_all_combinations(numbers
 def test_combinations_are_drawn_with_the_chances_of_one_exponential_mechanism(secure: bool, times: int) -> None:
     """As many copies of the three parts as combinations are drawn: one question, and one draw for each part."""
     part, lost = [0, 0, 1, 2, 2, 2], torch.rand(6, CANDIDATES, generator=torch.Generator().manual_seed(1)) * 1.5
-    copies = [PARTS * copy + one for copy in range(times) for one in part]
+    copies = [PARTS * copy + number for copy in range(times) for number in part]
     rows, sigma = held(copies, lost.repeat(times, 1)), 0.7
     randomness = Randomness.secure(0, quiet=True) if secure else Randomness.research(0, "a test")
     task, plan = Task(rows.example_shape, 2, len(rows), torch.device("cpu")), Choice("any", CANDIDATES, PARTS * times)
@@ -112,7 +112,7 @@ def test_a_row_moves_its_own_part_by_0_to_1_whatever_it_says(rows: list[tuple[in
     own = totals(held([part[place]], [numbers[place]]))
     rest = [*range(place), *range(place + 1, len(rows))]
     if rest:
-        without = totals(held([part[one] for one in rest], [numbers[one] for one in rest]))
+        without = totals(held([part[number] for number in rest], [numbers[number] for number in rest]))
         assert torch.equal(whole - without, own)
     inside = [part[place]] if 0 <= part[place] < PARTS else []
     assert not own[[index for index in range(PARTS) if index not in inside]].any()
@@ -132,7 +132,7 @@ def test_a_unit_in_several_parts_moves_every_combination_by_at_most_1(sizes: lis
     whole = totals(held(part.tolist(), lost, of.tolist()))
     rest = totals(held(part[kept].tolist(), lost[torch.from_numpy(kept)], of[kept].tolist()))
     moved = (whole - rest).numpy()
-    assert all(0 <= Fraction(int(one), 2**20) <= 1 for one in by_combination(moved))
+    assert all(0 <= Fraction(int(loss), 2**20) <= 1 for loss in by_combination(moved))
 
 
 def test_a_unit_of_fifty_images_in_three_classes_counts_once() -> None:
@@ -183,17 +183,17 @@ def test_losses_of_votes_choose_what_votes_do() -> None:
         return 1 - torch.nn.functional.one_hot(chunk.y, CANDIDATES).float()
 
     for seed in range(20):
-        one, other = (curator_over(rows, PLAN, 60.0, seed=seed) for _ in range(2))
+        curator, other = (curator_over(rows, PLAN, 60.0, seed=seed) for _ in range(2))
         chosen = other.noisy_choices(disagree, part=lambda chunk: chunk.x.argmax(1), release="any")
-        assert torch.equal(one.noisy_choices(votes, release="any"), chosen)
+        assert torch.equal(curator.noisy_choices(votes, release="any"), chosen)
 
 
 def test_losses_of_one_part_choose_what_a_single_choice_does() -> None:
     rows, plan = private_rows(200), [Choice("any", 3)]
     for seed in range(20):
-        one, other = (curator_over(rows, plan, 60.0, seed=seed) for _ in range(2))
+        curator, other = (curator_over(rows, plan, 60.0, seed=seed) for _ in range(2))
         parts = other.noisy_choices(lambda chunk: chunk.x[:, :3], part=lambda chunk: 0 * chunk.y, release="any")
-        assert parts.tolist() == [one.noisy_choice(lambda chunk: chunk.x[:, :3], release="any")]
+        assert parts.tolist() == [curator.noisy_choice(lambda chunk: chunk.x[:, :3], release="any")]
 
 
 @pytest.mark.parametrize("units", [False, True])

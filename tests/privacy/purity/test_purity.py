@@ -325,8 +325,8 @@ def test_what_begins_late_is_met_late() -> None:
 
     def noted_so_far() -> list[Any]:
         notes = noted()
-        for one in notes:
-            note(one)
+        for hook in notes:
+            note(hook)
         return notes
 
     refused(rows, "closure variable `seen`", times=60)

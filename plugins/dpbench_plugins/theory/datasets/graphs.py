@@ -61,14 +61,14 @@ def _graphs(n: int, vertices: int, p: float, stream: np.random.Generator) -> np.
     """Return which vertices of n random graphs are not isolated, (n, vertices); no graph is without edges."""
     import numpy as np
 
-    one, other = np.triu_indices(vertices, 1)
+    vertex, other = np.triu_indices(vertices, 1)
     active = np.zeros((n, vertices), np.float32)
     left = np.arange(n)
     while len(left):
-        rows = left[: max(1, 2**21 // len(one))]
-        edges = stream.random((len(rows), len(one)), np.float32) < p
+        rows = left[: max(1, 2**21 // len(vertex))]
+        edges = stream.random((len(rows), len(vertex)), np.float32) < p
         row, edge = np.nonzero(edges)
-        active[rows[row], one[edge]] = 1
+        active[rows[row], vertex[edge]] = 1
         active[rows[row], other[edge]] = 1
         done = rows[edges.any(1)]
         left = left[~np.isin(left, done, assume_unique=True)]

@@ -146,11 +146,11 @@ def _tightest(places: list[list[int]]) -> list[tuple[int, int, int, int]]:
     """Return the bounding boxes of all sets of points that are whole: each holds a point on each of its sides."""
     found = set()
     ordered = sorted(places)
-    for first, (left, one) in enumerate(ordered):
+    for first, (left, label) in enumerate(ordered):
         between: list[int] = []
         for right, other in ordered[first:]:
             between.append(other)
-            low, high = min(one, other), max(one, other)
+            low, high = min(label, other), max(label, other)
             lows, highs = ([y for y in between if y <= low], [y for y in between if y >= high])
             found |= {(left, right, bottom, top) for bottom in lows for top in highs}
     return sorted(found)
@@ -193,8 +193,8 @@ def _normals(points: Tensor) -> Tensor:
     """Return a unit normal for each order in which lines can meet the points, (a, 2)."""
     import torch
 
-    one, other = torch.triu_indices(len(points), len(points), 1)
-    across = points[one] - points[other]
+    point, other = torch.triu_indices(len(points), len(points), 1)
+    across = points[point] - points[other]
     swaps = torch.atan2(across[:, 0], -across[:, 1])  # at right angles to each pair, and opposite
     angles = torch.unique(torch.cat([swaps, swaps + math.pi]).remainder(2 * math.pi))
     if not len(angles):

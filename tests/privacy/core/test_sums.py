@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fractions import Fraction
 from itertools import repeat
 from typing import Any
@@ -34,19 +34,17 @@ from dpbench import (
 )
 from dpbench.errors import ComponentFailed, NotPerExample, PrivacyError
 from dpbench.harness.tuning.stack import StackedOuterProducts
-from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.sums import IntegerSum, _weighted_squares, weights_within
 from dpbench.privacy.core.forms.blocks import blocks_of
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.purity import spotchecks
 from tests.helpers.worlds import curator_over, private_rows
-from tests.privacy.core.test_exact import threads
+from tests.privacy.core.test_exact import on_a_gpu, threads
 
 SEEDS = st.integers(0, 2**32 - 1)
 POWERS = st.sampled_from([-30, -12, -3, 0, 0, 3, 12, 24, 30])
 CLIPS = st.sampled_from([1e-9, 0.3, 1.0, 1e3, 1e9])
-WAYS = [way for way in (products.by_int8, products.by_narrow_int8, products.by_float) if products.is_right(way, "cpu")]
 FORMS = ("rows", "joined", "rank one", "with bias", "scaled", "scaled with bias", "residual", "residual of anchors")
 
 
@@ -117,7 +115,7 @@ def test_one_row_moves_the_integers_by_at_most_the_clip(
 @pytest.mark.parametrize("name", FORMS)
 @given(st.integers(0, 9), st.integers(1, 4), st.integers(1, 20), POWERS, SEEDS)
 @settings(max_examples=8, deadline=None)
-def test_the_same_integers_on_two_threads_in_any_order_in_any_chunks_and_without_int8(
+def test_the_same_integers_on_two_threads_in_any_order_in_any_chunks_and_on_a_gpu(
     name: str, c: int, m: int, d: int, power: int, seed: int
 ) -> None:
     form = _form(name, c, m, d, power, seed)
@@ -125,10 +123,8 @@ def test_the_same_integers_on_two_threads_in_any_order_in_any_chunks_and_without
     order = torch.randperm(c, generator=torch.Generator().manual_seed(seed))
     with threads(2):
         assert torch.equal(form.take(order).integers(0.7).total, expected.total)
-    for way in WAYS:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(products, "way", lambda device, way=way: way)
-            assert torch.equal(form.integers(0.7).total, expected.total)
+    with on_a_gpu():
+        assert torch.equal(form.integers(0.7).total, expected.total)
     if c:
         parts = [form.take(one) for one in torch.split(order, max(1, c // 3))]
         together = sum((part.integers(0.7) for part in parts[1:]), parts[0].integers(0.7))
@@ -335,7 +331,7 @@ def _set(setter: Callable[[Any], None], value: object, before: object) -> Iterat
         setter(before)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("arithmetic", [nullcontext, on_a_gpu])
 @pytest.mark.parametrize(
     "surroundings",
     [
@@ -349,9 +345,9 @@ def _set(setter: Callable[[Any], None], value: object, before: object) -> Iterat
     ids=["autocast", "inference", "precision", "dtype", "functions", "operations"],
 )
 def test_answers_do_not_depend_on_what_is_set_around_the_question(
-    surroundings: Callable[[], AbstractContextManager[object]], way: products.Way, monkeypatch: pytest.MonkeyPatch
+    surroundings: Callable[[], AbstractContextManager[object]],
+    arithmetic: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    monkeypatch.setattr(products, "way", lambda device: way)
     rows, weights = private_rows(500, 20), torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
     scale = torch.rand(3, 21, generator=torch.Generator().manual_seed(1)) + 0.5
     basis = _basis(torch.Generator().manual_seed(2), 3, 20, anchored=True)
@@ -364,9 +360,10 @@ def test_answers_do_not_depend_on_what_is_set_around_the_question(
         curator = curator_over(rows, [Release("sum", 2)], sigma=0.5).handle().map(lambda x: x * 2)
         return tuple(curator.noisy_sum(question, release="sum", clip=(0.5, 0.5, 0.5, 0.5)))
 
-    expected = answers()
-    with surroundings():
-        found = answers()
+    with arithmetic():
+        expected = answers()
+        with surroundings():
+            found = answers()
     for one, other in zip(found, expected, strict=True):
         assert one.dtype == torch.float32
         assert torch.equal(one, other)

@@ -16,10 +16,11 @@ import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import llvmlite
 import numba
+from numba.extending import intrinsic
 
 from dpbench.support import progress
 from dpbench.support.paths import cache_folder
@@ -30,14 +31,20 @@ DIGESTS = "digests.json"
 
 def compiled(function: Function) -> Function:
     """Have numba compile a function together with the kernels that call it; dividing by zero gives infinity."""
-    loop: Function = numba.njit(error_model="numpy")(function)
-    return loop
+    loop: Any = numba.njit(error_model="numpy")(function)
+    return cast(Function, loop)
 
 
 def kernel(function: Function) -> Function:
     """Have numba compile a function that Python calls, without holding the interpreter's lock."""
-    loop: Function = numba.njit(nogil=True, error_model="numpy")(function)
-    return loop
+    loop: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    return cast(Function, loop)
+
+
+def instructions(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Have numba put in place of a call what a function writes in LLVM's language."""
+    written: Callable[..., Any] = intrinsic(function)
+    return written
 
 
 def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], object]) -> None:
@@ -88,12 +95,13 @@ def _compile(kernels: Sequence[Any], place: Path | None, call: Callable[[], obje
 
 
 def _keep_in(folder: Path, kernels: Sequence[Any]) -> None:
-    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
+    settings: Any = numba.config
+    before, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)
     try:
         for each in kernels:
             each.enable_caching()
     finally:
-        numba.config.CACHE_DIR = before
+        settings.CACHE_DIR = before
 
 
 def _digests(folder: Path) -> dict[str, str]:
@@ -116,7 +124,7 @@ def _own_folder() -> tuple[Path | None, str]:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for each in (folder, folder.parent):
-            found = each.lstat()
+            found = each.stat()
             shared = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
             if os.name == "posix" and (not stat.S_ISDIR(found.st_mode) or shared or found.st_uid != os.getuid()):
                 return None, f"Others may write to {each}, so compiled loops are not kept there. "

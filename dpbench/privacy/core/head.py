@@ -117,13 +117,14 @@ class HeadGradient(OwnRowFunction):
         kernels.compile_all()
         classes, features = len(self.head), rows.shape[1]
         packed = kernels.pack_head(self.head.detach().contiguous().numpy(), features)
-        arrays = [part.contiguous().numpy() for part in (*rows.parts, y)]
-        rest = sample, places, NO_SHARES if shares is None else shares.numpy(), *packed
+        q, scale, length, labels = (part.contiguous().numpy() for part in (*rows.parts, y))
+        given = NO_SHARES if shares is None else shares.contiguous().numpy()
         limits = outer_limits(classes, features, self.bias, clip)
-        total = products.total(
-            lambda counter, to: kernels.sum_gradients(counter, *arrays, *rest, limits, to),
-            (classes, features + self.bias), 2 * classes * len(sample),
-        )  # fmt: skip
+
+        def add(counter: np.ndarray, to: np.ndarray) -> None:
+            kernels.sum_gradients(counter, q, scale, length, labels, sample, places, given, *packed, limits, to)
+
+        total = products.total(add, (classes, features + self.bias), 2 * classes * len(sample))
         return IntegerSum(torch.from_numpy(total), self.zero(features, clip).grid)
 
     def check(self, task: Task) -> None:

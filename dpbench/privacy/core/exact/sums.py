@@ -85,7 +85,8 @@ def _slack(entries: int, dtype: torch.dtype) -> float:
     """Return by what factor the length of so many entries may be under-estimated, at most."""
     blocks = -(-entries // BLOCK)
     count = roundings(min(BLOCK, entries)) + 8 + (roundings(blocks) if blocks > 1 else 0)
-    return 1 + count * torch.finfo(dtype).eps / 2
+    rounding: float = torch.finfo(dtype).eps / 2
+    return 1 + count * rounding
 
 
 def weights_within(

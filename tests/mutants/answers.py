@@ -86,7 +86,7 @@ MUTANTS = (
     ),
     Mutant(
         "noise of the smallest clip", "blocks with a larger clip get too little", "core/sum.py",
-        edit("add_noise(summed, std, draws) for", "add_noise(summed, min(stds), draws) for"),
+        edit("zip(nothing, stds, strict=True)", "zip(nothing, [min(stds)] * len(stds), strict=True)"),
         (CURATOR + "each_of_two_blocks_gets_noise_for_the_norm_of_both_together",),
     ),
     Mutant(
@@ -275,7 +275,7 @@ MUTANTS = (
     ),
     Mutant(
         "answers off the grid", "low bits of a float tell of the sum (Mironov 2012)", "core/noise.py",
-        edit(".mul(summed.grid).float()", ".mul(summed.grid).mul(1 + 1e-6).float()"),
+        edit(".mul_(summed.grid).float()", ".mul_(summed.grid).mul_(1 + 1e-6).float()"),
         ("privacy/core/test_mechanisms.py::test_answers_are_multiples_of_the_sums_own_grid",),
     ),
     Mutant(

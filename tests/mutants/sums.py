@@ -10,13 +10,14 @@ SUMS, EXACT, BASES = (
     "privacy/mechanisms/test_bases.py::test_",
 )
 UNITS = "privacy/test_units.py::test_"
+COMPILED = EXACT + "the_compiled_step_has_the_bits_of_the_one_on_a_gpu"
 ONE_ROW = SUMS + "one_row_moves_the_integers_by_at_most_the_clip"
 FORMS = "privacy/core/test_contributions.py::test_"
 
 MUTANTS = (
     Mutant(
         "no clip", "one row moves the sum by as much as it likes", "core/exact/sums.py",
-        edit("weights = (bounds / norms).mul_(1 - 2.0**-20).clamp_(0, 1)", "weights = torch.ones_like(norms)"),
+        edit("weights = (bounds / norms).mul_(ROOM).clamp_(0, 1)", "weights = torch.ones_like(norms)"),
         (ONE_ROW,),
     ),
     Mutant(
@@ -27,7 +28,7 @@ MUTANTS = (
     Mutant(
         "no room for the weights' rounding", "a row at the clip ends above it by a float32 rounding",
         "core/exact/sums.py",
-        edit(".mul_(1 - 2.0**-20).clamp_(0, 1)", ".clamp_(0, 1)"),
+        edit(".mul_(ROOM).clamp_(0, 1)", ".clamp_(0, 1)"),
         (SUMS + "a_weight_leaves_room_for_two_roundings_in_float32",),
     ),
     Mutant(
@@ -59,7 +60,7 @@ MUTANTS = (
     ),
     Mutant(
         "norms as they come", "a float32 norm may lie below the truth", "core/exact/sums.py",
-        edit("total.sqrt_().mul_(1 + count * torch.finfo(rows.dtype).eps / 2).add_(TINY)", "total.sqrt_()"),
+        edit("total.sqrt_().mul_(_slack(rows.shape[axis], rows.dtype)).add_(TINY)", "total.sqrt_()"),
         (FORMS + "float32_norms_are_never_under_estimated",),
     ),
     Mutant(
@@ -81,7 +82,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows of few large features", "their left factors overflow two slices", "core/exact/sums.py",
-        edit("reach = right.lengths.clamp(min=2.0**bits / (LEFT_LIMIT - 2))", "reach = right.lengths"),
+        edit("reach = right.lengths.clamp(min=_least_reach(bits))", "reach = right.lengths"),
         (ONE_ROW,),
     ),
     Mutant(
@@ -97,18 +98,40 @@ MUTANTS = (
     Mutant(
         "int32 for sums of any length", "2^17 products of 2^14 overflow", "core/exact/products.py",
         edit("LONGEST = 2**17 - 8", "LONGEST = 2**20"),
-        (EXACT + "the_longest_sums_do_not_overflow",),
+        (EXACT + "the_longest_sums_of_a_gpu_do_not_overflow",),
     ),
     Mutant(
-        "float32 for sums of any length", "above 2^24 integers are rounded, by what the other rows are",
+        "int32 for longer parts", "2,048 products of 127 and 16,256 overflow", "core/exact/tiles.py",
+        edit("PART = 1024  #", "PART = 2048  #"),
+        (EXACT + "the_largest_numbers_do_not_overflow",),
+    ),
+    Mutant(
+        "float64 for sums of any length", "above 2^53 integers are rounded, by what the other numbers are",
         "core/exact/products.py",
-        edit("BLOCK = 2**9  #", "BLOCK = 2**14  #"),
-        (EXACT + "long_sums_are_exact_in_float32",),
+        edit("DEEPEST = 2**13  #", "DEEPEST = 2**20  #"),
+        (EXACT + "long_products_are_exact_in_float64",),
     ),
     Mutant(
-        "instructions that saturate", "older processors give wrong sums", "core/exact/products.py",
-        edit("if not torch.equal(found.double(), left.double() @ right.double()):", "if False:"),
-        (EXACT + "instructions_that_saturate_are_found_out",),
+        "no clip in the compiled step", "one row moves the sum by as much as it likes", "core/exact/kernels.py",
+        edit("weight = min(room / norm * ROOM, share[i])", "weight = share[i]"),
+        (COMPILED,),
+    ),
+    Mutant(
+        "no room for rounding in the compiled step", "rounding lengthens a row beyond the clip",
+        "core/exact/kernels.py",
+        edit("room = clip * share[i] - (reach * move + column_move)", "room = clip * share[i]"),
+        (COMPILED,),
+    ),
+    Mutant(
+        "the bias outside the norm of the compiled step", "a row with bias is longer than was measured",
+        "core/exact/kernels.py",
+        edit("bias = f8(1) if column > 0 else f8(0)", "bias = f8(0)"),
+        (COMPILED,),
+    ),
+    Mutant(
+        "labels that are none", "a row is written to by what another one's label says", "core/exact/kernels.py",
+        edit("if 0 <= labels[i] < count:", "if labels[i] < count:"),
+        (EXACT + "a_label_that_is_none_reads_and_writes_nothing_else",),
     ),
     Mutant(
         "integers changed after they were measured", "a row function lengthens rows behind their lengths",

@@ -226,7 +226,7 @@ def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(
     y, weights, basis = torch.arange(31) % 3, torch.randn(3, 6, generator=draw), _basis(draw, 3, 6, anchored=False)
     summed: list[IntegerSum] = []
 
-    def kept(one: IntegerSum, std: float, generator: object) -> Tensor:
+    def kept(one: IntegerSum, noise: object) -> Tensor:
         summed.append(one)
         return one.value()
 
@@ -238,7 +238,7 @@ def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(
         rest = Residual(outer, basis)
         return Blocks((rest.embedding, rest)) if name == "residual" else outer
 
-    monkeypatch.setattr("dpbench.privacy.core.sum.add_noise", kept)
+    monkeypatch.setattr("dpbench.privacy.core.sum.add_drawn", kept)
     clips = (0.3, 0.1) if name == "residual" else (0.3,)
     for size in (31, 30):
         private = PrivateRows(x[:size].clone(), y[:size], torch.arange(size))
@@ -253,11 +253,11 @@ def test_one_example_moves_a_curators_sum_by_its_own_integers(dense: bool, monke
     x = torch.randn(5000, 6, generator=torch.Generator().manual_seed(3)) + 1
     y, summed = torch.zeros(5000, dtype=torch.int64), list[IntegerSum]()
 
-    def kept(one: IntegerSum, std: float, draws: object) -> Tensor:
+    def kept(one: IntegerSum, noise: object) -> Tensor:
         summed.append(one)
         return one.value()
 
-    monkeypatch.setattr("dpbench.privacy.core.sum.add_noise", kept)
+    monkeypatch.setattr("dpbench.privacy.core.sum.add_drawn", kept)
     for part in (x, x[:-1], x[-1:]):
         curator = curator_over(PrivateRows(part, y[: len(part)], torch.arange(len(part))), [Release("sum")], sigma=1.0)
         rows: Callable[[Chunk], Any] = lambda chunk: chunk.x if dense else RankOne(chunk.x[:, :2], chunk.x)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 
 from dpbench.errors import PrivacyError
-from dpbench.privacy.core.exact import kernels
 from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import Ledger, Planned, Task, check_plan, sigmas
 from dpbench.privacy.core.randomness import Randomness
@@ -56,7 +55,9 @@ def bind(
             "An audit sees sums before noise is added. Use it with research randomness only, which is published anyway."
         )
     if task.device.type == "cpu":
-        kernels.compile_all()  # before a private row is read: numba reads files and may say that it compiles
+        from dpbench.privacy.core.exact import kernels  # a third of a second, for fits alone
+
+        kernels.compile_all()  # before a private row is read: it reads files, and may say that it compiles
     plan = check_plan(plan, "a curator")
     task = dataclasses.replace(task)  # of this fit alone: what a learner forces into it reaches no other
     return LedgerCurator(rows, task, sigmas(plan, sigma), Ledger(plan), randomness, Guard(randomness.checks), witness)

@@ -64,6 +64,8 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
     if trouble or not (place and place.exists()):
         progress.line(f"{trouble}Compiling loops for this processor, which takes some seconds.")
         _compile(kernels, place, call)
+    if progress.shows_everything():
+        progress.line(f"Linear heads are fitted by loops compiled for {llvmlite.binding.get_host_cpu_name()}.")
     for each in kernels:
         each.disable_compile()
 

@@ -56,8 +56,8 @@ def machine() -> str:
     torchs = torch.backends.cpu.get_cpu_capability()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     return (
-        f"{binding.get_host_cpu_name()} ({', '.join(sets)}){f' held to {forced}' if forced else ''}, torch with {torchs}, "
-        f"{torch.get_num_threads()} of {os.cpu_count()} threads, load {load:.1f}"
+        f"{binding.get_host_cpu_name()} ({', '.join(sets)}){f' held to {forced}' if forced else ''}, "
+        f"torch with {torchs}, {torch.get_num_threads()} of {os.cpu_count()} threads, load {load:.1f}"
     )
 
 

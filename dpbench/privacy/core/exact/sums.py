@@ -9,6 +9,7 @@ entries by sqrt(t) / 2 grid steps at most: this `reserve` is kept free below the
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -224,7 +225,7 @@ def outer_sum(
 
 def _least_reach(bits: int) -> float:
     """Return the length that a row counts as having at least, so that its left factor fits into two slices."""
-    return 2.0**bits / (LEFT_LIMIT - 2)
+    return math.ldexp(1.0, bits) / (LEFT_LIMIT - 2)
 
 
 @lru_cache(64)

@@ -9,7 +9,6 @@ entries by sqrt(t) / 2 grid steps at most: this `reserve` is kept free below the
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,7 +24,7 @@ from dpbench.privacy.core.exact.quantised import ROW_LIMIT, SLICE, SLICES, Quant
 DENSE_BITS = 24  # the grid of dense rows is clip * 2^-24: float32 holds every integer up to 2^24
 BIAS_BITS = 20  # that of a bias column
 WIDEST = 2.0**26  # times the typical scale of the features: that of a bias, whose column then stays below 2^44 steps
-LEFT_LIMIT = 127 * 2**SLICE  # two slices hold integers up to this
+LEFT_LIMIT: int = 127 * 2**SLICE  # two slices hold integers up to this
 STEEPEST = 2.0**100  # what a row may be multiplied by: float32 holds it
 ROOM = 1 - 2.0**-20  # of a weight: what is left below the clip, see `weights_within`
 WIDER = 1 + 2.0**-40  # more than a few float64 roundings
@@ -225,7 +224,7 @@ def outer_sum(
 
 def _least_reach(bits: int) -> float:
     """Return the length that a row counts as having at least, so that its left factor fits into two slices."""
-    return math.ldexp(1.0, bits) / (LEFT_LIMIT - 2)
+    return 2.0**bits / (LEFT_LIMIT - 2)
 
 
 @lru_cache(64)

@@ -19,7 +19,7 @@ from dpbench.support import threads
 
 LONGEST = 2**17 - 8  # products that int32 adds up on a GPU: 2^14 each, at most; a multiple of 8
 DEEPEST = 2**13  # products below 2^40 that float64 adds up
-WIDE = 2**20  # numbers that are held in float64 at once
+WIDE = 2**16  # numbers that are held in float64 at once, to stay in the cache
 WORTH = 2**22  # products that are worth a second thread
 Found = TypeVar("Found")
 

@@ -59,6 +59,7 @@ def __getattr__(name: str) -> Any:
     if name in RECEIPTS:
         return getattr(import_module("dpbench.receipts"), name)
     if name in NOTEBOOK:
+        import_module("dpbench.support.threads").let_idle_threads_sleep()  # as in commands, before torch is imported
         return getattr(import_module("dpbench.notebook"), name)
     if name == "__all__" or not name.startswith("__"):
         names = _contract()

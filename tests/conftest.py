@@ -93,11 +93,22 @@ def _turn(*, alone: bool) -> Iterator[None]:
             flock(machine, LOCK_UN)  # a forked child may hold the file open
 
 
+def shared_kernels(factory: Factory) -> Path:
+    """Return a folder for compiled loops that workers and later sessions share: they are compiled once."""
+    folder = shared_folder(factory).parent / "dpbench-kernels"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
 def surroundings(tmp_path_factory: Factory) -> Iterator[None]:
     """Keep caches of this session apart from the user's; all workers share its calibrations and features."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DPBENCH_CACHE", str(shared_folder(tmp_path_factory) / "cache"))
+        cache = shared_folder(tmp_path_factory) / "cache"
+        cache.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            (cache / "kernels").symlink_to(shared_kernels(tmp_path_factory))
+        patch.setenv("DPBENCH_CACHE", str(cache))
         patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("huggingface")))
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.delenv("DPBENCH_PLUGINS", raising=False)

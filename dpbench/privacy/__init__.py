@@ -12,7 +12,8 @@ Read `core` in this order. The docstring of `core.sum` is the map: it states the
 3. `ledger_curator`, `privacy.binding`, `privacy.curator`: the one way to answer a question, the one way to make a
    curator, and what a learner holds of it. `guarding`: what a question asks of the guard. `sum`: the question itself:
    sample, clip, add, noise. `head`: the row function that most learners ask. `map`: rows transformed once.
-4. `exact.elementwise`, `exact.products`, `exact.quantised`, `exact.sums`, `exact.surroundings`: sums in integers.
+4. `exact.elementwise`, `exact.limits`, `exact.quantised`, `exact.sums`, `exact.products`, `exact.tiles`,
+   `exact.kernels`, `exact.surroundings`: sums in integers.
 5. `forms.contributions`, `forms.blocks`, `forms.rounding`: what a row may contribute, and how long that is.
 6. `randomness`, `noise`, `discrete`: samples and noise, repeated or secure.
 7. `accounting.accountant`, `accounting.crosscheck`: epsilon from plan and sigma, by two libraries.
@@ -56,6 +57,8 @@ secure noise is exact: a discrete Gaussian, rounded      core.discrete          
 noise is normal with std sigma * clip, on a public grid  core.noise, core.sum           test_mechanisms
 one example moves a sum by at most the clip, in integers core.exact.sums                test_sums, test_curator
 integers add up exactly, by whatever instructions        core.exact.products            test_exact
+no sum of 32 bits overflows                              core.exact.tiles               test_exact
+a compiled step adds the integers that sums define       core.exact.kernels             test_exact, test_head
 an example's 8-bit numbers are a function of it alone    core.exact.quantised           test_exact
 a row has the same bits wherever it stands               core.exact.elementwise         test_exact, test_positions
 what is set around a question changes no answer          core.exact.surroundings        test_sums

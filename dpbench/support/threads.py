@@ -17,8 +17,13 @@ So idle threads sleep, and one thread fits heads on few numbers.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import lru_cache
+from typing import TypeVar
+
+Found = TypeVar("Found")
 
 MULTITHREADED_FROM = 10_000_000  # numbers in the private features from which more than one thread is worth while
 
@@ -51,3 +56,28 @@ def limit_threads(threads: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before)
+
+
+@lru_cache(1)
+def crew(count: int, process: int) -> ThreadPoolExecutor:
+    """Return so many threads that wait for work; a forked process has none of its parent's and makes its own."""
+    return ThreadPoolExecutor(count, thread_name_prefix=f"dpbench-{process}")
+
+
+def begin(work: Callable[[], Found], count: int) -> Callable[[], Found]:
+    """Begin with some work in another thread, if there are more than one, and return what waits for its result."""
+    return crew(count - 1, os.getpid()).submit(work).result if count > 1 else work
+
+
+def together(work: Callable[[], Found], count: int) -> list[Found]:
+    """Call a function in this thread and, at the same time, in others, `count` in all; return what each call returns.
+
+    The calls share the work among themselves, so a thread that has not begun when this one ends has nothing to do.
+    """
+    others = [crew(count - 1, os.getpid()).submit(work) for _ in range(count - 1)]
+    try:
+        first = work()
+    finally:
+        begun = [other for other in others if not other.cancel()]
+        wait(begun)  # whatever happens, as they work on the caller's arrays
+    return [first, *(other.result() for other in begun)]

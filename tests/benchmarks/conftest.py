@@ -6,12 +6,14 @@ each benchmark runs once on small data, to see that it still works.
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+import torch
 
 ROWS: pytest.StashKey[list[str]] = pytest.StashKey()
 
@@ -44,6 +46,21 @@ class Ratios:
         return ratio
 
 
+def machine() -> str:
+    """Return what products are taken with: instruction sets, threads, and how much else is running."""
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features()
+    sets = [name for name in ("avx2", "avx512bw", "avxvnni", "avx512vnni", "amx-int8", "dotprod") if features.get(name)]
+    forced = os.environ.get("NUMBA_CPU_NAME")
+    torchs = torch.backends.cpu.get_cpu_capability()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    return (
+        f"{binding.get_host_cpu_name()} ({', '.join(sets)}){f' held to {forced}' if forced else ''}, "
+        f"torch with {torchs}, {torch.get_num_threads()} of {os.cpu_count()} threads, load {load:.1f}"
+    )
+
+
 @pytest.fixture
 def ratios(request: pytest.FixtureRequest) -> Ratios:
     """Return the collector of ratios."""
@@ -56,5 +73,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     rows = config.stash.get(ROWS, [])
     if rows and config.getoption("benchmark_enable"):
         terminalreporter.section("ratios, measured in this run")
+        terminalreporter.write_line(machine())
         for row in rows:
             terminalreporter.write_line(row)

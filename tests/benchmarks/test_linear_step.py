@@ -118,7 +118,7 @@ def _opacus(
     return step
 
 
-@pytest.mark.parametrize(("classes", "target"), [(100, "<= 1.0"), (10, "<= 0.7")])
+@pytest.mark.parametrize(("classes", "target"), [(100, "<= 1.0"), (10, "<= 0.6")])
 def test_a_step_against_the_work_it_cannot_avoid(benchmark: Any, ratios: Ratios, classes: int, target: str) -> None:
     size = _size(ratios, 2048, classes)
     x, y = size.data()
@@ -128,7 +128,7 @@ def test_a_step_against_the_work_it_cannot_avoid(benchmark: Any, ratios: Ratios,
     benchmark.extra_info["ratio"] = ratios.record(what, ours, _unavoidable(size, x), target, (size.steps, size.steps))
 
 
-@pytest.mark.parametrize(("d", "target"), [(1280, "<= 0.6"), (100, "<= 2")])
+@pytest.mark.parametrize(("d", "target"), [(1280, "<= 0.4"), (100, "<= 1.0")])
 def test_a_full_batch_against_its_two_products(benchmark: Any, ratios: Ratios, d: int, target: str) -> None:
     size = Size(45_000, d, 10, 45_000) if ratios.enabled else Size(200, 16, 10, 200)
     x, y = size.data()
@@ -139,35 +139,39 @@ def test_a_full_batch_against_its_two_products(benchmark: Any, ratios: Ratios, d
 
 
 _OLDER = """
-from dpbench.privacy.core.exact import products
-from tests.benchmarks.conftest import Ratios
+from tests.benchmarks.conftest import Ratios, machine
 from tests.benchmarks.test_linear_step import Size, _ours, _unavoidable
-{before}
 for given in {sizes}:
     size = Size(*given)
     x, y = size.data()
     steps = (size.steps, size.steps)
-    ratio = Ratios({enabled}, []).record("", _ours(size, x, y), _unavoidable(size, x), "", steps)
-    print(products.choose_product_function("cpu").__name__, ratio)
+    print(Ratios(True, []).record("", _ours(size, x, y), _unavoidable(size, x), "", steps))
+print(machine())
 """
+AVX2 = {
+    "NUMBA_CPU_NAME": "haswell",
+    "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+bmi,+bmi2",  # without these, those of this processor stay
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+}
 
 
-@pytest.mark.parametrize("processor", ["AVX2", "AVX512_CORE", "none"])
-def test_processors_without_vnni_take_no_longer_than_float_sums_did(ratios: Ratios, processor: str) -> None:
-    """oneDNN leaves newer instructions alone; float products, of ours and of the work to beat, use all there are."""
+def test_a_step_on_a_processor_without_integer_dot_products(ratios: Ratios) -> None:
+    """Ours and the work to beat, both held to AVX2."""
     if not ratios.enabled:
-        pytest.skip("a process for each processor is started only where ratios are measured")
-    targets = {10: "<= 1.6", 100: "<= 1.3"}  # what float32 sums took
-    sizes = [_size(ratios, 2048, classes) for classes in targets]
-    replaced = "products.choose_product_function = lambda device: products.multiply_by_float"
-    before = replaced if processor == "none" else ""
-    given = [(size.n, size.d, size.classes, size.batch) for size in sizes]
-    code = _OLDER.format(before=before, sizes=given, enabled=ratios.enabled)
-    environment = os.environ | ({} if before else {"ONEDNN_MAX_CPU_ISA": processor})
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    for line, size, target in zip(done.stdout.splitlines(), sizes, targets.values(), strict=True):
-        way, ratio = line.split()
-        what = f"a step {way} on {processor} / gather, two products and noise: d {size.d}, {size.classes} classes"
+        pytest.skip("another process is started only where ratios are measured")
+    targets = {(2048, 100, 1024): "<= 1.2", (2048, 10, 1024): "<= 0.6", (1280, 10, 45_000): "<= 0.6",
+               (100, 10, 45_000): "<= 1.3"}  # fmt: skip
+    sizes = [(45_000, *size) for size in targets]
+    done = subprocess.run(
+        [sys.executable, "-c", _OLDER.format(sizes=sizes)],
+        capture_output=True, text=True, check=True, env=os.environ | AVX2,
+    )  # fmt: skip
+    *found, machine = done.stdout.splitlines()
+    ratios.rows.append(machine)
+    for (_, d, classes, batch), target, ratio in zip(sizes, targets.values(), found, strict=True):
+        what = f"a step / gather, two products and noise, AVX2: batch {batch}, d {d}, {classes} classes"
         ratios.rows.append(f"{what:<78} {float(ratio):8.2f}  (target {target})")
 
 

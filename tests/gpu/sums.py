@@ -59,7 +59,7 @@ class World:
 def rows(asked: Asked) -> Iterator[Row]:
     """Compare the sums of three learners' questions, and of each form at the same values."""
     world = World(400, 24) if asked.quick else World(45_000, 1280)
-    yield Row("int8 products are taken", products.choose_product_function(asked.device.type).__name__)
+    yield Row("products are taken", "by compiled loops" if products.is_compiled(asked.device) else "by _int_mm")
     probes: tuple[type[ProbeLearner], ...] = (DPSGD, Pillar, JL)
     for kind in probes:
         options: dict[str, Any] = {} if kind is DPSGD else {"k": min(40, world.d)}

@@ -102,6 +102,13 @@ ROOT = Path(dpbench.__file__).parent
 SOURCES = [file for folder in (ROOT, ROOT.parent / "plugins", ROOT.parent / "tests") for file in folder.rglob("*.py")]
 
 
+def test_loops_are_compiled_before_rows_are_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling reads pickles and says a line: neither happens while private rows are at hand."""
+    monkeypatch.setattr("dpbench.privacy.core.exact.kernels.compile_all", lambda: pytest.fail("compiled"))
+    with pytest.raises(pytest.fail.Exception, match="compiled"):
+        curator_over(private_rows(n=4), PLAN)
+
+
 def test_nothing_but_bind_makes_a_curator_or_changes_its_noise_and_ledger() -> None:
     makers, changers = [], []
     for file in SOURCES:

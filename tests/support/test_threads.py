@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +21,7 @@ from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
+from dpbench.support import threads
 from dpbench.support.threads import MULTITHREADED_FROM, limit_threads
 from tests.cli.test_cli import called
 from tests.helpers.sessions import session
@@ -107,3 +112,56 @@ def test_the_command_line_lets_idle_threads_sleep_unless_the_environment_says_ot
     with pytest.raises(SystemExit):
         main(["--version"])
     assert os.environ["OMP_WAIT_POLICY"] == after
+
+
+def test_a_notebook_lets_idle_threads_sleep_before_torch_is_imported() -> None:
+    code = (
+        "import os, sys\n"
+        "os.environ.pop('OMP_WAIT_POLICY', None)\n"
+        "import dpbench\n"
+        "assert 'torch' not in sys.modules\n"
+        "dpbench.run\n"
+        "print(os.environ['OMP_WAIT_POLICY'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "passive"
+
+
+def test_work_is_done_by_this_thread_and_others_and_ends_with_them() -> None:
+    meeting = threading.Barrier(2)
+
+    def work() -> str:
+        meeting.wait(10)
+        return threading.current_thread().name
+
+    mine, other = threads.together(work, 2)
+    assert mine == threading.current_thread().name
+    assert other.startswith("dpbench-")
+    assert threads.together(lambda: 1, 1) == [1]
+
+
+def test_what_fails_in_this_thread_waits_for_the_others() -> None:
+    meeting, done = threading.Barrier(2), []
+
+    def work() -> None:
+        meeting.wait(10)
+        if threading.current_thread() is threading.main_thread():
+            raise ValueError("mine")
+        time.sleep(0.05)
+        done.append("other")
+
+    with pytest.raises(ValueError, match="mine"):
+        threads.together(work, 2)
+    assert done == ["other"]
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    assert threads.begin(lambda: 3, 2)() == threads.begin(lambda: 3, 1)() == 3
+    code = (
+        "import multiprocessing\n"
+        "from dpbench.support import threads\n"
+        "def work(_=None): return threads.begin(lambda: 3, 2)()\n"
+        "print(work(), multiprocessing.get_context('fork').Pool(1).map(work, [0]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "3 [3]"

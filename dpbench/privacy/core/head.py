@@ -10,17 +10,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.closed import is_closed
+from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.elementwise import residuals_
 from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_scores, quantise
-from dpbench.privacy.core.exact.sums import IntegerSum, outer_sum, outer_sum_of_no_rows
+from dpbench.privacy.core.exact.sums import BLOCK, IntegerSum, outer_limits, outer_sum, outer_sum_of_no_rows
 from dpbench.privacy.core.forms.contributions import RankOne, Scaled
 from dpbench.privacy.core.plan import Task
+from dpbench.privacy.core.rows import PrivateRows
+
+NO_SHARES = np.empty(0)
 
 
 class OwnRowFunction(ABC):
@@ -33,6 +38,12 @@ class OwnRowFunction(ABC):
     def integers(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the clipped sum of a chunk's contributions, each a share (c,) of its unit's."""
         return self(chunk).integers(clip, shares)
+
+    def sample_integers(
+        self, rows: PrivateRows, sample: np.ndarray, clip: float, shares: Tensor | None
+    ) -> IntegerSum | None:
+        """Return the clipped sum of a sample whose rows are read where they are; None if chunks are to be made."""
+        return None
 
     @abstractmethod
     def check(self, task: Task) -> None:
@@ -79,8 +90,42 @@ class HeadGradient(OwnRowFunction):
         if self.divisor is not None:
             return super().integers(chunk, clip, shares)
         rows = _quantise_chunk(chunk)
+        if self._is_compiled(rows):
+            everyone = np.arange(len(rows))
+            return self._sum_rows(rows, chunk.y, everyone, everyone, clip, shares)
         found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,), shares)
         return IntegerSum(found.total[0], found.grid[0])
+
+    def sample_integers(
+        self, rows: PrivateRows, sample: np.ndarray, clip: float, shares: Tensor | None
+    ) -> IntegerSum | None:
+        """Return the clipped sum of a sample of mapped rows on a processor, without a copy of any."""
+        if not (isinstance(rows.held, QuantisedRows) and self._is_compiled(rows.held)):
+            return None
+        return self._sum_rows(rows.held, rows.y, sample, rows.places(sample), clip, shares)
+
+    def _is_compiled(self, rows: QuantisedRows) -> bool:
+        return self.divisor is None and len(self.head) <= BLOCK and products.is_compiled(rows.device)
+
+    def _sum_rows(
+        self, rows: QuantisedRows, y: Tensor, sample: np.ndarray, places: np.ndarray, clip: float, shares: Tensor | None
+    ) -> IntegerSum:
+        """Return what `outer_sum` gives of the residuals of rows[places], labelled y[sample], in one compiled loop."""
+        from dpbench.privacy.core.exact import kernels
+
+        rows.check_unchanged()
+        kernels.compile_all()
+        classes, features = len(self.head), rows.shape[1]
+        packed = kernels.pack_head(self.head.detach().contiguous().numpy(), features)
+        q, scale, length, labels = (part.contiguous().numpy() for part in (*rows.parts, y))
+        given = NO_SHARES if shares is None else shares.contiguous().numpy()
+        limits = outer_limits(classes, features, self.bias, clip)
+
+        def add(counter: np.ndarray, to: np.ndarray) -> None:
+            kernels.sum_gradients(counter, q, scale, length, labels, sample, places, given, *packed, limits, to)
+
+        total = products.total(add, (classes, features + self.bias), 2 * classes * len(sample))
+        return IntegerSum(torch.from_numpy(total), self.zero(features, clip).grid)
 
     def check(self, task: Task) -> None:
         """Refuse a head of other classes or features, or of other numbers than float32."""

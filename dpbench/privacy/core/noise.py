@@ -25,15 +25,31 @@ def add_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> Tensor:
     Not covered: research draws are normals rounded to the grid, by a generator that is not cryptographic.
 
     Raises:
+        SpecError: see `draw_noise`.
+    """
+    return add_drawn(summed, draw_noise(summed, std, draws))
+
+
+def draw_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> np.ndarray | None:
+    """Return the noise of a sum in whole steps of its grid, int64; None if there is none. It reads the grid alone.
+
+    Raises:
         SpecError: noise of some coordinate that 64 bits cannot hold; what does not fit would be no noise.
     """
     if not (std.any() if isinstance(std, np.ndarray) else std):
-        return summed.value().float()
+        return None
     steps = std / summed.grid.cpu().numpy()
     if steps.size and not steps.max() <= MOST_STEPS:
         raise SpecError(
             f"Expected noise of at most 2^56 grid steps, got {steps.max():.2g}. Plan a smaller relative_noise, "
             "or a Scaled contribution whose scale varies less."
         )
-    noise = draws.noise(summed.total.shape, steps.item() if steps.size == 1 else steps)
-    return torch.from_numpy(noise).to(summed.total.device).add_(summed.total).mul(summed.grid).float()
+    return draws.noise(summed.total.shape, steps.item() if steps.size == 1 else steps)
+
+
+def add_drawn(summed: IntegerSum, noise: np.ndarray | None) -> Tensor:
+    """Return the sum in float32 with the noise that was drawn for it, which is overwritten."""
+    if noise is None:
+        return summed.value().float()
+    noisy = torch.from_numpy(noise).to(summed.total.device).add_(summed.total)
+    return noisy.double().mul_(summed.grid).float()

@@ -182,8 +182,13 @@ class PrivateRows:
     def _parts(self) -> tuple[Tensor, ...]:
         return self.held.parts if isinstance(self.held, QuantisedRows) else (self.held,)
 
+    def places(self, sample: np.ndarray) -> np.ndarray:
+        """Return where the rows of a sample are held."""
+        found: np.ndarray = sample if self._whole else self.index.numpy()[sample]
+        return found
+
     def _gather(self, local: np.ndarray, into: tuple[Tensor, ...]) -> Tensor | QuantisedRows:
-        places = local if self._whole else self.index.numpy()[local]
+        places = self.places(local)
         first, last = (places[0], places[-1]) if len(places) else (0, 0)
         run = last - first == len(places) - 1  # neighbours are copied as they lie
         rows = torch.from_numpy(places)

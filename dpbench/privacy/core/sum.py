@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,13 +37,16 @@ from dpbench.errors import SpecError
 from dpbench.privacy.core.chunk import Chunk, RowFn
 from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution
-from dpbench.privacy.core.head import find_own_function
+from dpbench.privacy.core.head import OwnRowFunction, find_own_function
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_chunk_size, sum_chunks
-from dpbench.privacy.core.noise import add_noise
+from dpbench.privacy.core.noise import add_drawn, draw_noise
 from dpbench.privacy.core.plan import Planned, Release
+from dpbench.privacy.core.randomness import Draws
 from dpbench.privacy.core.rows import CHUNK_BYTES, PrivateRows
+from dpbench.support.threads import begin
 
 CLIPS = (1e-9, 1e9)  # inside, `elementwise.TINY` and float32 factors are far from their limits
+MANY = 2**15  # numbers whose noise another thread draws while this one sums
 SCORES = 2**20  # numbers by row and class that a chunk makes room for: so memory does not grow with the classes
 
 
@@ -84,8 +88,29 @@ class Sum(Question):
         whole = draws.sample(curator.rows.count + witness.members, step.sample_rate)
         sample, planted = witness.split(whole, curator.rows.count)
         places, shares = curator.rows.of_units(sample, curator.task.device)
-        limit = self.chunk_size or count_rows_at_once(curator.rows, curator.task.classes)
         own = find_own_function(self.rows)
+        nothing = self._sums_of_empty_chunk(curator)
+        stds = [curator.sigma[self.release] * math.sqrt(len(clips)) * clip for clip in clips]
+        if curator.ledger.spent[self.release] == 1 and any(stds):
+            draws.check_cost(sum(summed.total.numel() for summed in nothing), step.steps)
+        spare = own and nothing[0].total.numel() >= MANY
+        noises = begin(
+            lambda: [draw_noise(*each, draws) for each in zip(nothing, stds, strict=True)],
+            torch.get_num_threads() if spare else 1,
+        )
+        found = own.sample_integers(curator.rows, places, clips[0], shares) if own else None
+        totals = [found] if found else self._sum_chunks(curator, own, places, shares, nothing, draws)
+        answers = tuple(add_drawn(summed, noise) for summed, noise in zip(totals, noises(), strict=True))
+        witness.answer(self.release, totals, [*zip(clips, stds, strict=True)], draws, sample, planted)
+        return answers if isinstance(self.clip, tuple) else answers[0]
+
+    def _sum_chunks(
+        self, curator: LedgerCurator, own: OwnRowFunction | None, places: np.ndarray, shares: Tensor | None,
+        nothing: Sequence[IntegerSum], draws: Draws,
+    ) -> list[IntegerSum]:  # fmt: skip
+        """Return the clipped sums, one a block, of a sample that is cut into chunks."""
+        clips = self.clips
+        limit = self.chunk_size or count_rows_at_once(curator.rows, curator.task.classes)
         chunks = curator.rows.chunks(places, None if own else draws.row_base(), limit, curator.task.device)
 
         def integers(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
@@ -97,15 +122,8 @@ class Sum(Question):
                 yield self._integers(blocks, clips, of_chunk)
                 del blocks  # or two chunks of rows would be held at once
 
-        nothing = self._sums_of_empty_chunk(curator)
         with torch.inference_mode(own is not None):  # what it makes is not kept, so torch need not count its versions
-            totals = sum_chunks(chunks, integers, nothing)
-        stds = [curator.sigma[self.release] * math.sqrt(len(clips)) * clip for clip in clips]
-        if curator.ledger.spent[self.release] == 1 and any(stds):
-            draws.check_cost(sum(summed.total.numel() for summed in totals), step.steps)
-        answers = tuple(add_noise(summed, std, draws) for summed, std in zip(totals, stds, strict=True))
-        witness.answer(self.release, totals, [*zip(clips, stds, strict=True)], draws, sample, planted)
-        return answers if isinstance(self.clip, tuple) else answers[0]
+            return sum_chunks(chunks, integers, nothing)
 
     def _sums_of_empty_chunk(self, curator: LedgerCurator) -> list[IntegerSum]:
         """Return the sums over no rows, one per block; the sums over a sample have the same shapes and grids.

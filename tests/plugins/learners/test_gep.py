@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpbench import AnchorBasis, Budget, DenseBasis, Learner, PublicData, RankOne, Task, quantise
-from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.forms.residual.bases import Basis
 from dpbench.testing.curators import Watcher
 from tests.cli.test_cli import refusal
@@ -203,7 +202,6 @@ def test_nothing_as_large_as_a_batch_of_gradients_is_ever_made(
     learner = GEP(k=k, anchors=anchors, steps=2, learning_rate=0.1)
     rows, public = private_rows(n, d, classes), private_rows(300, d, classes, seed=1)
     curator = curator_over(rows, learner.plan(Task((d,), classes, n, rows.x.device), BUDGET), 1.0, classes)
-    products.choose_product_function("cpu")  # is found out once a process, on products of its own
     with Largest() as largest:  # type: ignore[no-untyped-call]
         learner.fit(curator.handle(), PublicData(public.x, None), _draw(0))
     assert [type(basis) for basis in made] == [form]

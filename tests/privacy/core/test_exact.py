@@ -1,12 +1,13 @@
-"""Integer products are exact by either way of taking them, and a row's floats have the same bits wherever it stands."""
+"""Integer products are exact on every processor, and a row's floats have the same bits wherever it stands."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -15,18 +16,14 @@ from torch import Tensor
 
 from dpbench import exact_linear, quantise, residuals, unit_norm
 from dpbench.errors import PrivacyError, SpecError
+from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.elementwise import exp_, folded, softmax_
-from dpbench.privacy.core.exact.products import (
-    choose_product_function,
-    exact_int8_product,
-    is_product_right,
-    multiply_by_float,
-    multiply_by_int8,
-    multiply_by_narrow_int8,
-)
-from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_product, round_numbers, slice_numbers
+from dpbench.privacy.core.exact.limits import LEFT_LIMIT
+from dpbench.privacy.core.exact.quantised import QuantisedRows, exact_product, round_numbers, whole_numbers
 from dpbench.privacy.core.exact.sums import lengths
+from dpbench.privacy.core.head import HeadGradient
+from dpbench.support import threads as support_threads
 
 LENGTHS = (1, 2, 3, 7, 16, 17, 33, 64, 100, 129)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -43,84 +40,136 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _int8(draw: torch.Generator, *shape: int) -> Tensor:
-    return torch.randint(-128, 128, shape, generator=draw, dtype=torch.int8)
+def _numbers(draw: torch.Generator, *shape: int) -> Tensor:
+    """Return whole numbers up to the largest that products take, a third of them at either end."""
+    found = torch.randint(-LEFT_LIMIT, LEFT_LIMIT + 1, shape, generator=draw)
+    ends = torch.randint(-1, 2, shape, generator=draw)
+    return torch.where(ends == 0, found, ends * LEFT_LIMIT).float()
 
 
-@given(st.integers(1, 40), st.integers(1, 3000), st.integers(1, 40), SEEDS)
-def test_products_are_exact_by_either_way(rows: int, inner: int, columns: int, seed: int) -> None:
+def _rows(draw: torch.Generator, *shape: int) -> Tensor:
+    found = torch.randint(-127, 128, shape, generator=draw)
+    ends = torch.randint(-1, 2, shape, generator=draw)
+    return torch.where(ends == 0, found, ends * 127).to(torch.int8)
+
+
+def _int_mm(a: Tensor, b: Tensor) -> Tensor:
+    """As a GPU does it: int8 in, int32 out."""
+    assert a.dtype == b.dtype == torch.int8
+    return (a.double() @ b.double()).to(torch.int32)
+
+
+@contextmanager
+def on_a_gpu() -> Iterator[None]:
+    """Take products as on a GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "is_compiled", lambda device: False)
+        patch.setattr(torch, "_int_mm", _int_mm)
+        yield
+
+
+@given(st.integers(1, 30), st.one_of(st.integers(1, 300), st.sampled_from([1023, 1024, 1025, 2049])), SEEDS)
+def test_products_are_exact_and_those_of_a_gpu(count: int, inner: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
-    a, b = _int8(draw, rows, inner), _int8(draw, inner, columns)
-    expected = a.long() @ b.long()
-    assert torch.equal(multiply_by_float(a, b).long(), expected)
-    assert torch.equal(exact_int8_product(a, b).long(), expected)
-    for multiply in (multiply_by_int8, multiply_by_narrow_int8):
-        if is_product_right(multiply, "cpu"):
-            assert torch.equal(multiply(a, b).long(), expected)
-            assert torch.equal(multiply(a // 2, b.T.contiguous().T).long(), (a // 2).long() @ b.long())
+    numbers, q = _numbers(draw, count, inner), _rows(draw, 37, inner)
+    scores, sums = numbers.double() @ q.double().T, _numbers(draw, count, 37)
+    totals = (sums.double() @ q.double()).long()
+    assert torch.equal(products.scores(numbers, q), scores.float())
+    assert torch.equal(products.sums(sums, q), totals)
+    turned = q.T.contiguous()
+    assert torch.equal(products.sums(numbers, turned), scores.long())
+    with on_a_gpu():
+        assert torch.equal(products.scores(numbers, q), scores.float())
+        assert torch.equal(products.sums(sums, q), totals)
 
 
-@pytest.mark.parametrize("value", [-128, 127])
-@pytest.mark.parametrize("inner", [products.LONGEST, products.LONGEST + 1, 2 * products.LONGEST + 5])
-def test_the_longest_sums_do_not_overflow(value: int, inner: int) -> None:
-    a = torch.full((2, inner), value, dtype=torch.int8)
-    assert set(exact_int8_product(a, a.T).flatten().tolist()) == {value * value * inner}
+@pytest.mark.parametrize("inner", [1023, 1024, 1025, 4097])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_largest_numbers_do_not_overflow(sign: int, inner: int) -> None:
+    numbers, q = torch.full((2, inner), sign * float(LEFT_LIMIT)), torch.full((inner, 3), 127, dtype=torch.int8)
+    assert set(products.sums(numbers, q).flatten().tolist()) == {sign * LEFT_LIMIT * 127 * inner}
+    assert set(products.scores(numbers, q.T).flatten().tolist()) == {float(np.float32(sign * LEFT_LIMIT * 127 * inner))}
 
 
-@pytest.mark.parametrize("inner", [products.BLOCK, 2**11 + 1, 2**13 + 3])
-def test_long_sums_are_exact_in_float32(inner: int) -> None:
-    a = torch.full((1, inner), 127, dtype=torch.int8)
-    assert multiply_by_float(a, a.T).item() == 127 * 127 * inner
+@pytest.mark.parametrize("inner", [products.LONGEST, products.LONGEST + 1])
+def test_the_longest_sums_of_a_gpu_do_not_overflow(inner: int) -> None:
+    numbers, q = torch.full((1, inner), float(LEFT_LIMIT)), torch.full((inner, 1), 127, dtype=torch.int8)
+    with on_a_gpu():
+        assert products.sums(numbers, q).item() == LEFT_LIMIT * 127 * inner
+
+
+@pytest.mark.parametrize("inner", [products.DEEPEST, products.DEEPEST + 1])
+def test_long_products_are_exact_in_float64(inner: int) -> None:
+    numbers = torch.full((1, inner), 2.0**20 - 1)
+    assert products.long_products(numbers, numbers).item() == float((2**20 - 1) ** 2 * inner)
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 2), (3, 0, 2), (3, 2, 0)])
 def test_products_of_nothing_are_zero(shape: tuple[int, int, int]) -> None:
     rows, inner, columns = shape
-    found = exact_int8_product(torch.ones(rows, inner, dtype=torch.int8), torch.ones(inner, columns, dtype=torch.int8))
-    assert found.shape == (rows, columns)
-    assert not found.any()
+    numbers, q = torch.ones(rows, inner), torch.ones(inner, columns, dtype=torch.int8)
+    for found in (products.sums(numbers, q), products.scores(numbers, q.T)):
+        assert found.shape == (rows, columns)
+        assert not found.any()
+    with on_a_gpu():
+        assert not products.sums(numbers, q).any()
 
 
-def test_instructions_that_saturate_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As vpmaddubsw does: pairs of products of the first matrix, 128 added, are added up in 16 bits."""
-
-    def either(a: Tensor, b: Tensor) -> Tensor:
-        vector = len(a) == 1 or b.shape[1] == 1
-        return saturating(b.T, a.T).T if vector else saturating(a, b)  # a library turns these around
-
-    def saturating(a: Tensor, b: Tensor) -> Tensor:
-        inner = a.shape[1] // 2 * 2
-        terms = (a[:, :inner].int() + 128).unsqueeze(2) * b[:inner].int()  # (p, c, d)
-        pairs = (terms[:, ::2] + terms[:, 1::2]).clamp(-(2**15), 2**15 - 1)
-        total: Tensor = pairs.sum(1) - 128 * b[:inner].int().sum(0) + a[:, inner:].int() @ b[inner:].int()
-        return total.int()
-
-    monkeypatch.setattr(torch, "_int_mm", either)
-    assert not is_product_right(multiply_by_int8, "cpu")
-    assert is_product_right(multiply_by_narrow_int8, "cpu")
-    monkeypatch.setattr(products, "_is_product_quick", lambda product, device: True)
-    assert choose_product_function.__wrapped__("cpu") is multiply_by_narrow_int8
-
-
-def test_instructions_that_a_library_emulates_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(a: Tensor, b: Tensor) -> Tensor:
-        time.sleep(0.01)
-        return (a.long() @ b.long()).int()
-
-    monkeypatch.setattr(torch, "_int_mm", slow)
-    assert is_product_right(multiply_by_int8, "cpu")
-    assert choose_product_function.__wrapped__("cpu") is multiply_by_float
+@given(
+    st.integers(1, 13), st.sampled_from([1, 2, 15, 16, 17, 40, 1025]), st.integers(0, 150), st.booleans(),
+    st.booleans(), st.sampled_from([1e-9, 0.3, 1.0, 1e9]), SEEDS,
+)  # fmt: skip
+def test_the_compiled_step_has_the_bits_of_the_one_on_a_gpu(
+    classes: int, width: int, count: int, bias: bool, units: bool, clip: float, seed: int
+) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, width, generator=draw) * 10.0 ** torch.randint(-6, 7, (count, 1), generator=draw)
+    for place, poison in ((4, torch.nan), (5, torch.inf), (6, 0.0), (7, 1e30)):
+        x[place : place + 1] = poison
+    head = torch.randn(classes, width + bias, generator=draw) * 10.0 ** (seed % 7 - 3)
+    shares = torch.rand(count, generator=draw, dtype=torch.float64) if units else None
+    chunk = Chunk(quantise(x), torch.randint(classes, (count,), generator=draw), torch.zeros(count, dtype=torch.int64))
+    own = HeadGradient(head, bias)
+    found = own.integers(chunk, clip, shares)
+    with threads(1):
+        assert torch.equal(own.integers(chunk, clip, shares).total, found.total)
+    with on_a_gpu():
+        expected = own.integers(chunk, clip, shares)
+    assert torch.equal(found.total, expected.total)
+    assert torch.equal(found.grid, expected.grid)
 
 
-def test_without_int8_instructions_products_are_taken_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(a: Tensor, b: Tensor) -> Tensor:
-        raise RuntimeError("no such operation")
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf])
+def test_a_head_that_is_not_finite_adds_nothing(poison: float) -> None:
+    head = torch.ones(3, 6)
+    head[1, 2] = poison
+    chunk = Chunk(quantise(torch.randn(9, 5)), torch.arange(9) % 3, torch.zeros(9, dtype=torch.int64))
+    assert not HeadGradient(head, bias=True).integers(chunk, 1.0).total.any()
 
-    monkeypatch.setattr(torch, "_int_mm", missing)
-    assert choose_product_function.__wrapped__("cpu") is multiply_by_float
-    monkeypatch.setattr(products, "choose_product_function", choose_product_function.__wrapped__)
-    a = _int8(torch.Generator().manual_seed(0), 5, 70)
-    assert torch.equal(exact_int8_product(a, a.T).long(), a.long() @ a.long().T)
+
+def test_a_label_that_is_none_reads_and_writes_nothing_else() -> None:
+    rows, y = quantise(torch.randn(9, 5)), torch.arange(9) % 3
+    own, seeds = HeadGradient(torch.ones(3, 6), bias=True), torch.zeros(9, dtype=torch.int64)
+    y[[2, 4]] = torch.tensor([3, -1])
+    kept = torch.tensor([0, 1, 3, 5, 6, 7, 8])
+    found = own.integers(Chunk(rows, y, seeds), 1.0)
+    assert torch.equal(found.total, own.integers(Chunk(rows[kept], y[kept], seeds[kept]), 1.0).total)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_large_products_are_the_same_on_two_threads(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(0)
+    numbers, q = _numbers(draw, 30, 2000), _rows(draw, 2000, 90)
+    assert numbers.numel() * q.shape[1] > products.WORTH
+    if not begun:  # a thread that begins when this one has finished has nothing to do
+        monkeypatch.setattr(support_threads, "crew", lambda count, process: _Asleep())
+    with threads(2):
+        assert torch.equal(products.sums(numbers, q), (numbers.double() @ q.double()).long())
+
+
+class _Asleep:
+    def submit(self, work: Callable[[], object]) -> Future[object]:
+        return Future()
 
 
 def _moved(function: Callable[[Tensor, Tensor], Tensor], row: Tensor, others: Tensor) -> list[Tensor]:
@@ -237,14 +286,15 @@ def test_lengths_are_taken_from_no_caller_and_integers_from_no_other_range() -> 
 
 
 @given(st.integers(1, 4), st.integers(1, 30), st.integers(-20, 20), SEEDS)
-def test_slices_add_up_to_the_numbers(count: int, width: int, power: int, seed: int) -> None:
+def test_whole_numbers_times_their_unit_are_the_numbers(count: int, width: int, power: int, seed: int) -> None:
     numbers = torch.randn(5, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10.0**power
-    slices, scale = slice_numbers(numbers, count)
-    found = sum(part.double() * 2.0 ** (-7 * i) for i, part in enumerate(slices)) * scale.unsqueeze(1)
-    assert bool(((found - numbers).abs() <= scale.unsqueeze(1) * 2.0 ** (-7 * (count - 1) - 1)).all())
-    assert bool((scale <= numbers.abs().amax(1) / 32).all())
-    assert torch.equal(scale.log2(), scale.log2().round())
-    assert all(int(part.abs().max()) <= 64 for part in slices)
+    whole, unit = whole_numbers(numbers, count)
+    step = unit.unsqueeze(1) * 2.0 ** (-7 * (count - 1))
+    assert bool(((whole * step - numbers).abs() <= step / 2).all())
+    assert bool((unit <= numbers.abs().amax(1) / 32).all())
+    assert torch.equal(unit.log2(), unit.log2().round())
+    assert torch.equal(whole, whole.round())
+    assert float(whole.abs().max()) <= 64 * 128 ** (count - 1)
 
 
 def test_numbers_are_rounded_to_whole_units() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fractions import Fraction
 from itertools import repeat
 from typing import Any
@@ -34,23 +34,17 @@ from dpbench import (
 )
 from dpbench.errors import ComponentFailed, NotPerExample, PrivacyError
 from dpbench.harness.tuning.stack import StackedOuterProducts
-from dpbench.privacy.core.exact import products
 from dpbench.privacy.core.exact.sums import IntegerSum, _weighted_squares, weights_within
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution, Rows
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.purity import spotchecks
 from tests.helpers.worlds import curator_over, private_rows
-from tests.privacy.core.test_exact import threads
+from tests.privacy.core.test_exact import on_a_gpu, threads
 
 SEEDS = st.integers(0, 2**32 - 1)
 POWERS = st.sampled_from([-30, -12, -3, 0, 0, 3, 12, 24, 30])
 CLIPS = st.sampled_from([1e-9, 0.3, 1.0, 1e3, 1e9])
-WAYS = [
-    way
-    for way in (products.multiply_by_int8, products.multiply_by_narrow_int8, products.multiply_by_float)
-    if products.is_product_right(way, "cpu")
-]
 FORMS = ("rows", "joined", "rank one", "with bias", "scaled", "scaled with bias", "residual", "residual of anchors")
 
 
@@ -123,7 +117,7 @@ def test_one_row_moves_the_integers_by_at_most_the_clip(
 @pytest.mark.parametrize("name", FORMS)
 @given(st.integers(0, 9), st.integers(1, 4), st.integers(1, 20), POWERS, SEEDS)
 @settings(max_examples=8, deadline=None)
-def test_the_same_integers_on_two_threads_in_any_order_in_any_chunks_and_without_int8(
+def test_the_same_integers_on_two_threads_in_any_order_in_any_chunks_and_on_a_gpu(
     name: str, c: int, m: int, d: int, power: int, seed: int
 ) -> None:
     form = _form(name, c, m, d, power, seed)
@@ -131,10 +125,8 @@ def test_the_same_integers_on_two_threads_in_any_order_in_any_chunks_and_without
     order = torch.randperm(c, generator=torch.Generator().manual_seed(seed))
     with threads(2):
         assert torch.equal(form.take(order).integers(0.7).total, expected.total)
-    for way in WAYS:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(products, "choose_product_function", lambda device, way=way: way)
-            assert torch.equal(form.integers(0.7).total, expected.total)
+    with on_a_gpu():
+        assert torch.equal(form.integers(0.7).total, expected.total)
     if c:
         parts = [form.take(part) for part in torch.split(order, max(1, c // 3))]
         together = sum((part.integers(0.7) for part in parts[1:]), parts[0].integers(0.7))
@@ -237,7 +229,7 @@ def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(
     y, weights, basis = torch.arange(31) % 3, torch.randn(3, 6, generator=draw), _basis(draw, 3, 6, anchored=False)
     summed: list[IntegerSum] = []
 
-    def kept(total: IntegerSum, std: float, generator: object) -> Tensor:
+    def kept(total: IntegerSum, noise: object) -> Tensor:
         summed.append(total)
         return total.value()
 
@@ -249,7 +241,7 @@ def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(
         rest = Residual(outer, basis)
         return Blocks((rest.embedding, rest)) if name == "residual" else outer
 
-    monkeypatch.setattr("dpbench.privacy.core.sum.add_noise", kept)
+    monkeypatch.setattr("dpbench.privacy.core.sum.add_drawn", kept)
     clips = (0.3, 0.1) if name == "residual" else (0.3,)
     for size in (31, 30):
         private = PrivateRows(x[:size].clone(), y[:size], torch.arange(size))
@@ -264,11 +256,11 @@ def test_one_example_moves_a_curators_sum_by_its_own_integers(dense: bool, monke
     x = torch.randn(5000, 6, generator=torch.Generator().manual_seed(3)) + 1
     y, summed = torch.zeros(5000, dtype=torch.int64), list[IntegerSum]()
 
-    def kept(total: IntegerSum, std: float, draws: object) -> Tensor:
+    def kept(total: IntegerSum, noise: object) -> Tensor:
         summed.append(total)
         return total.value()
 
-    monkeypatch.setattr("dpbench.privacy.core.sum.add_noise", kept)
+    monkeypatch.setattr("dpbench.privacy.core.sum.add_drawn", kept)
     for part in (x, x[:-1], x[-1:]):
         curator = curator_over(PrivateRows(part, y[: len(part)], torch.arange(len(part))), [Release("sum")], sigma=1.0)
         rows: Callable[[Chunk], Any] = lambda chunk: chunk.x if dense else RankOne(chunk.x[:, :2], chunk.x)
@@ -342,8 +334,8 @@ def _set(setter: Callable[[Any], None], value: object, before: object) -> Iterat
         setter(before)
 
 
-@pytest.mark.quick(9)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.quick(6)
+@pytest.mark.parametrize("arithmetic", [nullcontext, on_a_gpu])
 @pytest.mark.parametrize(
     "surroundings",
     [
@@ -358,10 +350,8 @@ def _set(setter: Callable[[Any], None], value: object, before: object) -> Iterat
 )
 def test_answers_do_not_depend_on_what_is_set_around_the_question(
     surroundings: Callable[[], AbstractContextManager[object]],
-    way: products.ProductFunction,
-    monkeypatch: pytest.MonkeyPatch,
+    arithmetic: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    monkeypatch.setattr(products, "choose_product_function", lambda device: way)
     rows, weights = private_rows(500, 20), torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
     scale = torch.rand(3, 21, generator=torch.Generator().manual_seed(1)) + 0.5
     basis = _basis(torch.Generator().manual_seed(2), 3, 20, anchored=True)
@@ -374,9 +364,10 @@ def test_answers_do_not_depend_on_what_is_set_around_the_question(
         curator = curator_over(rows, [Release("sum", 2)], sigma=0.5).handle().map(lambda x: x * 2)
         return tuple(curator.noisy_sum(question, release="sum", clip=(0.5, 0.5, 0.5, 0.5)))
 
-    expected = answers()
-    with surroundings():
-        found = answers()
+    with arithmetic():
+        expected = answers()
+        with surroundings():
+            found = answers()
     for tensor, other in zip(found, expected, strict=True):
         assert tensor.dtype == torch.float32
         assert torch.equal(tensor, other)

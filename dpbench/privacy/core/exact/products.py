@@ -1,120 +1,112 @@
-"""Products of int8 matrices, exact: by int8 instructions where they are right, else by float32 products of integers.
+"""Exact products of whole numbers: bits depend on no order of a sum, number of threads or set of instructions.
 
-A sum of t products of int8 numbers is at most 2^14 t, so int32 holds 2^17 - 1 of them and float32, whose integers are
-exact up to 2^24, holds 2^10. Neither the order of a sum nor the number of threads can change an exact result.
+On a processor, numbers of up to 15 bits meet int8 rows in compiled loops (`kernels`); a GPU takes them in two slices of
+8 bits. Neither lets a sum leave what holds it. Longer numbers are multiplied in float64, whose integers are exact up to
+2^53.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from functools import cache
+from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-LONGEST = 2**17 - 8  # products that int32 adds up: 2^14 each, at most; a multiple of 8
-BLOCK = 2**9  # products that float32 adds up
-NARROW = 64  # two products of a number below 2^8 and one up to this fit into 16 bits
+from dpbench.privacy.core.exact.limits import SLICE
+from dpbench.support import threads
 
-ProductFunction = Callable[[Tensor, Tensor], Tensor]
-
-
-def exact_int8_product(a: Tensor, b: Tensor) -> Tensor:
-    """Return the exact product of int8 (p, c) and (c, d): int32, or int64 where c is above `LONGEST`."""
-    if a.shape[1] > LONGEST:
-        total = torch.zeros(len(a), b.shape[1], dtype=torch.int64, device=a.device)
-        for left, right in zip(torch.split(a, LONGEST, 1), torch.split(b, LONGEST), strict=True):
-            total += exact_int8_product(left, right)
-        return total
-    if not a.numel() or not b.numel():
-        return torch.zeros(len(a), b.shape[1], dtype=torch.int32, device=a.device)
-    return choose_product_function(a.device.type)(a, b)
+LONGEST = 2**17 - 8  # products that int32 adds up on a GPU: 2^14 each, at most; a multiple of 8
+DEEPEST = 2**13  # products below 2^40 that float64 adds up
+WIDE = 2**16  # numbers that are held in float64 at once, to stay in the cache
+WORTH = 2**22  # products that are worth a second thread
+Found = TypeVar("Found")
 
 
-def multiply_by_int8(a: Tensor, b: Tensor) -> Tensor:
-    """Return the product by the processor's own int8 instructions."""
-    if a.device.type == "cpu":
-        return torch._int_mm(a, b)
-    (rows, inner), columns = a.shape, b.shape[1]  # cuBLAS: 17 rows or more, and multiples of 8
-    pad, along = torch.nn.functional.pad, -inner % 8
-    wide = torch._int_mm(pad(a, (0, along, 0, max(0, 17 - rows))), pad(b, (0, -columns % 8, 0, along)))
-    return wide[:rows, :columns]
+def is_compiled(device: torch.device) -> bool:
+    """Return whether products on a device are taken in compiled loops; on a GPU, by torch."""
+    return device.type == "cpu"
 
 
-def multiply_by_narrow_int8(a: Tensor, b: Tensor) -> Tensor:
-    """Return the product by the int8 instructions of processors before VNNI, which add pairs of products in 16 bits.
+def scores(numbers: Tensor, q: Tensor) -> Tensor:
+    """Return numbers @ q.T, (k, c) float32, rounded once, for whole numbers (k, d) up to 127 * 2^7 and int8 (c, d)."""
+    if not is_compiled(q.device):
+        return _in_slices(numbers, q.T).float()
+    from dpbench.privacy.core.exact import kernels
 
-    They take the first matrix as unsigned, 128 added, so pairs fit if the second holds numbers up to 64: slices do, and
-    larger numbers are taken in halves. Of a vector and a matrix either may be the first one: vectors are taken twice.
+    found = np.empty((len(numbers), len(q)), np.float32)
+    whole, rows = _int16(numbers), q.contiguous().numpy()
+    together(lambda counter: kernels.score_rows(counter, rows, whole, found), found.size * q.shape[1])
+    return torch.from_numpy(found)
+
+
+def sums(numbers: Tensor, q: Tensor) -> Tensor:
+    """Return numbers @ q, (k, d) int64, for whole numbers (k, c) up to 127 * 2^7 and int8 (c, d)."""
+    if not is_compiled(q.device):
+        return _in_slices(numbers, q)
+    from dpbench.privacy.core.exact import kernels
+
+    whole, rows, shape = _int16(numbers), q.contiguous().numpy(), (len(numbers), q.shape[1])
+    return torch.from_numpy(total(lambda *to: kernels.sum_rows(to[0], rows, whole, to[1]), shape, numbers.numel()))
+
+
+def total(add: Callable[[np.ndarray, np.ndarray], None], shape: tuple[int, int], count: int) -> np.ndarray:
+    """Return the sum of the int64 totals that threads add to, given a counter that they share.
+
+    `count` times the width of the total is how many products they take.
     """
-    if len(a) == 1:
-        return multiply_by_narrow_int8(a.expand(2, -1).contiguous(), b)[:1]
-    if b.shape[1] == 1:
-        return multiply_by_narrow_int8(a, b.expand(-1, 2).contiguous())[:, :1]
-    if int(a.amax()) <= NARROW and int(a.amin()) >= -NARROW:
-        return torch._int_mm(b.T, a.T).T
-    half = a >> 1
-    one, other = torch._int_mm(b.T, torch.cat([half, a - half]).T).T.chunk(2)
-    return one + other
+
+    def work(counter: np.ndarray) -> np.ndarray:
+        found = np.zeros(shape, np.int64)
+        add(counter, found)
+        return found
+
+    first, *others = together(work, count * shape[1])
+    for other in others:
+        first += other
+    return first
 
 
-def multiply_by_float(a: Tensor, b: Tensor) -> Tensor:
-    """Return the product by float32 products of at most `BLOCK` terms, each exact, joined as integers.
+def together(work: Callable[[np.ndarray], Found], products: int) -> list[Found]:
+    """Have work done by as many threads as it is worth, which share a counter, and return what each returns."""
+    from dpbench.privacy.core.exact import kernels
 
-    At about the price of a float32 product of as many numbers.
+    kernels.compile_all()
+    counter = np.zeros(1, np.int64)
+    return threads.together(lambda: work(counter), torch.get_num_threads() if products >= WORTH else 1)
+
+
+def _int16(numbers: Tensor) -> np.ndarray:
+    whole: np.ndarray = numbers.to(torch.int16).contiguous().numpy()
+    return whole
+
+
+def _in_slices(numbers: Tensor, matrix: Tensor) -> Tensor:
+    """Return numbers @ matrix, int64, by the int8 instructions of a GPU."""
+    if numbers.shape[1] > LONGEST:
+        parts = zip(torch.split(numbers, LONGEST, 1), torch.split(matrix, LONGEST), strict=True)
+        return torch.stack([_in_slices(*part) for part in parts]).sum(0)
+    high = (numbers * 2.0**-SLICE).round_()
+    slices = torch.cat([high, numbers.sub(high, alpha=2**SLICE)]).to(torch.int8)
+    (rows, inner), columns = slices.shape, matrix.shape[1]
+    if not slices.numel() or not columns:
+        return torch.zeros(len(numbers), columns, dtype=torch.int64, device=matrix.device)
+    pad, along = torch.nn.functional.pad, -inner % 8  # cuBLAS: 17 rows or more, and multiples of 8
+    wide = torch._int_mm(pad(slices, (0, along, 0, max(0, 17 - rows))), pad(matrix, (0, -columns % 8, 0, along)))
+    first, second = wide[:rows, :columns].chunk(2)
+    return torch.add(second, first.long(), alpha=2**SLICE)
+
+
+def long_products(a: Tensor, b: Tensor) -> Tensor:
+    """Return a @ b.T in float64, (k, c), for whole numbers (k, d) and (c, d) whose products are below 2^40.
+
+    Above `DEEPEST` columns, exact sums of so many products are added in order: bits are functions of two rows alone.
     """
-    total = torch.zeros(len(a), b.shape[1], dtype=torch.int32, device=a.device)
-    for left, right in zip(torch.split(a, BLOCK, 1), torch.split(b, BLOCK), strict=True):
-        total += (left.float() @ right.float()).to(torch.int32)
-    return total
-
-
-@cache
-def choose_product_function(device: str) -> ProductFunction:
-    """Return how to take products on this kind of device: by its int8 instructions, if they are right and quick."""
-    ways: tuple[ProductFunction, ...] = (multiply_by_int8, multiply_by_narrow_int8)
-    return next(
-        (way for way in ways if is_product_right(way, device) and _is_product_quick(way, device)), multiply_by_float
-    )
-
-
-def is_product_right(function: ProductFunction, device: str) -> bool:
-    """Return whether products come out right on this kind of device, from the extremes of int8 at several shapes.
-
-    Processors before VNNI multiply unsigned by signed bytes and add pairs in 16 bits, which saturate.
-    """
-    shapes = ((1, 1, 1), (2, 9, 5), (20, 64, 40), (20, 1000, 33), (3, 4096, 2), (2, 1000, 300), (130, 70, 200))
-    vectors = ((1, 700, 90), (90, 700, 1), (1, 700, 1))
-    try:
-        return all(_is_right_at_shape(function, shape, device) for shape in (*shapes, *vectors))
-    except (RuntimeError, NotImplementedError, AttributeError):
-        return False
-
-
-def _is_right_at_shape(function: ProductFunction, shape: tuple[int, int, int], device: str) -> bool:
-    rows, inner, columns = shape
-    draw = torch.Generator().manual_seed(inner)
-    for low, high in ((-127, -126), (127, 128), (-127, 128), (-128, 128), (-128, -127), (-64, 65), (64, 65)):
-        a = torch.randint(low, high, (rows, inner), generator=draw, dtype=torch.int8)
-        b = torch.randint(2 * low, 2 * high - 1, (columns, inner), generator=draw).clamp(-128, 127).to(torch.int8).T
-        for left, right in ((a, b), (-a.clamp(min=-127), b), (a, b.contiguous())):
-            found = function(left.to(device), right.to(device)).cpu()
-            if not torch.equal(found.double(), left.double() @ right.double()):  # far below 2^53: exact
-                return False
-    return True
-
-
-def _is_product_quick(function: ProductFunction, device: str) -> bool:
-    """Return whether it takes less than twice as long as floats: without instructions for it, a library loops."""
-    return device != "cpu" or _measure_seconds(function) < 2 * _measure_seconds(multiply_by_float)
-
-
-def _measure_seconds(function: ProductFunction) -> float:
-    a, b = torch.ones(20, 512, dtype=torch.int8), torch.ones(512, 512, dtype=torch.int8)
-    times = []
-    for _ in range(4):
-        begin = time.perf_counter()
-        function(a, b)
-        times.append(time.perf_counter() - begin)
-    return min(times)
+    left = a.double()
+    found = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
+    for first in range(0, len(b), step := max(1, WIDE // max(1, b.shape[1]))):
+        right = b[first : first + step].double()
+        for low in range(0, b.shape[1], DEEPEST):
+            found[:, first : first + step] += left[:, low : low + DEEPEST] @ right[:, low : low + DEEPEST].T
+    return found

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING, Literal
 
 from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.core.exact.elementwise import cached_number
+from dpbench.privacy.core.exact.limits import ROW_LIMIT, SLICE, SLICES, SMALLEST
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-ROW_LIMIT = 1e25  # a row of a larger number or norm counts as not finite; a norm overflows float32 above 1.8e19
-SMALLEST = 1e-30  # and one with none so large as zero
-SLICE = 7  # bits of a slice: numbers are sums of int8 slices times powers of 2^7
-SLICES = 3  # slices of numbers that come in float32: 19 bits of the largest
+HALF = 14  # bits of the lower half of a number in four slices
 
 
 class QuantisedRows:
@@ -153,26 +151,18 @@ def _lengths(q: Tensor) -> Tensor:
     return squares.double().sqrt_().mul_(1 + 2.0**-50)
 
 
-def slice_numbers(numbers: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return `count` int8 slices of each row of (r, ...) numbers, the highest first, and the rows' scales (r,).
+def whole_numbers(numbers: Tensor, slices: int) -> tuple[Tensor, Tensor]:
+    """Return float32 whole numbers for each row of (r, ...) numbers, of 5 + 7 * slices bits, and the rows' units (r,).
 
-    Scales are powers of two. Row i is scale[i] * sum of slices[j][i] 2^(-7 j), up to scale[i] * 2^(-7 (count - 1) - 1)
-    in each entry, and scale[i] is at most its largest entry / 32. No slice is above 64. A row that is not finite has an
-    infinite scale.
+    Units are powers of two, at most a 32nd of the largest entry. Row i is unit[i] * whole[i] * 2^(-7 (slices - 1)), up
+    to half of such a step in each entry, and whole numbers are at most 64 * 2^(7 (slices - 1)). A row that is not
+    finite has an infinite unit.
     """
-    import torch
-
     flat = strip_subclass(numbers.detach() if numbers.requires_grad else numbers).flatten(1)
     largest = flat.abs().amax(1) if flat.shape[1] else flat.new_zeros(len(flat))
-    scale = power_of_two(largest.clamp_(min=SMALLEST)).mul_(cached_number(2.0**-5))
-    rest = flat / scale.unsqueeze(1)
-    slices: list[Tensor] = []
-    while len(slices) < count:
-        whole = rest.round()
-        slices.append(whole.to(torch.int8))
-        if len(slices) < count:
-            rest.sub_(whole).mul_(cached_number(2.0**SLICE))
-    return torch.stack(slices).reshape(count, *numbers.shape), scale
+    unit = power_of_two(largest.clamp_(min=SMALLEST)).mul_(cached_number(2.0**-5))
+    whole = (flat / unit.unsqueeze(1)).mul_(cached_number(2.0 ** (SLICE * (slices - 1)))).round_()
+    return whole.reshape(numbers.shape), unit
 
 
 def power_of_two(numbers: Tensor) -> Tensor:
@@ -186,8 +176,8 @@ def power_of_two(numbers: Tensor) -> Tensor:
 
 def round_numbers(numbers: Tensor) -> tuple[Tensor, float]:
     """Return the numbers in float32, rounded to 19 bits of the largest, and their unit, a power of two."""
-    _, scale = slice_numbers(numbers.reshape(1, -1), 1)
-    unit = float(scale) * 2.0 ** (-SLICE * (SLICES - 1))
+    _, largest = whole_numbers(numbers.reshape(1, -1), 1)
+    unit = float(largest) * 2.0 ** (-SLICE * (SLICES - 1))
     return (numbers.double() / unit).round_().mul_(unit).float(), unit
 
 
@@ -221,35 +211,35 @@ def exact_linear(x: Tensor | QuantisedRows, weight: Tensor, bias: Tensor | None 
 
 def exact_scores(x: QuantisedRows, weights: Tensor) -> Tensor:
     """Return (s, k, c) float32, classes first: what each of s heads (s, k, d), 12 bits, makes of the rows (c, d)."""
-    from dpbench.privacy.core.exact.products import exact_int8_product
+    from dpbench.privacy.core.exact import products
 
     x.check_unchanged()
-    slices, scale = slice_numbers(weights, 2)
-    high, low = exact_int8_product(slices.flatten(0, 2), x.q.T).float().chunk(2)  # (s k, c) each
-    scores = high.add_(low, alpha=2.0**-SLICE).reshape(*weights.shape[:2], len(x))
-    return scores.mul_(scale.reshape(-1, 1, 1) * x.scale)  # one scale for each setting and row
+    whole, unit = whole_numbers(weights, 2)
+    scores = products.scores(whole.flatten(0, 1), x.q).mul_(cached_number(2.0**-SLICE))
+    scales = unit.reshape(-1, 1, 1) * x.scale  # one for each setting and row
+    return scores.reshape(*weights.shape[:2], len(x)).mul_(scales)
 
 
-def exact_product(a: Tensor | QuantisedRows, b: Tensor | QuantisedRows, count: int) -> Tensor:
-    """Return (k, c) float64, the inner products of rows (k, d) and (c, d), in `count` slices where they are floats.
+def exact_product(a: Tensor | QuantisedRows, b: Tensor | QuantisedRows, slices: int) -> Tensor:
+    """Return (k, c) float64, the inner products of rows (k, d) and (c, d), in so many slices where they are floats.
 
     The bits of entry (i, j) are a function of the two rows alone.
     """
-    import torch
+    from dpbench.privacy.core.exact.products import long_products
 
-    from dpbench.privacy.core.exact.products import exact_int8_product
+    (left, one, small), (right, other, smaller) = (_whole_rows(rows, slices) for rows in (a, b))
+    if slices > SLICES and max(small, smaller) < 1:  # both are long: the left ones are taken in halves
+        high = (left * 2.0**-HALF).round_()
+        low = left.sub(high, alpha=2**HALF)
+        found = long_products(low, right).add_(long_products(high, right), alpha=2**HALF)
+    else:
+        found = long_products(left, right)
+    return found.mul_(small * smaller).mul_(one.unsqueeze(1)).mul_(other)
 
-    (left, one), (right, other) = (_slice_rows(rows, count) for rows in (a, b))
-    total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
-    for i, part in enumerate(right):
-        for j, other_part in enumerate(left):
-            total.add_(exact_int8_product(other_part, part.T), alpha=2.0 ** (-SLICE * (i + j)))
-    return total.mul_(one.unsqueeze(1)).mul_(other)
 
-
-def _slice_rows(rows: Tensor | QuantisedRows, count: int) -> tuple[list[Tensor], Tensor]:
+def _whole_rows(rows: Tensor | QuantisedRows, slices: int) -> tuple[Tensor, Tensor, float]:
     if not isinstance(rows, QuantisedRows):
-        slices, scale = slice_numbers(rows, count)
-        return [*slices], scale.double()
+        whole, unit = whole_numbers(rows, slices)
+        return whole, unit.double(), 2.0 ** (-SLICE * (slices - 1))
     rows.check_unchanged()
-    return [rows.q], rows.scale.double()
+    return rows.q, rows.scale.double(), 1.0

@@ -12,19 +12,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dpbench.errors import NotPerExample, SpecError
-from dpbench.privacy.core.exact.elementwise import TINY, cached_number, folded, roundings
-from dpbench.privacy.core.exact.products import exact_int8_product
-from dpbench.privacy.core.exact.quantised import ROW_LIMIT, SLICE, SLICES, QuantisedRows, slice_numbers
+from dpbench.privacy.core.exact import products
+from dpbench.privacy.core.exact.elementwise import TINY, folded, roundings
+from dpbench.privacy.core.exact.limits import LEFT_LIMIT, ROOM, ROW_LIMIT, SLICE, SLICES, STEEPEST, WIDER
+from dpbench.privacy.core.exact.quantised import QuantisedRows, whole_numbers
 
 DENSE_BITS = 24  # the grid of dense rows is clip * 2^-24: float32 holds every integer up to 2^24
 BIAS_BITS = 20  # that of a bias column
 WIDEST = 2.0**26  # times the typical scale of the features: that of a bias, whose column then stays below 2^44 steps
-LEFT_LIMIT = 127 * 2**SLICE  # two slices hold integers up to this
-STEEPEST = 2.0**100  # what a row may be multiplied by: float32 holds it
+CPU = torch.device("cpu")
 BLOCK = 2**12  # entries whose squares are added up at once: what long rows take beside themselves
 COLUMNS = 2**18  # entries of all dense rows that are rounded at once, to stay in the processor's cache
 
@@ -70,13 +71,19 @@ def lengths(rows: Tensor, axis: int = 1) -> Tensor:
 
     Above 1e25, or NaN, for a row that counts as not finite.
     """
-    count = roundings(min(BLOCK, rows.shape[axis])) + 8
     if rows.shape[axis] <= BLOCK:
         total = folded(rows.square(), axis).double()
     else:
-        squares = torch.stack([folded(part.square(), axis) for part in torch.split(rows, BLOCK, axis)])
-        total, count = folded(squares).double(), count + roundings(len(squares))
-    return total.sqrt_().mul_(1 + count * torch.finfo(rows.dtype).eps / 2).add_(TINY)
+        total = folded(torch.stack([folded(part.square(), axis) for part in torch.split(rows, BLOCK, axis)])).double()
+    return total.sqrt_().mul_(_slack(rows.shape[axis], rows.dtype)).add_(TINY)
+
+
+def _slack(entries: int, dtype: torch.dtype) -> float:
+    """Return by what factor the length of so many entries may be under-estimated, at most."""
+    blocks = -(-entries // BLOCK)
+    count = roundings(min(BLOCK, entries)) + 8 + (roundings(blocks) if blocks > 1 else 0)
+    rounding: float = torch.finfo(dtype).eps / 2
+    return 1 + count * rounding
 
 
 def weights_within(
@@ -89,7 +96,7 @@ def weights_within(
     A part in 2^20 is left free for the float32 roundings of the weight and of its product with a row, and for the few
     2^-53 by which a noise std in grid steps may be rounded down.
     """
-    weights = (bounds / norms).mul_(1 - 2.0**-20).clamp_(0, 1)
+    weights = (bounds / norms).mul_(ROOM).clamp_(0, 1)
     weights = weights if most is None else torch.minimum(weights, most)
     return weights.masked_fill_((norms <= largest).logical_not_(), 0)
 
@@ -156,7 +163,7 @@ def outer_grids(
 ) -> OuterGrids:
     """Return the grids of (outputs, features) products, given those of the products."""
     grids = torch.tensor(products, dtype=torch.float64, device=device).unsqueeze(1)
-    half = 0.5 * outputs**0.5 * (1 + 2.0**-40)
+    half = 0.5 * outputs**0.5 * WIDER
     entries = grids.expand(-1, features).unsqueeze(1)
     if not bias:
         return OuterGrids(grids, None, entries, (grids * half, 0.0))
@@ -177,16 +184,12 @@ def rounded_outer_sum(left: Tensor, right: QuantisedRows, weights: Tensor, grids
     """
     right.check_unchanged()
     settings, outputs, count = left.shape
-    features = right.shape[1]
     scales = right.scale
     if count and not float(weights.amin()) > 0:  # zero times NaN would be NaN
         left = left.masked_fill((weights == 0).unsqueeze(1), 0)
         scales = scales.nan_to_num()
     whole = (left * _factors(weights * scales, grids.products)).round_()
-    high = (whole * cached_number(2.0**-SLICE)).round_()
-    slices = torch.cat([high.to(torch.int8), whole.sub_(high, alpha=2**SLICE).to(torch.int8)])
-    high, low = exact_int8_product(slices.flatten(0, 1), right.q).reshape(2, settings, outputs, features).unbind()
-    total = torch.add(low, high.long(), alpha=2**SLICE)
+    total = products.sums(whole.flatten(0, 1), right.q).reshape(settings, outputs, right.shape[1])
     if grids.column is not None:
         column = torch.mul(left, _factors(weights, grids.column), out=whole).round_()
         total = torch.cat([total, column.long().sum(2, keepdim=True)], 2)
@@ -209,11 +212,25 @@ def outer_sum(
     outputs, features = left.shape[1], right.shape[1]
     bits = outer_bits(features)
     grids = outer_grids(_grid_steps(clips, features), outputs, features, bias, left.device)
-    reach = right.lengths.clamp(min=2.0**bits / (LEFT_LIMIT - 2))  # (c,)
-    widths = (reach * right.scale).square_().add_(float(bias)).sqrt_().mul_(1 + 2.0**-40)
+    reach = right.lengths.clamp(min=_least_reach(bits))  # (c,)
+    widths = (reach * right.scale).square_().add_(float(bias)).sqrt_().mul_(WIDER)
     room = _scale_clips(grids.products * 2.0**bits, shares) - grids.reserve(reach)
     weights = weights_within(lengths(left).mul_(widths), room, ROW_LIMIT**2, shares)
     return rounded_outer_sum(left, right, weights, grids)
+
+
+def _least_reach(bits: int) -> float:
+    """Return the length that a row counts as having at least, so that its left factor fits into two slices."""
+    return 2.0**bits / (LEFT_LIMIT - 2)
+
+
+@lru_cache(64)
+def outer_limits(outputs: int, features: int, bias: bool, clip: float) -> np.ndarray:
+    """Return the public numbers of `outer_sum` under one clip, as `kernels.sum_gradients` takes them."""
+    bits, grids = outer_bits(features), outer_grids(_grid_steps((clip,), features), outputs, features, bias, CPU)
+    grid, column = float(grids.products), 0.0 if grids.column is None else float(grids.column)
+    moves = [float(move) for move in grids.moves]
+    return np.array([grid * 2.0**bits, grid, column, *moves, _least_reach(bits), _slack(outputs, torch.float32)])
 
 
 def _scale_clips(clips: Tensor | float, shares: Tensor | None) -> Tensor | float:
@@ -272,13 +289,8 @@ def scaled_sum(
 
 def _weighted_squares(right: QuantisedRows, shares: Tensor) -> Tensor:
     """Return (m, c) float64: sum over l of q[i, l]^2 shares[j, l], never under-estimated, bits of row i alone."""
-    slices, scale = slice_numbers(shares, SLICES)
+    whole, unit = whole_numbers(shares, SLICES)
     squares = right.q.to(torch.int16)
-    squares.mul_(squares)  # at most 127^2, in two slices
-    total = torch.zeros(len(shares), len(right), dtype=torch.float64, device=shares.device)
-    for part, worth in ((squares >> SLICE, 2.0**SLICE), (squares & 127, 1.0)):
-        terms = exact_int8_product(slices.flatten(0, 1), part.to(torch.int8).T).chunk(SLICES)
-        for j, term in enumerate(terms):
-            total.add_(term, alpha=worth * 2.0 ** (-SLICE * j))
+    total = products.long_products(whole, squares.mul_(squares)).mul_(2.0 ** (-SLICE * (SLICES - 1)))
     left_out = right.lengths.square() * 2.0 ** (-SLICE * (SLICES - 1))
-    return total.add_(left_out).mul_((scale * (1 + 2.0**-40)).unsqueeze(1))
+    return total.add_(left_out).mul_((unit * WIDER).unsqueeze(1))

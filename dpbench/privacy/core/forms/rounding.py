@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING
 
 from dpbench.errors import SpecError
-from dpbench.privacy.core.exact.quantised import ROW_LIMIT
+from dpbench.privacy.core.exact.limits import ROW_LIMIT
 
 if TYPE_CHECKING:
     from torch import Tensor

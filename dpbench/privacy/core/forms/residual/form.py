@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import PrivacyError, SpecError
 from dpbench.privacy.core.exact.elementwise import TINY
-from dpbench.privacy.core.exact.quantised import ROW_LIMIT, QuantisedRows, quantise
+from dpbench.privacy.core.exact.limits import ROW_LIMIT
+from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise
 from dpbench.privacy.core.forms.contributions import Contribution, RankOne
 from dpbench.privacy.core.forms.residual.bases import AnchorBasis, Basis, DenseBasis, expect_float32
 from dpbench.privacy.core.forms.rounding import check_precision

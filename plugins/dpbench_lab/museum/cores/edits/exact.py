@@ -6,6 +6,7 @@ from dpbench_lab.museum.cores.broken_core import edit
 
 SUMS = "privacy/core/exact/sums.py"
 PRODUCTS = "privacy/core/exact/products.py"
+KERNELS = "privacy/core/exact/kernels.py"
 QUANTISED = "privacy/core/exact/quantised.py"
 BASES = "privacy/core/forms/residual/bases.py"
 FORM = "privacy/core/forms/residual/form.py"
@@ -13,6 +14,7 @@ IN_SUMS = "privacy/core/test_sums.py::"
 IN_CONTRIBUTIONS = "privacy/core/test_contributions.py::"
 IN_UNITS = "privacy/test_units.py::"
 IN_EXACT = "privacy/core/test_exact.py::"
+IN_COMPILED_STEP = IN_EXACT + "test_the_compiled_step_has_the_bits_of_the_one_on_a_gpu"
 IN_BASES = "privacy/core/test_bases.py::"
 
 EDITS = (
@@ -22,7 +24,7 @@ EDITS = (
     edit(SUMS, "twice the clip", "sensitivity is double the noise's", "weights = ({+2 * +}bounds / norms).mul_",
          tests=IN_SUMS + "test_one_row_moves_the_integers_by_at_most_the_clip"),
     edit(SUMS, "no room for the weights' rounding", "a row at the clip ends above it by a float32 rounding",
-         ".[-mul_(1 - 2.0**-20).-]clamp_(0, 1)",
+         ".[-mul_(ROOM).-]clamp_(0, 1)",
          tests=IN_SUMS + "test_a_weight_leaves_room_for_two_roundings_in_float32"),
     edit(SUMS, "rows that are not finite", "one NaN makes every weight NaN: who sees it knows that the row is there",
          "return weights[-.masked_fill_((norms <= largest).logical_not_(), 0)-]",
@@ -43,7 +45,7 @@ EDITS = (
          ".square_().[-add_(float(bias)).-]sqrt_()",
          tests=IN_SUMS + "test_one_row_moves_the_integers_by_at_most_the_clip"),
     edit(SUMS, "norms as they come", "a float32 norm may lie below the truth",
-         "total.sqrt_()[-.mul_(1 + count * torch.finfo(rows.dtype).eps / 2).add_(TINY)-]",
+         "total.sqrt_()[-.mul_(_slack(rows.shape[axis], rows.dtype)).add_(TINY)-]",
          tests=IN_CONTRIBUTIONS + "test_float32_norms_are_never_under_estimated"),
     edit(SUMS, "no room for rounding scaled products", "rounding lengthens a row beyond the clip",
          "weights_within(norms, [-(_scale_clips(clip, shares) - reserve).unsqueeze(0-]"
@@ -54,7 +56,7 @@ EDITS = (
          "spread = _weighted_squares(right, [-inverse[:, :features].square(-]{+torch.ones_like(inverse[:, "
          ":features]+}))", tests=IN_SUMS + "test_one_row_moves_the_integers_by_at_most_the_clip"),
     edit(SUMS, "rows of few large features", "their left factors overflow two slices",
-         "reach = right.lengths[-.clamp(min=2.0**bits / (LEFT_LIMIT - 2))-]",
+         "reach = right.lengths[-.clamp(min=_least_reach(bits))-]",
          tests=IN_SUMS + "test_one_row_moves_the_integers_by_at_most_the_clip"),
     edit(SUMS, "chunks on other grids", "sums of other units are added, and one row counts for many",
          "if [-not same or not torch.equal(self.grid, other.grid)-]{+False+}:",
@@ -84,12 +86,20 @@ EDITS = (
          tests=(IN_CONTRIBUTIONS + "test_float32_norms_are_never_under_estimated",
                 IN_CONTRIBUTIONS + "test_a_row_of_zeros_has_a_norm_that_can_be_divided_by")),
     edit(PRODUCTS, "int32 for sums of any length", "2^17 products of 2^14 overflow", "LONGEST = 2**[-17 - 8-]{+20+}",
-         tests=IN_EXACT + "test_the_longest_sums_do_not_overflow"),
-    edit(PRODUCTS, "float32 for sums of any length", "above 2^24 integers are rounded, by what the other rows are",
-         "BLOCK = 2**[-9-]{+14+}  #", tests=IN_EXACT + "test_long_sums_are_exact_in_float32"),
-    edit(PRODUCTS, "instructions that saturate", "older processors give wrong sums",
-         "if [-not torch.equal(found.double(), left.double() @ right.double())-]{+False+}:",
-         tests=IN_EXACT + "test_instructions_that_saturate_are_found_out"),
+         tests=IN_EXACT + "test_the_longest_sums_of_a_gpu_do_not_overflow"),
+    edit("privacy/core/exact/tiles.py", "int32 for longer parts", "2,048 products of 127 and 16,256 overflow",
+         "PART = [-1024-]{+2048+}  #", tests=IN_EXACT + "test_the_largest_numbers_do_not_overflow"),
+    edit(PRODUCTS, "float64 for sums of any length", "above 2^53 integers are rounded, by what the other numbers are",
+         "DEEPEST = 2**[-13-]{+20+}  #", tests=IN_EXACT + "test_long_products_are_exact_in_float64"),
+    edit(KERNELS, "no clip in the compiled step", "one row moves the sum by as much as it likes",
+         "weight = [-min(room / norm * ROOM, share[i])-]{+share[i]+}", tests=IN_COMPILED_STEP),
+    edit(KERNELS, "no room for rounding in the compiled step", "rounding lengthens a row beyond the clip",
+         "room = clip * share[i][- - (reach * move + column_move)-]", tests=IN_COMPILED_STEP),
+    edit(KERNELS, "the bias outside the norm of the compiled step", "a row with bias is longer than was measured",
+         "bias = [-f8(1) if column > 0 else -]f8(0)", tests=IN_COMPILED_STEP),
+    edit(KERNELS, "labels that are none", "a row is written to by what another one's label says",
+         "if [-0 <= -]labels[i] < count:",
+         tests=IN_EXACT + "test_a_label_that_is_none_reads_and_writes_nothing_else"),
     edit(QUANTISED, "integers changed after they were measured", "a row function lengthens rows behind their lengths",
          "if [-tensor_versions(*self.parts) != self._versions-]{+False+}:",
          tests=(IN_EXACT + "test_rows_that_were_changed_in_place_are_refused",

@@ -1,0 +1,152 @@
+"""The product of 16-bit numbers that every processor has: pairs are multiplied and added up in 32 bits at once.
+
+`_tile` says it in LLVM's own terms, on vectors of 16 sums, and LLVM finds the instructions of the processor: `vpmaddwd`
+with AVX2 or AVX-512, `vpdpwssd` with VNNI. The loops around it lay numbers out in pairs.
+
+int32 never holds more than `PART` products of an int8 row and a number of at most `LEFT_LIMIT` = 127 * 2^7:
+127 * 16,256 * 1,024 = 2,114,060,288, which is below 2^31. Longer sums are taken in parts by whoever calls, and added up
+in float64, which is exact below 2^53, or in int64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+
+from dpbench.support.compiled import compiled, instructions
+
+PART = 1024  # products that int32 adds up
+LANES, DEEP = 16, 6  # numbers by which a tile of a product is wide and high: 12 of the 16 registers of AVX2
+BLOCK = 48  # rows that are multiplied at once, from the processor's cache; even, and a multiple of DEEP
+i16, i32 = np.int16, np.int32
+
+
+@instructions
+def take_number(typing: Any, counter: Any) -> Any:  # numba passes its typing context
+    """Return the number at an address and add one to it, as one operation among threads."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "monotonic")
+
+    return types.int64(types.intp), emit
+
+
+@instructions
+def _tile(typing: Any, a: Any, a_row: Any, b: Any, c: Any, c_row: Any, pairs: Any) -> Any:
+    """Add a product to a tile of `DEEP` x `LANES` int32 numbers at `c`, over pairs of int16 numbers.
+
+    Row m of `a` is a sequence of pairs, at `a` + m * `a_row` bytes. `b` holds `LANES` pairs side by side, a pair of `a`
+    after another. Rows of `c` are `c_row` bytes apart.
+    """
+    word, half = ir.IntType(32), ir.IntType(16)
+    narrow, wide = ir.VectorType(word, LANES), ir.VectorType(word, 2 * LANES)
+    halves, nothing = ir.VectorType(half, 2 * LANES), ir.Constant(narrow, ir.Undefined)
+
+    def choice(places: range | list[int]) -> Any:
+        return ir.Constant(ir.VectorType(word, LANES), [*places])
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a, a_row, b, c, c_row, pairs = arguments
+
+        def at(base: Any, kind: Any, *steps: tuple[Any, int]) -> Any:
+            for count, size in steps:
+                base = builder.add(base, builder.mul(count, ir.Constant(pairs.type, size)))
+            return builder.inttoptr(base, kind.as_pointer())
+
+        def load(place: Any) -> Any:
+            loaded = builder.load(place)
+            loaded.align = 4
+            return loaded
+
+        sums = [cgutils.alloca_once(builder, narrow) for _ in range(DEEP)]  # type: ignore[no-untyped-call]
+        for m, held in enumerate(sums):
+            builder.store(load(at(c, narrow, (c_row, m))), held)
+        with cgutils.for_range(builder, pairs) as loop:
+            right = builder.sext(builder.bitcast(load(at(b, narrow, (loop.index, 4 * LANES))), halves), wide)
+            for m, held in enumerate(sums):
+                pair = builder.insert_element(nothing, load(at(a, word, (a_row, m), (loop.index, 4))), word(0))
+                pair = builder.shuffle_vector(pair, nothing, choice([0] * LANES))
+                products = builder.mul(right, builder.sext(builder.bitcast(pair, halves), wide))
+                even, odd = (
+                    builder.shuffle_vector(products, products, choice(range(first, 2 * LANES, 2))) for first in (0, 1)
+                )
+                builder.store(builder.add(builder.load(held), builder.add(even, odd)), held)
+        for m, held in enumerate(sums):
+            builder.store(builder.load(held), at(c, narrow, (c_row, m))).align = 4
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 6), emit
+
+
+@instructions
+def _zip(typing: Any, even: Any, odd: Any, target: Any) -> Any:
+    """Write `LANES` pairs of int16 numbers: those at `even` with those at `odd`."""
+    kind = ir.VectorType(ir.IntType(16), LANES)
+    places = [lane // 2 + LANES * (lane % 2) for lane in range(2 * LANES)]
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        numbers = [builder.load(builder.inttoptr(place, kind.as_pointer())) for place in arguments[:2]]
+        for loaded in numbers:
+            loaded.align = 2
+        zipped = builder.shuffle_vector(*numbers, ir.Constant(ir.VectorType(ir.IntType(32), 2 * LANES), places))
+        builder.store(zipped, builder.inttoptr(arguments[2], zipped.type.as_pointer())).align = 2
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 3), emit
+
+
+@compiled
+def multiply(a: np.ndarray, low: int, b: np.ndarray, first: int, pairs: int, c: np.ndarray) -> None:
+    """Add a[:, low : low + 2 pairs] @ b[:, first : first + pairs] to c (m, n) int32, with m a multiple of DEEP.
+
+    `a` is (m, ...) int16; `b` is (n / LANES, ..., LANES) int32, each a pair of int16 numbers from two rows of a matrix.
+    """
+    left, right, out = a.ctypes.data + 2 * low, b.ctypes.data + 4 * LANES * first, c.ctypes.data
+    for n in range(b.shape[0]):
+        for m in range(0, c.shape[0], DEEP):
+            _tile(
+                left + 2 * m * a.shape[1], 2 * a.shape[1], right + 4 * LANES * n * b.shape[1],
+                out + 4 * (m * c.shape[1] + n * LANES), 4 * c.shape[1], pairs,
+            )  # fmt: skip
+
+
+@compiled
+def padded(count: int, multiple: int) -> int:
+    """Return the next multiple of a number."""
+    return (count + multiple - 1) // multiple * multiple
+
+
+@compiled
+def pack_numbers(numbers: np.ndarray) -> np.ndarray:
+    """Return (k, d) int16 numbers, d a multiple of LANES, as `multiply` takes them on the right: pairs along d."""
+    pairs = numbers.view(i32)
+    packed = np.zeros((padded(numbers.shape[0], LANES) // LANES, pairs.shape[1], LANES), i32)
+    for j in range(numbers.shape[0]):
+        for t in range(pairs.shape[1]):
+            packed[j // LANES, t, j % LANES] = pairs[j, t]
+    return packed
+
+
+@compiled
+def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -> None:
+    """Copy a block of rows to (BLOCK, d), widened to 16 bits; beyond the last row all is zero."""
+    for i in range(BLOCK):
+        if start + i < places.shape[0]:
+            place = places[start + i]
+            for t in range(q.shape[1]):
+                rows[i, t] = i16(q[place, t])
+        else:
+            rows[i] = 0
+
+
+@compiled
+def pair_rows(rows: np.ndarray, pairs: np.ndarray) -> None:
+    """Pack a block of rows as `multiply` takes it on the right, in pairs of rows."""
+    for p in range(BLOCK // 2):
+        for n in range(pairs.shape[0]):
+            even, odd = rows[2 * p, n * LANES :], rows[2 * p + 1, n * LANES :]
+            _zip(even.ctypes.data, odd.ctypes.data, pairs[n, p].ctypes.data)

@@ -1,0 +1,138 @@
+"""Compiled loops (numba): made once for a processor, and kept in a folder that only the user can write.
+
+numba keeps what it compiled as pickles, and whoever can write these can run code as the user. So they are read from a
+folder only that belongs to the user, that nobody else can write to, and whose files have the digests that were noted
+when it was made; else loops are compiled again, in a few seconds, and one sentence says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import llvmlite
+import numba
+from numba.extending import intrinsic
+
+from dpbench.support import progress
+from dpbench.support.paths import cache_folder
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+DIGESTS = "digests.json"
+
+
+def compiled(function: Function) -> Function:
+    """Have numba compile a function together with the kernels that call it; dividing by zero gives infinity."""
+    loop: Any = numba.njit(error_model="numpy")(function)
+    return cast(Function, loop)
+
+
+def kernel(function: Function) -> Function:
+    """Have numba compile a function that Python calls, without holding the interpreter's lock."""
+    loop: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    return cast(Function, loop)
+
+
+def instructions(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Have numba put in place of a call what a function writes in LLVM's language."""
+    written: Callable[..., Any] = intrinsic(function)
+    return written
+
+
+def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], object]) -> None:
+    """Compile kernels for the arguments that `call` calls them with, or read what an earlier process compiled.
+
+    Afterwards they accept no arguments of other types, so that nothing is compiled at a later call.
+
+    Args:
+        kernels: made by `kernel`.
+        sources: the folder of all modules that they are made of.
+        call: calls each of them once.
+    """
+    folder, trouble = _own_folder()
+    place = folder and folder / _key(sources)
+    if place and place.exists() and (trouble := _read(kernels, place, call)):
+        shutil.rmtree(place, ignore_errors=True)
+    if trouble or not (place and place.exists()):
+        progress.print_line(f"{trouble}Compiling loops for this processor, which takes some seconds.")
+        _compile(kernels, place, call)
+    if progress.is_verbose():
+        progress.print_line(f"Linear heads are fitted by loops compiled for {llvmlite.binding.get_host_cpu_name()}.")
+    for each in kernels:
+        each.disable_compile()
+
+
+def _read(kernels: Sequence[Any], place: Path, call: Callable[[], object]) -> str:
+    """Return what is wrong with the compiled loops in a folder; nothing if they were read."""
+    try:
+        if json.loads((place / DIGESTS).read_bytes()) == _digests(place):
+            _keep_in(place, kernels)
+            call()
+            return ""
+    except Exception:  # numba names no errors for a cache that is damaged
+        pass
+    return f"The compiled loops in {place} are damaged. "
+
+
+def _compile(kernels: Sequence[Any], place: Path | None, call: Callable[[], object]) -> None:
+    if place is None:
+        call()
+        return
+    with tempfile.TemporaryDirectory(dir=place.parent, ignore_cleanup_errors=True) as made:
+        new = Path(made) / "whole"
+        new.mkdir(0o700)
+        _keep_in(new, kernels)
+        call()
+        (new / DIGESTS).write_text(json.dumps(_digests(new)), encoding="utf-8")
+        with contextlib.suppress(OSError):  # another process may have been first
+            new.rename(place)
+
+
+def _keep_in(folder: Path, kernels: Sequence[Any]) -> None:
+    settings: Any = numba.config
+    before, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)
+    try:
+        for each in kernels:
+            each.enable_caching()
+    finally:
+        settings.CACHE_DIR = before
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != DIGESTS)
+    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def _key(sources: Path) -> str:
+    """Return a name for what these sources are compiled to on this processor."""
+    cpu = llvmlite.binding.get_host_cpu_name(), llvmlite.binding.get_host_cpu_features().flatten()
+    forced = [os.environ.get(name, "") for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")]
+    files = sorted(sources.glob("*.py"))
+    texts = [(str(file), file.stat().st_mtime_ns, file.read_text(encoding="utf-8")) for file in files]
+    parts = [numba.__version__, llvmlite.__version__, *cpu, *forced, texts]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _own_folder() -> tuple[Path | None, str]:
+    """Return the folder for compiled loops if it is the user's own, or what is wrong with it."""
+    folder = cache_folder() / "kernels"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for each in (folder, folder.parent):
+            found = each.stat()
+            shared = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+            if os.name == "posix" and (not stat.S_ISDIR(found.st_mode) or shared or found.st_uid != os.getuid()):
+                return None, f"Others may write to {each}, so compiled loops are not kept there. "
+        if not os.access(folder, os.W_OK):
+            return None, f"Cannot write to {folder}, so compiled loops are not kept. "
+    except OSError as error:
+        return None, f"Cannot keep compiled loops in {folder}: {error.strerror}. "
+    return folder, ""

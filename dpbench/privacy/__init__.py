@@ -58,6 +58,7 @@ noise is normal with std sigma * clip, on a public grid  core.noise, core.sum   
 one example moves a sum by at most the clip, in integers core.exact.sums                test_sums, test_curator
 integers add up exactly, by whatever instructions        core.exact.products            test_exact
 no sum of 32 bits overflows                              core.exact.tiles               test_exact
+sums and compiled loops have the same limits             core.exact.limits              test_exact
 a compiled step adds the integers that sums define       core.exact.kernels             test_exact, test_head
 an example's 8-bit numbers are a function of it alone    core.exact.quantised           test_exact
 a row has the same bits wherever it stands               core.exact.elementwise         test_exact, test_positions

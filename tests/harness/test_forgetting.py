@@ -315,7 +315,7 @@ def test_an_explanation_lifts_fits_that_leave_nothing_behind() -> None:
 
         def asked(self, curator: Curator) -> Tensor:
             answer = super().asked(curator)
-            if "lifted" in curator._answer.__qualname__:
+            if "lift_protection" in curator._answer.__qualname__:
                 START[len(START)] = answer
             return answer
 

@@ -231,7 +231,7 @@ def test_an_archive_holds_so_many_records_of_so_many_bytes(tmp_path: Path, monke
     monkeypatch.setattr(packed, "MAX_RECORDS", 2)
     with pytest.raises(DataError, match="at most 2 records"):
         packed.read_record(archive(tmp_path, *((f"{name}.json", b"", {}) for name in "abc")))
-    monkeypatch.setattr(packed, "MAX_BYTES", 10)
+    monkeypatch.setattr(packed, "LARGEST", 10)
     with pytest.raises(DataError, match="of 10 bytes each"):
         packed.read_record(archive(tmp_path, ("a.json", bytes(20), {})))
 

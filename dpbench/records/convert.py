@@ -8,12 +8,14 @@ name a result by a digest of its file: those below the same folder name the conv
 
 from __future__ import annotations
 
+import fcntl
 import filecmp
 import json
 import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ from dpbench.support.files import write_atomically, write_json
 from dpbench.support.untrusted import parse_json, read_regular
 
 NOW = 2
+RECORDS = ("reruns", "audits")
+"""Folders of a leaderboard whose records name results."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +54,38 @@ def convert(folder: Path, *, delete_old: bool = False) -> Conversion:
     """
     folder = folder.resolve()
     old, new = folder.with_name(f"{folder.name}.schema-1"), folder.with_name(f".{folder.name}.converting")
+    beside = [name for name in RECORDS if folder.name == "results" and (folder.parent / name).is_dir()]
+    if beside:
+        raise SpecError(f"Convert {folder.parent}, not its results alone: the records in {beside[0]}/ name them.")
     try:
-        if not folder.exists() and old.is_dir() and new.is_dir():  # both whole: cut off between the two renames
-            new.rename(folder)
-        count, version = _survey(folder)
-        successors = _find_successors(folder)
-        if converted := version != NOW or _has_stale_records(folder, successors):
-            _build(folder, old, new, successors)
-        if delete_old and old.is_dir():
-            compare_folders(old, folder, successors)
-            shutil.rmtree(old)
+        with _alone(folder.parent):
+            return _convert(folder, old, new, delete_old=delete_old)
+    except BlockingIOError as error:
+        raise OutputError(f"Another process converts results in {folder.parent} at the moment. Wait for it.") from error
     except OSError as error:
         raise OutputError(f"Cannot convert {folder}: {error.strerror or error}. No result was lost.") from error
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, which leaves no file: two conversions would delete each other's new folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _convert(folder: Path, old: Path, new: Path, *, delete_old: bool) -> Conversion:
+    if not folder.exists() and old.is_dir() and new.is_dir():  # both whole: cut off between the two renames
+        new.rename(folder)
+    count, version = _survey(folder)
+    if converted := version != NOW:
+        _build(folder, old, new, _find_successors(folder))
+    if delete_old and old.is_dir():
+        compare_folders(old, folder, _find_successors(old))
+        shutil.rmtree(old)
     return Conversion(folder, count, converted, old if old.is_dir() else None)
 
 
@@ -88,13 +112,16 @@ Successors = Mapping[str, str]
 
 
 def _find_successors(folder: Path) -> Successors:
-    made = (upgrade(content, Result) for file in _files(folder) for _, content in _results_in(folder / file))
-    return {content["converted_from"]: content["evidence_digest"] for content in made if "converted_from" in content}
-
-
-def _has_stale_records(folder: Path, successors: Successors) -> bool:
-    contents = (_contents(folder / file) for file in _files(folder) if _may_hold_json(folder / file))
-    return any(_update_record(raw, successors) != raw for files in contents for raw in files.values())
+    """Return the successors of the results of schema 1 below a folder, whose seals are checked."""
+    found: dict[str, str] = {}
+    for file in _files(folder):
+        for name, content in _results_in(folder / file):
+            made = upgrade(content, Result)
+            if made is content or "converted_from" not in made:
+                continue
+            if found.setdefault(made["converted_from"], made["evidence_digest"]) != made["evidence_digest"]:
+                raise DataError(f"Expected one result with the seal of {name}, got several that differ.")
+    return found
 
 
 def _update_record(raw: bytes, successors: Successors) -> bytes:
@@ -125,7 +152,7 @@ def _build(folder: Path, old: Path, new: Path, successors: Successors) -> None:
 def _write(folder: Path, new: Path, successors: Successors) -> None:
     for place, names, _ in os.walk(folder):
         inside = new / Path(place).relative_to(folder)
-        inside.mkdir()
+        inside.mkdir(mode=0o700)
         names[:] = [name for name in names if not Path(place, name).is_symlink()]
     for file in _files(folder):
         source, target = folder / file, new / file
@@ -141,6 +168,8 @@ def _write(folder: Path, new: Path, successors: Successors) -> None:
         else:
             shutil.copyfile(source, target, follow_symlinks=False)
         shutil.copystat(source, target, follow_symlinks=False)  # of two results of one spec the newer counts
+    for place, _, _ in os.walk(folder, topdown=False):
+        shutil.copystat(place, new / Path(place).relative_to(folder))
 
 
 def _text(content: Any) -> bytes:

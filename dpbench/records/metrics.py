@@ -227,7 +227,7 @@ class KeptPredictions(Record):
     predictions: str  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
     auroc: Share | None  # its scores are not kept; None unless there are two classes
     # One line a true class, counts by guessed class: see `write_confusion`.
-    confusion: tuple[Annotated[str, Field(pattern=r"^\d{1,9}( \d{1,9})*$")], ...] | None = Field(
+    confusion: tuple[Annotated[str, Field(pattern=r"^[0-9]{1,9}( [0-9]{1,9})*$")], ...] | None = Field(
         default=None, exclude_if=lambda value: value is None
     )
     calibration: Calibration | None = Field(default=None, exclude_if=lambda value: value is None)

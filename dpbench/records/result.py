@@ -128,7 +128,7 @@ class Result(Record):
     schema_version: Literal[2] = 2
     evidence_digest: str = ""  # of all below but the status, as it was written; see `dpbench.records.checksums`
     # The digest of the file that this one was converted from, by which other records may still name it.
-    converted_from: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    converted_from: str | None = Field(default=None, pattern="^[0-9a-f]{64}$", exclude_if=lambda value: value is None)
     spec: Spec
     status: Literal["submitted", "disputed", "withdrawn"] = "submitted"
     selection: SelectionRule

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dpbench.cli import main
-from dpbench.errors import OutputError
+from dpbench.errors import OutputError, SpecError
 from dpbench.records import convert as converting
 from dpbench.records import packed
 from dpbench.records.checksums import record_seal
@@ -106,13 +106,34 @@ def test_audits_and_reruns_below_the_folder_name_the_converted_result_and_nothin
     assert convert(folder).converted is False
 
 
-def test_records_of_converted_results_are_brought_along_later(folder: Path) -> None:
+def test_a_record_is_not_brought_along_for_a_result_that_only_claims_to_be_converted(folder: Path) -> None:
     old = canonical_digest(next(iter(results_in(folder).values()))["seal"])
     convert(folder)
     convert(folder, delete_old=True)
     (folder / "late.json").write_text(json.dumps({"content": old, "seal": ""}), encoding="utf-8")
-    assert convert(folder).converted is True
-    assert json.loads((folder / "late.json").read_text(encoding="utf-8"))["content"] != old
+    files = tree(folder)
+    assert convert(folder).converted is False
+    assert tree(folder) == files
+
+
+def test_two_calls_at_once_do_not_work_on_one_folder(folder: Path) -> None:
+    files = tree(folder)
+    with converting._alone(folder.parent), pytest.raises(OutputError, match="Another process"):
+        convert(folder)
+    assert tree(folder) == files
+
+
+def test_folders_keep_their_permissions(folder: Path) -> None:
+    (folder / "packed").chmod(0o750)
+    folder.chmod(0o700)
+    convert(folder)
+    assert (folder.stat().st_mode & 0o777, (folder / "packed").stat().st_mode & 0o777) == (0o700, 0o750)
+
+
+def test_results_of_a_leaderboard_are_not_converted_without_its_records(folder: Path) -> None:
+    (folder.parent / "audits").mkdir()
+    with pytest.raises(SpecError, match=r"Convert .*, not its results alone: the records in audits/ name them"):
+        convert(folder)
 
 
 def test_a_second_call_changes_nothing_and_the_third_deletes_the_old_folder(folder: Path) -> None:

@@ -112,6 +112,12 @@ def _check_stated(scores: StatedScores, task: TaskFacts, hits: int | None) -> Wr
 def _check_auroc(seed: SeedResult, result: Result, present: int) -> Wrong:
     if (seed.auroc is None) != (len(result.task.classes) != 2 or present != 2):
         yield "auroc", "expected it where there are two classes, and nowhere else"
+    elif seed.auroc is not None and seed.evidence is not None:
+        (_, false), (_, true) = seed.evidence.confusion  # the answers are a point of the curve, which never falls
+        misses, hits = false / sum(seed.evidence.confusion[0]), true / sum(seed.evidence.confusion[1])
+        low, high = hits * (1 - misses), 1 - (1 - hits) * misses
+        if not low - RELATIVE_TOLERANCE <= seed.auroc <= high + RELATIVE_TOLERANCE:
+            yield "auroc", f"expected {low:.4f} to {high:.4f}, as the confusion matrix allows, got {seed.auroc!r}"
 
 
 def _check_fit(seed: SeedResult, result: Result) -> Wrong:

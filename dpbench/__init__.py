@@ -62,18 +62,18 @@ def __getattr__(name: str) -> Any:
         import_module("dpbench.support.threads").let_idle_threads_sleep()  # as in commands, before torch is imported
         return getattr(import_module("dpbench.notebook"), name)
     if name == "__all__" or not name.startswith("__"):
-        names = _contract()
+        names = _load_contract_names()
         if name in names:
             return names[name]
     raise AttributeError(f"module 'dpbench' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_contract(), *NOTEBOOK, *RECEIPTS})
+    return sorted({*globals(), *_load_contract_names(), *NOTEBOOK, *RECEIPTS})
 
 
-def _contract() -> dict[str, Any]:
-    """Import the contract and take over its names, unless it is what is being imported."""
+def _load_contract_names() -> dict[str, Any]:
+    """Import the contract and add its names to this module, unless the contract is just being imported."""
     from importlib import import_module
 
     contract = import_module("dpbench.contract")

@@ -1,4 +1,4 @@
-"""`python -m dpbench` is the command `dpbench`."""
+"""Run the command `dpbench` as `python -m dpbench`."""
 
 from dpbench.main import main
 

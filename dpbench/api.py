@@ -1,4 +1,4 @@
-"""The types that a plugin implements or receives; those that privacy rests on are defined in `dpbench.privacy`.
+"""The types that a plugin implements or receives; `dpbench.privacy` defines the types that privacy depends on.
 
 Nothing here imports torch: every command imports every plugin, so importing must stay light (a law checks it).
 Array axes in comments: n examples, c rows of a chunk, d features, k classes.
@@ -57,17 +57,17 @@ Predict = Callable[["Tensor"], "Tensor"]
 
 @dataclass(frozen=True)
 class PublicData:
-    """Examples outside the guarantee, free to read."""
+    """Examples that the guarantee does not cover; a learner may read them freely."""
 
     x: Tensor  # (n, *example_shape) float32
     y: Tensor | None  # (n,) int64; None if the protocol leaves public data unlabelled
 
 
 class Learner(Configured, ABC):
-    """A private learner. Subclass it as a frozen dataclass, whose fields are its settings (hyperparameters).
+    """A private learner. Subclass it as a frozen dataclass; its fields are its settings (hyperparameters).
 
-    A setting may be left open: a field that is None (`auto` in a spec) is filled in by the method `auto` before the
-    learner plans. A result records both, and a re-run uses the number.
+    A setting may be left open: the method `auto` fills in a field that is None (`auto` in a spec) before the learner
+    plans. A result records the setting as given and the number that was chosen, and a re-run uses the number.
     """
 
     name: ClassVar[str]
@@ -86,9 +86,10 @@ class Learner(Configured, ABC):
     """The paper's settings, where they differ from the defaults: `--learner NAME:paper`; other options override it."""
 
     def made_for(self) -> str:
-        """Name the dataset that the laws test this learner on, like `theory-thresholds:n=1500`; default: ten clusters.
+        """Return the dataset to test this learner on, like `theory-thresholds:n=1500`; empty for ten clusters.
 
-        For learners that do not support ten classes or need a certain kind of features. Classes should be balanced.
+        Override it for learners that do not support ten classes or that need a certain kind of features. Classes should
+        be balanced.
         """
         return ""
 
@@ -116,7 +117,7 @@ class Learner(Configured, ABC):
 
     @abstractmethod
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Learn from noisy answers and public data; `generator` (on the CPU) is the only other source of randomness."""
+        """Learn from noisy answers and public data; the only other source of randomness is `generator`, on the CPU."""
 
 
 INDEPENDENT_DRAWS = "drawn at random, each on its own"
@@ -124,20 +125,20 @@ INDEPENDENT_DRAWS = "drawn at random, each on its own"
 
 
 class Images(Protocol):
-    """A map-style dataset of images, decoded one at a time; several threads may read at once."""
+    """A sequence of images, each decoded when it is read; several threads may read at once."""
 
     def __len__(self) -> int:
         """Return the number of images."""
 
     def __getitem__(self, index: int, /) -> Image:
-        """Decode one image."""
+        """Decode the image at this index."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """Examples that are already features instead of images: a run uses them unchanged and extracts nothing.
+    """Examples that are features instead of images; a run uses them unchanged and extracts nothing.
 
-    Indexing returns one row as a one-line grey image in floating point.
+    Indexing returns a row as a grey image of height 1, in floating point.
     """
 
     x: np.ndarray  # (n, d) float32
@@ -148,7 +149,7 @@ class Features:
         return len(self.x)
 
     def __getitem__(self, index: int, /) -> Image:
-        """Return one row, as an image of mode F."""
+        """Return a row as an image of mode F."""
         from PIL.Image import fromarray
 
         return fromarray(self.x[index][None])
@@ -156,7 +157,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Records(Generic[Place]):
-    """The images of a split as records: the place of each image, and a function that reads each image independently.
+    """The images of a split as records: a place for each image, and a function that reads the image at a place.
 
     A place identifies one image in its source: a path, a member of a zip, a line of a table, the bytes of one image. It
     is text, bytes, a whole number, or a tuple or dataclass of these. `read` is called with one place at a time, on
@@ -180,7 +181,7 @@ class Records(Generic[Place]):
     like `my-scans-RGB-1`. Records of two datasets may share it only if they read the same bytes to the same pixels."""
 
     def __post_init__(self) -> None:
-        """Refuse keys without a reader, and a number of keys that differs from the number of places."""
+        """Refuse keys without a reader, or a number of keys that is not the number of places."""
         if self.keys is not None and not self.reader:
             raise DataError("Expected Records with keys to name their reader, such as 'my-scans-RGB-1'; got none.")
         if self.keys is not None and len(self.keys) != len(self.places):
@@ -191,15 +192,15 @@ class Records(Generic[Place]):
         return len(self.places)
 
     def __getitem__(self, index: int, /) -> Image:
-        """Read one record."""
+        """Read the image at this index."""
         return self.read(self.places[index])
 
 
 @dataclass(frozen=True)
 class DeclaredImages:
-    """Images held in memory, with a sentence about how each was processed since publication.
+    """Images in memory, with a sentence about the processing of each image since its publication.
 
-    Nobody can check from outside how they were made, so boards require the sentence, and results quote it.
+    Nobody can check from outside how the images were made, so boards require the sentence, and results quote it.
     """
 
     images: Images
@@ -210,7 +211,7 @@ class DeclaredImages:
         return len(self.images)
 
     def __getitem__(self, index: int, /) -> Image:
-        """Return one image."""
+        """Return the image at this index."""
         return self.images[index]
 
 
@@ -225,7 +226,7 @@ def _holds_bytes(places: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Split:
-    """Lazily decoded images with their labels."""
+    """Images that are decoded on access, with their labels."""
 
     images: Images | Features
     labels: np.ndarray  # (n,) int64 in [0, classes)
@@ -238,7 +239,7 @@ class Split:
 
     @property
     def processing(self) -> str:
-        """How each example was made: `OWN_RECORD`, `INDEPENDENT_DRAWS`, or the dataset's declaration, if any."""
+        """The processing of each example: `OWN_RECORD`, `INDEPENDENT_DRAWS` or the dataset's declaration, if any."""
         if isinstance(self.images, Records):
             return self.images.processing if _holds_bytes(self.images.places) else OWN_RECORD
         return self.images.processing if isinstance(self.images, DeclaredImages | Features) else ""
@@ -246,7 +247,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Splits:
-    """A dataset as published, opened on this machine."""
+    """A dataset as it was published, opened on this machine."""
 
     train: Split
     test: Split
@@ -267,7 +268,7 @@ class Splits:
 
 @dataclass(frozen=True)
 class Download:
-    """One file that anyone can download without a login."""
+    """A file that anyone can download without a login."""
 
     url: str
     checksum: str  # "md5:..." or "sha256:..." of the file as published
@@ -278,7 +279,7 @@ class Download:
 
 @dataclass(frozen=True)
 class Source:
-    """Where to obtain a dataset, and where it is stored on this machine."""
+    """Where to download a dataset, and where it is stored on this machine."""
 
     homes: Sequence[Sequence[str]]  # alternatives below a data folder: one is enough, with all its paths
     page: str = ""  # its web page
@@ -293,7 +294,7 @@ class Source:
 
 
 class Dataset(Configured, ABC):
-    """A source of labelled images. Subclass it as a frozen dataclass: its fields are the options."""
+    """A source of labelled images. Subclass it as a frozen dataclass; its fields are the options."""
 
     name: ClassVar[str]
     classes: ClassVar[tuple[str, ...]]
@@ -308,18 +309,18 @@ class Dataset(Configured, ABC):
     images of up to 32 pixels a side at most."""
 
     def source(self) -> Source | None:
-        """Return the data's origin and storage place, reading nothing; None if a Python package contains the data."""
+        """Return the origin and the storage place of the data, without reading it; None if a package contains it."""
         return None
 
     def default_unit(self) -> str:
-        """Return the unit of the guarantee, which `--unit` can override: a `Splits.unit`, or "image".
+        """Return the unit of the guarantee: a `Splits.unit`, or "image". The flag `--unit` overrides it.
 
         No data is read. A dataset with several images per person returns `patient`.
         """
         return "image"
 
     def drawn(self, seed: int) -> Self:
-        """Return the dataset for the fit with this seed. Datasets that draw examples at random draw new examples.
+        """Return the dataset for the fit with this seed; a dataset that draws examples at random draws them anew.
 
         Sizes, shapes and classes must not depend on the seed: one plan and one sigma serve all seeds.
         """
@@ -327,15 +328,15 @@ class Dataset(Configured, ABC):
 
     @abstractmethod
     def load(self) -> Splits:
-        """Open the published splits.
+        """Load the published splits.
 
         Raises:
-            DataMissing: not on this machine; the message says what to fetch and where it was looked for.
+            DataMissing: the data is not on this machine; the message names the files to fetch and the folders searched.
         """
 
 
 class Extractor(Configured, ABC):
-    """A fixed map from image to features, each image independently. Subclass it as a frozen dataclass."""
+    """A fixed map from images to features; it maps each image independently. Subclass it as a frozen dataclass."""
 
     name: ClassVar[str]
     version: ClassVar[str] = "1"
@@ -353,42 +354,43 @@ class Extractor(Configured, ABC):
     """True where it leaves numbers as they are: the one extractor that fits a dataset of features."""
 
     def present(self) -> bool:
-        """Return whether the weights are on this machine, without heavy reading or imports."""
+        """Return whether the weights are on this machine, without reading large files or importing large packages."""
         return True
 
     def weights(self) -> str:
-        """Return a digest of the weights, or an empty string without weights; it is part of the cache key."""
+        """Return a digest of the weights, which is part of the cache key; empty if there are no weights."""
         return ""
 
     @abstractmethod
     def prepare(self, image: Image) -> Tensor:
-        """Turn one image into a tensor that stacks with others: resize, crop, normalise."""
+        """Convert an image to a tensor that can be stacked with others: resize, crop and normalise it."""
 
     @abstractmethod
     def open(self, device: torch.device) -> Callable[[Tensor], Tensor]:
-        """Load the weights once and return the map (c, *prepared_shape) -> (c, *example_shape) float32.
+        """Load the weights and return the map (c, *prepared_shape) -> (c, *example_shape) float32.
 
-        Several threads call the map at once, as they do `prepare`. Features that it returns as float16 are cached in
+        Several threads call the map at once, and also `prepare`. Features that the map returns as float16 are cached in
         half precision; learners still receive float32.
         """
 
     def as_module(self) -> nn.Module | None:
-        """Return the map of `open` on a processor as a module that torch can export; None if there is none.
+        """Return the map of `open` on the CPU as a module that torch can export; None if there is none.
 
-        It is in evaluation mode, with float32 weights. dpbench runs it by onnxruntime on splits of 1,024 images or
-        more, if that gives the features that `open` gives.
+        It is in evaluation mode, with float32 weights. dpbench runs it with onnxruntime on splits of 1,024 images or
+        more, if it gives the same features as `open`.
         """
         return None
 
     def layers(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the values of the option `layer`: layer names, and the shape of one image's activations after each.
+        """Return the values of the option `layer`: each layer's name, with the shape of its activations for an image.
 
-        In the order of the network; empty for an extractor without that option. Nothing heavy is read or imported.
+        They are in the order of the network; empty for an extractor without that option. No large file is read, and no
+        large package imported.
         """
         return {}
 
     def tail(self) -> Callable[[], nn.Module] | None:
-        """Return a function that loads the rest of the network after its activations; None if features are its output.
+        """Return a function that loads the layers after the activations; None if features are the network's output.
 
         The module maps activations (c, *example_shape) to pooled features (c, d). It is on the CPU, in evaluation mode,
         a new one at each call, with the published weights: public values. Stored batch statistics are folded into the

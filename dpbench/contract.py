@@ -1,4 +1,4 @@
-"""The contract for plugins: what a plugin may import, as `from dpbench import ...`. Importing it brings in no torch."""
+"""The contract for plugins: the names that a plugin may import from `dpbench`. Importing it does not import torch."""
 
 from dpbench.api import (
     INDEPENDENT_DRAWS,

@@ -31,8 +31,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_MOST_CHARACTERS = 400  # characters of a complaint's field and text
-_MOST_COMPLAINTS = 20  # complaints
+_MAX_CHARACTERS = 400  # characters of a complaint's field and text
+_MAX_COMPLAINTS = 20  # complaints
 
 
 class DpbenchError(Exception):
@@ -42,43 +42,43 @@ class DpbenchError(Exception):
 
 
 class SpecError(DpbenchError):
-    """A flag, key or option that does not fit."""
+    """A flag, key or option has a value that does not fit."""
 
 
 class UnknownName(SpecError):
-    """A name that is not registered."""
+    """A name is not registered."""
 
 
 class PluginError(DpbenchError):
-    """A plugin that breaks the contract of the hooks."""
+    """A plugin breaks the contract of the hooks."""
 
 
 class DuplicateName(PluginError):
-    """Two plugins claim one name."""
+    """Two plugins claim the same name."""
 
 
 class ComponentFailed(PluginError):
-    """A plugin's own code raised an exception."""
+    """The code of a plugin raised an exception."""
 
 
 class PrivacyError(DpbenchError):
-    """A privacy statement that would be wrong."""
+    """A privacy statement would be wrong."""
 
 
 class PlanError(PrivacyError):
-    """A plan that is malformed or cannot fit the budget."""
+    """A plan is malformed or cannot fit the budget."""
 
 
 class NotPlanned(PrivacyError):
-    """A release outside the plan, or more steps than planned."""
+    """A learner asked for a release outside its plan, or for more steps than planned."""
 
 
 class NotPerExample(PrivacyError):
-    """A row that depends on other rows."""
+    """A row function's result for a row depends on other rows."""
 
 
 class NotPure(PrivacyError):
-    """A row function that keeps state."""
+    """A row function or a learner keeps state."""
 
     final = True
 
@@ -88,15 +88,15 @@ class AccountantsDisagree(PrivacyError):
 
 
 class DataError(DpbenchError):
-    """Data that is malformed."""
+    """The data is malformed."""
 
 
 class DataMissing(DataError):
-    """Data that is not on this machine."""
+    """The data is not on this machine."""
 
 
 class DamagedFile(DataError):
-    """A cache file that fails its checksum."""
+    """A cache file fails its checksum."""
 
 
 class DocsMissing(DataMissing):
@@ -104,7 +104,7 @@ class DocsMissing(DataMissing):
 
 
 class MalformedFile(DataError):
-    """A submitted file that cannot be read: which field, and why."""
+    """A submitted file cannot be read; `field` names the field, and `said` gives the reason."""
 
     def __init__(self, field: str, said: str) -> None:
         super().__init__(f"{field}: {said}")
@@ -113,31 +113,31 @@ class MalformedFile(DataError):
 
 @dataclass(frozen=True, order=True)
 class Complaint:
-    """An error in one field of one leaderboard file."""
+    """An error in a field of a leaderboard file."""
 
     file: str
     field: str
     said: str
 
     def __str__(self) -> str:
-        line = f"{self.field[:_MOST_CHARACTERS]}: {self.said[:_MOST_CHARACTERS]}"
+        line = f"{self.field[:_MAX_CHARACTERS]}: {self.said[:_MAX_CHARACTERS]}"
         return "".join(
             character if character.isprintable() else "?" for character in line
         )  # a stranger's words on a terminal
 
 
 class ChecksFailed(DataError):
-    """Leaderboard files that fail their checks; `consequence` says what dpbench does not do because of that."""
+    """Leaderboard files fail their checks; `consequence` states which action dpbench refuses because of it."""
 
     def __init__(self, consequence: str, complaints: Sequence[Complaint]) -> None:
-        lines = [f"  {complaint.file}: {complaint}" for complaint in complaints[:_MOST_COMPLAINTS]]
-        more = [f"  and {len(complaints) - _MOST_COMPLAINTS} more"] if len(complaints) > _MOST_COMPLAINTS else []
+        lines = [f"  {complaint.file}: {complaint}" for complaint in complaints[:_MAX_COMPLAINTS]]
+        more = [f"  and {len(complaints) - _MAX_COMPLAINTS} more"] if len(complaints) > _MAX_COMPLAINTS else []
         super().__init__("\n".join([f"{consequence}: {len(complaints)} complaint(s).", *lines, *more]))
         self.complaints = tuple(complaints)
 
 
 class OutputError(DpbenchError):
-    """A file or folder that cannot be written."""
+    """A file or folder cannot be written."""
 
 
 class DocsNotBuilt(OutputError):
@@ -145,7 +145,7 @@ class DocsNotBuilt(OutputError):
 
 
 class NotReproducible(DpbenchError):
-    """A run that cannot be repeated on this machine, and why; it says nothing about the result."""
+    """A run cannot be repeated on this machine; the message gives the reason, which says nothing about the result."""
 
 
 class LawBroken(DpbenchError, AssertionError):

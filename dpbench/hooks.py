@@ -1,4 +1,4 @@
-"""The three hooks for plugins.
+"""The three hooks that a plugin can implement.
 
 A plugin is a module with any of these functions, named in the entry-point group `dpbench`.
 
@@ -22,17 +22,17 @@ hookimpl = pluggy.HookimplMarker("dpbench")
 
 @hookspec
 def dpbench_datasets() -> Sequence[type[Dataset]]:
-    """Return the dataset classes this plugin provides."""
+    """Return the dataset classes that this plugin provides."""
     raise NotImplementedError
 
 
 @hookspec
 def dpbench_extractors() -> Sequence[type[Extractor]]:
-    """Return the feature extractor classes this plugin provides."""
+    """Return the feature extractor classes that this plugin provides."""
     raise NotImplementedError
 
 
 @hookspec
 def dpbench_learners() -> Sequence[type[Learner]]:
-    """Return the learner classes this plugin provides."""
+    """Return the learner classes that this plugin provides."""
     raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Assemble the program. Only this file knows every room, and the commands and pages of the lab."""
+"""Assemble the program from all rooms and, if it is installed, the lab. No other file knows all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAB_PACKAGE = "dpbench_lab"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. An error prints one sentence to standard error and exits with 1 (2 for a malformed flag).
+    """Run the command line. After an error, print one sentence to standard error and exit with 1, or 2 for a bad flag.
 
     Args:
         arguments: the words after `dpbench`. None reads them from the process, which then belongs to dpbench alone.
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         from dpbench.cli.program import run_program
 
-        run_program(root_command(), sys.argv[1:] if arguments is None else arguments, load_extras)
+        run_program(load_root_command(), sys.argv[1:] if arguments is None else arguments, load_extras)
     except KeyboardInterrupt:
         interrupt.print_interrupted(interrupt.KEPT_MESSAGE)
         raise SystemExit(interrupt.EXIT_CODE) from None
@@ -37,13 +37,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 def is_lab_installed() -> bool:
     """Return whether the lab is installed."""
-    from dpbench.support.paths import is_installed
+    from dpbench.support.paths import is_installed_package
 
-    return is_installed(LAB_PACKAGE)
+    return is_installed_package(LAB_PACKAGE)
 
 
-def build() -> Typer:
-    """Build the command line: commands of the harness and, if the lab is installed, of the lab."""
+def build_command_line() -> Typer:
+    """Build the command line from the commands of the harness and, if it is installed, of the lab."""
     from dpbench.cli.commands import COMMANDS, GROUPS
     from dpbench.cli.program import build_program
 
@@ -55,15 +55,15 @@ def build() -> Typer:
 
 
 @functools.cache  # reading every command's signature takes longer than most commands do
-def root_command() -> Any:
-    """Return the command line as the parser's command object; it is built only once."""
+def load_root_command() -> Any:
+    """Return the command line as an object of the parser; it is built only once."""
     import typer
 
-    return typer.main.get_command(build())
+    return typer.main.get_command(build_command_line())
 
 
 def load_extras() -> Extras:
-    """Return the lab's additions to the site and the manual; `NO_EXTRAS` if the lab is not installed."""
+    """Return the lab's additions to the site and the manual, or `NO_EXTRAS` if the lab is not installed."""
     if not is_lab_installed():
         from dpbench.site.extras import NO_EXTRAS
 

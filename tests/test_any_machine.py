@@ -18,7 +18,7 @@ import pytest
 from dpbench import registry
 from dpbench.board.build import build_index
 from dpbench.board.index import Index
-from dpbench.records.packed import find_records, read_record
+from dpbench.records.packed import list_records, read_record
 from tests.helpers import boards, readme
 
 GIVEN = {"spec", "space", "chosen", "setting", "repeats", "delta", "sample_rate", "relative_noise", "provenance"}
@@ -54,7 +54,7 @@ def test_the_last_bits_of_all_that_was_computed_change_no_verdict_and_no_rank(co
     shutil.rmtree(copied / "audits")  # an audit is of a result as it was written, to the last bit
     chance = random.Random(0)
     changed = 0
-    for file in find_records(copied / "results"):
+    for file in list_records(copied / "results"):
         before = json.loads(read_record(file))
         after = boards.resealed(nudged(before, chance))
         changed += after["evidence_digest"] != before["evidence_digest"]

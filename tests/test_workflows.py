@@ -18,7 +18,7 @@ from hypothesis import settings
 from typer.testing import CliRunner
 
 import dpbench
-from dpbench.main import build
+from dpbench.main import build_command_line
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -46,9 +46,9 @@ def test_there_are_the_workflows_that_the_readme_promises() -> None:
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_command_of_a_workflow_exists_with_its_flags(words: list[str]) -> None:
-    result = CliRunner().invoke(build(), [*words, "--help"])
+    result = CliRunner().invoke(build_command_line(), [*words, "--help"])
     assert result.exit_code == 0, result.output
-    command: Any = typer.main.get_command(build())
+    command: Any = typer.main.get_command(build_command_line())
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
     known = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}

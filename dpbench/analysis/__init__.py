@@ -1,4 +1,4 @@
-"""Results as tables and plots, and their comparison: no board is needed.
+"""Tables, plots and comparisons of results. No board is needed.
 
-Not `dpbench.results`: that is a function, which the name of a package would hide.
+The package is not called `dpbench.results`, because it would hide the function of that name.
 """

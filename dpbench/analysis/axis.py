@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dpbench.analysis.plots import Plot, X, axis_text
+from dpbench.analysis.plots import Plot, X, write_axis_value
 
 WORD_GAP = 0.15  # between neighbouring words, as a share of the numbers' range
 CHARACTER_WIDTH = 0.07  # inches, width at the size of tick labels
@@ -16,20 +16,20 @@ CHARACTER_WIDTH = 0.07  # inches, width at the size of tick labels
 
 @dataclass(frozen=True)
 class XAxis:
-    """The coordinate of each value of x."""
+    """The x axis of a figure: the coordinate of each x value."""
 
     at: dict[X, float]  # x -> coordinate, from left to right
     words: tuple[X, ...]  # the values right of the numbers
     log: bool
 
     def labels(self, plot: Plot) -> list[str]:
-        """Return a tick label for every value."""
-        words = [(plot.without or "") if x is None else axis_text(x) for x in self.at]
+        """Return a tick label for each value."""
+        words = [(plot.without or "") if x is None else write_axis_value(x) for x in self.at]
         return [textwrap.fill(word, 10, break_long_words=False, break_on_hyphens=False) for word in words]
 
     @property
     def boundary(self) -> float | None:
-        """The boundary between numbers and words; None unless both exist."""
+        """The boundary between numbers and words, or None if the axis lacks either."""
         if not self.numbers or not self.words:
             return None
         last, first = self.at[self.numbers[-1]], self.at[self.words[0]]
@@ -47,7 +47,7 @@ class XAxis:
 
     @property
     def numbers(self) -> tuple[X, ...]:
-        """The numbers, ascending."""
+        """The numbers on the axis, in ascending order."""
         return tuple(x for x in self.at if x not in self.words)
 
     def is_crowded(self, plot: Plot, inches: float) -> bool:
@@ -62,7 +62,7 @@ class XAxis:
 
 
 def make_x_axis(values: Iterable[X], log: bool) -> XAxis:
-    """Return the axis of these values: numbers, then words in their order, then infinity, then None."""
+    """Return the axis of these values: numbers, then words in the given order, then infinity, then None."""
     distinct = list(dict.fromkeys(values))
     numbers = sorted(x for x in distinct if isinstance(x, float) and math.isfinite(x))
     words = [x for x in distinct if isinstance(x, str)]

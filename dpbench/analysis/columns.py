@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dpbench.analysis.formats import percent, write_score
+from dpbench.analysis.formats import write_percent_score, write_score
 from dpbench.analysis.rows import SELECTION_WORDS, ResultRow, ResultStanding
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRIC_FACTS, METRICS, Metric
@@ -19,9 +19,9 @@ from dpbench.records.result import Interval
 from dpbench.support.messages import bytes_in_words, seconds_in_words, unknown_name
 
 NO_VALUE = "–"
-Value = Callable[[ResultRow], object]
-Show = Callable[[ResultRow], str]
-Known = Literal["everywhere", "boards", "files"]
+ReadValue = Callable[[ResultRow], object]
+FormatCell = Callable[[ResultRow], str]
+Availability = Literal["everywhere", "boards", "files"]
 """Of which rows a column has a value: of all, of entries of boards, or of results that were read from their files."""
 
 
@@ -31,25 +31,25 @@ class Column:
 
     name: str  # in CSV, in the notebook's frame and in the page's data
     title: str  # as a head
-    value: Value  # at full precision
-    show: Show  # as a person reads it
+    value: ReadValue  # at full precision
+    show: FormatCell  # as a person reads it
     filter: bool = False  # whether the page of all entries can be filtered by it
-    known: Known = "everywhere"
+    known: Availability = "everywhere"
 
     def number(self, row: ResultRow) -> float | None:
-        """Return the value if it is a number: tables align numbers right and sort by them."""
+        """Return the value if it is a number, otherwise None. Tables align numbers right and sort by them."""
         value = self.value(row)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _column(name: str, title: str, value: Value, show: Show | None = None, *, filtered: bool = False,
-            known: Known = "everywhere") -> Column:  # fmt: skip
+def _column(name: str, title: str, value: ReadValue, show: FormatCell | None = None, *, filtered: bool = False,
+            known: Availability = "everywhere") -> Column:  # fmt: skip
     return Column(name, title, value, show or (lambda row: write_value(value(row))), filtered, known)
 
 
 def _board_column(name: str, title: str, value: Callable[[ResultStanding], object],
               show: Callable[[ResultStanding], str] | None = None, *, filtered: bool = False) -> Column:  # fmt: skip
-    """Return a column of a fact that only boards know about a result."""
+    """Return a column of a fact that only boards record about a result."""
     shown = show or (lambda standing: write_value(value(standing)))
     return Column(
         name, title, lambda row: value(row.standing) if row.standing else None,
@@ -72,10 +72,10 @@ def write_value(value: object) -> str:
     return f"{value:.4g}".replace("inf", "∞") if isinstance(value, float) else str(value)
 
 
-def write_budget(epsilon: float) -> str:
+def write_epsilon(epsilon: float) -> str:
     """Return a target epsilon as it was written, in its shortest form.
 
-    >>> write_budget(0.1), write_budget(math.inf)
+    >>> write_epsilon(0.1), write_epsilon(math.inf)
     ('0.1', '∞')
     """
     return "∞" if math.isinf(epsilon) else f"{epsilon:.10g}"
@@ -87,11 +87,11 @@ def write_percent(score: Interval | None) -> str:
     >>> write_percent(None), write_percent(Interval(mean=0.72, low=0.70, high=0.74))
     ('–', '72.00 ± 2.00')
     """
-    return NO_VALUE if score is None else percent(score)
+    return NO_VALUE if score is None else write_percent_score(score)
 
 
-def _score_columns(metric: Metric) -> Iterator[Column]:
-    """Yield the columns of a metric: its mean and both ends of its interval."""
+def _make_score_columns(metric: Metric) -> Iterator[Column]:
+    """Yield a metric's columns: its mean and both ends of its interval."""
     title = METRIC_FACTS[metric].title
 
     def score(row: ResultRow) -> Interval | None:
@@ -115,7 +115,7 @@ def _write_cpu_time(row: ResultRow) -> str:
     return seconds_in_words(spent) if spent is not None and row.facts.measured else ""
 
 
-def _run_seconds(row: ResultRow) -> float:
+def _sum_run_seconds(row: ResultRow) -> float:
     return sum(row.result.seconds.values())
 
 
@@ -126,7 +126,7 @@ COLUMNS: tuple[Column, ...] = (
     _column("extractor", "Extractor", lambda row: str(row.protocol.extractor),
             lambda row: row.protocol.extractor.names, filtered=True),
     _column("target_epsilon", "ε", lambda row: row.protocol.epsilon,
-            lambda row: write_budget(row.protocol.epsilon), filtered=True),
+            lambda row: write_epsilon(row.protocol.epsilon), filtered=True),
     _column("delta", "δ", lambda row: row.protocol.delta),
     _board_column("role", "Role", lambda standing: standing.role),
     _board_column("rank", "Rank", lambda standing: standing.rank),
@@ -139,7 +139,7 @@ COLUMNS: tuple[Column, ...] = (
     _column("status", "Status", lambda row: row.facts.status),
     _board_column("trust", "Trust", lambda standing: standing.trust, lambda standing: standing.checks, filtered=True),
     _column("seeds", "Seeds", lambda row: row.facts.seeds),
-    *(column for metric in METRICS for column in _score_columns(metric)),
+    *(column for metric in METRICS for column in _make_score_columns(metric)),
     _column("epsilon", "ε spent", lambda row: row.facts.epsilon),
     _column("accountant", "Accountant", lambda row: row.protocol.accountant),
     _column("second_accountant", "Second accountant", lambda row: row.facts.independent.accountant),
@@ -174,18 +174,18 @@ COLUMNS: tuple[Column, ...] = (
     _column("public", "Public", lambda row: row.result.task.public, known="files"),
     _column("test", "Test", lambda row: row.result.task.test, known="files"),
     _column("public_labels", "Public labels read", lambda row: row.result.task.public_labels_seen, known="files"),
-    _column("run_seconds", "Seconds of the run", _run_seconds, known="files"),
-    _column("seconds", "Seconds of the run (old name)", _run_seconds, known="files"),  # until 0.4
+    _column("run_seconds", "Seconds of the run", _sum_run_seconds, known="files"),
+    _column("seconds", "Seconds of the run (old name)", _sum_run_seconds, known="files"),  # until 0.4
 )  # fmt: skip
 ENTRY_COLUMNS = tuple(column for column in COLUMNS if column.known != "files")
 FILE_COLUMNS = tuple(column for column in COLUMNS if column.known != "boards")
 
 
 def pick_columns(names: Iterable[str], among: Sequence[Column]) -> tuple[Column, ...]:
-    """Return columns by name, in the order of the names.
+    """Return the columns with these names, in the order of the names.
 
     Raises:
-        SpecError: there is no column of that name.
+        SpecError: no column has this name.
     """
     known = {column.name: column for column in among}
     unknown = next((name for name in names if name not in known), None)

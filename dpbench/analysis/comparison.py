@@ -1,4 +1,4 @@
-"""Comparison of two results: what a new result replaces in its file, and whether their scores differ."""
+"""Comparison of two results: a new result with its file's previous content, and the scores of any two results."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from dpbench.analysis import paired
 from dpbench.analysis.formats import write_score
 from dpbench.analysis.reader import StoredResult
-from dpbench.analysis.tables import pairing_key, result_label
+from dpbench.analysis.tables import pairing_key, write_result_label
 from dpbench.errors import DataError, SpecError
 from dpbench.records.metrics import METRIC_FACTS, Metric
 from dpbench.records.result import TWO_SEEDS_REMARK, Result
 
 
 def describe_replacement(result: Result, file: Path) -> str:
-    """Describe what a result is about to replace in its file: nothing, the same predictions, or other predictions."""
+    """Describe what the file of a new result holds so far: nothing, the same predictions, or other predictions."""
     try:
         before = Result.read(file)
     except DataError:
@@ -36,7 +36,7 @@ def _write_previous_accuracy(before: Result) -> str:
 
 
 def describe_difference(first: StoredResult, second: StoredResult, metric: Metric = "accuracy") -> Iterator[str]:
-    """Yield both scores, their difference with its 95% interval, and whether it is more than noise.
+    """Yield both scores, their difference with its 95% interval, and whether the difference is more than noise.
 
     Raises:
         SpecError: see `compare_results`.
@@ -54,12 +54,12 @@ def describe_difference(first: StoredResult, second: StoredResult, metric: Metri
 
 
 def name_result(filed: StoredResult) -> str:
-    """Return a result's file with its learner and ε, which the file's name does not show."""
+    """Return the file, learner and ε of a result. The name of the file does not show the other two."""
     return f"{filed.file} ({_name_learner(filed.result)})"
 
 
 def _name_learner(result: Result) -> str:
-    return f"{result_label(result)}, ε {result.spec.epsilon:g}"
+    return f"{write_result_label(result)}, ε {result.spec.epsilon:g}"
 
 
 def _write_difference(found: paired.PairedComparison, metric: Metric) -> str:
@@ -73,7 +73,7 @@ def compare_results(first: StoredResult, second: StoredResult, metric: Metric = 
     """Compare two results by the paired test of the boards (`analysis.paired`).
 
     Raises:
-        SpecError: they share no test examples and seeds to pair, or lack the metric.
+        SpecError: the results share no test examples and seeds, or lack the metric.
     """
     for stored in (first, second):
         if metric not in stored.result.metrics:
@@ -85,7 +85,7 @@ def compare_results(first: StoredResult, second: StoredResult, metric: Metric = 
             f"({_describe_test_set(second.result)}) do not share them, so they cannot be paired."
         )
     return paired.compare_entries(
-        paired.ranking_scores(first.result, metric), paired.ranking_scores(second.result, metric)
+        paired.collect_ranking_scores(first.result, metric), paired.collect_ranking_scores(second.result, metric)
     )
 
 

@@ -1,4 +1,4 @@
-"""The confusion matrix of a result as text, over all seeds: whole with few classes, else its largest errors."""
+"""The confusion matrix of a result as text, over all seeds: in full with few classes, otherwise its largest errors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MAX_ERRORS = 10  # of a larger one
 MAX_NAME_LENGTH = 14  # letters of a class
 
 
-def total_confusion(result: Result) -> np.ndarray | None:
+def sum_confusion(result: Result) -> np.ndarray | None:
     """Return the confusion matrix (k, k) summed over seeds, with true classes as rows; None if a seed lacks it."""
     found = [seed.matrix for seed in result.seeds if seed.matrix]
     return np.sum(found, 0) if found and len(found) == len(result.seeds) else None
 
 
-def largest_errors(result: Result, matrix: np.ndarray) -> list[tuple[str, str, float]]:
-    """Return true class, guessed class and share of the true class's test examples, most examples first."""
+def list_largest_errors(result: Result, matrix: np.ndarray) -> list[tuple[str, str, float]]:
+    """Return each error (true class, guessed class, share of the true class's test examples), most examples first."""
     off = matrix * (1 - np.eye(len(matrix), dtype=int))
     places = [divmod(int(place), len(off)) for place in np.argsort(-off, axis=None, kind="stable")[:MAX_ERRORS]]
     names = result.task.classes
@@ -28,16 +28,16 @@ def largest_errors(result: Result, matrix: np.ndarray) -> list[tuple[str, str, f
 
 
 def write_confusion(result: Result) -> Iterator[str]:
-    """Yield the lines of the matrix in percent of each true class; with many classes only the largest errors.
+    """Yield the confusion matrix as lines, in percent of each true class; with many classes, only the largest errors.
 
-    Yields nothing for results from versions that did not record the matrix.
+    It yields nothing for results of versions that did not record the matrix.
     """
-    matrix = total_confusion(result)
+    matrix = sum_confusion(result)
     if matrix is None:
         return
     if len(matrix) > MAX_PRINTED_CLASSES:
         yield "The most frequent errors, over all seeds, in percent of the true class:"
-        for true, guess, share in largest_errors(result, matrix):
+        for true, guess, share in list_largest_errors(result, matrix):
             yield f"  {true} taken for {guess}: {100 * share:.1f}"
         return
     names = [

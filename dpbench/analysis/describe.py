@@ -1,4 +1,4 @@
-"""The description of a result: runs, `results show`, reports, pages of entries and cards of models render it."""
+"""The description of a result, for runs, `results show`, reports, the pages of entries and the cards of models."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Any
 from dpbench.analysis.formats import round_down, round_up, write_score
 from dpbench.analysis.risk import Risk, describe_largest_risk, describe_risk, membership_risk
 from dpbench.analysis.rows import SELECTION_WORDS
-from dpbench.analysis.tables import Named, result_label
-from dpbench.analysis.word import list_author_word
+from dpbench.analysis.tables import ComponentNamer, write_result_label
+from dpbench.analysis.word import list_unchecked_claims
 from dpbench.harness.delta import USUAL_DELTA, default_delta
-from dpbench.records.groups import accuracy_by_group, find_ceiling, price_by_group, write_groups, write_price
+from dpbench.records.groups import (
+    compute_accuracy_by_group,
+    compute_price_by_group,
+    find_ceiling,
+    format_groups,
+    format_price,
+)
 from dpbench.records.metrics import METRIC_FACTS, METRICS
 from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.search import SelectionRule
@@ -56,7 +62,7 @@ class Fact:
 
     @property
     def text(self) -> str:
-        """Its texts in a single line."""
+        """All texts of the fact in a single line."""
         return "; ".join(self.texts)
 
 
@@ -77,17 +83,17 @@ class Description:
 
     @property
     def facts(self) -> Iterator[Fact]:
-        """All facts in their order."""
+        """All facts of all sections, in order."""
         return (fact for section in self.sections for fact in section.facts)
 
     @property
     def brief(self) -> list[tuple[str, str]]:
-        """Names and texts of the facts in the summary."""
+        """The names and texts of the facts in the summary."""
         return [(fact.name, fact.text) for fact in self.facts if fact.brief]
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Names and texts of all facts."""
+        """The names and texts of all facts."""
         return [(fact.name, fact.text) for fact in self.facts]
 
     def section(self, title: str) -> tuple[Fact, ...]:
@@ -96,19 +102,19 @@ class Description:
 
 
 def describe_result(
-    result: Result, others: Iterable[Result] = (), named: Named = lambda _, part: str(part),
+    result: Result, others: Iterable[Result] = (), named: ComponentNamer = lambda _, part: str(part),
     risk: Risk = membership_risk,
 ) -> Description:  # fmt: skip
     """Return all facts of a result.
 
     Args:
-        result: what is described.
-        others: results of its folder; one without privacy shows what privacy costs each group of test images.
-        named: writes a component, with all its options or with those that are not at their default.
-        risk: computes what membership tests can reach; one that remembers plans, for many results.
+        result: the result to describe.
+        others: other results in its folder; a non-private result shows the cost of privacy for each group.
+        named: writes a component, with all options or with only the options that differ from their defaults.
+        risk: computes the largest rates of membership tests; for many results, pass a function that caches plans.
     """
     data, features = named("dataset", result.spec.dataset), named("extractor", result.spec.extractor)
-    title = f"{result_label(result)} on {data} ({features})"
+    title = f"{write_result_label(result)} on {data} ({features})"
     sections = (
         Section("data", tuple(_data_facts(result, named))),
         Section("scores", tuple(_score_facts(result, others))),
@@ -120,8 +126,8 @@ def describe_result(
     return Description(title, sections)
 
 
-def describe_together(results: Sequence[Result], named: Named) -> Description:
-    """Return the facts of several results of one protocol: for each fact, every distinct text once."""
+def describe_together(results: Sequence[Result], named: ComponentNamer) -> Description:
+    """Return the facts of several results of one protocol; each distinct text of a fact appears once."""
     found: dict[str, dict[str, dict[str, None]]] = {}
     risk = functools.cache(membership_risk)
     for result in results:
@@ -137,7 +143,7 @@ def describe_together(results: Sequence[Result], named: Named) -> Description:
 
 
 def write_settings(settings: Mapping[str, Any]) -> str:
-    """Return settings in a line; a setting that a rule chooses when the run starts is `auto`."""
+    """Return settings in a line; `auto` marks a setting that a rule chooses at the start of a run."""
     return ", ".join(f"{name}={'auto' if value is None else value}" for name, value in settings.items()) or "none"
 
 
@@ -149,13 +155,13 @@ def _settings_facts(result: Result) -> Iterator[Fact]:
     yield Fact("settings", (written,), brief=True)
     yield Fact("selection", (SELECTION_SENTENCES[result.selection],), shared=(result.selection,))
     if search:
-        yield Fact("search", tuple(_search_texts(result)))
+        yield Fact("search", tuple(_describe_search(result)))
     for seed in result.seeds:
         if seed.setting:
             yield Fact(f"settings of seed {seed.seed}", (write_settings(seed.setting),), brief=True)
 
 
-def _search_texts(result: Result) -> Iterator[str]:
+def _describe_search(result: Result) -> Iterator[str]:
     search = result.search
     assert search is not None
     many = "a secret number" if search.tried is None else f"{search.tried:,}"
@@ -172,7 +178,7 @@ def count_public(result: Result) -> int:
     return max(result.task.public, there.among if there else 0)
 
 
-def _data_facts(result: Result, named: Named) -> Iterator[Fact]:
+def _data_facts(result: Result, named: ComponentNamer) -> Iterator[Fact]:
     spec, task = result.spec, result.task
     yield Fact("data", (named("dataset", spec.dataset),))
     owned = f" {spec.unit}s ({task.images:,} images)" if spec.unit and task.units else ""
@@ -182,8 +188,8 @@ def _data_facts(result: Result, named: Named) -> Iterator[Fact]:
     sizes = f"{private}, {there:,} public, {test}"
     yield Fact("split", (f"{private}, {there:,} public{unused}, {test}",), brief=True, shared=(sizes,))
     yield Fact("features", (named("extractor", spec.extractor),), shared=(named("extractor", spec.extractor),))
-    if task.named_editions:
-        yield Fact("copy of the data", task.named_editions, brief=True, shared=task.named_editions)
+    if task.edition_names:
+        yield Fact("copy of the data", task.edition_names, brief=True, shared=task.edition_names)
     yield Fact("licence", (task.licence,), shared=(task.licence,))
     read = "read" if task.public_labels_seen else "not read"
     yield Fact("public labels", (read,), shared=(read,))
@@ -210,14 +216,14 @@ def _score_facts(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
 
 def _group_facts(result: Result, others: Iterable[Result]) -> Iterator[Fact]:
     """Yield accuracy by group, the gap between the best and the worst group, and the price of privacy by group."""
-    for column in accuracy_by_group(result):
-        groups = write_groups(column, lambda score: write_score("accuracy", score, unit=True))
+    for column in compute_accuracy_by_group(result):
+        groups = format_groups(column, lambda score: write_score("accuracy", score, unit=True))
         gap = () if column.gap is None else (f"gap {100 * column.gap:.2f} points",)
         yield Fact(f"accuracy by {column.name}", (groups, *gap), brief=True)
     ceiling = find_ceiling(result, others)
-    for price in price_by_group(result, ceiling) if ceiling else ():
+    for price in compute_price_by_group(result, ceiling) if ceiling else ():
         if price.most:
-            yield Fact(f"cost of privacy by {price.column}", (write_price(price),))
+            yield Fact(f"cost of privacy by {price.column}", (format_price(price),))
 
 
 def _guarantee_facts(result: Result, risk: Risk) -> Iterator[Fact]:
@@ -226,7 +232,7 @@ def _guarantee_facts(result: Result, risk: Risk) -> Iterator[Fact]:
         yield Fact("guarantee", ("none: no noise was added",), brief=True)
         return
     if not privacy.plan:
-        yield Fact("guarantee", (result.without_private,), brief=True)
+        yield Fact("guarantee", (result.zero_epsilon_remark,), brief=True)
         return
     yield from describe_guarantee(spec, privacy, result.not_covered, result.task.private)
     yield Fact("membership test", (describe_risk(result, risk),))
@@ -240,9 +246,9 @@ def _guarantee_facts(result: Result, risk: Risk) -> Iterator[Fact]:
 
 
 def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...], size: int | None) -> Iterator[Fact]:
-    """Yield ε by both accountants and for whom, δ and neighbours, where the noise came from, and what ε leaves out.
+    """Yield the facts of a guarantee: ε by both accountants, its unit, δ, neighbours, noise source, and limits of ε.
 
-    `size` is the number of private units; None where it is not recorded.
+    `size` is the number of private units, or None if it is not recorded.
     """
     other, whose = privacy.independent, f"for one {spec.unit or 'image'}"
     bounds = f"{round_down(other.lower)} to {round_up(other.upper)} by {other.accountant}"
@@ -279,7 +285,7 @@ def _origin_facts(result: Result) -> Iterator[Fact]:
             yield Fact(name, (said,))
     yield Fact("date", (str(made.get("date", "not noted")),))
     yield Fact("digest", (result.digest,))
-    yield Fact("author's word", list_author_word(result))
+    yield Fact("author's word", list_unchecked_claims(result))
 
 
 def describe_components(components: Mapping[str, ComponentOrigin]) -> Iterator[Fact]:
@@ -290,7 +296,7 @@ def describe_components(components: Mapping[str, ComponentOrigin]) -> Iterator[F
 
 
 def render_terminal(pairs: Iterable[tuple[str, str]]) -> Table:
-    """Return names and texts for a terminal, in two columns."""
+    """Return names and texts as a table of two columns for a terminal."""
     from rich.table import Column, Table
     from rich.text import Text
 
@@ -319,6 +325,6 @@ def _escape_markdown(text: str) -> str:
 
 
 def render_html(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return names and texts as a table of HTML, for a notebook."""
+    """Return names and texts as an HTML table for a notebook."""
     rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in pairs)
     return f"<table>{rows}</table>"

@@ -49,7 +49,7 @@ _STEP = re.compile(r"\s*\n([MLCQz])\s?")  # of a path
 DASHES = ("-", "-.", ":", "--")  # of lines that share a colour
 
 
-def can_draw() -> bool:
+def has_matplotlib() -> bool:
     """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
@@ -58,9 +58,9 @@ def check_matplotlib() -> None:
     """Check that matplotlib is installed.
 
     Raises:
-        SpecError: matplotlib is not installed; says how to install it.
+        SpecError: matplotlib is not installed; the message tells you how to install it.
     """
-    if not can_draw():
+    if not has_matplotlib():
         raise SpecError(MISSING)
 
 
@@ -68,7 +68,7 @@ def check_chart_file(file: Path, flag: str) -> None:
     """Check that a file ends in .png, .svg or .pdf and that matplotlib is installed, before anything is read.
 
     Raises:
-        SpecError: names the endings that are allowed; or matplotlib is missing.
+        SpecError: the ending is not allowed, or matplotlib is missing.
     """
     check_matplotlib()
     if file.suffix.lower() not in FORMATS:
@@ -76,8 +76,8 @@ def check_chart_file(file: Path, flag: str) -> None:
 
 
 @contextmanager
-def _drawing_style(changes: Mapping[str, Any]) -> Iterator[None]:
-    """Draw in dpbench's style within the block; the reader's own fonts draw any character that the font lacks."""
+def _use_drawing_style(changes: Mapping[str, Any]) -> Iterator[None]:
+    """Use dpbench's drawing style in the block. The reader's own fonts draw any character that its font lacks."""
     check_matplotlib()
     import matplotlib as mpl
 
@@ -88,21 +88,21 @@ def _drawing_style(changes: Mapping[str, Any]) -> Iterator[None]:
 
 
 def render_figure(draw: Callable[[], Figure], kind: str, **style: Any) -> bytes:
-    """Return the figure that `draw` makes as SVG, PNG or PDF, without date or version; `style` overrides settings."""
-    with _drawing_style({name.replace("_", "."): value for name, value in style.items()}):
+    """Draw a figure and return it as SVG, PNG or PDF, without date or version; `style` overrides settings."""
+    with _use_drawing_style({name.replace("_", "."): value for name, value in style.items()}):
         out = io.BytesIO()
         draw().savefig(out, format=kind, metadata=EMPTY_METADATA[kind])
-    return _TAG.sub(_shorten, out.getvalue().decode()).encode() if kind == "svg" else out.getvalue()
+    return _TAG.sub(_round_coordinates, out.getvalue().decode()).encode() if kind == "svg" else out.getvalue()
 
 
-def _shorten(tag: re.Match[str]) -> str:
-    """Return a tag of SVG with coordinates to a hundredth of a point, which is a third of its size."""
+def _round_coordinates(tag: re.Match[str]) -> str:
+    """Round the coordinates in an SVG tag to a hundredth of a point, which reduces it to a third of its size."""
     rounded = _FRACTION.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), tag[0])
     return _STEP.sub(r"\1", rounded)
 
 
 def write_chart(file: Path, draw: Callable[[], Figure]) -> None:
-    """Write the figure that `draw` makes into `file`, in the format of its ending, atomically.
+    """Draw a figure and write it into `file` atomically, in the format of the file's ending.
 
     Raises:
         OutputError: the file cannot be written.
@@ -112,7 +112,7 @@ def write_chart(file: Path, draw: Callable[[], Figure]) -> None:
 
 
 def new_figure(width: float, height: float, **options: Any) -> Figure:
-    """Return an empty figure, in inches."""
+    """Return an empty figure of this width and height in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -121,8 +121,8 @@ def new_figure(width: float, height: float, **options: Any) -> Figure:
     return figure
 
 
-def label_powers(axis: Axis) -> None:
-    """Label the powers of ten of a logarithmic axis as plain text: names are untrusted, so nothing is parsed."""
+def label_powers_of_ten(axis: Axis) -> None:
+    """Label the powers of ten on a logarithmic axis. The labels are plain text; untrusted names are never parsed."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: write_power(value)))
@@ -154,8 +154,8 @@ class Line:
     band: bool = False  # intervals as one area, and not a stroke each
 
 
-def in_units(metric: str, score: Interval) -> Interval:
-    """Return a score in the units of its chart: a share of 1 in percent."""
+def to_chart_units(metric: str, score: Interval) -> Interval:
+    """Convert a score to the units of its chart: a share of 1 becomes percent."""
     scale = (
         METRIC_FACTS[metric].scale if metric in METRIC_FACTS else 100.0
     )  # "error" is no metric, and a share as accuracy is
@@ -164,7 +164,7 @@ def in_units(metric: str, score: Interval) -> Interval:
 
 
 def score_without_interval(value: float) -> Interval:
-    """Return a value as a score without an interval."""
+    """Return a score that has this mean and no interval."""
     return Interval(mean=value, low=None, high=None)
 
 
@@ -207,18 +207,18 @@ def marker_options(style: LearnerStyle, size: float) -> dict[str, Any]:
     return {"marker": style.shape.marker, "markersize": size, "markerfacecolor": face, "markeredgecolor": style.hex}
 
 
-def label_ends(axes: Axes, drawn: Sequence[Line], shorten: Callable[[str], str]) -> None:
-    """Write each name beside the end of its line, apart from the other names, with the marker of its learner."""
+def label_line_ends(axes: Axes, drawn: Sequence[Line], shorten: Callable[[str], str]) -> None:
+    """Write each line's name and marker beside the end of the line, apart from the other names."""
     low, high = axes.get_ylim()
     gap, across = (high - low) / 20, axes.get_yaxis_transform()
     ends = [line.points[max(line.points)].mean for line in drawn]
-    for line, end, place in zip(drawn, ends, spread(ends, gap, low + gap / 2, high - gap / 2), strict=True):
+    for line, end, place in zip(drawn, ends, spread_positions(ends, gap, low + gap / 2, high - gap / 2), strict=True):
         axes.plot([1.005, 1.025], [end, place], color=line.style.hex, linewidth=0.8, transform=across, clip_on=False)
         _draw_name(axes, line, (1.045, place), 0.03, across, shorten)
 
 
-def list_names(axes: Axes, drawn: Sequence[Line], rows: int, shorten: Callable[[str], str]) -> None:
-    """Write the names of lines beside the axes, from the top down, with room for `rows`."""
+def draw_name_list(axes: Axes, drawn: Sequence[Line], rows: int, shorten: Callable[[str], str]) -> None:
+    """Write the names of lines beside the axes, from top to bottom, with room for `rows` names."""
     for place, line in enumerate(drawn):
         _draw_name(axes, line, (1.07, 0.97 - place * 0.94 / max(rows - 1, len(drawn))), 0.05, axes.transAxes, shorten)
 
@@ -234,10 +234,10 @@ def _draw_name(
     axes.text(left, y, shorten(line.name), va="center", transform=across, color=colour, fontsize=9)
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return positions as near to `wanted` as possible, at least `gap` apart, between `low` and `high`, in its order.
+def spread_positions(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Return positions as near to `wanted` as possible, in the same order, at least `gap` apart, from `low` to `high`.
 
-    >>> spread([1.0, 1.0, 5.0], 1.0, 0.0, 9.0), spread([8.0, 9.0, 9.0], 1.0, 0.0, 9.0)
+    >>> spread_positions([1.0, 1.0, 5.0], 1.0, 0.0, 9.0), spread_positions([8.0, 9.0, 9.0], 1.0, 0.0, 9.0)
     ([1.0, 2.0, 5.0], [7.0, 8.0, 9.0])
     """
     found = list(wanted)
@@ -282,7 +282,7 @@ def draw_bars(axes: Axes, drawn: Iterable[Bar]) -> None:
 
 @dataclass(frozen=True)
 class HeatCell:
-    """A cell of a heat map; `shade` 0 is the full colour, and every further shade is paler."""
+    """A cell of a heat map. `shade` 0 is the full colour, and each higher number is paler."""
 
     column: float  # its left edge
     row: float  # its upper edge
@@ -292,7 +292,7 @@ class HeatCell:
 
 
 def draw_heat_map(axes: Axes, cells: Sequence[HeatCell], width: float, height: float, text_size: float = 9) -> None:
-    """Draw cells of one column by one row on a map `width` columns wide and `height` rows high."""
+    """Draw cells, each one column wide and one row high, on a map of `width` columns and `height` rows."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path as Outline
 

@@ -1,4 +1,4 @@
-"""Results as a figure: means with their intervals, and published results beside them, hollow and dashed."""
+"""Results as a figure: means with their intervals, and published results with hollow markers and dashed lines."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from dpbench.analysis.draw import (
     Line,
     check_matplotlib,
     draw_lines,
-    in_units,
-    label_powers,
+    label_powers_of_ten,
     new_figure,
     score_without_interval,
+    to_chart_units,
     write_chart,
 )
 from dpbench.analysis.figure_data import FigureData, FigureSeries, Point
 from dpbench.analysis.formula import is_formula
 from dpbench.analysis.palette import INK, PAPER, QUIET
-from dpbench.analysis.plots import X, axis_text
+from dpbench.analysis.plots import X, write_axis_value
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench.records.result import Interval
 from dpbench.records.spec import COMPONENTS
@@ -55,7 +55,7 @@ def write_figure(collected: FigureData, file: Path) -> None:
 
 
 def draw_figure(collected: FigureData, *, titled: bool = True) -> Figure:
-    """Return the figure: a panel per combination of the panel axes, and a legend beside the panels."""
+    """Return the figure: one panel for each combination of panel values, and a legend beside the panels."""
     check_matplotlib()
     panels = list(dict.fromkeys(at.panel for at in collected.positions))
     across = 2 if len(panels) == 4 else min(len(panels), MAX_ACROSS)
@@ -67,7 +67,7 @@ def draw_figure(collected: FigureData, *, titled: bool = True) -> Figure:
         figure.suptitle(
             textwrap.fill(_write_title(collected), round(figure.get_figwidth() / LETTER_WIDTH)), parse_math=False
         )
-    axis = make_x_axis(_collect_x(collected, panels), collected.plot.scale == "log")
+    axis = make_x_axis(_collect_x_values(collected, panels), collected.plot.scale == "log")
     handles: dict[str, Line2D] = {}
     for index, panel in enumerate(panels):
         axes = figure.add_subplot(down, across, index + 1)
@@ -81,20 +81,20 @@ def draw_figure(collected: FigureData, *, titled: bool = True) -> Figure:
 
 
 def _draw_legend(figure: Figure, collected: FigureData, handles: Mapping[str, Line2D]) -> None:
-    plot, further = collected.plot, _further_handles(collected)
+    plot, further = collected.plot, _make_published_handles(collected)
     shown = [line for line in collected.styles if (line or UNNAMED_LINE) in handles]
-    names = [name_value(plot.lines, line) if plot.lines else UNNAMED_LINE for line in shown]
+    names = [label_axis_value(plot.lines, line) if plot.lines else UNNAMED_LINE for line in shown]
     names += [str(d.get_label()) for d in further]
     figure.legend([*(handles[line or UNNAMED_LINE] for line in shown), *further], names, loc="outside right center")
 
 
 def draw_panel(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis | None = None) -> list[Line2D]:
     """Draw a panel; return the legend handles of its lines."""
-    axis = axis or make_x_axis(_collect_x(collected, [panel]), collected.plot.scale == "log")
+    axis = axis or make_x_axis(_collect_x_values(collected, [panel]), collected.plot.scale == "log")
     shown = _draw_measured(axes, collected, panel, axis)
     _draw_published(axes, collected, panel, axis)
     _draw_bounds(axes, collected, panel, axis)
-    _finish_axes(axes, collected, panel, axis)
+    _format_axes(axes, collected, panel, axis)
     return shown
 
 
@@ -104,7 +104,7 @@ def _write_title(collected: FigureData) -> str:
     return f"{title} ({len(collected.measured)} of {total} cells)" if collected.missing else title
 
 
-def _axis_words(axis: str) -> str:
+def _write_axis_name(axis: str) -> str:
     return AXIS_WORDS.get(axis, axis.replace("dataset.", "").replace("learner.", "").replace("_", " "))
 
 
@@ -113,16 +113,16 @@ def _y_axis_label(collected: FigureData) -> str:
     seeds = f"{least} to {most}" if least < most else str(most)
     intervals = ", 95% interval" if most > 1 else ""
     intervals += ", 0 at the bottom" if collected.plot.height == "log" else ""
-    return f"{y_label(collected.plot.metric)}\nmean of {seeds} seed{'s' * (most > 1)}{intervals}"
+    return f"{metric_axis_label(collected.plot.metric)}\nmean of {seeds} seed{'s' * (most > 1)}{intervals}"
 
 
-def y_label(metric: str) -> str:
+def metric_axis_label(metric: str) -> str:
     """Return the axis label of a metric; "error" is 1 - accuracy."""
     return METRIC_FACTS[metric].axis if metric in METRIC_FACTS else f"{metric} (%)"
 
 
-def _collect_x(collected: FigureData, panels: Sequence[tuple[str, ...]]) -> list[X]:
-    """Return every x of the figure, measured values first."""
+def _collect_x_values(collected: FigureData, panels: Sequence[tuple[str, ...]]) -> list[X]:
+    """Return all x values of the figure, measured values first."""
     shown = [
         point for line in collected.series for panel in panels for point in _points_in_panel(line, collected, panel)
     ]
@@ -141,15 +141,15 @@ def _points_in_panel(series: FigureSeries, collected: FigureData, panel: tuple[s
 
 
 def _values_match(ours: str, theirs: float | str) -> bool:
-    return axis_text(theirs) in {ours, ours.partition(":")[0]}  # papers give no options
+    return write_axis_value(theirs) in {ours, ours.partition(":")[0]}  # papers give no options
 
 
 def _draw_measured(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> list[Line2D]:
-    """Draw measured scores: solid lines between numbers, dotted lines on to the words beside them."""
+    """Draw measured scores: solid lines between numbers, and dotted lines from numbers to the words beside them."""
     drawn, onward = [], []
     for line, style in collected.styles.items():
         measured = {at.x: value for at, value in collected.measured.items() if (at.panel, at.line) == (panel, line)}
-        points = {axis.at[x]: _score_to_draw(collected, measured[x]) for x in axis.at if x in measured}
+        points = {axis.at[x]: _scale_score(collected, measured[x]) for x in axis.at if x in measured}
         if not points:
             continue
         reference = sorted(collected.references).index(line) if line in collected.references else None
@@ -170,23 +170,23 @@ def _draw_measured(axes: Axes, collected: FigureData, panel: tuple[str, ...], ax
     return draw_lines(axes, drawn)
 
 
-def _score_to_draw(collected: FigureData, score: Interval) -> Interval:
-    """Return a score in the figure's units; on a logarithmic scale, 0 lies below all measured scores."""
-    shown = in_units(collected.plot.metric, score)
+def _scale_score(collected: FigureData, score: Interval) -> Interval:
+    """Return a score in the figure's units. On a logarithmic scale, 0 is drawn below all measured scores."""
+    shown = to_chart_units(collected.plot.metric, score)
     if collected.plot.height == "linear":
         return shown
     means = [interval.mean for interval in collected.measured.values() if interval.mean > 0]
-    least = in_units(collected.plot.metric, score_without_interval(min(means, default=1.0) / 2)).mean
+    least = to_chart_units(collected.plot.metric, score_without_interval(min(means, default=1.0) / 2)).mean
     low, high = (None if end is None else max(end, least) for end in (shown.low, shown.high))
     return Interval(mean=max(shown.mean, least), low=low, high=high)
 
 
 def _draw_bounds(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
-    """Draw a theorem's rate for each line, dotted, and ring the point through which its constant is fitted."""
+    """Draw a theorem's rate as a dotted line for each line, and ring the point to which its constant is fitted."""
     for line, style in collected.styles.items():
         found = {at.x: share for at, share in collected.bound.items() if (at.panel, at.line) == (panel, line)}
         points = {
-            axis.at[x]: _score_to_draw(collected, score_without_interval(min(1.0, found[x])))
+            axis.at[x]: _scale_score(collected, score_without_interval(min(1.0, found[x])))
             for x in axis.at
             if x in found
         }
@@ -194,7 +194,7 @@ def _draw_bounds(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis
             draw_lines(axes, [Line("", points, style, ":", marked=False)])
     at = collected.fitted
     if at is not None and at.panel == panel:
-        height = _score_to_draw(collected, collected.measured[at]).mean
+        height = _scale_score(collected, collected.measured[at]).mean
         axes.plot([axis.at[at.x]], [height], "o", markersize=10, fillstyle="none", color=INK)
 
 
@@ -203,7 +203,7 @@ def _draw_published(axes: Axes, collected: FigureData, panel: tuple[str, ...], a
     for index, series in enumerate(collected.series):
         grouped: dict[str, list[Point]] = {}
         for point in _points_in_panel(series, collected, panel):
-            grouped.setdefault(axis_text(point.at.get(plot.lines or "")), []).append(point)
+            grouped.setdefault(write_axis_value(point.at.get(plot.lines or "")), []).append(point)
         for line, points in grouped.items():
             matched = [style for ours, style in collected.styles.items() if plot.lines and _values_match(ours, line)]
             _draw_points(axes, points, plot.x, axis, _hollow_marker(index, matched[0].hex if matched else QUIET))
@@ -228,34 +228,34 @@ def _draw_points(axes: Axes, points: Sequence[Point], x: str, axis: XAxis, look:
         axes.axhline(point.percent, color=look["color"], linestyle="--", linewidth=1, label="published")
 
 
-def _finish_axes(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
+def _format_axes(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
     plot = collected.plot
-    axes.set_title(textwrap.fill(", ".join(map(name_value, plot.panels, panel)), TITLE_WIDTH), parse_math=False)
+    axes.set_title(textwrap.fill(", ".join(map(label_axis_value, plot.panels, panel)), TITLE_WIDTH), parse_math=False)
     axes.set_xscale("log" if axis.log else "linear")
     axes.set_xlim(*axis.limits)
     axes.set_yscale(plot.height)
     if plot.height == "log":
-        label_powers(axes.yaxis)
+        label_powers_of_ten(axes.yaxis)
     if not is_formula(plot.x):
         axes.set_xticks(list(axis.at.values()), labels=axis.labels(plot), parse_math=False)
     elif axis.log:  # nobody chose these values
-        label_powers(axes.xaxis)
+        label_powers_of_ten(axes.xaxis)
     axes.minorticks_off()
-    axes.set_xlabel(_axis_words(plot.x))
+    axes.set_xlabel(_write_axis_name(plot.x))
     if axis.boundary is not None:
         axes.axvline(axis.boundary, color=QUIET, linewidth=0.6, alpha=0.5)
     if not any(at.panel == panel for at in collected.measured):
         axes.text(0.5, 0.5, "no result yet", ha="center", va="center", transform=axes.transAxes)
 
 
-def name_value(axis: str, value: str) -> str:
-    """Return a value with the name of its axis, unless it is a component, whose own name is enough."""
+def label_axis_value(axis: str, value: str) -> str:
+    """Return a value with the name of its axis. A component is returned alone, because its own name is enough."""
     if axis in COMPONENTS:
         return value
-    return f"{_axis_words(axis)} = {value}" if value else f"no {_axis_words(axis)}"
+    return f"{_write_axis_name(axis)} = {value}" if value else f"no {_write_axis_name(axis)}"
 
 
-def _further_handles(collected: FigureData) -> list[Line2D]:
+def _make_published_handles(collected: FigureData) -> list[Line2D]:
     """Return the legend handles of theorems and papers."""
     from matplotlib.lines import Line2D
 

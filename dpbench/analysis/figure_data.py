@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from dpbench.analysis.grid import ResultGrid
-from dpbench.analysis.palette import LearnerStyle, row_styles, style_at
+from dpbench.analysis.palette import LearnerStyle, assign_row_styles, make_style
 from dpbench.analysis.plots import Plot, Position
 from dpbench.analysis.rows import ResultRow
 from dpbench.errors import SpecError
@@ -27,7 +27,7 @@ class Point(Record):
 
 
 class FigureSeries(Record):
-    """The numbers of a table, figure or sentence of a paper."""
+    """The numbers from a table, figure or sentence of a paper."""
 
     paper: str
     place: str  # in the paper: a table, figure or section
@@ -37,7 +37,7 @@ class FigureSeries(Record):
 
     @property
     def label(self) -> str:
-        """Its text in the legend."""
+        """The series' text in the legend."""
         above = "; ▲: more than" if any(point.above for point in self.points) else ""
         best = {axis.rpartition(".")[2] for point in self.points for axis, value in point.at.items() if value == "best"}
         line = "".join(f"; line: best {axis}" for axis in sorted(best))
@@ -46,7 +46,7 @@ class FigureSeries(Record):
 
 @dataclass(frozen=True)
 class FigureData:
-    """Everything that a figure shows."""
+    """All data that a figure shows."""
 
     name: str
     plot: Plot
@@ -60,21 +60,21 @@ class FigureData:
 
     @property
     def styles(self) -> Mapping[str, LearnerStyle]:
-        """Style of each line in the grid's order: learners have their own, other lines that of their index."""
+        """The style of each line, in the grid's order. Learners have their own; other lines are styled by index."""
         found = list(dict.fromkeys(at.line for at in self.positions))
         if self.plot.lines == "learner":
-            styles = row_styles(found, self.references)
+            styles = assign_row_styles(found, self.references)
             return {line: styles[line] for line in found}
-        return {line: style_at(place) for place, line in enumerate(found)}
+        return {line: make_style(place) for place, line in enumerate(found)}
 
     @property
     def missing(self) -> int:
-        """Number of cells without a result."""
+        """The number of cells without a result."""
         return len(self.positions) - len(self.measured)
 
 
-def collect_tables(name: str, tables: Sequence[ResultGrid[ResultRow]]) -> FigureData:
-    """Return the scores of grids against ε: a line for each line of a grid, a panel for each grid.
+def collect_figure_data(name: str, tables: Sequence[ResultGrid[ResultRow]]) -> FigureData:
+    """Return the data of a figure of scores against ε: a panel for each grid, a line for each line of a grid.
 
     Raises:
         SpecError: there are more grids than a figure has room for.

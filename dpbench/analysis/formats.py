@@ -36,13 +36,13 @@ def write_score(metric: str, score: Interval, *, unit: bool = False) -> str:
     return mean + (f" ± {half}" if float(half) else "")
 
 
-def percent(score: Interval) -> str:
-    """Return a score that is a share of 1 in percent."""
+def write_percent_score(score: Interval) -> str:
+    """Return a score that is a share of 1 as text in percent."""
     return write_score("accuracy", score)
 
 
 def clamp_interval(metric: str, score: Interval) -> Interval:
-    """Return an interval cut to values that the metric can have: Student's t knows no bounds."""
+    """Cut an interval to the values that the metric can have, because Student's t intervals can exceed them."""
     low, high = (
         None if end is None else min(max(end, 0.0), METRIC_FACTS[metric].most) for end in (score.low, score.high)
     )
@@ -50,12 +50,12 @@ def clamp_interval(metric: str, score: Interval) -> Interval:
 
 
 def round_up(value: float, digits: int = 4) -> str:
-    """Return an upper bound rounded up to some significant digits: a page never states less than the file does.
+    """Return an upper bound rounded up to some significant digits, so that a page never states less than the file.
 
     >>> round_up(0.9999912), round_up(1.00001), round_up(37.3064), round_up(math.inf), round_up(0.0)
     ('1', '1.001', '37.31', '∞', '0')
     """
-    return _round(value, digits, ROUND_CEILING)
+    return _round_digits(value, digits, ROUND_CEILING)
 
 
 def round_down(value: float, digits: int = 4) -> str:
@@ -64,10 +64,10 @@ def round_down(value: float, digits: int = 4) -> str:
     >>> round_down(0.97996)
     '0.9799'
     """
-    return _round(value, digits, ROUND_FLOOR)
+    return _round_digits(value, digits, ROUND_FLOOR)
 
 
-def _round(value: float, digits: int, way: str) -> str:
+def _round_digits(value: float, digits: int, way: str) -> str:
     if math.isinf(value):
         return "∞"
     exact = Decimal(value)
@@ -75,15 +75,15 @@ def _round(value: float, digits: int, way: str) -> str:
 
 
 def write_legend(metric: str, mark: str = "*") -> str:
-    """Return the meaning of a table's numbers and of its mark."""
+    """Return a table's legend: the meaning of its numbers and of its mark."""
     way = "Percent, m" if METRIC_FACTS[metric].share else "M"
     return LEGEND.format(way, mark) + ("" if METRIC_FACTS[metric].higher else " Lower is better.")
 
 
-def percent_at_most(share: float) -> str:
-    """Return an upper bound on a share in percent, rounded up.
+def write_percent_bound(share: float) -> str:
+    """Return an upper bound on a share as text in percent, rounded up.
 
-    >>> percent_at_most(0.00271), percent_at_most(1.0)
+    >>> write_percent_bound(0.00271), write_percent_bound(1.0)
     ('0.28%', '100.00%')
     """
     return f"{math.ceil(10_000 * share) / 100:.2f}%"

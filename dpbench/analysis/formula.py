@@ -23,14 +23,14 @@ _FUNCTIONS: Mapping[str, Callable[..., float]] = {
 }  # fmt: skip
 
 
-def evaluate(text: str, settings: Mapping[str, float], where: str) -> float:
+def evaluate_formula(text: str, settings: Mapping[str, float], where: str) -> float:
     """Return the value of a formula.
 
-    >>> evaluate("sqrt(learner.k) / (2 * epsilon)", {"learner.k": 16, "epsilon": 0.5}, "a figure")
+    >>> evaluate_formula("sqrt(learner.k) / (2 * epsilon)", {"learner.k": 16, "epsilon": 0.5}, "a figure")
     4.0
 
     Raises:
-        SpecError: it is no formula, a name has no number, or there is no value, as of 1 / 0.
+        SpecError: the text is not a formula, a name has no number, or the value is undefined, as in 1 / 0.
     """
     try:
         found = _evaluate_node(ast.parse(text, mode="eval").body, settings, where)
@@ -63,7 +63,7 @@ def _look_up_number(name: str, settings: Mapping[str, float], where: str) -> flo
 
 
 def is_formula(text: str) -> bool:
-    """Return whether a text is a formula and more than a name.
+    """Return whether a text is a formula rather than a single name.
 
     >>> is_formula("learner.k"), is_formula("dataset.n * epsilon")
     (False, True)
@@ -72,7 +72,7 @@ def is_formula(text: str) -> bool:
 
 
 def collect_numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a spec by name; options of its components are named like `dataset.n`."""
+    """Return the numbers of a spec by name. Options of its components have names like `dataset.n`."""
     found: dict[str, float] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Grids: learners by ε, by board or by k. Every table of learners and every chart of lines is made from one."""
+"""Grids of learners by ε, by board or by k. All tables of learners and all line charts are made from grids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row_co = TypeVar("Row_co", bound=ResultRow, covariant=True)
 
 @dataclass(frozen=True)
 class GridLine(Generic[Row_co]):
-    """A learner's row for each column; None where it has no result."""
+    """A line of a grid: the learner's row for each column, or None if it has no result there."""
 
     label: str
     rows: tuple[Row_co | None, ...]
@@ -25,13 +25,13 @@ class GridLine(Generic[Row_co]):
 
     @property
     def filled(self) -> list[Row_co]:
-        """Its rows, in the order of the columns."""
+        """The existing rows, in the order of the columns."""
         return [row for row in self.rows if row]
 
 
 @dataclass(frozen=True)
 class GridSeries:
-    """A line of a chart: scores by their value on the x axis."""
+    """A line of a chart: scores by x value."""
 
     label: str
     reference: bool
@@ -40,7 +40,7 @@ class GridSeries:
 
 @dataclass(frozen=True)
 class ResultGrid(Generic[Row_co]):
-    """Learners by columns; references stand below the entries."""
+    """A grid of learners by columns, with references below the entries."""
 
     title: str
     metric: Metric | None  # None where columns are boards, each with its own
@@ -50,16 +50,16 @@ class ResultGrid(Generic[Row_co]):
     x: tuple[float, ...] = ()  # those values, where they are numbers
 
     def row_metric(self, row: ResultRow) -> Metric:
-        """Return the metric of a row's score: the grid's, or that of its board."""
+        """Return the metric of a row's score: the grid's metric, or that of the row's board if the grid has none."""
         return self.metric or row.protocol.metric
 
     def score(self, row: ResultRow) -> Interval:
-        """Return the score of a row by its metric."""
+        """Return a row's score by its metric."""
         return row.facts.metrics[self.row_metric(row)]
 
     @property
     def series(self) -> list[GridSeries]:
-        """The lines for a chart: those with a score at a finite value of the axis."""
+        """The lines of a chart: every line of the grid that has a score at a finite x value."""
         found = []
         for line in self.lines:
             pairs = zip(self.x, line.rows, strict=True)
@@ -69,21 +69,21 @@ class ResultGrid(Generic[Row_co]):
         return found
 
     def column(self, place: int) -> Iterator[tuple[GridLine[Row_co], Row_co]]:
-        """Yield the lines that have a row in a column, with that row."""
+        """Yield each line that has a row in a column, together with that row."""
         for line in self.lines:
             row = line.rows[place]
             if row is not None:
                 yield line, row
 
 
-def grid_by_number(
+def make_numeric_grid(
     title: str,
     metric: Metric | None,
     axis: str,
     lines: Mapping[str, Mapping[float, Row]],
     references: Mapping[str, Mapping[float, Row]] | None = None,
 ) -> ResultGrid[Row]:
-    """Return the grid of rows by label and by their number on the axis, in ascending order."""
+    """Return the grid of rows by label, with a column for each number on the axis, in ascending order."""
     beside = references or {}
     x = tuple(sorted({x for rows in (*lines.values(), *beside.values()) for x in rows}))
     columns = tuple(f"{axis} {'∞' if math.isinf(value) else f'{value:g}'}" for value in x)

@@ -1,26 +1,28 @@
 """The paired test: whether two results differ by more than noise.
 
-Two results are compared on the same test examples and seeds, which they share. With d[s, i] = a[s, i] - b[s, i],
-where a[s, i] is 1 if the first was right on example i with seed s, the difference of their accuracies is the mean of d.
-It would come out otherwise on other test examples, and with other noise. Both are sampled, crossed, so that its
-variance has three parts, example/n + seed/S + interaction/(nS), and as for any two-way random effects without
-replication::
+Two results are compared on the test examples and seeds that they share. With d[s, i] = a[s, i] - b[s, i], where
+a[s, i] is 1 if the first result is right on example i with seed s, the difference of their accuracies is the mean of d.
+Other test examples would change this mean, and so would other noise. Examples and seeds are both sampled, and crossed,
+so the variance of the mean has three parts, example/n + seed/S + interaction/(nS). As for any two-way random effects
+without replication::
 
     by example      E[variance over i of the mean over s of d, / n]  = example/n + interaction/(nS)
     by seed         E[variance over s of the mean over i of d, / S]  = seed/S    + interaction/(nS)
-    what is left    E[residual mean square, / (nS)]                  = interaction/(nS)
+    residual        E[residual mean square, / (nS)]                  = interaction/(nS)
 
-The sum of the first two counts the interaction twice, so the third is taken off once; never below the larger of the
-two, which it cannot be. The quotient of mean and standard error is held against Student's t at 5%, two-sided, with
-Satterthwaite's degrees of freedom: close to n - 1, that is normal, where examples decide, and S - 1 where seeds do.
+The sum of the first two estimates counts the interaction twice, so the third is subtracted once. The result is never
+below the larger of the first two, because the true variance cannot be. The quotient of mean and standard error is
+compared with Student's t at 5%, two-sided, with Satterthwaite's degrees of freedom: close to n - 1 (so the distribution
+is normal) where examples dominate, and S - 1 where seeds dominate.
 
-- Learners that do the same with every seed have no variance by seed and no interaction: examples alone decide.
-- A single seed cannot show noise of fits: examples alone decide, and the test is too sure by what it cannot see.
-- Metrics other than accuracy are not means over examples: there it is Student's t over the paired seeds, with the test
-  split taken as given; a single seed tells nothing apart.
-- What differs by less than numbers of several machines may (`records.tolerance`) does not differ: entries are sorted by
-  answers that are counted, or by a mean in whole millionths, and seeds that score the same have a difference of zero.
-- One comparison is not corrected for others: of 20 pairs that are equally good, one differs. `holm` corrects a family.
+- Learners that do the same with every seed have no variance by seed and no interaction: only examples count.
+- A single seed cannot show the noise of fits: only examples count, and the test is overconfident because of it.
+- Metrics other than accuracy are not means over examples. For them, the test is Student's t over the paired seeds, with
+  the test split taken as given; a single seed cannot distinguish two results.
+- Differences that can arise between machines (`records.tolerance`) do not count: entries are sorted by the number of
+  correct answers, or by a mean in whole millionths, and seeds that score the same have a difference of zero.
+- A single comparison is not corrected for others: of 20 equally good pairs, the test calls one different.
+  `holm_correction` corrects a family of comparisons.
 
 Sources: Searle, Casella and McCulloch, Variance Components, ch. 4; Satterthwaite 1946; Holm 1979.
 """
@@ -38,7 +40,7 @@ import numpy as np
 
 from dpbench.errors import DataError
 from dpbench.records.result import Result, SeedResult
-from dpbench.records.tolerance import close
+from dpbench.records.tolerance import is_close
 
 LEVEL = 0.05
 
@@ -57,23 +59,23 @@ class PairedComparison:
 
     difference: float
     error: float  # standard error
-    freedom: float  # degrees of
+    degrees_of_freedom: float  # degrees of
 
     @property
     def p(self) -> float:
-        """Probability of a difference of at least this size between entries that are equally good."""
+        """The probability of a difference of at least this size between two equally good entries."""
         from scipy.special import stdtr
 
         if self.difference == 0 or math.isnan(self.error):
             return 1.0
-        return 0.0 if self.error == 0 else float(2 * stdtr(self.freedom, -abs(self.difference) / self.error))
+        return 0.0 if self.error == 0 else float(2 * stdtr(self.degrees_of_freedom, -abs(self.difference) / self.error))
 
     @property
     def half(self) -> float:
-        """Half of the difference's 95% interval; nan if the noise cannot be estimated."""
+        """Half the width of the difference's 95% interval; nan if the noise cannot be estimated."""
         from scipy.special import stdtrit
 
-        return float(stdtrit(self.freedom, 1 - LEVEL / 2)) * self.error
+        return float(stdtrit(self.degrees_of_freedom, 1 - LEVEL / 2)) * self.error
 
     @property
     def differs(self) -> bool:
@@ -81,14 +83,14 @@ class PairedComparison:
         return self.p < LEVEL
 
 
-def holm(p: Sequence[float]) -> np.ndarray:
+def holm_correction(p: Sequence[float]) -> np.ndarray:
     """Return the p-values (m,) of a family of comparisons, adjusted by Holm's step-down method, in the same order.
 
-    Comparing each with 5% keeps the chance that any true tie of the family is called a difference at 5% or less,
-    however the comparisons depend on each other. Source: Holm 1979, A simple sequentially rejective multiple test
-    procedure.
+    If you call a difference significant when its adjusted p-value is below 5%, the chance that any true tie of the
+    family is called a difference is at most 5%, however the comparisons depend on each other. Source: Holm 1979, A
+    simple sequentially rejective multiple test procedure.
 
-    >>> [round(float(one), 6) for one in holm([0.02, 0.01, 0.3])]
+    >>> [round(float(p), 6) for p in holm_correction([0.02, 0.01, 0.3])]
     [0.04, 0.03, 0.3]
     """
     values = np.asarray(p, dtype=float)  # (m,)
@@ -99,29 +101,29 @@ def holm(p: Sequence[float]) -> np.ndarray:
     return adjusted
 
 
-def ranking_scores(result: Result, metric: str) -> Scores:
-    """Return the scores that decide the rank of a checked result by `metric`, which all of its seeds have."""
+def collect_ranking_scores(result: Result, metric: str) -> Scores:
+    """Return the scores by `metric` that decide a checked result's rank; all of its seeds must have this metric."""
     per_seed = tuple(seed.value(metric) for seed in result.seeds)
     return Scores(per_seed, partial(_stack_correct_bits, result) if metric == "accuracy" else None)
 
 
 def _stack_correct_bits(result: Result) -> np.ndarray:
     try:
-        return np.stack([correct_bits(seed, result.task.test) for seed in result.seeds])
+        return np.stack([decode_correct_answers(seed, result.task.test) for seed in result.seeds])
     except ValueError as error:
         raise DataError(f"Result {result.file_name} does not say which answers were correct: {error}.") from error
 
 
-def correct_bits(seed: SeedResult, test: int) -> np.ndarray:
-    """Return for each test example, in order, whether it was classified correctly; see `decode_bits`."""
+def decode_correct_answers(seed: SeedResult, test: int) -> np.ndarray:
+    """Return whether each test example was classified correctly, in order; see `decode_bits`."""
     return decode_bits(seed.correct, test)
 
 
 def decode_bits(correct: str, test: int) -> np.ndarray:
-    """Decode base64 of a bit per test example into bools (n,).
+    """Decode base64 text with one bit per test example into bools (n,).
 
     Raises:
-        ValueError: it is not base64 of so many bits, padded with zeros.
+        ValueError: the text is not base64 of exactly this many bits, padded with zeros.
     """
     if test < 1:
         raise ValueError(f"expected test examples, got {test}")
@@ -140,14 +142,14 @@ def decode_bits(correct: str, test: int) -> np.ndarray:
 
 
 def compare_entries(first: Scores, second: Scores) -> PairedComparison:
-    """Compare two entries on the same seeds, and also on the same test examples if both have answers for them."""
+    """Compare two entries on the seeds that they share and, if both record answers, on the same test examples."""
     if first.bits is None or second.bits is None:
         return compare_over_seeds(first.per_seed, second.per_seed)
     return compare_over_examples(first.bits(), second.bits())
 
 
 def compare_over_examples(first: np.ndarray, second: np.ndarray) -> PairedComparison:
-    """Compare the correct answers of two entries, bools (S, n) on the same seeds and test examples; see the module."""
+    """Compare two entries by their correct answers, bools (S, n) on the same seeds and examples; see the module."""
     d = first.view(np.int8) - second.view(np.int8)  # (S, n) in -1, 0, 1
     seeds, n = d.shape
     mean, by_seed = float(d.mean()), d.mean(1)
@@ -166,7 +168,7 @@ def compare_over_examples(first: np.ndarray, second: np.ndarray) -> PairedCompar
 
 
 def compare_over_seeds(first: Sequence[float], second: Sequence[float]) -> PairedComparison:
-    """Compare the scores of two entries seed by seed; a single seed cannot tell them apart."""
-    d = np.array([0.0 if close(*pair) else pair[0] - pair[1] for pair in zip(first, second, strict=True)])
+    """Compare two entries by their score on each seed; a single seed cannot tell them apart."""
+    d = np.array([0.0 if is_close(*pair) else pair[0] - pair[1] for pair in zip(first, second, strict=True)])
     error = float(d.std(ddof=1)) / math.sqrt(len(d)) if len(d) > 1 else math.nan
     return PairedComparison(float(d.mean()), error, len(d) - 1)

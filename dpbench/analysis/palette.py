@@ -1,8 +1,8 @@
-"""All colours and marks: a learner has the same in terminals, pages, PNG and SVG, and heat maps share one scale.
+"""Colours and marks: a learner has the same in terminals, pages, PNG and SVG, and all heat maps share one scale.
 
-Eight colours, each with a form for light and for dark paper, are told apart by readers who see no red, no green or no
-blue; nine marks repeat out of step with them, so that seventy-two learners differ. References (public labels alone, no
-privacy) are grey and hollow.
+There are eight colours, each with a variant for light and for dark paper. Readers who see no red, no green or no blue
+can tell them apart. Nine marks combine with them, so that seventy-two learners differ. References (public labels alone,
+no privacy) are grey and hollow.
 """
 
 from __future__ import annotations
@@ -57,22 +57,22 @@ class LearnerStyle:
 
     @property
     def css(self) -> str:
-        """The CSS class that colours it on a page."""
+        """The CSS class of the colour on a page."""
         return "ref" if self.colour is None else f"c{self.colour}"
 
     @property
     def hex(self) -> str:
-        """Its colour on light paper."""
+        """The colour on light paper."""
         return QUIET if self.colour is None else LIGHT[self.colour]
 
     @property
     def letter(self) -> str:
-        """Its mark as a letter; filled if there is no hollow letter."""
+        """The mark as a letter; the filled letter if there is no hollow letter."""
         return self.shape.letters[-1 if self.hollow else 0]
 
     @property
     def terminal(self) -> str:
-        """Its colour for `rich`, on a background of its own, because that of the terminal is unknown."""
+        """The colour for `rich`, with its own background, because the terminal's background is unknown."""
         return f"{DARK_QUIET if self.colour is None else DARK[self.colour]} on {DARK_PAPER}"
 
     @property
@@ -87,52 +87,52 @@ class LearnerStyle:
 REFERENCE = LearnerStyle(None, SHAPES[3], hollow=True)
 
 
-def style_at(place: int) -> LearnerStyle:
+def make_style(place: int) -> LearnerStyle:
     """Return the style of a learner, or of another line, by its index."""
     return LearnerStyle(place % len(LIGHT), SHAPES[place % len(SHAPES)])
 
 
-def learner_styles(names: Iterable[str], references: Iterable[str] = ()) -> dict[str, LearnerStyle]:
-    """Return the style of each learner. It follows from the name, so that a learner looks the same everywhere.
+def assign_learner_styles(names: Iterable[str], references: Iterable[str] = ()) -> dict[str, LearnerStyle]:
+    """Return the style of each learner. It depends on the name, so a learner looks the same everywhere.
 
-    If two learners would have the same style, which no two of dpbench do, the later by name gets the next free style.
+    If two learners would share a style, the later by name gets the next free style; no two learners of dpbench do.
     """
     found, taken = dict.fromkeys(references, REFERENCE), set[LearnerStyle]()
     for name in sorted(set(names)):
         place = int.from_bytes(hashlib.sha256(f"{SALT}{name}".encode("utf-8", "surrogatepass")).digest()[:4])
-        styles = (style_at(place + step) for step in range(len(LIGHT) * len(SHAPES)))
-        found[name] = next((style for style in styles if style not in taken), style_at(place))
+        styles = (make_style(place + step) for step in range(len(LIGHT) * len(SHAPES)))
+        found[name] = next((style for style in styles if style not in taken), make_style(place))
         taken.add(found[name])
     return found
 
 
-def row_styles(labels: Iterable[str], references: Collection[str] = ()) -> dict[str, LearnerStyle]:
-    """Return the style of each row or line that is labelled with a learner and its settings.
+def assign_row_styles(labels: Iterable[str], references: Collection[str] = ()) -> dict[str, LearnerStyle]:
+    """Return the style of each row or line whose label names a learner and its settings.
 
-    Of several rows of a learner, the shortest label has the default settings; all others are hollow.
+    If a learner has several rows, the shortest label has the default settings; all other rows are hollow.
     """
     entries: dict[str, list[str]] = {}
     for label in labels:
         if label not in references:
-            entries.setdefault(learner_of(label), []).append(label)
-    styles, found = learner_styles(entries), dict.fromkeys(references, REFERENCE)
+            entries.setdefault(parse_learner_name(label), []).append(label)
+    styles, found = assign_learner_styles(entries), dict.fromkeys(references, REFERENCE)
     for learner, rows in entries.items():
         first = min(rows, key=len)
         found |= {label: replace(styles[learner], hollow=label != first) for label in rows}
     return found
 
 
-def learner_of(label: str) -> str:
-    """Return the learner that a label names.
+def parse_learner_name(label: str) -> str:
+    """Return the learner's name in a label.
 
-    >>> learner_of("pillar (tuned)"), learner_of("dp-sgd:steps=3, 2 seeds")
+    >>> parse_learner_name("pillar (tuned)"), parse_learner_name("dp-sgd:steps=3, 2 seeds")
     ('pillar', 'dp-sgd')
     """
     return re.split(r"[ :,(]", label, maxsplit=1)[0]
 
 
 def shade_colour(shade: int) -> str:
-    """Return a shade of the heat maps on white paper, as a hexadecimal colour.
+    """Return the hexadecimal colour of a heat map's shade on white paper.
 
     >>> shade_colour(0), shade_colour(1)
     ('#124e78', '#88a6bc')

@@ -9,17 +9,17 @@
     metric = "accuracy"
     scale = "log"                              # of x
     without = "all dimensions"                 # label of cells that have no x: drawn at the right end
-    published = ["pillar-section-4.1-cifar10"] # results of papers to draw as well
+    published = ["pillar-section-4.1-cifar10"] # published results to draw too
     title = "Accuracy against k"
 
 Beside a theorem::
 
     x = "dataset.n * epsilon / dataset.blocks" # a formula of numbers of a cell, in place of an axis
     metric = "error"                           # 1 - accuracy
-    height = "log"                             # of what is measured
-    bound = "max(1 / dataset.m, 1 / (dataset.n * epsilon))" # a theorem's rate: drawn times one constant
+    height = "log"                             # scale of the y axis
+    bound = "max(1 / dataset.m, 1 / (dataset.n * epsilon))" # a theorem's rate, times one constant
     through = { "dataset.n" = 1000, "dataset.m" = 10 }      # the cell at which that constant is fitted
-    rate = "theorem 3.1"                       # what it is called in the legend
+    rate = "theorem 3.1"                       # the rate's name in the legend
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from dpbench.analysis.formula import evaluate, is_formula
+from dpbench.analysis.formula import evaluate_formula, is_formula
 from dpbench.errors import SpecError
 from dpbench.records.metrics import Metric
 from dpbench.records.protocol import Component
@@ -60,7 +60,7 @@ class Plot(Record):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Every axis that decides a cell's position."""
+        """All axes that decide a cell's position."""
         x = None if is_formula(self.x) else self.x
         return tuple(filter(None, (x, self.lines, *self.panels)))
 
@@ -76,21 +76,23 @@ class Position:
 
 def locate_cell(plot: Plot, values: Mapping[str, Any], numbers: Mapping[str, float]) -> Position:
     """Return the position of a cell, given its axis values and the numbers of its spec."""
-    x = evaluate(plot.x, numbers, "x of [plot]") if is_formula(plot.x) else values.get(plot.x)
+    x = evaluate_formula(plot.x, numbers, "x of [plot]") if is_formula(plot.x) else values.get(plot.x)
     number = isinstance(x, int | float) and not isinstance(x, bool)
     return Position(
-        tuple(axis_text(values.get(axis)) for axis in plot.panels),
-        axis_text(values.get(plot.lines)) if plot.lines else "",
-        float(x) if number else None if x is None else axis_text(x),  # type: ignore[arg-type]
+        tuple(write_axis_value(values.get(axis)) for axis in plot.panels),
+        write_axis_value(values.get(plot.lines)) if plot.lines else "",
+        float(x) if number else None if x is None else write_axis_value(x),  # type: ignore[arg-type]
     )
 
 
-def axis_text(value: object) -> str:
-    """Return an axis value as text in a plot.
+def write_axis_value(value: object) -> str:
+    """Return a value of an axis as text in a plot.
 
-    >>> axis_text(0.10), axis_text(float("inf")), axis_text({"name": "pillar", "options": {"k": 40}}), axis_text(True)
-    ('0.1', '∞', 'pillar:k=40', 'true')
-    >>> axis_text({"rule": "public-validation"})
+    >>> write_axis_value(0.10), write_axis_value(float("inf")), write_axis_value(True)
+    ('0.1', '∞', 'true')
+    >>> write_axis_value({"name": "pillar", "options": {"k": 40}})
+    'pillar:k=40'
+    >>> write_axis_value({"rule": "public-validation"})
     'rule=public-validation'
     """
     if isinstance(value, Mapping):
@@ -135,8 +137,8 @@ def _check_bound(
     plot: Plot, bound: str, cells: Sequence[tuple[Mapping[str, Any], Mapping[str, float]]], where: str
 ) -> None:
     for _, numbers in cells:
-        evaluate(bound, numbers, f"the bound of {where}")
-    fitted = [values for values, _ in cells if matches_through(plot, values)]
+        evaluate_formula(bound, numbers, f"the bound of {where}")
+    fitted = [values for values, _ in cells if is_fitted_cell(plot, values)]
     if len(fitted) != 1:
         raise SpecError(
             f"Expected 'through' in {where} to name one cell, at which the bound's constant is fitted, got "
@@ -144,9 +146,9 @@ def _check_bound(
         )
 
 
-def matches_through(plot: Plot, values: Mapping[str, Any]) -> bool:
+def is_fitted_cell(plot: Plot, values: Mapping[str, Any]) -> bool:
     """Return whether `through` names the cell with these axis values."""
-    return all(axis_text(values.get(axis)) == axis_text(wanted) for axis, wanted in plot.through.items())
+    return all(write_axis_value(values.get(axis)) == write_axis_value(wanted) for axis, wanted in plot.through.items())
 
 
 def _check_x(plot: Plot, x: X, cell: str, where: str) -> None:

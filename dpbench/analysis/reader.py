@@ -1,4 +1,4 @@
-"""Reading of the results in files and folders: the newest of each spec."""
+"""Reading of results from files and folders; of each spec, only the newest result counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.errors import DataError
-from dpbench.records.packed import find_records, modification_time, read_packed, read_record
+from dpbench.records.packed import list_records, modification_time, read_packed_record, read_record
 from dpbench.records.result import Result
 from dpbench.records.storage import validate_record
 from dpbench.support.untrusted import parse_json
@@ -25,12 +25,12 @@ class StoredResult:
 
 
 def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]:
-    """Return the results in files and below folders, and the reasons why some files could not be read.
+    """Return the results in files and below folders, and for each unreadable file the reason.
 
-    JSON files that are no results are passed over. Of several results of one spec, the newest file counts.
+    JSON files that are not results are skipped. If a spec has several results, the newest file counts.
 
     Raises:
-        DataError: a place does not exist, or there is no result in any of them.
+        DataError: a path does not exist, or no path holds a result.
     """
     found: dict[str, StoredResult] = {}
     damaged: list[str] = []
@@ -43,7 +43,7 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
                 damaged.append(f"Cannot read {file}: {error.strerror}.")
     for _, file in sorted(times):
         try:
-            content = _content(file)
+            content = _read_content(file)
             if file in places or _is_result(content):
                 result = validate_record(Result, content, file)
                 found[result.digest] = StoredResult(file, result)
@@ -59,10 +59,10 @@ def read_results(places: Sequence[Path]) -> tuple[list[StoredResult], list[str]]
 def read_related_results(filed: StoredResult) -> list[Result]:
     """Return the results of the same learner and dataset below a result's folder, by file name.
 
-    Files that cannot be read are passed over.
+    Files that cannot be read are skipped.
     """
     spec, found = filed.result.spec, list[Result]()
-    for file in find_records(filed.file.parent):
+    for file in list_records(filed.file.parent):
         if file.name.startswith(f"{spec.learner.name}-{spec.dataset.name}-"):
             with suppress(DataError, OSError):
                 found.append(Result.read(file))
@@ -71,12 +71,12 @@ def read_related_results(filed: StoredResult) -> list[Result]:
 
 def _find_files(places: Sequence[Path]) -> Iterator[Path]:
     for place in places:
-        if not place.exists() and read_packed(place) is None:
+        if not place.exists() and read_packed_record(place) is None:
             raise DataError(f"Expected a folder of results or a result file, got {place}, which does not exist.")
-        yield from find_records(place) if place.is_dir() else [place]
+        yield from list_records(place) if place.is_dir() else [place]
 
 
-def _content(file: Path) -> Any:
+def _read_content(file: Path) -> Any:
     try:
         return parse_json(read_record(file), file)
     except OSError as error:

@@ -1,10 +1,10 @@
-"""A stated guarantee as odds: how often a membership test can be right."""
+"""A stated guarantee in terms of membership tests: their largest true-positive rates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from dpbench.analysis.formats import percent_at_most
+from dpbench.analysis.formats import write_percent_bound
 from dpbench.privacy.core.accounting import membership
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import Privacy
@@ -15,8 +15,8 @@ FALSE_POSITIVE_RATES = (0.001, 0.01)
 def membership_risk(privacy: Privacy) -> Mapping[float, float]:
     """Return the largest true-positive rate of any membership test, by false-positive rate; empty without noise.
 
-    It follows from plan and sigma alone, so no result stores it. Of a private search the stated epsilon and delta bound
-    it: a search has no curve of its own here.
+    The rates follow from plan and sigma alone, so no result stores them. For a private search, they follow from the
+    stated epsilon and delta, because no privacy curve of the search is computed here.
 
     Raises:
         PlanError: see `membership.true_positive_rate`.
@@ -32,14 +32,14 @@ Risk = Callable[[Privacy], Mapping[float, float]]
 
 
 def describe_risk(result: Result, risk: Risk = membership_risk) -> str:
-    """Describe the largest share of true members that any test can find, for a result with noise."""
+    """Describe the largest true-positive rates of any membership test against a result with noise."""
     return _write_risk(risk(result.privacy), result)
 
 
 def describe_largest_risk(results: Sequence[Result], risk: Risk = membership_risk) -> str:
-    """Describe the risk of the run that reveals most among those with noise at the largest epsilon.
+    """Describe the largest risk of the runs with noise at the largest epsilon.
 
-    Plans with the same epsilon differ: noise of other shapes leaves other tests.
+    Plans with the same epsilon can differ in risk, because noise of another shape allows other tests.
     """
     largest = max(result.spec.epsilon for result in results)
     found = [risk(result.privacy) for result in results if result.spec.epsilon == largest]
@@ -48,6 +48,6 @@ def describe_largest_risk(results: Sequence[Result], risk: Risk = membership_ris
 
 
 def _write_risk(risk: Mapping[float, float], result: Result) -> str:
-    found = " and ".join(f"{percent_at_most(most)} at {rate:.1%} false positives" for rate, most in risk.items())
+    found = " and ".join(f"{write_percent_bound(most)} at {rate:.1%} false positives" for rate, most in risk.items())
     whose = result.spec.unit or "image"
     return f"of one private {whose}, by someone who knows all the others: true positives at most {found}"

@@ -1,4 +1,4 @@
-"""Rows of tables: the typed facts of a result, and its standing among the results that it is compared with."""
+"""Rows of tables: a result's typed facts, and its standing among the results with which it is compared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SELECTION_WORDS: Mapping[SelectionRule, str] = {
 
 
 class Origin(Record):
-    """Date and code of a record, as far as they are known."""
+    """The date and code of a record; a value is None if it is unknown."""
 
     date: str | None  # of the day, YYYY-MM-DD
     version: str | None  # of dpbench
@@ -62,13 +62,13 @@ class ResultFacts:
 
     @property
     def measured(self) -> bool:
-        """Whether the cost of a fit is recorded."""
+        """Whether the result records the cost of a fit."""
         return not self.unmeasured and self.cpu_seconds is not None and self.peak_bytes > 0
 
 
 @dataclass(frozen=True)
 class ResultStanding:
-    """Standing of a result among those that it is compared with: in a column of a table, or on its board."""
+    """The standing of a result among the results with which it is compared, in a table column or on its board."""
 
     tied: bool  # the best of them, or statistically tied with it
     behind: float | None  # how far from the best of them, in the metric's own unit; below 0 for a better reference
@@ -87,7 +87,7 @@ class ResultStanding:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """A result in a table: its file, its protocol, its facts and, once it is compared, its standing."""
+    """A result in a table: its file, protocol and facts and, after a comparison, its standing."""
 
     file: str
     protocol: Protocol
@@ -97,17 +97,17 @@ class ResultRow:
 
     @property
     def result(self) -> Result:
-        """The whole result; only rows of result files have it."""
+        """The whole result, which only rows of result files have."""
         assert self.stored is not None
         return self.stored
 
     @property
     def score(self) -> Interval | None:
-        """The score by the protocol's metric; None if a seed lacks it."""
+        """The score by the protocol's metric, or None if a seed lacks the metric."""
         return self.facts.metrics.get(self.protocol.metric)
 
 
-def file_row(filed: StoredResult) -> ResultRow:
+def make_row(filed: StoredResult) -> ResultRow:
     """Return the row of a stored result, without a standing."""
     spec = filed.result.spec
     protocol = spec.model_copy(update={name: sort_options(getattr(spec, name)) for name in ("dataset", "extractor")})
@@ -136,28 +136,30 @@ def merit(metric: str, score: Interval) -> float:
 
 
 def best_score(metric: str, scores: Iterable[Interval]) -> Interval:
-    """Return the best of some scores by a metric."""
+    """Return the best score by a metric."""
     return max(scores, key=lambda score: merit(metric, score))
 
 
 def distance_behind(metric: str, score: Interval, best: Interval) -> float:
     """Return the distance of a score behind the best score, in the metric's own unit.
 
-    Every distance behind the best is computed here; tables and boards choose the score to compare with.
+    All distances behind the best are computed here. Tables and boards choose the score to compare with.
     """
     return merit(metric, best) - merit(metric, score)
 
 
 def sort_options(component: Component) -> Component:
-    """Return the component with its options sorted, as they are in files; a new result may have another order."""
+    """Return the component with sorted options, as files have them; a new result may have them in another order."""
     parts = [Component(name=part.name, options=dict(sorted(part.options.items()))) for part in component.parts]
     return component.with_parts(parts)
 
 
 def read_origin(provenance: Mapping[str, Any]) -> Origin:
-    """Return the origin that a record states; values in another form than dpbench writes are dropped."""
+    """Return the origin that a record states, without values that are not in dpbench's format."""
     text = {
-        name: str(provenance.get(name)) for name, form in _FORMS.items() if form.fullmatch(str(provenance.get(name)))
+        name: str(provenance.get(name))
+        for name, form in _ORIGIN_PATTERNS.items()
+        if form.fullmatch(str(provenance.get(name)))
     }
     dirty = provenance.get("dirty")
     return Origin(
@@ -166,7 +168,7 @@ def read_origin(provenance: Mapping[str, Any]) -> Origin:
     )  # fmt: skip
 
 
-_FORMS = {
+_ORIGIN_PATTERNS = {
     "date": re.compile(r"20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"),
     "dpbench": re.compile(r"[0-9][0-9A-Za-z.+-]{0,39}"),
     "commit": re.compile(r"[0-9a-f]{40}"),

@@ -13,7 +13,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def render_csv(rows: Iterable[ResultRow], columns: Sequence[Column]) -> str:
-    """Return rows as CSV, with the names of the columns as the first line.
+    """Return rows as CSV text, with the names of the columns in the first line.
 
     Untrusted text that a spreadsheet would read as a formula gets a leading apostrophe; numbers stay as they are.
     """

@@ -1,9 +1,9 @@
-"""Results -> grids: one for each protocol, a line for each learner, a column for each ε, best first.
+"""Grids of results: a grid for each protocol, a line for each learner (best first), a column for each ε.
 
-Two results stand in one grid if they are of the same data, to the byte, and differ at most in learner, settings, ε,
-seeds and whether public labels were read. In a column, those that a paired test cannot tell from the best
-(`analysis.paired`) are best as well. What reads no private row, and what has no privacy, is a reference: it stands
-below and is never best.
+Two results share a grid if their data are identical to the byte and they differ at most in learner, settings, ε, seeds
+and whether they read public labels. In a column, results that the paired test (`analysis.paired`) cannot distinguish
+from the best count as best too. Results that read no private row, or that have no privacy, are references: they stand
+below the entries and are never best.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpbench.analysis.grid import ResultGrid, grid_by_number
-from dpbench.analysis.paired import compare_entries, ranking_scores
+from dpbench.analysis.grid import ResultGrid, make_numeric_grid
+from dpbench.analysis.paired import collect_ranking_scores, compare_entries
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.rows import (
     SELECTION_WORDS,
@@ -23,7 +23,7 @@ from dpbench.analysis.rows import (
     ResultStanding,
     best_score,
     distance_behind,
-    file_row,
+    make_row,
     merit,
     sort_options,
 )
@@ -38,21 +38,21 @@ FREE_KEYS = {"epsilon", "seeds", "public_labels"}
 KEY_WORDS = {"epsilon": "ε", "delta": "δ"}
 
 
-Named = Callable[[Kind, Component], str]
+ComponentNamer = Callable[[Kind, Component], str]
 
 
 def make_grids(
-    filed: Sequence[StoredResult], metric: Metric = "accuracy", named: Named = lambda _, part: str(part)
+    filed: Sequence[StoredResult], metric: Metric = "accuracy", named: ComponentNamer = lambda _, part: str(part)
 ) -> list[ResultGrid[ResultRow]]:
-    """Return the grids of some results, in the order of their titles; results without the metric are left out.
+    """Return the grids of some results, sorted by title; results without the metric are left out.
 
-    `named` says how titles write components: with all their options, or with those that are not at their default
-    (`registry.components.component_shortener`), as long as that tells them apart.
+    `named` writes the components in titles, with all options or with only the options that differ from their defaults
+    (`registry.components.component_shortener`). Titles have all options if the short titles would not be distinct.
     """
     having = [stored for stored in filed if metric in stored.result.metrics]
     grounds: dict[str, list[StoredResult]] = defaultdict(list)
     results = [stored.result for stored in having]
-    whole, brief = _protocol_titles(results, lambda _, part: str(part)), _protocol_titles(results, named)
+    whole, brief = _write_protocol_titles(results, lambda _, part: str(part)), _write_protocol_titles(results, named)
     short = dict(zip(whole, brief, strict=True))
     told_apart = len(set(short.values())) == len(short)
     for stored, title in zip(having, whole, strict=True):
@@ -65,7 +65,7 @@ def make_grids(
 
 
 def _split_by_data(title: str, filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Split results whose data have changed in between: they are not comparable. Titles then name the data."""
+    """Split results whose data changed in between, because they are not comparable; titles then name the data."""
     found = defaultdict[str, list[StoredResult]](list)
     for stored in filed:
         task = stored.result.task
@@ -74,7 +74,7 @@ def _split_by_data(title: str, filed: Sequence[StoredResult]) -> dict[str, list[
     return found if len(found) > 1 else {title: list(filed)}
 
 
-def _protocol_titles(results: Sequence[Result], named: Named) -> list[str]:
+def _write_protocol_titles(results: Sequence[Result], named: ComponentNamer) -> list[str]:
     """Return the title of each result's protocol: dataset, extractor, and keys that vary or differ from defaults."""
     fields = [name for name in Protocol.model_fields if name not in {*FREE_KEYS, "dataset", "extractor"}]
     told = [
@@ -122,7 +122,7 @@ def _make_grid(title: str, filed: Sequence[StoredResult], metric: Metric) -> Res
         return max(merit(metric, row.facts.metrics[metric]) for row in line[1].values())
 
     in_order = dict(sorted(ranked.items(), key=_sort_key)), dict(sorted(references.items(), key=best))
-    return grid_by_number(title, metric, "ε", *in_order)
+    return make_numeric_grid(title, metric, "ε", *in_order)
 
 
 def _non_private_learners(filed: Sequence[StoredResult]) -> set[str]:
@@ -133,18 +133,18 @@ def _non_private_learners(filed: Sequence[StoredResult]) -> set[str]:
 
 
 def _group_by_label(filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Group results by learner and selection of its settings, and by the settings if that is not enough."""
+    """Group results by learner and selection of settings and, if results share a column, also by the settings."""
     groups: dict[str, list[StoredResult]] = defaultdict(list)
     for stored in filed:
-        groups[result_label(stored.result)].append(stored)
+        groups[write_result_label(stored.result)].append(stored)
     return {label: ones for name, group in groups.items() for label, ones in _separate_by_settings(name, group).items()}
 
 
 def _separate_by_settings(name: str, filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Separate results that share a column: by the settings that differ, then by seeds, and then by digests."""
-    if not _share_a_column(filed):
+    """Separate results that share a column: by their differing settings, then by seeds, then by digest."""
+    if not _has_shared_column(filed):
         return {name: filed}
-    differing, found = _differing_options(filed), defaultdict[str, list[StoredResult]](list)
+    differing, found = _list_differing_options(filed), defaultdict[str, list[StoredResult]](list)
     for stored in filed:
         options = stored.result.spec.learner.options
         parts = [f"{option}={_write_option(options[option])}" for option in differing if option in options]
@@ -153,16 +153,16 @@ def _separate_by_settings(name: str, filed: list[StoredResult]) -> dict[str, lis
     for settings, ones in found.items():
         called = f"{name}:{settings}" if settings else name
         for seeds, same in _separate_by_seeds(ones).items():
-            clash = _share_a_column(same)
+            clash = _has_shared_column(same)
             for member in same:
                 split[", ".join(filter(None, [called, seeds, member.result.digest[:8] * clash]))].append(member)
     return split
 
 
 def _separate_by_seeds(filed: list[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Separate results that share a column by their number of seeds, or by the seeds if the numbers are equal."""
+    """Separate results that share a column by number of seeds, or by the seeds if the numbers are not distinct."""
     seeds = {stored.result.spec.seeds for stored in filed}
-    if not _share_a_column(filed) or len(seeds) == 1:
+    if not _has_shared_column(filed) or len(seeds) == 1:
         return {"": filed}
     counted, found = len({len(seed) for seed in seeds}) == len(seeds), defaultdict[str, list[StoredResult]](list)
     for stored in filed:
@@ -172,7 +172,7 @@ def _separate_by_seeds(filed: list[StoredResult]) -> dict[str, list[StoredResult
     return found
 
 
-def _share_a_column(filed: Sequence[StoredResult]) -> bool:
+def _has_shared_column(filed: Sequence[StoredResult]) -> bool:
     return len({stored.result.spec.epsilon for stored in filed}) < len(filed)
 
 
@@ -180,8 +180,8 @@ def _write_option(value: object) -> str:
     return "auto" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def result_label(result: Result) -> str:
-    """Return the learner, the selection of its settings, and whether it read public labels or no private data."""
+def write_result_label(result: Result) -> str:
+    """Return a result's label: learner, selection of settings, and whether it read public labels or no private data."""
     notes = [
         *[SELECTION_WORDS[result.selection]] * (result.selection != "default"),
         *["reads public labels"] * result.task.public_labels_seen,
@@ -190,7 +190,7 @@ def result_label(result: Result) -> str:
     return result.spec.learner.name + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _differing_options(filed: Sequence[StoredResult]) -> list[str]:
+def _list_differing_options(filed: Sequence[StoredResult]) -> list[str]:
     options: list[dict[str, Any]] = [stored.result.spec.learner.options for stored in filed]
     names = dict.fromkeys(name for option in options for name in option)
     return [name for name in names if len({str(option.get(name)) for option in options}) > 1]
@@ -207,29 +207,31 @@ def _rows_by_epsilon(
         best = best_score(metric, [entry.result.metrics[metric] for entry in column])
         behind = distance_behind(metric, mine.result.metrics[metric], best)
         standing = ResultStanding(mine in rivals and _is_tied(mine, rivals, metric), behind)
-        found[mine.result.spec.epsilon] = replace(file_row(mine), standing=standing)
+        found[mine.result.spec.epsilon] = replace(make_row(mine), standing=standing)
     return found
 
 
 def _is_tied(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric) -> bool:
-    """Return whether a result is the best of its column, or cannot be told from it by a paired test."""
+    """Return whether a result is the best of its column, or statistically tied with the best by the paired test."""
     best = max(rivals, key=lambda rival: merit(metric, rival.result.metrics[metric]))
     if mine is best:  # which is said where some other could be paired with it
         return sum(pairing_key(rival.result) == pairing_key(best.result) for rival in rivals) > 1
     if pairing_key(mine.result) != pairing_key(best.result):
         return False  # other seeds: nothing to pair
-    return not compare_entries(ranking_scores(best.result, metric), ranking_scores(mine.result, metric)).differs
+    return not compare_entries(
+        collect_ranking_scores(best.result, metric), collect_ranking_scores(mine.result, metric)
+    ).differs
 
 
 def pairing_key(result: Result) -> tuple[object, ...]:
-    """Return the facts that two results must share to be paired: seeds, data and number of test examples."""
+    """Return the facts that must be equal to pair two results: seeds, data and number of test examples."""
     return result.spec.seeds, result.task.digests.get("private"), result.task.test
 
 
 def _reference_rows(filed: Sequence[StoredResult], x: Sequence[float]) -> dict[float, ResultRow]:
-    """Return a reference's row at every ε: its result at this ε, or another of its results if there is none."""
+    """Return a reference's row at every ε: its result at this ε, or another of its results if it has none there."""
     at = {stored.result.spec.epsilon: stored for stored in filed}
-    return {epsilon: file_row(at.get(epsilon, filed[-1])) for epsilon in x}
+    return {epsilon: make_row(at.get(epsilon, filed[-1])) for epsilon in x}
 
 
 def _sort_key(line: tuple[str, Mapping[float, ResultRow]]) -> tuple[float, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dpbench.analysis.columns import Column
 from dpbench.analysis.formats import write_legend, write_score
 from dpbench.analysis.grid import GridLine, ResultGrid
-from dpbench.analysis.palette import LearnerStyle, row_styles
+from dpbench.analysis.palette import LearnerStyle, assign_row_styles
 from dpbench.analysis.rows import ResultRow
 from dpbench.records.metrics import METRIC_FACTS, Metric
 
@@ -32,7 +32,7 @@ class TextLine:
     style: LearnerStyle | None = None  # of a learner
 
     def marked(self, mark: Callable[[str], str], escape: Callable[[str], str] = str) -> list[str]:
-        """Return the escaped cells, the best of them with a mark."""
+        """Return the escaped cells, with a mark on the best cells."""
         best = self.best or (False,) * len(self.cells)
         cells = map(escape, self.cells)
         return [mark(cell) if is_best else cell for cell, is_best in zip(cells, best, strict=True)]
@@ -40,7 +40,7 @@ class TextLine:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts."""
+    """A table whose cells are text."""
 
     title: str
     head: str  # above the labels
@@ -49,25 +49,26 @@ class TextTable:
     metric: Metric | None = None  # of all cells; None where columns have their own
 
     def legend(self, mark: str) -> str:
-        """Return the meaning of its numbers and of its mark."""
+        """Return the meaning of the table's numbers and of its mark."""
         return write_legend(self.metric, mark) if self.metric else ""
 
 
 def write_grids(grids: Iterable[ResultGrid[ResultRow]]) -> list[TextTable]:
-    """Return grids as text tables: scores with intervals, and ties with the best of a column marked."""
+    """Return grids as text tables: scores with intervals, and a mark on ties with the best of a column."""
     return [
-        TextTable(grid_heading(grid), "learner", grid.columns, tuple(_write_lines(grid)), grid.metric) for grid in grids
+        TextTable(write_grid_heading(grid), "learner", grid.columns, tuple(_write_lines(grid)), grid.metric)
+        for grid in grids
     ]
 
 
 def _write_lines(grid: ResultGrid[ResultRow]) -> Iterator[TextLine]:
     references = {line.label for line in grid.lines if line.reference}
-    styles = row_styles([line.label for line in grid.lines], references)
+    styles = assign_row_styles([line.label for line in grid.lines], references)
     return (_write_line(grid, line, styles[line.label]) for line in grid.lines)
 
 
-def grid_heading(grid: ResultGrid[ResultRow]) -> str:
-    """Return the protocol and the metric of a grid."""
+def write_grid_heading(grid: ResultGrid[ResultRow]) -> str:
+    """Return a grid's heading: its protocol and its metric."""
     return f"{grid.title}: {METRIC_FACTS[grid.metric].word}" if grid.metric else grid.title
 
 
@@ -77,28 +78,28 @@ def _write_line(grid: ResultGrid[ResultRow], line: GridLine[ResultRow], style: L
     return TextLine(line.label, cells, best, line.reference, style)
 
 
-def list_rows(rows: Iterable[ResultRow], columns: Sequence[Column]) -> TextTable:
-    """Return a table of results with the given columns, a row per result."""
+def make_result_table(rows: Iterable[ResultRow], columns: Sequence[Column]) -> TextTable:
+    """Return a table with a line for each result and with these columns."""
     first, *rest = columns
     lines = tuple(TextLine(first.show(row), tuple(column.show(row) for column in rest)) for row in rows)
     return TextTable("", first.title, tuple(column.title for column in rest), lines)
 
 
 def render_terminal(table: TextTable, width: int, *, coloured: bool = False) -> list[RichTable]:
-    """Return a table without title for a terminal, the best starred, wide tables in parts below each other.
+    """Return a table for a terminal, without its title: the best cells have stars, and a wide table is split.
 
-    A long label is wrapped within a third of the width; on a terminal with colours, a learner's label has its mark.
+    A long label wraps within a third of the width. If `coloured`, a learner's label begins with the learner's mark.
     """
     from rich.table import Column as RichColumn
     from rich.table import Table as RichTable
     from rich.text import Text
 
     texts = [line.marked(lambda text: f"{text} *") for line in table.lines]
-    names = [_styled_label(line, coloured) for line in table.lines]
+    names = [_make_label(line, coloured) for line in table.lines]
     labels = max(map(len, names), default=0)
     wide = [max(map(len, column)) for column in zip(table.columns, *texts, strict=True)]
     drawn = []
-    for places in _fitting(wide, width - min(labels, width // 3) - PADDING):
+    for places in _split_columns(wide, width - min(labels, width // 3) - PADDING):
         part = RichTable(table.head, *(RichColumn(table.columns[place], no_wrap=True) for place in places), box=None)
         for line, name, cells in zip(table.lines, names, texts, strict=True):
             style = "dim" if line.reference else ""
@@ -107,7 +108,7 @@ def render_terminal(table: TextTable, width: int, *, coloured: bool = False) -> 
     return drawn
 
 
-def _styled_label(line: TextLine, coloured: bool) -> RichText:
+def _make_label(line: TextLine, coloured: bool) -> RichText:
     from rich.text import Text
 
     if line.style is None or not coloured:
@@ -115,10 +116,10 @@ def _styled_label(line: TextLine, coloured: bool) -> RichText:
     return Text.assemble((f" {line.style.letter} ", line.style.terminal), f" {line.label}")
 
 
-def _fitting(wide: Sequence[int], width: int) -> list[list[int]]:
-    """Split columns into runs that fit side by side, with at least one column each.
+def _split_columns(wide: Sequence[int], width: int) -> list[list[int]]:
+    """Split columns into groups that fit side by side, with at least one column per group.
 
-    >>> _fitting([10, 10, 10], 25), _fitting([10], 5), _fitting([], 5)
+    >>> _split_columns([10, 10, 10], 25), _split_columns([10], 5), _split_columns([], 5)
     ([[0, 1], [2]], [[0]], [[]])
     """
     parts, used = list[list[int]]([[]]), 0
@@ -131,7 +132,7 @@ def _fitting(wide: Sequence[int], width: int) -> list[list[int]]:
 
 
 def render_markdown(tables: Sequence[TextTable]) -> str:
-    """Return tables in Markdown, a heading before each."""
+    """Return tables in Markdown, each below a heading."""
     parts = []
     for table in tables:
         lines = [_markdown_row([table.head, *table.columns]), _markdown_row(["---", *["---:"] * len(table.columns)])]
@@ -141,11 +142,11 @@ def render_markdown(tables: Sequence[TextTable]) -> str:
         ]
         title = " ".join(table.title.split()).replace("<", "&lt;")
         parts.append("\n".join([*([f"### {title}", ""] if title else []), *lines]))
-    return "\n\n".join([*parts, *_distinct_legends(tables)]) + "\n"
+    return "\n\n".join([*parts, *_list_distinct_legends(tables)]) + "\n"
 
 
 def render_latex(tables: Sequence[TextTable]) -> str:
-    """Return tables in LaTeX; they need the package booktabs."""
+    """Return tables in LaTeX, which need the package booktabs."""
     parts = []
     for table in tables:
         rows, beside = ([line for line in table.lines if line.reference is below] for below in (False, True))
@@ -156,11 +157,11 @@ def render_latex(tables: Sequence[TextTable]) -> str:
             f"% {' '.join(table.title.split())}", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule",
             head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}",
         ]))  # fmt: skip
-    return "\n\n".join([*parts, *(f"% {said}" for said in _distinct_legends(tables))]) + "\n"
+    return "\n\n".join([*parts, *(f"% {said}" for said in _list_distinct_legends(tables))]) + "\n"
 
 
 def render_html(tables: Sequence[TextTable]) -> str:
-    """Return tables in HTML, for a notebook."""
+    """Return tables in HTML for a notebook."""
     parts = []
     for table in tables:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in (table.head, *table.columns))
@@ -168,7 +169,7 @@ def render_html(tables: Sequence[TextTable]) -> str:
         body = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in row)}</tr>" for row in rows)
         caption = html.escape(table.title)
         parts.append(f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
-    return "".join([*parts, *(f"<p>{said}</p>" for said in _distinct_legends(tables))])
+    return "".join([*parts, *(f"<p>{said}</p>" for said in _list_distinct_legends(tables))])
 
 
 def _html_label(line: TextLine) -> str:
@@ -176,7 +177,7 @@ def _html_label(line: TextLine) -> str:
     return mark + html.escape(line.label)
 
 
-def _distinct_legends(tables: Sequence[TextTable]) -> list[str]:
+def _list_distinct_legends(tables: Sequence[TextTable]) -> list[str]:
     return [said for said in dict.fromkeys(table.legend("Bold") for table in tables) if said]
 
 
@@ -198,7 +199,7 @@ def _escape_latex(text: str) -> str:
 
 
 def _markdown_code(text: str) -> str:
-    """Return a name as code in a Markdown cell, without the backticks and bars that would end either."""
+    """Return a name as code in a Markdown cell; backticks and bars, which would end code or cell, are replaced."""
     return f"`{_escape_bars(text).replace('`', chr(39))}`"
 
 

@@ -1,4 +1,4 @@
-"""Claims of a result that nobody has checked; they are shown as the author's word."""
+"""Claims of a result that nobody has checked. Pages show them as the author's word."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dpbench.records.provenance import HARNESS
 from dpbench.records.result import Result
 
 
-def list_author_word(result: Result, confirmed: Set[str] = frozenset()) -> tuple[str, ...]:
-    """Return the claims that rest on the author's word alone, as short phrases.
+def list_unchecked_claims(result: Result, confirmed: Set[str] = frozenset()) -> tuple[str, ...]:
+    """Return the unchecked claims of a result, which rest on the author's word alone, as short phrases.
 
     Args:
         result: a result that passed every check of `dpbench leaderboard verify`.
-        confirmed: what a re-run has confirmed: `seeds` if all seeds came out the same, and the names of claims, such as
+        confirmed: what a re-run confirmed: `seeds` if all seeds came out the same, and the names of claims, such as
             `task.overlap` (`ClaimCheck.claim`).
     """
     return tuple(_unchecked_claims(result, confirmed))

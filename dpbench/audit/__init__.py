@@ -2,19 +2,19 @@
 
 ================== =====================================================================================================
 `audit_fit`        one more fit through the one constructor, with a witness; what `dpbench audit` calls
-`auditing_curator` stands between the learner and its curator, and hands every question to the three parts
+`auditing_curator` stands between the learner and its curator, and passes every question to the three parts
 `sensitivity`      does any row, or any unit, move a sum by more than the clip? Exact, in integers
-`noise_log`        all noise of a fit, and what is asked of it
-`spread`           is it as large as stated in each coordinate, column, class, block and step?
-`shape`            is it normal?
-`independence`     is it fresh in every step, class, coordinate, release and seed?
-`samples`          are samples Poisson, for each row and for rows together?
+`noise_log`        all noise of a fit, and the tests of it
+`spread`           is the noise as large as stated in each coordinate, column, class, block and step?
+`shape`            is the noise normal?
+`independence`     is the noise fresh in every step, class, coordinate, release and seed?
+`samples`          are samples Poisson, for each row and for groups of rows?
 `extremes`         the most surprising of many statistics, corrected for how many there are
 `attack`           how well can planted examples be told apart from those that were left out?
-`bounds`           what guesses say about epsilon
+`bounds`           lower bounds on epsilon from guesses
 `figures`          numbers from stored statistics, for a reader and for `dpbench leaderboard verify`
 `foreign`          the same three questions put to another library's training loop
 ================== =====================================================================================================
 
-An audit finds bugs; it confirms nothing. It is blind to what was fitted to private data before a run.
+An audit finds bugs; passing it proves nothing. It cannot see anything that was fitted to private data before a run.
 """

@@ -1,4 +1,4 @@
-"""The attack: how well all answers together tell planted examples from those that were left out.
+"""The attack: how well all answers together tell planted examples from examples that were left out.
 
 Canary i is in the data with chance 1/2 and contributes its clip on coordinate i (`privacy.witness`). Its score is the
 log-likelihood ratio of the number released there, which is the most powerful test (Neyman and Pearson). Scores of
@@ -24,7 +24,7 @@ FEWEST_CANARIES, MOST_CANARIES = 100_000, 1_000_000
 
 
 def count_canaries(numbers: int, epsilon: float) -> int:
-    """Return how many canaries to plant in a fit that draws `numbers` noise values for each of them.
+    """Return the number of canaries to plant in a fit that draws `numbers` noise values for each canary.
 
     Below epsilon 0.3, fewer than a million canaries show nothing, so more time is spent on them.
     """
@@ -38,7 +38,7 @@ def draw_members(canaries: int, generator: np.random.Generator) -> np.ndarray:
 
 
 def count_guesses(canaries: int) -> int:
-    """Return the number of guesses to make about this many canaries."""
+    """Return the number of guesses that the attack makes about this many canaries."""
     return max(2, round(GUESSED_SHARE * canaries))
 
 
@@ -53,7 +53,7 @@ class CanaryScores:
         return len(self._member)
 
     def add(self, shares: Sequence[np.ndarray], sigma: float, rate: float) -> None:
-        """Add the numbers that a question released at the canaries' coordinates: per block, in clips (m,).
+        """Add the numbers that a question released at the canaries' coordinates: one array (m,) per block, in clips.
 
         The mean over blocks has the canary's share as its mean, and sigma as its standard deviation.
         """
@@ -67,11 +67,11 @@ class CanaryScores:
 
     @property
     def any(self) -> bool:
-        """Whether anything was released at the canaries' coordinates; choices release nothing there."""
+        """Whether any question released numbers at the canaries' coordinates; a choice releases none there."""
         return self._precision > 0
 
     def summarise(self) -> Attack:
-        """Guess that high scores are members and low scores are not, as often as fixed in advance, and count hits.
+        """Guess that high scores are members and low scores are not, a fixed number of times, and count the hits.
 
         Where samples are drawn, a low score may belong to a member that was never sampled, so only the highest are
         used.

@@ -1,4 +1,4 @@
-"""Audit a run by one more fit, and record its answers: `audit`. The tests themselves are in the other files."""
+"""Audit a run: fit once more and record the answers (`audit`). The tests themselves are in the other modules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpbench.api import Learner
 from dpbench.audit.attack import count_canaries, draw_members
 from dpbench.audit.auditing_curator import FitEvidence, make_auditing_curator
 from dpbench.audit.figures import compute_figures
-from dpbench.audit.sensitivity import Replays
+from dpbench.audit.sensitivity import QuestionReplayer
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.harness.fitting import Fitted, fit_once, predict_isolated
@@ -24,14 +24,14 @@ from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.session import Session
 from dpbench.harness.tuning import space as spaces
 from dpbench.harness.tuning.folds import Fold, make_folds
-from dpbench.harness.tuning.private import MOST_SETTINGS
+from dpbench.harness.tuning.private import MAX_SETTINGS
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.witness import Canaries, Witness
 from dpbench.privacy.mechanisms.replay import Neighbours
 from dpbench.privacy.mechanisms.table import find_audits
 from dpbench.records.audit import Audit
-from dpbench.records.provenance import current_day
+from dpbench.records.provenance import current_date
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy
@@ -88,22 +88,22 @@ def audit_prepared(
     """Audit one fit of a run that is already prepared; see `audit`.
 
     Raises:
-        SpecError: the learner asks nothing.
+        SpecError: the learner asks no question.
         DpbenchError: the fit is refused.
     """
     prepared = prepare_seed(prepared, seed)
     privacy, begin = prepared.privacy, time.perf_counter()
     plan = privacy.releases
     epsilon = accountant.epsilon(plan, privacy.sigma, privacy.delta) if privacy.repeats else privacy.epsilon
-    generator = _audit_generator(prepared.identity, seed)
+    generator = _make_audit_generator(prepared.identity, seed)
     count = count_canaries(sum(use.steps for use in plan), epsilon) if canaries is None else canaries
     member = draw_members(count, generator)
-    replays = Replays(prepared.roles.task, generator, prepared.roles.private.units is not None)
+    replays = QuestionReplayer(prepared.roles.task, generator, prepared.roles.private.units is not None)
     other = lambda number: Randomness.research(seed + (1 + number) * SEED_DISTANCE, prepared.identity)
     noise = {use.name: privacy.sigma * use.relative_noise for use in plan}  # as epsilon has it, whoever else says what
     ears = FitEvidence(plan, noise, member, replays, generator, other)
     with progress.show_status(f"Auditing {prepared.learner.name}"):
-        fitted = _fit_audited(prepared, seed, ears, Canaries(member))
+        fitted = _fit_with_evidence(prepared, seed, ears, Canaries(member))
         replays.probe()
         for probe in {own.probe: None for use in plan for own in find_audits(type(use)) if own.probe}:
             replays.put(probe, Neighbours(replays.made(), replays.task, plan[0], 1.0, generator))
@@ -125,12 +125,12 @@ def audit_prepared(
         own=own, figures=compute_figures(epsilon, privacy.delta, *found, own), left_out=tuple(left_out),
         seconds={**prepared.loaded.phases.seconds, "audit": time.perf_counter() - begin},
         components=get_origins(prepared.parts),
-        provenance={**prepared.loaded.provenance, "date": current_day()},
+        provenance={**prepared.loaded.provenance, "date": current_date()},
     )  # fmt: skip
 
 
-def _fit_audited(prepared: PreparedRun, seed: int, ears: FitEvidence, canaries: Canaries) -> Fitted:
-    """Fit as a run does and record the evidence; for a private search, fit one of its runs on that run's data."""
+def _fit_with_evidence(prepared: PreparedRun, seed: int, ears: FitEvidence, canaries: Canaries) -> Fitted:
+    """Fit as a run does, and record the evidence; for a private search, fit one of its runs on that run's data."""
     given = prepared.fit_input(seed)
     if prepared.privacy.repeats:
         fold, learner = _draw_search_run(prepared, seed)
@@ -145,14 +145,14 @@ def _draw_search_run(prepared: PreparedRun, seed: int) -> tuple[Fold, Learner]:
     search = loaded.resolved.search
     if search is None:
         raise ValueError("The guarantee covers a search, but the run has none.")
-    wanted, _ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
+    wanted, _ = spaces.list_settings(search.space, MAX_SETTINGS, search.seed)
     setting = wanted[random.Random(f"{prepared.identity} {seed}").randrange(len(wanted))]
     fold = make_folds(prepared.roles, learner, search)[0]
     return fold, settle_learner(spaces.set_options(learner, setting), loaded.who, prepared.roles.task, loaded.budget)
 
 
 def _matches_result(prepared: PreparedRun, result: Result, seed: int, fitted: Fitted) -> bool | None:
-    """Return whether the predictions equal those of the result's seed; None if the result has no such seed."""
+    """Return whether the predictions equal the result's for this seed; None if the result does not have the seed."""
     stated = [entry.predictions for entry in result.seeds if entry.seed == seed]
     if not stated:
         return None
@@ -176,7 +176,7 @@ def _check_auditable(privacy: Privacy, learner: str) -> None:
         raise SpecError("A run at epsilon = inf adds no noise and states no guarantee: there is nothing to audit.")
 
 
-def _audit_generator(identity: str, seed: int) -> np.random.Generator:
-    """Return the generator that draws canaries and replays; the fit draws nothing from it."""
+def _make_audit_generator(identity: str, seed: int) -> np.random.Generator:
+    """Return the generator that draws canaries and replays; the fit takes no draws from it."""
     digest = hashlib.sha256(f"audit {identity} {seed}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16]))

@@ -1,4 +1,4 @@
-"""The curator of an audit: it stands before the real curator, and a learner asks and is answered as in a plain run."""
+"""The audit's curator: it wraps the real curator, and answers a learner exactly as in a run without an audit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from dpbench.api import Curator, Planned, Task
 from dpbench.audit.attack import CanaryScores
 from dpbench.audit.noise_log import NoiseLog, StandardNoise, extract_noise, standardise_noise
-from dpbench.audit.sensitivity import FEATURE_REPLAYS, IMAGE_REPLAYS, Replays
+from dpbench.audit.sensitivity import FEATURE_REPLAYS, IMAGE_REPLAYS, QuestionReplayer
 from dpbench.privacy.binding import bind
 from dpbench.privacy.core.forms.blocks import Blocks
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
@@ -36,10 +36,10 @@ FEWEST_COORDINATES = (
 
 
 class FitEvidence:
-    """The evidence that all curators of one audited fit share: the audit's three parts, and the stated noise."""
+    """Evidence from one audited fit, shared by all of its curators: the audit's three parts and the stated noise."""
 
     def __init__(
-        self, plan: Sequence[Planned], stds: Mapping[str, float], member: np.ndarray, replays: Replays,
+        self, plan: Sequence[Planned], stds: Mapping[str, float], member: np.ndarray, replays: QuestionReplayer,
         generator: np.random.Generator, elsewhere: Callable[[int], Randomness],
     ) -> None:  # fmt: skip
         self.plan = {use.name: use for use in plan}
@@ -53,23 +53,23 @@ class FitEvidence:
         self._again: dict[str, set[int]] = {}
 
     def see(self, seen: SumObservation) -> None:
-        """Record the witness's observation of the question that is being answered."""
+        """Record the sums that the witness observed for the question that is being answered."""
         self._seen.append(seen)
 
     def left(self, question: Question) -> bool:
-        """Return whether a question will be answered: all its releases are planned for its kind and have steps left."""
+        """Return whether a question will be answered: its releases are all planned for its kind and have steps left."""
         planned = [self.plan.get(name) for name in question.releases]
         return bool(planned) and all(
             isinstance(release, question.kind) and self.asked[release.name] < release.steps for release in planned
         )
 
-    def before_sum(self, question: Question, rows: PrivateRows) -> None:
-        """Replay the question on other rows at the steps drawn for it; at the first step, also sample from its law."""
+    def replay_question(self, question: Question, rows: PrivateRows) -> None:
+        """Replay the question on other rows if this step was drawn for it; draw from its law at the first step."""
         for release in question.releases:
             self.asked[release] += 1
         own, planned = find_audit(type(question)), self.plan[question.releases[-1]]
         step, sigma = self.asked[planned.name], self.stds[planned.name]
-        due = step in self._steps_to_replay(planned.name, len(rows.example_shape) == 1 and not (own and own.costly))
+        due = step in self._choose_replay_steps(planned.name, len(rows.example_shape) == 1 and not (own and own.costly))
         if due and isinstance(question, Sum):
             self.replays.replay(question, planned.sample_rate, rows)
         elif due and own is not None:
@@ -79,8 +79,8 @@ class FitEvidence:
             drawn = own.laws(sigma, self.replays.task, self._generator)
             self.noise.laws += [_test_counts(f"law of {planned.name!r}, {counts.how}", counts) for counts in drawn]
 
-    def after_sum(self, question: Question, rows: PrivateRows, answer: Any) -> None:
-        """Extract an answer's noise and the canaries' scores."""
+    def record_answer(self, question: Question, rows: PrivateRows, answer: Any) -> None:
+        """Extract the noise and the canaries' scores from an answer, and record them."""
         for seen, released in zip(self._seen, _released_sums(question, answer), strict=False):
             planned = self.plan[seen.release]
             self._record_release(seen, released, planned.sample_rate)
@@ -112,12 +112,12 @@ class FitEvidence:
         pairs = zip(padding, planted, strict=True)
         self.scores.add([spread * pair.noise + share for pair, share in pairs], sigma, rate)
         if planted and noise and len(noise) == len(bounds):
-            self._plant_in_answers([spread * draw.noise.ravel() for draw in noise], planted, sigma, rate)
+            self._score_on_answer([spread * draw.noise.ravel() for draw in noise], planted, sigma, rate)
 
-    def _plant_in_answers(
+    def _score_on_answer(
         self, noise: Sequence[np.ndarray], planted: Sequence[np.ndarray], sigma: float, rate: float
     ) -> None:
-        """Score canaries on the answer's own coordinates: what each canary adds there, in clips, plus the noise there.
+        """Score canaries on the answer's own coordinates: a canary's contribution there plus the noise, in clips.
 
         The learner's answer has no canaries in it, so that its fit is that of the run; the noise does not depend on any
         sum.
@@ -132,19 +132,19 @@ class FitEvidence:
     def _ask_other_seeds(self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...]) -> None:
         """Answer the same question with other seeds over rows of zeros, so that each answer is pure noise.
 
-        A learner that asks little draws little noise; this gives many times as much, from the same code.
+        A learner that asks few questions draws little noise; this draws many times as much, by the same code.
         """
         numbers = sum(map(math.prod, shapes))
         answers = max(2, min(MOST_ANSWERS, MOST_NUMBERS // numbers))
         steps = min(self.plan[release].steps, MOST_STEPS)
         for seed in range(-(-answers // steps)):
-            found = self._answers_of_other_seed(release, shapes, clips, seed, steps)
+            found = self._draw_other_seed_noise(release, shapes, clips, seed, steps)
             if seed == 0:
                 self.noise.independence.add_other_seed(release, [noise.noise for noise in found[0]])
             for blocks in found:
                 self.noise.elsewhere.add(release, blocks)
 
-    def _answers_of_other_seed(
+    def _draw_other_seed_noise(
         self, release: str, shapes: Sequence[tuple[int, ...]], clips: tuple[float, ...], seed: int, steps: int
     ) -> list[list[StandardNoise]]:
         nothing = PrivateRows(torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64), torch.arange(1))
@@ -159,7 +159,7 @@ class FitEvidence:
             for _ in range(steps)
         ]
 
-    def _steps_to_replay(self, release: str, features: bool) -> set[int]:
+    def _choose_replay_steps(self, release: str, features: bool) -> set[int]:
         if release not in self._again:
             steps = self.plan[release].steps
             drawn = self._generator.integers(1, steps + 1, size=(FEATURE_REPLAYS if features else IMAGE_REPLAYS) - 1)
@@ -168,7 +168,7 @@ class FitEvidence:
 
 
 def make_auditing_curator(curator: LedgerCurator, ears: FitEvidence) -> Curator:
-    """Wrap a learner's curator for an audit: it forwards questions, replays some, and records the answers."""
+    """Wrap a learner's curator for an audit: forward its questions, replay some of them, and record the answers."""
     handle = make_handle(curator)
 
     def answer(question: Question) -> Any:
@@ -177,9 +177,9 @@ def make_auditing_curator(curator: LedgerCurator, ears: FitEvidence) -> Curator:
             return make_auditing_curator(mapped, ears)
         if not ears.left(question):
             return handle.answer(question)  # which refuses it
-        ears.before_sum(question, curator.rows)
+        ears.replay_question(question, curator.rows)
         found = handle.answer(question)
-        ears.after_sum(question, curator.rows, found)
+        ears.record_answer(question, curator.rows, found)
         return found
 
     return Curator(curator.task, curator.sigma, answer)
@@ -193,7 +193,7 @@ def _released_sums(question: Question, answer: Any) -> Sequence[ReleasedSum]:
 
 
 def _test_counts(name: str, drawn: ChoiceCounts) -> Check:
-    """Return the chance of counts this far from expectation: binomial tests, corrected for the number of candidates."""
+    """Return a check of counts against their law: binomial tests, corrected for the number of candidates."""
     from scipy.stats import binom
 
     draws, chances = int(drawn.found.sum()), np.clip(drawn.chances, 0.0, 1.0)

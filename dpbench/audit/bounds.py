@@ -58,7 +58,7 @@ def steinke_bound(delta: float, canaries: int, guesses: int, correct: int) -> fl
 
 
 def rejects_mu(mu: float, canaries: int, guesses: int, correct: int, significance: float) -> bool:
-    """Return whether so many correct guesses reject mu-Gaussian DP (Mahloujifar et al., algorithm 3)."""
+    """Return whether this many correct guesses reject mu-Gaussian DP (Mahloujifar et al., algorithm 3)."""
     from scipy.special import ndtr, ndtri
 
     right, wrong = significance * correct / canaries, significance * (guesses - correct) / canaries
@@ -104,7 +104,7 @@ def gaussian_dp_mu(epsilon: float, delta: float) -> float:
 
 
 def bisect_largest(rejected: Callable[[float], bool]) -> float:
-    """Return the largest number that is rejected, by bisection to 1e-9; 0 if none is.
+    """Find the largest rejected number by bisection, to 1e-9; return 0 if no number is rejected.
 
     Every number below a rejected number must be rejected too: the chance of guessing right rises with epsilon.
     """

@@ -18,20 +18,20 @@ from dpbench.records.audit import Check
 
 @dataclass
 class Extreme:
-    """The smallest p-value of many statistics, and how many numbers that statistic is made of."""
+    """The smallest p-value of many statistics, and the number of values in the statistic that has it."""
 
     count: int = 0
     p: float = 1.0
     numbers: int = 0
 
     def add(self, p: float, numbers: int, count: int = 1) -> None:
-        """Add `count` statistics, the most surprising of which has this p-value."""
+        """Add `count` statistics, the smallest p-value of which is `p`."""
         self.count += count
         if p <= self.p:
             self.p, self.numbers = p, numbers
 
     def add_normals(self, z: np.ndarray | float, numbers: int) -> None:
-        """Add standard normal statistics, tested on both sides."""
+        """Add standard normal statistics, each tested on both sides."""
         found = np.abs(z)
         if found.size:
             self.add(math.erfc(float(found.max()) / math.sqrt(2)), numbers, found.size)
@@ -62,7 +62,7 @@ class Extreme:
             self.add(float(tails.min()), numbers, found.size)
 
     def add_hits(self, hits: np.ndarray, trials: np.ndarray, rate: float) -> None:
-        """Add counts of hits, tested on both sides; each trial hits with chance `rate`, whatever came before.
+        """Add counts of hits, tested on both sides; each trial hits with chance `rate`, whatever earlier trials gave.
 
         It uses Freedman's inequality, which also holds if the number of trials depends on earlier hits.
         """
@@ -74,7 +74,7 @@ class Extreme:
             self.add(min(1.0, 2 * math.exp(-powers[worst])), int(trials[some][worst]), int(some.sum()))
 
     def test(self, name: str) -> Iterator[Check]:
-        """Yield the joint test of all statistics; nothing if there are none."""
+        """Yield the joint test of all statistics, if there are any."""
         if self.count:
             p = min(1.0, self.count * self.p)
             yield Check(name=name, p=p, statistics=self.count, numbers=self.numbers)

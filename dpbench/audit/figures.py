@@ -78,7 +78,7 @@ def _sensitivity_failures(found: Sensitivity) -> Iterator[str]:
 
 
 def _squares_p_value(numbers: int, squares: float, both: bool = True) -> float:
-    """Return the chance of so large a sum of squares; with `both`, of so large or so small a sum."""
+    """Return the p-value of a sum of squares, tested for being too large; with `both`, also for being too small."""
     from scipy.stats import chi2
 
     if not numbers:
@@ -111,7 +111,7 @@ def _sample_checks(sizes: SampleSizes) -> Iterator[Check]:
 
 
 def _sizes_p_value(sizes: SampleSizes, squares: float, members: int | None) -> float:
-    """Return the chance of sizes this far from the expected size; with many steps, also of sizes this near to it."""
+    """Return the p-value of sizes too far from the expected size; with many steps, also of sizes too near to it."""
     if sizes.rate is None or members is None:
         return _squares_p_value(sizes.steps, squares, sizes.steps >= MANY_STEPS)
     above, below = size_tails(squares, sizes.steps, members, sizes.rate)

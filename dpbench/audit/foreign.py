@@ -1,4 +1,4 @@
-"""Audit the training loop of another library, from the tests of another project.
+"""Audit another library's training loop, from the tests of that library's project.
 
 >>> from dpbench.audit.foreign import Claim, audit_loop
 >>> def test_the_engine(): assert audit_loop(answers, Claim(sigma=1.0, steps=10, sample_rate=0.1)).passed
@@ -89,7 +89,7 @@ class Claim:
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        """Check that the numbers are in range and make a valid plan."""
+        """Check that the numbers are in range and form a valid plan."""
         wanted = {"sigma": self.sigma, "clip": self.clip, "epsilon": 1.0 if self.epsilon is None else self.epsilon}
         for name, value in wanted.items():
             if not 0 < value < math.inf:
@@ -110,7 +110,7 @@ class Claim:
 
     @property
     def stated(self) -> float:
-        """The epsilon that is claimed."""
+        """The claimed epsilon; if the claim has none, the epsilon of the tightest accountant."""
         return self.cost if self.epsilon is None else self.epsilon
 
 
@@ -125,7 +125,7 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
         seed: of the loop; the audit also runs the next seed, whose noise must be different.
 
     Raises:
-        SpecError: the loop returns something else than it must, or differs between runs with the same seed.
+        SpecError: the loop's return value is invalid, or differs between runs with the same seed.
     """
     if canaries < FEWEST_CANARIES:
         raise SpecError(f"Expected at least {FEWEST_CANARIES} canaries, got {canaries}: fewer show nothing.")
@@ -197,8 +197,8 @@ class _Loop:
 
 
 @dataclass
-class _Movement:
-    """The largest change of first answers by an example, beyond rounding."""
+class _AnswerChanges:
+    """Records the largest change that an example makes to a first answer, beyond rounding."""
 
     clip: float
     tried: int = 0
@@ -206,7 +206,7 @@ class _Movement:
     complaints: list[str] = field(default_factory=list)
 
     def add(self, before: np.ndarray, after: np.ndarray, strength: float) -> float:
-        """Compare the first answers on two neighbours; return how far the example moved them, in clips."""
+        """Compare the first answers on two neighbours; return the change in clips, beyond rounding."""
         self.tried += 1
         if not np.isfinite(after).all():
             self.complaints.append(f"an example of {strength:g} made an answer that is not finite")
@@ -221,20 +221,20 @@ def _measure_sensitivity(loop: _Loop, watch: RowWatch, largest: float, generator
     """Run the loop on pairs of neighbours, and compare the change of the first answer, beyond rounding, with the clip.
 
     `largest`, the most clips that a row added to any step, is compared with the clip as well. Later answers cannot be
-    compared whole, because the others' gradients depend on what was learned from the row; in a column that no other
-    example has, they can.
+    compared whole, because the gradients of the other rows depend on the model, which has learned from the row; in a
+    column that no other example uses, later answers can be compared.
 
-    Neighbours differ in a row that the first sample has, so that nothing depends on luck: it is added at the end or, if
-    the loop draws another sample with one more row, replaces a row of zeros. One more row is also tried at round
-    numbers, whether it is sampled or not.
+    Neighbours differ in a row that the first sample contains, so that the test does not depend on luck. The row is
+    added at the end; if the loop draws another sample when there is one more row, it replaces a row of zeros instead.
+    One more row is also tried at round numbers of rows, whether it is sampled or not.
     """
-    size, found, reached = watch.size - 1, _Movement(loop.claim.clip, largest=largest), 0.0
+    size, found, reached = watch.size - 1, _AnswerChanges(loop.claim.clip, largest=largest), 0.0
     drawn, seed = watch.find_sampled_row()
     for count in sorted({size - 1, size, drawn}):
         if (others := watch.measure_effect_on_others(count, seed)) is not None:
             found.largest = max(found.largest, others / loop.claim.clip)
             continue
-        x, y = _crowd(count, loop, generator)
+        x, y = _make_aligned_examples(count, loop, generator)
         first = loop(x, y, seed)
         before = first[0]
         if not np.array_equal(first, loop(x, y, seed)):
@@ -248,7 +248,7 @@ def _measure_sensitivity(loop: _Loop, watch: RowWatch, largest: float, generator
     if reached <= 0:
         _compare_replacements(loop, found, watch, drawn, seed, generator)
     else:
-        for x, y in _mixed_crowds(loop, watch, drawn, seed, drawn):
+        for x, y in _mixed_datasets(loop, watch, drawn, seed, drawn):
             before = loop(x, y, seed)[0]
             for strength in (1.0, OUTLIER_STRENGTH):
                 row, label = _make_probe(loop, strength, False, 0, generator)
@@ -258,12 +258,12 @@ def _measure_sensitivity(loop: _Loop, watch: RowWatch, largest: float, generator
 
 
 def _compare_replacements(
-    loop: _Loop, found: _Movement, watch: RowWatch, place: int, seed: int, generator: np.random.Generator
+    loop: _Loop, found: _AnswerChanges, watch: RowWatch, place: int, seed: int, generator: np.random.Generator
 ) -> None:
-    """Compare answers on datasets that differ in one sampled row: zero, so that it contributes nothing, or strong."""
-    mixed = _mixed_crowds(loop, watch, watch.size, seed, place)
+    """Compare answers on datasets that differ in one sampled row: zero (it contributes nothing) or strong."""
+    mixed = _mixed_datasets(loop, watch, watch.size, seed, place)
     plain = ((1.0, False), (OUTLIER_STRENGTH, False))
-    crowds = (_crowd(watch.size, loop, generator), PROBES), *((crowd, plain) for crowd in mixed)
+    crowds = (_make_aligned_examples(watch.size, loop, generator), PROBES), *((crowd, plain) for crowd in mixed)
     for (x, y), probes in crowds:
         x[place] = 0
         before = loop(x, y, seed)[0]
@@ -272,11 +272,11 @@ def _compare_replacements(
             found.add(before, loop(x, y, seed)[0], strength)
 
 
-def _mixed_crowds(loop: _Loop, watch: RowWatch, size: int, seed: int, place: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield datasets of one direction: a share of rows sampled beside `place` is below the clip, the rest far above.
+def _mixed_datasets(loop: _Loop, watch: RowWatch, size: int, seed: int, place: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield datasets of parallel rows: a share of the sampled rows except `place` is below the clip, the rest above.
 
-    A loop that reads norms without noise changes its answer here with one row: a clip at a quantile, an outlier
-    threshold.
+    If a loop uses norms without noise, as for a clip at a quantile or an outlier threshold, one row changes its
+    answer here.
     """
     drawn = watch.skipped + np.flatnonzero(watch.contributions(size, seed).norms[0])
     drawn = drawn[drawn != place]
@@ -288,9 +288,9 @@ def _mixed_crowds(loop: _Loop, watch: RowWatch, size: int, seed: int, place: int
             yield x, y
 
 
-def _crowd(size: int, loop: _Loop, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return examples whose sum is many clips, so that a division by n changes the answer with one more example."""
-    x, y = _random_examples(size, loop.columns, generator)
+def _make_aligned_examples(size: int, loop: _Loop, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Return examples whose sum is many clips: if a loop divides by n, one more example changes its answer."""
+    x, y = _make_random_examples(size, loop.columns, generator)
     x[: size // 2], y[: size // 2] = 0, 0
     x[: size // 2, 0] = STRONG_FEATURE * loop.claim.clip
     return x, y
@@ -299,7 +299,7 @@ def _crowd(size: int, loop: _Loop, generator: np.random.Generator) -> tuple[Tens
 def _make_probe(
     loop: _Loop, strength: float, several: bool, number: int, generator: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return an example (1, d) of one or several features, and its label; every second probe opposes the others."""
+    """Return an example (1, d) of one or several features, and its label; every second probe opposes other rows."""
     row = torch.zeros(1, loop.columns)
     size = strength * STRONG_FEATURE * loop.claim.clip
     if several:
@@ -309,7 +309,7 @@ def _make_probe(
     return row, torch.ones(1, dtype=torch.int64)
 
 
-def _random_examples(size: int, columns: int, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _make_random_examples(size: int, columns: int, generator: np.random.Generator) -> tuple[Tensor, Tensor]:
     x = torch.zeros(size, columns)
     x[:, :FEATURES] = torch.from_numpy(generator.normal(size=(size, FEATURES)))
     return x, torch.from_numpy(generator.integers(2, size=size))
@@ -318,8 +318,8 @@ def _random_examples(size: int, columns: int, generator: np.random.Generator) ->
 def _plant_canaries(
     size: int, member: np.ndarray, generator: np.random.Generator, clip: float
 ) -> tuple[Tensor, Tensor, np.ndarray]:
-    """Return examples with the members among them, and the labels of all canaries."""
-    x, y = _random_examples(size, FEATURES + len(member), generator)
+    """Return random examples followed by the canaries that are in the data, and the labels of all canaries."""
+    x, y = _make_random_examples(size, FEATURES + len(member), generator)
     labels = generator.integers(2, size=len(member))
     places = np.flatnonzero(member)
     planted = torch.zeros(len(places), x.shape[1])

@@ -1,4 +1,4 @@
-"""Find out which rows a loop samples: each row has a feature of its own, and so shows in that column.
+"""Find out which rows a loop samples: each row has a feature of its own, so its contribution shows in that column.
 
 Two runs with one seed, over equally many rows, draw the same samples and the same noise. In one of them all rows are 0
 and contribute nothing; the difference in a row's column is the row's contribution to the step.
@@ -54,11 +54,11 @@ class RowWatch:
 
     @property
     def skipped(self) -> int:
-        """Number of rows before the watched rows."""
+        """The number of rows before the watched rows."""
         return max(0, self.size - MOST_WATCHED)
 
     def contributions(self, size: int, seed: int) -> Contributions:
-        """Measure the contributions of rows to the steps of a run over `size` rows.
+        """Measure the contribution of each watched row to each step of a run over `size` rows.
 
         Raises:
             SpecError: an answer is not finite, so contributions cannot be measured.
@@ -93,9 +93,10 @@ class RowWatch:
         )
 
     def measure_effect_on_others(self, size: int, seed: int) -> float | None:
-        """Return the total change that one more row causes in the contributions of rows sampled with and without it.
+        """Return the total change that one more row makes to the contributions of rows sampled with and without it.
 
-        None if it does not change which of the others are in the first sample: their whole sum can then be compared.
+        Return None if the row does not change which other rows are in the first sample: their whole sum can then be
+        compared.
         """
         fewer, more = (self.contributions(count, seed).norms[0, : size - self.skipped] for count in (size, size + 1))
         both = (fewer > 0) & (more > 0)
@@ -106,7 +107,7 @@ class RowWatch:
 
 
 def add_sample_statistics(noise: Noise, release: str, rate: float, inclusions: np.ndarray) -> Noise:
-    """Return the noise statistics with those of samples that should be Poisson: inclusions (steps, rows)."""
+    """Return the noise statistics together with statistics of the samples, given as inclusions (steps, rows)."""
     steps, rows = inclusions.shape
     samples = Samples(rate, rows, np.zeros(0, bool), steps, None)
     for inclusion in inclusions:

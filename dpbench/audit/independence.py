@@ -35,7 +35,7 @@ class Independence:
 
     def __init__(self, questions: int) -> None:
         self._record_questions = max(1, questions)
-        self._tallies: defaultdict[str, Tally] = defaultdict(Tally)
+        self._tallies: defaultdict[str, NormalTally] = defaultdict(NormalTally)
         self._steps: dict[tuple[str, str, int], StepProducts] = {}
         self._within = RowProducts("answers")
         self._first: dict[str, np.ndarray] = {}
@@ -71,7 +71,7 @@ class Independence:
             self._add_product("noise and the sums behind it", summed.ravel(), noise.ravel())
 
     def add_other_seed(self, release: str, answers: Sequence[np.ndarray]) -> None:
-        """Add the noise of another seed's first answers of a release, which must be independent of this seed's."""
+        """Add another seed's noise in the first answer of a release; it must be independent of this seed's noise."""
         if release in self._first:
             self._add_product("another seed", self._first[release], np.concatenate([part.ravel() for part in answers]))
 
@@ -100,7 +100,7 @@ class Independence:
 
 
 class RowProducts:
-    """Products of the classes of an answer with each other, and of its columns with each other."""
+    """Collects products of the classes of an answer with each other, and of its columns with each other."""
 
     def __init__(self, who: str) -> None:
         self._who = who
@@ -117,14 +117,14 @@ class RowProducts:
                 self._terms[kind, key] += few.shape[1]
 
     def checks(self) -> Iterator[Check]:
-        """Yield the tests."""
+        """Yield the tests of whether classes are independent of each other, and of whether columns are."""
         for kind in ("classes", "columns"):
             found = [(products, self._terms[key]) for key, products in self._products.items() if key[0] == kind]
             yield from compare_rows(found, f"{kind} of {self._who}")
 
 
-class Tally:
-    """A sequence of standard normals, tested for a sum that is too large and for a number that is too large."""
+class NormalTally:
+    """Adds up standard normal numbers, to test whether their sum or the largest of them is too large."""
 
     def __init__(self) -> None:
         self._total, self._count, self._largest = 0.0, 0, 0.0
@@ -134,7 +134,7 @@ class Tally:
         self._total, self._count, self._largest = self._total + z, self._count + 1, max(self._largest, abs(z))
 
     def test(self, name: str) -> Iterator[Check]:
-        """Yield the test of the sum, and that of the largest number."""
+        """Yield the test of the sum and the test of the largest number."""
         z = self._total / math.sqrt(self._count)
         yield Check(name=name, p=math.erfc(abs(z) / math.sqrt(2)), z=z, numbers=self._count)
         largest = Extreme()
@@ -143,7 +143,7 @@ class Tally:
 
 
 class StepProducts:
-    """Compares the noise of each step with that of as many earlier steps as there is room for."""
+    """Compares the noise of each step with the noise of the steps before it, as many as memory and time allow."""
 
     def __init__(self, steps: int, width: int) -> None:
         self._lags = max(1, min(steps - 1, MOST_LAGS))
@@ -189,7 +189,7 @@ def _test_steps(found: Sequence[StepProducts], who: str) -> Iterator[Check]:
 
 
 def compare_rows(found: Sequence[tuple[np.ndarray, int]], kind: str) -> Iterator[Check]:
-    """Yield tests of whether rows of noise are independent, given products (k, k) of k rows of this many numbers."""
+    """Yield tests of whether rows of noise are independent, given products (k, k) of k rows with this many numbers."""
     distances, pairs, together = Extreme(), Extreme(), Extreme()
     for products, numbers in found:
         k = len(products)

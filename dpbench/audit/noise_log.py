@@ -67,13 +67,13 @@ class NoiseLog:
         self._numbers: defaultdict[str, list[int]] = defaultdict(list)
         self._sizes: defaultdict[str, list[int]] = defaultdict(list)
         self._samples: dict[str, Samples] = {}
-        self.elsewhere = OtherSeeds()
+        self.elsewhere = OtherSeedNoise()
         self.laws: list[Check] = []  # of choices
 
     def add(
         self, release: str, answers: Sequence[StandardNoise], padding: Sequence[StandardNoise], sampled: np.ndarray
     ) -> None:
-        """Add the noise of one question, block by block, and that of the canaries' coordinates."""
+        """Add the noise of one question, block by block: in the answer, and at the canaries' coordinates."""
         before = self._answers.squares + self._canaries.squares
         kinds = (answers, self._answers, self._spread[0]), (padding, self._canaries, self._spread[1])
         for parts, numbers, spread in kinds:
@@ -119,7 +119,7 @@ class NoiseLog:
         yield from self.laws
 
     def _compare_sizes_with_noise(self, release: str, samples: Samples) -> Iterator[Check]:
-        """Yield a test of whether larger samples have larger noise: noise may not reveal how many rows were drawn."""
+        """Yield a test of whether larger samples have larger noise, which would reveal how many rows were drawn."""
         numbers = np.array(self._numbers[release])
         if len(numbers) == len(self._sizes[release]) and len(numbers) and numbers.min() >= FEWEST_FOR_SQUARES:
             off = np.array(self._sizes[release]) - samples.rate * samples.size
@@ -130,7 +130,7 @@ class NoiseLog:
                 yield Check(name=f"size of the noise and of the samples of {release!r}", p=p, z=z, numbers=len(numbers))
 
 
-class OtherSeeds:
+class OtherSeedNoise:
     """Collects the noise of the same questions under other seeds."""
 
     def __init__(self) -> None:
@@ -145,14 +145,14 @@ class OtherSeeds:
             self._within.add((release, block, part.noise.shape), part.noise)
 
     def checks(self) -> Iterator[Check]:
-        """Yield the tests."""
+        """Yield the tests of the noise under other seeds."""
         yield from self._numbers.checks("of other seeds")
         yield from self._spread.checks()
         yield from self._within.checks()
 
 
 class NormalNumbers:
-    """Numbers that should be standard normal: the sum of all squares, and some of the numbers themselves."""
+    """Numbers that should be standard normal: their sum of squares, and the first numbers of each block."""
 
     def __init__(self, each: int) -> None:
         self.count, self.squares = 0, 0.0
@@ -160,7 +160,7 @@ class NormalNumbers:
         self._kept: list[np.ndarray] = []
 
     def add(self, part: StandardNoise) -> None:
-        """Add one block."""
+        """Add the noise of one block."""
         if part.noise.size:
             self.count += part.noise.size
             self.squares += float(np.vdot(part.noise, part.noise))
@@ -175,7 +175,7 @@ class NormalNumbers:
 
 
 def shape_checks(numbers: np.ndarray, who: str, coarse: float) -> Iterator[Check]:
-    """Yield tests of the law of numbers (n,), whose floats are as coarse as `coarse`, in standard deviations."""
+    """Yield tests of whether numbers (n,) are normal; `coarse`: spacing of their floats, in standard deviations."""
     from scipy.stats import kstest, normaltest
 
     if len(numbers) >= FEWEST_FOR_SHAPE:
@@ -186,7 +186,7 @@ def shape_checks(numbers: np.ndarray, who: str, coarse: float) -> Iterator[Check
 
 
 def largest_checks(largest: float, numbers: int, who: str) -> Iterator[Check]:
-    """Yield an exact test of whether the largest of so many numbers is too large or too small."""
+    """Yield an exact test of whether the largest of this many numbers is too large or too small."""
     if numbers:
         tail = math.erfc(largest / math.sqrt(2))
         none = math.exp(numbers * math.log1p(-tail)) if tail < 1 else 0.0
@@ -195,7 +195,7 @@ def largest_checks(largest: float, numbers: int, who: str) -> Iterator[Check]:
 
 
 def _equality_checks(numbers: np.ndarray, who: str, close: float) -> Iterator[Check]:
-    """Yield a test of whether more numbers lie next to each other than by chance; such pairs are rare events.
+    """Yield a test of whether more pairs of numbers are nearly equal than chance allows; such pairs are rare events.
 
     Floats lie on a lattice, whose points may cause up to an eighth more such pairs.
     """

@@ -66,7 +66,7 @@ class Inclusions:
         self.steps += 1
 
     def spread(self) -> float | None:
-        """Return how unequally often members were sampled, as a standard normal; None for fewer than two members."""
+        """Return the spread of the members' counts as a standard normal; None if there are fewer than two members."""
         if self.size < 2:
             return None
         variance = self.rate * (1 - self.rate)
@@ -91,10 +91,10 @@ class Inclusions:
 
 
 def count_partners(history: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return hits (1,) and trials (1,): how often a row is sampled when the row with the same history is.
+    """Return hits (1,) and trials (1,): how often a sampled row's partner, which has the same history, is sampled too.
 
-    This finds clusters whatever rows they have: rows with the same history (steps, rows) are neighbours when sorted by
-    it, and are paired. A history ends before the step that it is tested on.
+    This finds clusters of any rows: rows are sorted by their history (steps, rows), so that rows with the same history
+    become neighbours and are paired. A history ends before the step that it is tested on.
     """
     steps, hits, trials = len(history), 0, 0
     later = np.unique(np.linspace(steps // 2, steps - 1, TESTED_STEPS).astype(int)) if steps > 1 else np.empty(0, int)
@@ -123,7 +123,7 @@ class Samples:
     _canaries: Inclusions = field(init=False)
 
     def __post_init__(self) -> None:
-        """Create the records of inclusions."""
+        """Create the records of which rows and canaries are sampled."""
         self._rows = Inclusions(self.size, self.rate, self.planned)
         self._canaries = Inclusions(int(self.member.sum()), self.rate, self.planned)
         self._ordinal = np.cumsum(self.member) - 1  # of each canary among those in the data
@@ -137,14 +137,14 @@ class Samples:
         self._canaries.add(self._ordinal[sampled])
 
     def summarise(self, release: str) -> SampleSizes:
-        """Return the statistics of the samples' sizes; each member's count is binomial."""
+        """Return the statistics of the sample sizes and of how often canaries were sampled; each count is binomial."""
         return SampleSizes(
             release=release, steps=self.steps, sizes=self.whole, rows=self.rows, counts=self._canaries.spread(),
             rate=self.rate, members=self.size + self._canaries.size, units=self.size,
         )  # fmt: skip
 
     def checks(self, release: str) -> Iterator[Check]:
-        """Yield the tests of who is in the samples."""
+        """Yield the tests of which rows and canaries are in the samples."""
         yield from self._rows.checks("private rows", release)
         yield from self._canaries.checks("canaries", release)
         z = self._rows.spread()

@@ -57,7 +57,7 @@ CHUNK_SIZE = 97  # rows of a chunk, where the same sum is taken in other chunks
 
 
 @dataclass
-class Replays:
+class QuestionReplayer:
     """Replays questions of a fit on other rows, and records how far rows move the answers."""
 
     task: Task
@@ -88,7 +88,7 @@ class Replays:
             self._refused(error)
 
     def put(self, replay: Callable[[Neighbours], RowInfluence], near: Neighbours) -> None:
-        """Let a mechanism replay its own question, and record the result."""
+        """Run a mechanism's own replay of a question, and record the result."""
         self.questions += 1
         try:
             moved = replay(near)
@@ -103,7 +103,7 @@ class Replays:
         self.complaints.append(f"rows that are odd, but possible, were refused: {error}"[:400])
 
     def made(self) -> PrivateRows:
-        """Return random rows of 24 numbers, made by the audit."""
+        """Return random rows of 24 numbers, drawn by the audit."""
         x = torch.from_numpy(self.generator.normal(size=(MOST_FEATURE_ROWS, 24))).float()
         y = torch.from_numpy(self.generator.integers(self.task.classes, size=MOST_FEATURE_ROWS))
         return self._owned(PrivateRows(x, y, torch.arange(MOST_FEATURE_ROWS)))
@@ -127,7 +127,7 @@ class Replays:
             self._plant_units()
 
     def _plant_units(self) -> None:
-        """Plant units of several examples, each on its own coordinate: a sample must have all of a unit or none."""
+        """Replay a sum over units of several examples: a sample must contain all examples of a unit or none."""
         self.questions += 1
         self.tried += PLANTED_UNITS
         of = np.repeat(np.arange(PLANTED_UNITS), self.generator.integers(2, 7, PLANTED_UNITS))
@@ -151,7 +151,7 @@ class Replays:
         without, among = self._ask(question, base), self._ask(question, both, CHUNK_SIZE)
         alone = [self._ask(question, take_row(odd, place)) for place in range(odd.count)]
         for seen in alone:
-            self.largest = max(self.largest, *map(_norm, seen.sums, question.clips))
+            self.largest = max(self.largest, *map(_norm_in_clips, seen.sums, question.clips))
         self.tried += odd.count
         self._compare(among, [without, *alone], question, exact)
         for place in self.generator.permutation(odd.count)[:3]:
@@ -160,18 +160,18 @@ class Replays:
         self._compare_answers(question, rate, base, both)
 
     def _compare(self, whole: SumObservation, parts: Sequence[SumObservation], question: Sum, exact: bool) -> None:
-        """Compare a sum with the total of its parts; residuals are rounded down once per sum, by a step per entry."""
+        """Compare a sum with the total of its parts; a residual sum may differ by one step per entry and rounding."""
         for found, expected, clip in zip(whole.sums, _add_sums(parts), question.clips, strict=True):
             steps = (found.total - expected.total).abs()
             if isinstance(found, ResidualSum):
                 steps = (steps - len(parts)).clamp(min=0)
-            moved = _norm(IntegerSum(steps, found.grid), clip)
+            moved = _norm_in_clips(IntegerSum(steps, found.grid), clip)
             self.shift = max(self.shift, moved)
             if exact and moved:
                 self.complaints.append("a sum is not that of its rows' integers")
 
     def _compare_answers(self, question: Sum, planned: float, base: PrivateRows, both: PrivateRows) -> None:
-        """Compare the answers to neighbours, with the same noise, with the sums behind the answers."""
+        """Check that answers on neighbours, with the same noise, differ by no more than the sums behind them."""
         for rate in {1.0, 0.5 if planned < 1 else 1.0}:
             key = int(self.generator.integers(2**31))
             first, second = (self._whole(question, rows, None, rate, key) for rows in (base, both))
@@ -221,8 +221,8 @@ def make_probes(classes: int) -> Iterator[tuple[tuple[float, ...], RowFn]]:
     yield (1.0, 0.2, 3.0), lambda chunk: Blocks((chunk.x, outer(chunk), left(chunk)))
 
 
-def _norm(summed: IntegerSum, clip: float) -> float:
-    """Return the length of a sum in clips; its integers are below 2^53, so only squares and their sum are rounded."""
+def _norm_in_clips(summed: IntegerSum, clip: float) -> float:
+    """Return the norm of a sum in clips; its integers are below 2^53, so only squares and their sum are rounded."""
     return float((summed.value() / clip).norm())
 
 

@@ -17,13 +17,13 @@ LEAST_CHANCE = 1e-12  # chances that are told from 0
 
 
 def size_tails(squares: float, steps: int, members: int, rate: float) -> tuple[float, float]:
-    """Return the chance that the sum is at least as large as this, and the chance that it is at most as large.
+    """Return the chances that the sum of squared deviations is at least, and at most, `squares`.
 
     Args:
         squares: the sum over steps of (size - members * rate)^2 / (members * rate * (1 - rate)).
-        steps: how many samples were drawn.
-        members: who can be in a sample, each of them independently.
-        rate: with which chance, above 0 and below 1.
+        steps: the number of samples drawn.
+        members: the number of rows that a sample can contain, each independently of the others.
+        rate: the chance of each row to be in a sample, above 0 and below 1.
     """
     from scipy.stats import chi2
 

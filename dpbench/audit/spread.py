@@ -49,7 +49,7 @@ class Spread:
             self._near[key][place, 1] += within  # above 1.25 * within * 2 * density(0)
 
     def checks(self) -> Iterator[Check]:
-        """Yield the tests."""
+        """Yield the tests of how large the noise is in each group of numbers."""
         sizes: defaultdict[str, Extreme] = defaultdict(Extreme)
         zeros: defaultdict[str, Extreme] = defaultdict(Extreme)
         unequal: defaultdict[str, Extreme] = defaultdict(Extreme)
@@ -88,7 +88,7 @@ def add_differences(extreme: Extreme, sums: np.ndarray, numbers: int) -> None:
 
 
 def group_coordinates(values: np.ndarray) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Yield the kind of each grouping of coordinates, its sums (groups,), and the number of coordinates per group."""
+    """Yield the kind of each grouping of coordinates, its sums (groups,), and the number of coordinates in a group."""
     rows = values.reshape(len(values), -1) if values.ndim > 1 else values.reshape(1, -1)
     classes, columns = rows.shape
     yield "coordinate", rows.ravel(), 1
@@ -110,7 +110,7 @@ def group_steps(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
 
 
 def sum_stretches(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield the sums over stretches of 2, 4, 8 and so on, up to half of all, with the length of the stretches."""
+    """Yield sums over stretches of 2, 4, 8 and more numbers, up to half of all, and the length of the stretches."""
     each, sums = 1, values
     while len(sums) >= 4:
         sums, each = sums[: len(sums) // 2 * 2].reshape(-1, 2).sum(1), 2 * each

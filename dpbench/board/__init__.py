@@ -1,1 +1,1 @@
-"""Boards: frozen protocols, the results that follow them, and the published index of both."""
+"""Boards: their frozen protocols, the results that follow these protocols, and the published index."""

@@ -1,4 +1,4 @@
-"""Submissions: check a result from elsewhere and file it as `submitted` under every board that it matches."""
+"""Submissions: check results from elsewhere and file them as `submitted` under every board that they match."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.board.folder import ResultFile, find_content, list_results, validate_content
-from dpbench.board.verify.audits import audit_file
+from dpbench.board.verify.audits import audit_path
 from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import rerun_file
+from dpbench.board.verify.rerun_record import rerun_path
 from dpbench.board.verify.review import check_against_board, review_files
 from dpbench.errors import ChecksFailed, Complaint, MalformedFile
 from dpbench.privacy import MECHANISM
@@ -26,7 +26,7 @@ from dpbench.support.files import write_json
 
 @dataclass(frozen=True)
 class Filing:
-    """A result filed under a board."""
+    """The path of a submitted result on a board, and the records that it replaces there."""
 
     source: Path
     file: str  # relative to the leaderboard's folder
@@ -36,7 +36,7 @@ class Filing:
 
 
 def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool = False) -> list[Filing]:
-    """File results under the boards that they match; a non-private result goes under the boards of every epsilon.
+    """File results under the boards that they match; a non-private result matches boards of every epsilon.
 
     With `replace`, a result may replace another result of the same spec. The audit and re-run of the old result are
     removed, because they do not apply to the new result.
@@ -45,7 +45,7 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
         ChecksFailed: a file fails a check, matches no board, or its path holds another result of the same spec.
         OutputError: the leaderboard cannot be written.
     """
-    submissions = Submissions(root, Expectations.read(root, plugins))
+    submissions = SubmissionChecker(root, Expectations.read(root, plugins))
     wrong: list[Complaint] = []
     wanted: list[tuple[Filing, dict[str, Any]]] = []
     places: dict[str, tuple[Path, dict[str, Any]]] = {}  # of this call: two files may be results of one spec
@@ -62,10 +62,10 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
                     said = f"it and {other} are different results with the same spec. Add one of them"
                     wrong.append(Complaint(str(file), "digest", said))
                 new = target in held or not record_exists(root / target)
-                removed = _attached_records(root, board, target) if target in held else ()
+                removed = _list_attached_records(root, board, target) if target in held else ()
                 wanted.append((Filing(file, target, new, target in held, removed), content))
             if not replace:
-                wrong += [Complaint(str(file), "digest", describe_occupant(target)) for target in held]
+                wrong += [Complaint(str(file), "digest", explain_taken_path(target)) for target in held]
     if wrong:
         raise ChecksFailed("Nothing is added", wrong)
     for filed, content in wanted:
@@ -77,18 +77,18 @@ def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace
 
 
 def find_taken_paths(result: Result, boards: Sequence[str], root: Path) -> list[str]:
-    """Return the paths of a checked file on its boards that already hold another result of the same spec."""
+    """Return the result's paths on these boards that already hold another result of the same spec."""
     content, places = _read_as_submitted(result), [_target_path(board, result) for board in boards]
     return [place for place in places if _read_existing(root / place) not in (None, content)]
 
 
-def describe_occupant(target: str) -> str:
-    """Return the complaint that a path already holds another result."""
+def explain_taken_path(target: str) -> str:
+    """Return the complaint that this path already holds another result."""
     return f"{target} already holds another result with the same spec. Use --replace to overwrite it"
 
 
 def find_untraceable_plugins(result: Result) -> list[str]:
-    """Return a complaint for each plugin whose code cannot be found, because the result names no repository of it."""
+    """Return a complaint for each plugin whose code cannot be found because the result records no repository for it."""
     sources = result.provenance.get("sources", {})
     strangers = {
         (component.distribution, component.version, component.plugin) for component in result.components.values()
@@ -105,9 +105,9 @@ def _target_path(board: str, result: Result) -> str:
     return f"results/{board}/{result.file_name}"
 
 
-def _attached_records(root: Path, board: str, target: str) -> tuple[Path, ...]:
+def _list_attached_records(root: Path, board: str, target: str) -> tuple[Path, ...]:
     stored = ResultFile(root / target, target, board)
-    return tuple(file for file in (audit_file(stored, root), rerun_file(stored, root)) if record_exists(file))
+    return tuple(file for file in (audit_path(stored, root), rerun_path(stored, root)) if record_exists(file))
 
 
 def _read_as_submitted(result: Result) -> dict[str, Any]:
@@ -115,19 +115,19 @@ def _read_as_submitted(result: Result) -> dict[str, Any]:
 
 
 @dataclass
-class Submissions:
-    """Checks submitted files in turn, each against the results on its boards and against the files before it."""
+class SubmissionChecker:
+    """Checks submitted files in turn, each against the results on its boards and the files checked before it."""
 
     root: Path
     known: Expectations
     _held: dict[str, list[CheckedFile]] = field(default_factory=dict)  # by board
 
     def match(self, file: Path) -> tuple[CheckedFile, list[str]]:
-        """Check a file on its own, then against the results of each board that it matches; also return these boards."""
+        """Check a file alone, then against the results of each board that it matches; return it with these boards."""
         (alone,) = review_files([ResultFile(file, str(file), filed=False)], self.known).results
         if not alone.ok or alone.result is None:
             return alone, []
-        if unrepeatable := list(_find_unrepeatable(alone.result, self.known)):
+        if unrepeatable := list(_list_rerun_obstacles(alone.result, self.known)):
             return alone.with_complaints(iter(unrepeatable)), []
         spec = fill_new_options(alone.result.spec, self.known)
         matches = [name for name, board in self.known.boards.items() if not find_departures(board, spec)]
@@ -151,8 +151,8 @@ class Submissions:
         return self._held[board]
 
 
-def _find_unrepeatable(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
-    """Yield the reasons why this code cannot re-run a result; then nobody can check its plan and its scores."""
+def _list_rerun_obstacles(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
+    """Yield the reasons why this code cannot re-run a result, so that nobody could check its plan and scores."""
     if not result.privacy.repeatable:
         yield (
             "privacy.mechanism",
@@ -165,10 +165,12 @@ def _find_unrepeatable(result: Result, known: Expectations) -> Iterator[tuple[st
 
 
 def _compare_with_nearest_board(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:
-    """Yield the departures of a result from the board that it comes closest to."""
+    """Yield the differences between a result's spec and the board that matches it best."""
     spec = fill_new_options(result.spec, known)
     found = {name: find_departures(board, spec) for name, board in known.boards.items()}
-    name = min(found, key=lambda name: (len(found[name]), _ratio(known.boards[name].epsilon, spec.epsilon), name))
+    name = min(
+        found, key=lambda name: (len(found[name]), _epsilon_ratio(known.boards[name].epsilon, spec.epsilon), name)
+    )
     for key, expected, got in found[name]:
         yield (
             f"spec.{key}",
@@ -179,8 +181,8 @@ def _compare_with_nearest_board(result: Result, known: Expectations) -> Iterator
         )
 
 
-def _ratio(epsilon: float, other: float) -> float:
-    """Return the ratio of the larger of two epsilons to the smaller; both may be infinite."""
+def _epsilon_ratio(epsilon: float, other: float) -> float:
+    """Return the larger of two epsilons divided by the smaller; both may be infinite."""
     return 1.0 if epsilon == other else max(epsilon, other) / min(epsilon, other)
 
 

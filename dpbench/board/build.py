@@ -1,7 +1,7 @@
-"""Build `leaderboard.json` from results: the same files give the same bytes anywhere, or a list of complaints.
+"""Build `leaderboard.json` from results: the same files give the same bytes on every machine, or a list of complaints.
 
-A number in the index is copied from a result, or counted, summed by `math.fsum` and divided, which IEEE 754 rounds in
-one way alone. What libraries compute (epsilon derived again, the tests behind ranks) is compared and not written.
+Numbers in the index are copied from results, or computed by counting, `math.fsum` and division, which IEEE 754 rounds
+in only one way. Values that libraries compute (the derived epsilon, the tests behind ranks) are compared, not written.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
 from pydantic_core import core_schema
 
-from dpbench.analysis.paired import compare_entries, ranking_scores
+from dpbench.analysis.paired import collect_ranking_scores, compare_entries
 from dpbench.board.distance import compute_distances
 from dpbench.board.entry import make_entry
-from dpbench.board.exchange import find_curve_complaints, labels_worth, read_curve
+from dpbench.board.exchange import compute_worth, find_curve_complaints, read_curve
 from dpbench.board.folder import read_boards
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.ranking import RANKING_SENTENCE, rank_groups, sort_value
+from dpbench.board.ranking import RANKING_SENTENCE, entry_sort_value, rank_groups
 from dpbench.board.stability import measure_stability
 from dpbench.board.verify.audits import find_audit, find_audit_complaints
 from dpbench.board.verify.checks import CheckedFile
@@ -40,7 +40,7 @@ INDEX, SCHEMA = "leaderboard.json", "schema.json"
 
 
 def verify_leaderboard(root: Path, known: Expectations) -> Review:
-    """Check all parts of a leaderboard: results, re-runs and audits, and that no board was edited.
+    """Check a whole leaderboard: its results, re-runs and audits, and that no board with results was edited.
 
     Raises:
         DpbenchError: a board cannot be read.
@@ -59,7 +59,7 @@ def verify_leaderboard(root: Path, known: Expectations) -> Review:
 
 
 def find_edited_boards(root: Path, boards: dict[str, Board]) -> list[Complaint]:
-    """Return a complaint for each board that had results in `leaderboard.json` and has changed since."""
+    """Return a complaint for each board that has changed since `leaderboard.json` listed results for it."""
     file = root / INDEX
     if not file.exists():
         return []
@@ -81,7 +81,7 @@ def build_index(root: Path, plugins: Registry) -> Index:
     """Check all results of the leaderboard in `root` and return its index.
 
     Raises:
-        ChecksFailed: a check fails; nothing of the leaderboard is shown until it is mended.
+        ChecksFailed: a check fails; then no index is made.
         DpbenchError: a board cannot be read.
     """
     known = Expectations.read(root, plugins)
@@ -98,7 +98,7 @@ def build_index(root: Path, plugins: Registry) -> Index:
 
 
 def encode_index(index: Index) -> bytes:
-    """Return an index as the bytes of `leaderboard.json`."""
+    """Encode an index as the bytes of `leaderboard.json`."""
     return index.model_dump_json(indent=1).encode() + b"\n"
 
 
@@ -113,8 +113,8 @@ def write_index(index: Index, root: Path) -> Path:
     return root / INDEX
 
 
-def is_current(index: Index, root: Path) -> bool:
-    """Return whether `leaderboard.json` and its schema equal what `write_index` would write."""
+def is_index_current(index: Index, root: Path) -> bool:
+    """Return whether `leaderboard.json` and its schema are exactly the files that `write_index` would write."""
     wanted = {INDEX: encode_index(index), SCHEMA: _encode_schema()}
     return all((root / name).is_file() and (root / name).read_bytes() == content for name, content in wanted.items())
 
@@ -155,12 +155,12 @@ def _make_standing(
         pays_once = entry.reads_private and entry.reads != "features and labels"
         if curve is not None and pays_once and entry.role != "ceiling":
             entry = entry.model_copy(
-                update={"worth": labels_worth(curve, ranking_scores(result.result, board.metric).per_seed)}
+                update={"worth": compute_worth(curve, collect_ranking_scores(result.result, board.metric).per_seed)}
             )
         entries.append((entry, result.result))
-    entries.sort(key=lambda pair: (-sort_value(pair[1], board.metric), pair[0].id))
+    entries.sort(key=lambda pair: (-entry_sort_value(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
-    scores = [ranking_scores(result, board.metric) for _, result in ranked]
+    scores = [collect_ranking_scores(result, board.metric) for _, result in ranked]
     places = rank_groups(scores, [entry.reads_labels for entry, _ in ranked])
     first = [
         entry.model_copy(update={"rank": rank, "uncorrected_rank": other})
@@ -168,7 +168,11 @@ def _make_standing(
     ]
     first.sort(key=lambda entry: entry.reads_labels)  # stable: each group stays in order
     rest = [entry for entry, _ in entries if entry.role != "entry"]
-    facts = _task_facts(results[0].result) if results and results[0].result else _facts_without_results(board, plugins)
+    facts = (
+        _collect_task_facts(results[0].result)
+        if results and results[0].result
+        else _collect_dataset_facts(board, plugins)
+    )
     above = _explain_above_ceiling(entries, board, plugins)
     labels = bool(first) and first[0].reads_labels  # as all do
     group = [score for score, (entry, _) in zip(scores, ranked, strict=True) if entry.reads_labels is labels]
@@ -184,7 +188,7 @@ def _make_standing(
 
 
 def _explain_above_ceiling(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Registry) -> str:
-    """Explain why the best ranked entry is significantly above the ceiling; empty if it is not."""
+    """Explain why the best ranked entry is significantly better than the ceiling; return "" if it is not."""
     ceilings = [pair for pair in entries if pair[0].role == "ceiling"]
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     if not ceilings or not ranked:
@@ -193,7 +197,9 @@ def _explain_above_ceiling(entries: Sequence[tuple[Entry, Result]], board: Board
     gap = best.metrics[board.metric].mean - ceiling.metrics[board.metric].mean
     if (
         gap <= 0
-        or not compare_entries(ranking_scores(result, board.metric), ranking_scores(reference, board.metric)).differs
+        or not compare_entries(
+            collect_ranking_scores(result, board.metric), collect_ranking_scores(reference, board.metric)
+        ).differs
     ):
         return ""
     differs = plugins.find("dataset", board.dataset.name).cls.test_differs
@@ -205,7 +211,7 @@ def _explain_above_ceiling(entries: Sequence[tuple[Entry, Result]], board: Board
     return f"{best.learner} is {100 * gap:.1f} points above {ceiling.learner}, fitted without privacy: {why}."
 
 
-def _task_facts(result: Result) -> dict[str, Any]:
+def _collect_task_facts(result: Result) -> dict[str, Any]:
     task, overlap = result.task, dict(sorted(result.task.overlap.items()))
     return {
         "classes": task.classes, "private": task.private, "public": overlap["public in private"].among,
@@ -213,8 +219,8 @@ def _task_facts(result: Result) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _facts_without_results(board: Board, plugins: Registry) -> dict[str, Any]:
-    """Return the task facts of a board without results, as the dataset's plugin states them."""
+def _collect_dataset_facts(board: Board, plugins: Registry) -> dict[str, Any]:
+    """Return the task facts of a board without results, as its dataset's plugin states them."""
     try:
         dataset = plugins.build("dataset", board.dataset.name, board.dataset.options)
         classes, licence = tuple(dataset.classes), str(dataset.licence)

@@ -1,4 +1,4 @@
-"""Make a board's learning curve: fit `public-only` to more and more public labels."""
+"""Make a board's learning curve: train `public-only` on growing numbers of public labels."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ DRAW_COUNT, FEWEST_LABELS = 5, 10
 
 
 def write_curves(names: Sequence[str], root: Path, session: Session) -> Iterator[Path]:
-    """Write the learning curves of boards, by default of all boards with public labels and results; yield the files.
+    """Write the learning curves of the named boards and yield each file.
 
-    Boards that differ in what a fit without private data cannot tell (epsilon above all) share one set of fits.
+    Without names, all boards with public labels and results are used. Boards share fits if they differ only in settings
+    that do not affect a fit without private data, such as epsilon.
 
     Raises:
-        SpecError: there is no board of that name, or none with labels and results.
-        DpbenchError: as `make_learning_curve` does.
+        SpecError: a name is no board, or no board has public labels and results.
+        DpbenchError: `make_learning_curve` fails.
     """
     known, made = read_boards(root), dict[str, Curve]()
     for name in names:
@@ -53,22 +54,22 @@ def write_curves(names: Sequence[str], root: Path, session: Session) -> Iterator
 
 
 def make_learning_curve(board: Board, session: Session) -> Curve:
-    """Fit `public-only` to 10, 20, 50, ... all public labels of a board; return its scores on the test split.
+    """Train `public-only` on 10, 20, 50, ... all public labels of a board and return the test scores as a curve.
 
-    No private row is read, and nothing is chosen: the curve costs no privacy.
+    No private row is read and no setting is chosen, so the curve costs no privacy.
 
     Raises:
-        SpecError: the board's public data has no labels, or hardly any.
-        DpbenchError: as `prepare` and `fit` do.
+        SpecError: the board's public data has no labels, or too few.
+        DpbenchError: preparing or fitting a run fails.
     """
     if not board.public_labels:
         raise SpecError(f"Expected labelled public data on board {board.name!r}: without labels there is no exchange.")
     prepared = session.prepare(make_entry_spec(board, {"learner": LEARNER}, session.plugins, "a learning curve"))
-    sizes = sizes_up_to(len(prepared.public.x))
+    sizes = list_curve_sizes(len(prepared.public.x))
     with progress.progress_bar(f"Learning curve of {board.name}", DRAW_COUNT * len(sizes)) as advance:
         rows = []
         for draw in range(DRAW_COUNT):
-            order = _shuffle_public(prepared, draw)
+            order = _shuffle_public_rows(prepared, draw)
             row = []
             for size in sizes:
                 row.append(_score_subset(prepared, order[:size], board.metric))
@@ -81,14 +82,14 @@ def make_learning_curve(board: Board, session: Session) -> Curve:
     )  # fmt: skip
 
 
-def sizes_up_to(count: int) -> tuple[int, ...]:
-    """Return 10, 20, 50, 100, 200 ... below `count`, and `count`.
+def list_curve_sizes(count: int) -> tuple[int, ...]:
+    """Return 10, 20, 50, 100, 200, ... below `count`, and `count` itself.
 
-    >>> sizes_up_to(144)
+    >>> list_curve_sizes(144)
     (10, 20, 50, 100, 144)
 
     Raises:
-        SpecError: so few labels have no curve.
+        SpecError: `count` is too small for a curve.
     """
     if count <= FEWEST_LABELS:
         raise SpecError(f"Expected more than {FEWEST_LABELS} public labels for a learning curve, got {count}.")
@@ -96,8 +97,8 @@ def sizes_up_to(count: int) -> tuple[int, ...]:
     return (*(size for size in steps if size < count), count)
 
 
-def _shuffle_public(prepared: PreparedRun, draw: int) -> torch.Tensor:
-    """Return all public examples in the random order of a draw."""
+def _shuffle_public_rows(prepared: PreparedRun, draw: int) -> torch.Tensor:
+    """Return the row numbers of all public examples in the random order of this draw."""
     spec = prepared.spec
     random = np.random.default_rng(np.random.SeedSequence(spec.split_seed, spawn_key=(draw, 3)))
     return torch.from_numpy(random.permutation(len(prepared.public.x)))

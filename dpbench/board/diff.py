@@ -12,7 +12,7 @@ Key = tuple[str, str]
 
 
 class BoardChange(Record):
-    """A change of an entry; `before` or `after` is None if the entry was absent."""
+    """A change of an entry between two indexes; `before` is None if it was added, `after` if it was removed."""
 
     what: Literal["added", "removed", "mean", "rank"]
     board: str
@@ -31,14 +31,14 @@ class BoardChange(Record):
 
 
 def list_changes(before: Index, after: Index) -> list[BoardChange]:
-    """Return the changes between two indexes, board by board: entries, means of the board's metric, ranks."""
-    old, new = _scored_entries(before), _scored_entries(after)
+    """Return the changes of entries, means and ranks between two indexes, sorted by board."""
+    old, new = _collect_scored_entries(before), _collect_scored_entries(after)
     return [
         change for key in sorted(old.keys() | new.keys()) for change in _compare_entry(key, old.get(key), new.get(key))
     ]
 
 
-def _scored_entries(index: Index) -> dict[Key, tuple[Entry, float | None]]:
+def _collect_scored_entries(index: Index) -> dict[Key, tuple[Entry, float | None]]:
     found = {}
     for standing in index.standings:
         for entry in standing.entries:

@@ -1,20 +1,20 @@
-"""The mean distance over all boards of a learner at default settings from the best entry, in points.
+"""A learner's mean distance from the best entry over all boards, at default settings, in points.
 
-- **Which boards count**: every board on which the learner has a ranked entry whose settings are its defaults, and on
-  which another learner is ranked. Its distance there is the mean of the best ranked entry that reads no more than it
-  does, whatever that one's settings, less its own, by the board's metric: a learner that reads no public labels is
-  compared with entries that read none, and one that does with all. The best entry itself has 0.
-- **How they are averaged**: over ε within a family (boards that differ in ε alone), over families within a dataset,
-  and then over datasets. So a dataset with many boards weighs no more than one with few.
-- **What is missing** is left out and not filled in: a learner is held to the boards where it stands, and `boards` and
-  `data_sets` say on how many it does. One that lacks a dataset is listed after those that have them all, because
-  distances on other boards may be larger or smaller.
+- **Which boards count**: every board on which the learner has a ranked entry with default settings and on which another
+  learner is ranked. The distance there is the score of the best ranked entry, whatever its settings, minus the
+  learner's score, by the board's metric. A learner that reads no public labels is compared only with entries that read
+  none; a learner that reads them is compared with all. The best entry itself has distance 0.
+- **How they are averaged**: over ε within a family (boards that differ only in ε), over families within a dataset, and
+  then over datasets. So a dataset with many boards weighs no more than one with few.
+- **Missing boards** are left out and not filled in: a learner's mean covers the boards where it has an entry, and
+  `boards` and `data_sets` count them. A learner that lacks a dataset is listed after the learners that have all
+  datasets, because distances on the missing boards could be larger or smaller.
 - **The interval** is the 2.5th to the 97.5th percentile of that mean over 10,000 bootstrap samples of datasets. Boards
-  of one dataset share images, so they are no independent evidence, however many ε they have. There is none with a
-  single dataset. With few datasets the interval is rough, and usually too short.
+  of one dataset share images, so they are not independent evidence, however many ε they have. There is no interval for
+  a single dataset. With few datasets the interval is rough, and usually too short.
 
-Datasets are told apart by name and options (`medmnist:name=pathmnist`); the same images under another name count as
-another.
+Datasets are distinguished by name and options (`medmnist:name=pathmnist`); the same images under another name count as
+another dataset.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from dpbench.board.index import Distance, Standing
-from dpbench.board.rows import EntryRow, board_rows
+from dpbench.board.rows import EntryRow, make_board_rows
 
 RESAMPLES = 10_000
 TAIL_SHARE = 0.025  # on either side of the interval
@@ -37,32 +37,34 @@ Gaps = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def compute_distances(standings: Iterable[Standing]) -> tuple[Distance, ...]:
-    """Return the distance of every learner: those on all datasets first, then by distance."""
+    """Return the distance of every learner: learners on the most datasets first, then by distance."""
     gaps: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for standing in standings:
         data, family = str(standing.board.dataset), standing.board.family
-        for row in default_rows(standing):
+        for row in list_default_rows(standing):
             gaps[row.facts.learner][data][family].append(100 * (row.behind or 0.0))
     found = [_compute_distance(learner, by_data) for learner, by_data in gaps.items()]
     return tuple(sorted(found, key=lambda distance: (-distance.data_sets, distance.points, distance.learner)))
 
 
-def default_rows(standing: Standing) -> list[EntryRow]:
-    """Return each learner's best ranked row with default settings.
+def list_default_rows(standing: Standing) -> list[EntryRow]:
+    """Return the best ranked row with default settings of each learner.
 
-    Empty if only one learner is ranked.
+    The list is empty if only one learner is ranked.
     """
-    ranked = [row for row in board_rows(standing) if row.entry.role == "entry"]
+    ranked = [row for row in make_board_rows(standing) if row.entry.role == "entry"]
     if len({row.facts.learner for row in ranked}) < 2:
         return []
     return list({row.facts.learner: row for row in reversed(ranked) if row.facts.selection == "default"}.values())
 
 
 def _compute_distance(learner: str, gaps: Gaps) -> Distance:
-    by_data = [_mean([_mean(family) for family in families.values()]) for _, families in sorted(gaps.items())]
+    by_data = [
+        _exact_mean([_exact_mean(family) for family in families.values()]) for _, families in sorted(gaps.items())
+    ]
     low, high = _bootstrap_interval(by_data)
     boards = sum(len(family) for families in gaps.values() for family in families.values())
-    points = round(_mean(by_data), DIGITS)
+    points = round(_exact_mean(by_data), DIGITS)
     return Distance(learner=learner, points=points, low=low, high=high, boards=boards, data_sets=len(by_data))
 
 
@@ -77,5 +79,5 @@ def _bootstrap_interval(by_data: Sequence[float]) -> tuple[float | None, float |
     return round(float(low), DIGITS), round(float(high), DIGITS)
 
 
-def _mean(values: Sequence[float]) -> float:
+def _exact_mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)

@@ -1,4 +1,4 @@
-"""A result as an entry of a board: its role, its trust and the command that repeats it."""
+"""Make the entry of a result on a board: its role, its trust, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -9,55 +9,57 @@ from statistics import fmean
 from typing import Any, Literal
 
 from dpbench.analysis.rows import collect_facts, read_origin
-from dpbench.analysis.word import list_author_word
+from dpbench.analysis.word import list_unchecked_claims
 from dpbench.board.index import AuditSummary, Entry, Reads, RerunSummary, Role, Trust
 from dpbench.board.verify.checks import CheckedFile
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.verdict import reproduces
+from dpbench.board.verify.verdict import is_reproduced
 from dpbench.records.audit import Audit
 from dpbench.records.board import Board
 from dpbench.records.protocol import Protocol
 from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result
-from dpbench.records.spec import write_flags
+from dpbench.records.spec import format_flags
 
 
 def make_entry(
     checked: CheckedFile, board: Board, known: Expectations, again: Rerun | None, audit: Audit | None = None
 ) -> Entry:
-    """Return the entry of a result that passed every check; its rank is assigned later."""
+    """Return the entry of a result that passed every check, without its rank."""
     result = checked.result
     assert result is not None and checked.ok
     role, why = _assign_role(result, board, known)
     agrees, passed = again if again and again.agrees else None, audit if audit and audit.passed else None
-    reproduced = agrees is not None and reproduces(agrees, result)
+    reproduced = agrees is not None and is_reproduced(agrees, result)
     return Entry(
         id=checked.stored.path.stem, file=checked.stored.file, role=role, rank=None, why=why,
-        command=repeat_command(result, board, known),
-        reads=_public_data_read(result, known), reads_private=bool(result.privacy.plan),
+        command=make_repeat_command(result, board, known),
+        reads=_find_public_reads(result, known), reads_private=bool(result.privacy.plan),
         trust=_assign_trust(agrees, reproduced, passed), reproduced=reproduced,
         again=_summarize_rerun(agrees, result) if agrees else None,
-        author_word=list_author_word(result, _confirmed_claims(agrees, reproduced) if agrees else frozenset()),
+        author_word=list_unchecked_claims(
+            result, _list_confirmed_claims(agrees, reproduced) if agrees else frozenset()
+        ),
         audit=_summarize_audit(passed) if passed else None, class_accuracy=_mean_class_accuracy(result),
         **vars(collect_facts(result)),
     )  # fmt: skip
 
 
-def repeat_command(result: Result, board: Board, known: Expectations) -> str:
-    """Return the command that repeats a result, with the options that are not the learner's defaults."""
+def make_repeat_command(result: Result, board: Board, known: Expectations) -> str:
+    """Return the command that repeats a result; the learner's default settings are left out."""
     spec, here = result.spec, known.installed.get(("learner", result.spec.learner.name))
     defaults = here.defaults if here and here.distribution == result.components["learner"].distribution else {}
     own = {name: value for name, value in spec.learner.options.items() if defaults.get(name, ...) != value}
     changes: dict[str, Any] = {"learner": spec.learner.model_copy(update={"options": own}), "unit": spec.unit}
-    if spec.search is not None and here and _is_own_space(spec.search.space, here.space):
+    if spec.search is not None and here and _is_default_space(spec.search.space, here.space):
         changes["search"] = spec.search.model_copy(update={"space": "own"})
     asked = spec.model_copy(update=changes)
     if spec.search is not None and spec.search.rule not in board.selection:  # refused beside --board
-        return shlex.join(["dpbench", "run", *write_flags(asked, defaults=True)])
-    return shlex.join(["dpbench", "run", "--board", board.name, *write_flags(asked, fixed=Protocol.model_fields)])
+        return shlex.join(["dpbench", "run", *format_flags(asked, defaults=True)])
+    return shlex.join(["dpbench", "run", "--board", board.name, *format_flags(asked, fixed=Protocol.model_fields)])
 
 
-def _is_own_space(space: Mapping[str, Any] | str, own: Mapping[str, Any]) -> bool:
+def _is_default_space(space: Mapping[str, Any] | str, own: Mapping[str, Any]) -> bool:
     return not isinstance(space, str) and {name: list(values) for name, values in space.items()} == own
 
 
@@ -68,11 +70,11 @@ def _assign_role(result: Result, board: Board, known: Expectations) -> tuple[Rol
         return "control", "it reads no private row: a line, not an entry"
     if math.isinf(result.spec.epsilon):
         return _assign_non_private_role(result, known)
-    why = _why_unranked(result, board)
+    why = _explain_unranked(result, board)
     return ("unranked", why) if why else ("entry", "")
 
 
-def _why_unranked(result: Result, board: Board) -> str:
+def _explain_unranked(result: Result, board: Board) -> str:
     if result.privacy.rng == "secure":
         return SECURE_NOISE_REASON
     if result.selection not in board.selection:
@@ -99,8 +101,8 @@ _SELECTION_REASONS = {
 }
 
 
-def _public_data_read(result: Result, known: Expectations) -> Reads:
-    """Return the public data that the learner was given: features as it declares, labels as the result states."""
+def _find_public_reads(result: Result, known: Expectations) -> Reads:
+    """Return the public data that the learner read: features if it declares them, labels if the result states them."""
     if result.task.public_labels_seen:
         return "features and labels"
     here = known.installed.get(("learner", result.spec.learner.name))
@@ -113,8 +115,8 @@ def _assign_trust(again: Rerun | None, reproduced: bool, audit: Audit | None) ->
     return "reproduced" if reproduced else "re-run" if again is not None else "submitted"
 
 
-def _confirmed_claims(record: Rerun, reproduced: bool) -> frozenset[str]:
-    """Return the claims that a re-run confirmed; digests of code count only if all of them agree."""
+def _list_confirmed_claims(record: Rerun, reproduced: bool) -> frozenset[str]:
+    """Return the claims that a re-run confirmed; digests of code are included only if all of them agree."""
     same = {claim.claim for claim in record.claims if claim.verdict == "same"}
     code = {claim for claim in same if claim.startswith("provenance.code")}
     seen = same if _compare_code(record) == "same" else same - code

@@ -1,9 +1,9 @@
-"""The exchange rate: how many public labels are worth the private data at a board's epsilon.
+"""The exchange rate: how many public labels are worth as much as the private data, at a board's epsilon.
 
-`public-only` learns from m public labels, for m from ten to all of them, several draws each, as a result of it does;
-its accuracy against m is the board's learning curve, kept in `curves/<board>.json`. An entry is worth the m at which
-the curve crosses its own score. One that learns from public labels has none: it pays for its score in both currencies.
-All else follows from the curve and from results, and is made whenever the index is.
+`public-only` is trained on m public labels, for m from ten to all of them, in several random draws. Its accuracy by m
+is the board's learning curve, kept in `curves/<board>.json`. An entry is worth the m at which the curve reaches its
+score. An entry that reads public labels has no such number, because it uses both private data and labels. Everything
+else is computed from the curve and the results whenever the index is built.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TAIL_PERCENT = 2.5  # percent on either side of the interval
 
 
 class Curve(Record):
-    """A board's learning curve: the scores of public labels alone, by draw and number of labels."""
+    """A board's learning curve: scores after training on public labels alone, by random draw and number of labels."""
 
     kind: Literal["learning curve"] = "learning curve"
     schema_version: Literal[1] = 1
@@ -47,7 +47,7 @@ class Curve(Record):
     provenance: dict[str, Any]
 
     def write(self, root: Path) -> Path:
-        """Write the curve where the leaderboard in `root` keeps it, atomically, and return the file.
+        """Write the curve to its path in the leaderboard `root`, atomically, and return the file.
 
         Raises:
             OutputError: the folder cannot be written.
@@ -59,7 +59,7 @@ def read_curve(root: Path, board: Board) -> Curve | None:
     """Return a board's learning curve, or None if the board has none.
 
     Raises:
-        MalformedFile: the file is no curve of this board.
+        MalformedFile: the file is not a learning curve of this board.
     """
     file = root / CURVES_FOLDER / f"{board.name}.json"
     if not file.exists():
@@ -79,7 +79,7 @@ def read_curve(root: Path, board: Board) -> Curve | None:
 def find_curve_complaints(
     root: Path, boards: dict[str, Board], results: Sequence[tuple[str, Result]]
 ) -> list[Complaint]:
-    """Return complaints about the learning curves of a leaderboard; `results` pairs each result with its board."""
+    """Return complaints about a leaderboard's learning curves; `results` pairs each result with its board's name."""
     wrong = []
     for file in sorted((root / CURVES_FOLDER).glob("*.json")):
         name = f"{CURVES_FOLDER}/{file.name}"
@@ -97,11 +97,11 @@ def find_curve_complaints(
     return wrong
 
 
-def labels_worth(curve: Curve, scores: Sequence[float]) -> Worth:
-    """Return the number of public labels that score as much as a learner, given its score for each seed.
+def compute_worth(curve: Curve, scores: Sequence[float]) -> Worth:
+    """Return the number of public labels that score as much as an entry, given its score for each seed.
 
-    The mean curve, made to never fall, is read between its points on a logarithmic scale. The interval is the
-    2.5th to 97.5th percentile over 2,000 bootstrap samples of draws and of seeds; the test examples are taken as given.
+    The mean curve, made non-decreasing, is interpolated on a logarithmic scale. The interval is the 2.5th to 97.5th
+    percentile over 2,000 bootstrap samples of draws and of seeds; test examples are not resampled.
     """
     draws, own = np.array(curve.scores), np.array(scores)  # (draws, sizes), (seeds,)
     random = np.random.default_rng(0)
@@ -114,9 +114,9 @@ def labels_worth(curve: Curve, scores: Sequence[float]) -> Worth:
 
 
 def find_crossings(labels: Sequence[int], curves: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return the labels (b,) at which each curve (b, sizes) reaches each score (b,); infinite if it never does.
+    """Return the number of labels (b,) at which each curve (b, sizes) reaches each score (b,); infinity if never.
 
-    A score below the first point is worth the first number of labels.
+    A score below the curve's first point gets the smallest number of labels.
     """
     rising = np.maximum.accumulate(curves, axis=1)
     reached = rising >= scores[:, None]
@@ -130,7 +130,7 @@ def find_crossings(labels: Sequence[int], curves: np.ndarray, scores: np.ndarray
 
 
 def _round_labels(labels: float) -> int | None:
-    """Round to two significant digits: all machines then agree, and no interval is more precise."""
+    """Round a number of labels to two significant digits, on which all machines agree; None if it is infinite."""
     if math.isinf(labels):
         return None
     unit = int(10 ** max(0, math.floor(math.log10(labels)) - 1))

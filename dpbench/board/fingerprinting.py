@@ -1,4 +1,4 @@
-"""Take the fingerprints of the installed code that the results of a leaderboard need."""
+"""Take fingerprints of the installed code for every setting in the results of a leaderboard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from dpbench.errors import DataError
 from dpbench.records.fingerprints import Code, ComponentFingerprints, FingerprintKind, read_fingerprints, settings_key
-from dpbench.records.packed import find_records, read_record
+from dpbench.records.packed import list_records, read_record
 from dpbench.records.protocol import CONCAT
 from dpbench.registry import Registry
 from dpbench.registry.same_code import installed_code, requested_settings
@@ -22,7 +22,7 @@ WRITE_EVERY = 10
 
 @dataclass
 class SettingsInUse:
-    """The settings of a component in results: as they ran, and as they were requested."""
+    """The settings of a component in results: the settings it ran with, and the settings the user requested."""
 
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -32,10 +32,10 @@ def collect_settings(results: Path) -> dict[tuple[FingerprintKind, str], Setting
     """Return the distinct settings of every learner and extractor in the results of a folder.
 
     Raises:
-        DataError: a record cannot be read, or there is none.
+        DataError: a result cannot be read, or the folder has none.
     """
     found: dict[tuple[FingerprintKind, str], SettingsInUse] = {("core", "core"): SettingsInUse({"": {}})}
-    for file in find_records(results):
+    for file in list_records(results):
         content = json.loads(read_record(file))
         spec = content["spec"]
         own = found.setdefault(("learner", spec["learner"]["name"]), SettingsInUse())
@@ -55,9 +55,10 @@ def collect_settings(results: Path) -> dict[tuple[FingerprintKind, str], Setting
 
 
 def refresh_fingerprints(results: Path, folder: Path, plugins: Registry) -> Iterator[ComponentFingerprints]:
-    """Take every fingerprint that results need and `folder` lacks for this code; yield each component when done.
+    """Take the fingerprints that results need and `folder` lacks for this code; yield each finished component.
 
-    What is there already is kept. A learner is fitted twice for each of its settings, on small data: about a second.
+    Existing fingerprints are kept. A learner is fitted twice for each of its settings, on small data, in about a
+    second.
 
     Raises:
         DataError: a result or a fingerprint cannot be read.

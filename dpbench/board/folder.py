@@ -1,24 +1,24 @@
-"""The leaderboard's folder: where boards, results and re-runs lie, and how an untrusted file is read.
+"""The leaderboard's folder: its layout, and how untrusted files in it are read.
 
 Layout::
 
-    boards/NAME.toml             one frozen protocol a file
-    results/<board>/<id>.json    one result a file, named by `Result.file_name`
+    boards/NAME.toml             one frozen protocol per file
+    results/<board>/<id>.json    one result per file, named by `Result.file_name`
     figures/<sweep>/<id>.json    results that belong to a figure and to no board
-    reruns/<board>/<id>.json     what came out when a seed of that result was run again
-    audits/<board>/<id>.json     what came out when it was audited (`dpbench audit`)
-    curves/<board>.json          what public labels alone score there (`dpbench leaderboard exchange`)
-    leaderboard.json             made of all of these but the figures by `dpbench leaderboard build`
-    claims/PAPER.toml            what a paper claims, with a source for every field (`dpbench claims`)
-    claims/verdicts.json         what followed from it
-    explanations/<id>.json       what `dpbench explain` found, which the page of a learner shows
-    inspections/<id>.json        what `dpbench inspect` found, which `dpbench reproduce` reads
-    schema.json                  of `leaderboard.json` and of a result
+    reruns/<board>/<id>.json     the outcome of re-running seeds of that result
+    audits/<board>/<id>.json     the audit of that result (`dpbench audit`)
+    curves/<board>.json          the board's learning curve on public labels (`dpbench leaderboard exchange`)
+    leaderboard.json             built from all of these except the figures by `dpbench leaderboard build`
+    claims/PAPER.toml            the claims of a paper, with a source for every field (`dpbench claims`)
+    claims/verdicts.json         the verdicts on these claims
+    explanations/<id>.json       the output of `dpbench explain`, shown on a learner's page
+    inspections/<id>.json        the output of `dpbench inspect`, read by `dpbench reproduce`
+    schema.json                  the JSON Schema of `leaderboard.json` and of results
 
-Results, re-runs and audits may be packed, one archive a folder, and go by the same paths then (`records/packed.py`).
+Results, re-runs and audits may be packed, one archive per folder, and keep their paths then (`records/packed.py`).
 
-A file is looked at before it is parsed and again before it is believed: its kind and size, then depth, strings and
-numbers. What does not fit is a complaint, never a crash.
+A file is checked before it is parsed (kind and size) and after (depth, strings and numbers). A file that fails gives a
+complaint, never a crash.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dpbench.errors import Complaint, DataError, MalformedFile, SpecError
-from dpbench.records.board import NAME_PATTERN, Board, board_files
-from dpbench.records.packed import ARCHIVE, list_packed_names, read_packed, record_exists
-from dpbench.records.schema1 import upgrade
-from dpbench.support.untrusted import open_regular
+from dpbench.records.board import NAME_PATTERN, Board, list_board_files
+from dpbench.records.packed import ARCHIVE, list_packed_names, read_packed_record, record_exists
+from dpbench.records.schema1 import upgrade_record
+from dpbench.support.untrusted import open_regular_file
 from dpbench.support.validation import first_misfit
 
 Read = TypeVar("Read", bound=BaseModel)
@@ -54,7 +54,7 @@ LONG_FIELDS = frozenset({"correct"})
 
 @dataclass(frozen=True)
 class ResultFile:
-    """A result file and the board that it is filed under."""
+    """A result file and the board under which it is filed."""
 
     path: Path
     file: str  # as it is named to people: relative to the leaderboard's folder where it lies in it
@@ -63,14 +63,14 @@ class ResultFile:
 
 
 def read_boards(root: Path) -> dict[str, Board]:
-    """Return a leaderboard's boards by name; those of the package if the default folder `leaderboard` has none.
+    """Return a leaderboard's boards by name; the default folder without boards stands for the package's boards.
 
     Raises:
-        SpecError: a board cannot be read, or there is none.
+        SpecError: a board cannot be read, or there are no boards.
     """
     files = sorted((root / "boards").glob("*.toml"))
     if root == LEADERBOARD and not files:  # outside a checkout: those that came with the package
-        files = sorted(board_files().values())
+        files = sorted(list_board_files().values())
     found = {file.stem: Board.read(file) for file in files}
     if not found:
         raise SpecError(
@@ -81,7 +81,7 @@ def read_boards(root: Path) -> dict[str, Board]:
 
 
 def list_results(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile], list[Complaint]]:
-    """Return every result of a leaderboard in order, and complaints about files that are no results."""
+    """Return all result files of a leaderboard in order, and complaints about other files among them."""
     stored: list[ResultFile] = []
     wrong: list[Complaint] = []
     for part in ("results", "figures"):
@@ -111,7 +111,7 @@ def list_results(root: Path, boards: dict[str, Board]) -> tuple[list[ResultFile]
 
 
 def locate_result(file: Path, root: Path) -> ResultFile:
-    """Return a file with the board that it is filed under; without a board if it lies outside the leaderboard."""
+    """Return a file with the board under which it is filed; the board is None outside the leaderboard."""
     try:
         inside = (file.parent.resolve() / file.name).relative_to(root.resolve())
     except ValueError:
@@ -144,7 +144,7 @@ def find_content(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a record, packed or not; None if the record does not exist.
 
     Raises:
-        MalformedFile: as `read_content`; or the archive is malformed.
+        MalformedFile: `read_content` refuses the file, or its archive is malformed.
     """
     try:
         there = record_exists(path)
@@ -154,13 +154,13 @@ def find_content(path: Path) -> dict[str, Any] | None:
 
 
 def validate_content(kind: type[Read], content: dict[str, Any]) -> Read:
-    """Return `content` as a validated model.
+    """Validate `content` as a record of this kind and return the record.
 
     Raises:
-        MalformedFile: the first field that does not fit the schema.
+        MalformedFile: names the first field that does not fit the schema.
     """
     try:
-        return kind.model_validate(upgrade(content, kind))
+        return kind.model_validate(upgrade_record(content, kind))
     except RecursionError:
         raise MalformedFile("file", "nested too deeply") from None
     except SpecError as error:  # of a component's text, which is read as a flag is
@@ -171,7 +171,7 @@ def validate_content(kind: type[Read], content: dict[str, Any]) -> Read:
 
 
 def _list_folder(folder: Path) -> list[os.DirEntry[str]]:
-    """Return the contents of a folder by name, without hidden files."""
+    """Return the entries of a folder sorted by name, without hidden files; empty if the folder does not exist."""
     try:
         with os.scandir(folder) as found:
             return sorted((path for path in found if not path.name.startswith(".")), key=lambda path: path.name)
@@ -183,12 +183,12 @@ def _list_folder(folder: Path) -> list[os.DirEntry[str]]:
 
 def _read_text(path: Path) -> str:
     try:
-        with open_regular(path, follow=False) as file:  # a link could lead out of the folder
+        with open_regular_file(path, follow=False) as file:  # a link could lead out of the folder
             raw, size = file.read(MAX_BYTES + 1), os.fstat(file.fileno()).st_size
     except DataError:
         raise MalformedFile("file", "expected a regular file, got a folder, pipe or device") from None
     except OSError as error:
-        packed = None if os.path.lexists(path) else read_packed(path)
+        packed = None if os.path.lexists(path) else read_packed_record(path)
         if packed is None:
             said = "it is a link" if path.is_symlink() else error.strerror
             raise MalformedFile("file", f"expected a regular file that can be read: {said}") from None
@@ -206,7 +206,7 @@ def _refuse_constant(constant: str) -> None:
 
 
 def _check_bounds(value: Any, name: str = "", depth: int = 0) -> None:
-    """Refuse nesting, strings and numbers out of bounds; the error names the field."""
+    """Check nesting depth, string lengths and numbers; raise an error that names the field out of bounds."""
     if isinstance(value, str):
         _check_text(value, MAX_BITS if name in LONG_FIELDS else MAX_TEXT)
     elif isinstance(value, (int, float)):

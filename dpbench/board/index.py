@@ -1,6 +1,6 @@
-"""The format of `leaderboard.json`: every board with its entries in order, for programs and the site.
+"""The format of `leaderboard.json`: every board with its entries in order, for programs and for the site.
 
-The file follows from boards and results alone (`dpbench leaderboard build`); nothing in it is typed by hand.
+The file is built from boards and results alone (`dpbench leaderboard build`); nothing in it is written by hand.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Reads = Literal["nothing", "features", "features and labels"]
 
 
 class Worth(Record):
-    """Number of public labels that alone score as much as an entry (`board.exchange`); None if all are too few."""
+    """The number of public labels that score as much as an entry (`board.exchange`); None if all labels score less."""
 
     labels: int | None
     low: int | None  # 95% bootstrap interval over draws of the labels and seeds
@@ -57,7 +57,7 @@ class Worth(Record):
 
 
 class RerunSummary(Record):
-    """Re-run seeds that agreed with the result."""
+    """A summary of a re-run that agrees with the result: its seeds, outcome, author and machine."""
 
     seed: int  # the last of them
     outcome: str
@@ -70,7 +70,7 @@ class RerunSummary(Record):
 
 
 class AuditSummary(Record):
-    """The figures of an audit that passed."""
+    """The figures of a passed audit."""
 
     made: Origin
     seed: int
@@ -84,7 +84,7 @@ class AuditSummary(Record):
 
 
 class Entry(Record):
-    """One result on one board."""
+    """A result on a board."""
 
     id: str  # the result file's name without its ending: unique on its board, safe as a file name
     file: str  # the result, relative to the leaderboard's folder: results/<board>/<id>.json
@@ -124,17 +124,17 @@ class Entry(Record):
 
     @property
     def reads_labels(self) -> bool:
-        """Whether the learner reads public labels. It is compared with all entries; others are compared without it."""
+        """Whether the learner reads public labels. Only such entries are compared with all entries."""
         return self.reads == "features and labels"
 
     @property
     def compute(self) -> float:
-        """Seconds of a fit: processor time for a fit on processors, which other load does not slow; else wall-clock."""
+        """Seconds of a fit: processor time on CPUs, which other load does not slow; otherwise wall-clock time."""
         return self.seconds if self.cpu_seconds is None else self.cpu_seconds
 
 
 class Stability(Record):
-    """Number of random halves of the test set on which the first group's winner wins again (`board.stability`)."""
+    """In how many random halves of the test set the best entry is the best again (`board.stability`)."""
 
     halves: int = Field(gt=0)
     seed: int  # that drew them
@@ -143,7 +143,7 @@ class Stability(Record):
 
 
 class Distance(Record):
-    """A learner's distance at its defaults from the best entry that reads no more, averaged over all boards.
+    """A learner's mean distance from the best comparable entry over all boards, at default settings.
 
     See `board.distance`.
     """
@@ -159,8 +159,8 @@ class Distance(Record):
 class Standing(Record):
     """A board, its task and its entries.
 
-    Ranked ones come first, each group with its best first: those that read no public labels, then those that do. Then
-    come unranked ones and ceilings.
+    Ranked entries come first, best first within each group: entries that read no public labels, then entries that do.
+    Unranked entries and ceilings follow.
     """
 
     board: Board

@@ -1,17 +1,17 @@
-"""Ranks: a new one starts at the first entry that is significantly worse than the best entry of the rank above.
+"""Ranks: a new rank starts at the first entry that is significantly worse than the best entry of the rank above.
 
-The test is the paired one of `analysis.paired`. Entries are sorted by their mean, so an entry further down may be tied
-with that best entry, too: a lower rank alone is no significant difference.
+Entries are compared by the paired test of `analysis.paired`. They are sorted by their mean, so an entry of a lower rank
+may still be tied with that best entry: a lower rank alone is no significant difference.
 
-A board makes many comparisons, so ranks are corrected for their number: at each rank its best entry is compared with
-every entry below it, and Holm's method keeps the chance of any false difference in that family at 5%. The uncorrected
-ranks, which take every comparison by itself, are kept beside them.
+A board makes many comparisons, so ranks are corrected for their number. At each rank, the best entry is compared with
+every entry below it, and Holm's method keeps the chance of any false difference among these comparisons at 5%. The
+uncorrected ranks, in which each comparison is tested by itself, are kept beside them.
 
-Public labels can be worth more than private images, so an entry is compared with those that read no more than it does:
-entries that read no public labels among themselves, and entries that read them with all (`rank_groups`).
+Public labels can be worth more than private images, so entries are compared in groups (`rank_groups`): entries that
+read no public labels with one another, and entries that read them with all entries.
 
-What the correction does not cover: the best entry is the best on this test set, and was not named before
-(`board.stability`); and test examples that belong together, as frames of one track do.
+The correction does not cover two effects: the best entry was picked on this same test set (`board.stability`), and test
+examples can be dependent, such as the frames of one track.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from functools import cache
 
 import numpy as np
 
-from dpbench.analysis.paired import LEVEL, Scores, compare_entries, correct_bits, holm
+from dpbench.analysis.paired import LEVEL, Scores, compare_entries, decode_correct_answers, holm_correction
 from dpbench.records.result import Result
 from dpbench.records.tolerance import RELATIVE_TOLERANCE
 
@@ -39,35 +39,35 @@ RANKING_SENTENCE = (
 )
 
 
-def sort_value(result: Result, metric: str) -> int:
-    """Return the number that a checked result is sorted by, largest first: correct answers, or its mean in millionths.
+def entry_sort_value(result: Result, metric: str) -> int:
+    """Return the integer that results are sorted by, largest first: correct answers, or the mean score in millionths.
 
     A result that lacks the metric for a seed comes last.
     """
     if metric not in result.metrics:
         return -1
     if metric == "accuracy":
-        return sum(int(correct_bits(seed, result.task.test).sum()) for seed in result.seeds)
+        return sum(int(decode_correct_answers(seed, result.task.test).sum()) for seed in result.seeds)
     return round(result.metrics[metric].mean / RELATIVE_TOLERANCE)
 
 
-def corrected_ranks(entries: Sequence[Scores]) -> list[int]:
+def compute_corrected_ranks(entries: Sequence[Scores]) -> list[int]:
     """Return each entry's rank, corrected for the number of comparisons; `entries` are sorted, best first.
 
-    Each rank costs one comparison for every entry below its best.
+    At each rank, the best entry is compared once with every entry below it.
     """
     found: list[int] = []
     while len(found) < len(entries):
         place = len(found)
         best = _cache_bits(entries[place])
-        p = holm([compare_entries(best, entry).p for entry in entries[place + 1 :]])
+        p = holm_correction([compare_entries(best, entry).p for entry in entries[place + 1 :]])
         worse = np.flatnonzero(p < LEVEL)
         found += [place + 1] * (1 + (int(worse[0]) if len(worse) else len(p)))
     return found
 
 
-def uncorrected_ranks(entries: Sequence[Scores]) -> list[int]:
-    """Return each entry's rank without correction: a comparison per entry; `entries` are sorted, best first."""
+def compute_uncorrected_ranks(entries: Sequence[Scores]) -> list[int]:
+    """Return each entry's rank without the correction for many comparisons; `entries` are sorted, best first."""
     found: list[int] = []
     rank, best = 0, None
     for place, entry in enumerate(entries, 1):
@@ -84,10 +84,10 @@ def rank_groups(entries: Sequence[Scores], reads_labels: Sequence[bool]) -> list
     entries.
     """
     alone = [entry for entry, labels in zip(entries, reads_labels, strict=True) if not labels]
-    among_alone = iter(zip(corrected_ranks(alone), uncorrected_ranks(alone), strict=True))
+    among_alone = iter(zip(compute_corrected_ranks(alone), compute_uncorrected_ranks(alone), strict=True))
     if len(alone) == len(entries):
         return list(among_alone)
-    among_all = zip(corrected_ranks(entries), uncorrected_ranks(entries), strict=True)
+    among_all = zip(compute_corrected_ranks(entries), compute_uncorrected_ranks(entries), strict=True)
     return [found if labels else next(among_alone) for found, labels in zip(among_all, reads_labels, strict=True)]
 
 

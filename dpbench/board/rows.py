@@ -1,4 +1,4 @@
-"""Rows of a board: each result with its rank, its ties and its distance behind the best, computed once."""
+"""Rows of a board: each result with its rank, ties and distance from the best entry, computed once."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dpbench.board.index import Entry, Standing
 from dpbench.records.board import Board
 from dpbench.records.result import Interval
 
-FACTS = tuple(field.name for field in dataclasses.fields(ResultFacts))
+FACT_FIELDS = tuple(field.name for field in dataclasses.fields(ResultFacts))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntryRow(ResultRow):
-    """A result on its board."""
+    """A result on its board, with its rank and its distance from the best entry."""
 
     protocol: Board
     standing: ResultStanding
@@ -27,23 +27,23 @@ class EntryRow(ResultRow):
 
     @property
     def behind(self) -> float | None:
-        """Distance behind the best entry that reads no more, in shares of 1; negative for a better reference."""
+        """Distance from the best comparable entry, as a share of 1; negative for a reference that scores better."""
         return self.standing.behind
 
     @property
     def label(self) -> str:
-        """The learner, and the selection of its settings unless it is the default."""
+        """The learner's name, followed by the selection rule unless its settings are the defaults."""
         return name_entry(self.entry)
 
 
-def board_rows(standing: Standing) -> tuple[EntryRow, ...]:
-    """Return all results of a board as rows, in its order.
+def make_board_rows(standing: Standing) -> tuple[EntryRow, ...]:
+    """Return all results of a board as rows, in the board's order.
 
-    An entry is compared with the entries that read no more public data than it does, a reference with the first group.
+    Each entry is compared with the entries that read no more public data, and a reference with the first group.
     """
-    metric, varied = standing.board.metric, _varied_settings(standing.entries)
+    metric, varied = standing.board.metric, _find_varied_settings(standing.entries)
     rivals = {labels: count_rivals(standing, labels=labels) for labels in (False, True)}
-    tops, limit = _best_scores(standing), find_reference(standing, "ceiling")
+    tops, limit = _find_best_scores(standing), find_reference(standing, "ceiling")
     rows = []
     for entry in standing.entries:
         score = entry.metrics.get(metric)
@@ -52,17 +52,17 @@ def board_rows(standing: Standing) -> tuple[EntryRow, ...]:
         above = distance_behind(metric, score, limit.metrics[metric]) if score and limit else None
         rows.append(EntryRow(
             file=entry.file, protocol=standing.board, entry=entry, above=above,
-            facts=ResultFacts(**{name: getattr(entry, name) for name in FACTS}),
+            facts=ResultFacts(**{name: getattr(entry, name) for name in FACT_FIELDS}),
             standing=_make_standing(entry, standing.board, behind, rivals[entry.reads_labels]),
             differs=", ".join(f"{key}={entry.settings[key]}" for key in varied[entry.learner] if key in entry.settings),
         ))  # fmt: skip
     return tuple(rows)
 
 
-def _best_scores(standing: Standing) -> Mapping[bool, Interval]:
-    """Return the best score among the entries that read no public labels (False) and among all entries (True).
+def _find_best_scores(standing: Standing) -> Mapping[bool, Interval]:
+    """Return the best score among entries without public labels (key False) and among all entries (key True).
 
-    Both are the same if all entries read public labels. Empty without ranked entries.
+    Both scores are the same if all entries read public labels. The mapping is empty if no entry is ranked.
     """
     ranked = [entry for entry in standing.entries if entry.role == "entry"]
     alone = [entry for entry in ranked if not entry.reads_labels] or ranked
@@ -78,39 +78,39 @@ def _make_standing(entry: Entry, board: Board, behind: float | None, rivals: int
     return ResultStanding(
         tied=entry.rank == 1, behind=behind, board=board.name, role=entry.role, rank=entry.rank,
         uncorrected_rank=entry.uncorrected_rank, rivals=rivals, why=entry.why, trust=entry.trust,
-        checks=name_trust(entry), reproduced=entry.reproduced, reads=entry.reads, command=entry.command,
+        checks=describe_trust(entry), reproduced=entry.reproduced, reads=entry.reads, command=entry.command,
     )  # fmt: skip
 
 
 def count_rivals(standing: Standing, *, labels: bool) -> int:
-    """Count the entries among which an entry is ranked: all with `labels`, otherwise those without public labels."""
+    """Count the ranked entries in an entry's group: all entries if `labels`, otherwise those without public labels."""
     return sum(entry.role == "entry" and (labels or not entry.reads_labels) for entry in standing.entries)
 
 
 def find_reference(standing: Standing, role: str) -> Entry | None:
-    """Return a board's `control` or `ceiling`, if any: with default settings first, then by score."""
+    """Return the board's reference with this role, if any; default settings come first, then the best score."""
     metric = standing.board.metric
     found = [entry for entry in standing.entries if entry.role == role and metric in entry.metrics]
-    return max(found, key=lambda entry: _preference(entry, metric), default=None)
+    return max(found, key=lambda entry: _reference_preference(entry, metric), default=None)
 
 
 def find_reference_row(rows: Sequence[EntryRow], role: str) -> EntryRow | None:
-    """Return the row of the reference with this role among the rows of a board, if any."""
+    """Return the row of the board's reference with this role, if any."""
     found = [row for row in rows if row.entry.role == role and row.score]
-    return max(found, key=lambda row: _preference(row.entry, row.protocol.metric), default=None)
+    return max(found, key=lambda row: _reference_preference(row.entry, row.protocol.metric), default=None)
 
 
-def _preference(entry: Entry, metric: str) -> tuple[bool, float]:
+def _reference_preference(entry: Entry, metric: str) -> tuple[bool, float]:
     return entry.selection == "default", entry.metrics[metric].mean
 
 
 def name_entry(entry: Entry) -> str:
-    """Return an entry's learner, and the selection of its settings unless it is the default."""
+    """Return an entry's learner, followed by the selection rule unless its settings are the defaults."""
     return entry.learner if entry.selection == "default" else f"{entry.learner}, {SELECTION_WORDS[entry.selection]}"
 
 
-def name_trust(entry: Entry) -> str:
-    """Return a few words on the checks of an entry beyond those of all entries; an audit does not hide a re-run."""
+def describe_trust(entry: Entry) -> str:
+    """Describe in a few words the extra checks of an entry; an audited entry keeps the word for its re-run."""
     again = entry.again
     words = []
     if entry.reproduced:
@@ -121,8 +121,8 @@ def name_trust(entry: Entry) -> str:
     return " and ".join(words + ["audited"] * (entry.audit is not None)) or entry.trust
 
 
-def _varied_settings(entries: Sequence[Entry]) -> Mapping[str, list[str]]:
-    """Return for each learner the settings that differ between its entries of the same selection rule."""
+def _find_varied_settings(entries: Sequence[Entry]) -> Mapping[str, list[str]]:
+    """Return, for each learner, the settings that differ between its entries of the same selection rule."""
     alike = Counter((entry.learner, entry.selection) for entry in entries)
     values: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for entry in entries:

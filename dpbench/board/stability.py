@@ -1,13 +1,13 @@
-"""Stability of rank 1: how often the best entry without public labels is also the best on half of the test examples.
+"""Stability of rank 1: how often the best entry without public labels also wins on half of the test examples.
 
-The test set is cut in half at random 1,000 times, without replacement and from a published seed. On each half, every
-such entry has the mean of its correct answers over the examples of the half and over seeds; the same halves serve all
-entries. Counts are of whole answers, so every machine finds the same.
+The test set is split in half at random 1,000 times, from a published seed. On each half, every such entry gets the mean
+of its correct answers over examples and seeds; all entries share the same halves. The counts are integers, so every
+machine gets the same numbers.
 
-What it says: whether half of these test examples name the same winner. What it does not say: what other examples would
-have named, as halves inherit the luck of the whole (of two equal entries the one ahead wins three halves in four), and
-how seeds of the fit matter, which stay as they are. Only accuracy has one bit a test example;
-boards that rank by another metric have no stability.
+The stability shows whether half of these test examples would name the same winner. It does not show which entry would
+win on new examples, because the halves share the luck of the whole test set: of two equal entries, the leading entry
+wins three quarters of the halves. Nor does it show the effect of the fit's seeds, which stay the same. Only accuracy
+has one bit per test example; boards that rank by another metric have no stability.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import numpy as np
 from dpbench.analysis.paired import Scores
 from dpbench.board.index import Stability
 
-HALVES = 1000
+HALF_COUNT = 1000
 SEED = 0
 BATCH_SIZE = 100  # halves at a time
 
 
 def measure_stability(entries: Sequence[Scores], tied: int) -> Stability | None:
-    """Return the stability of the first of `entries`, which are sorted, best first; the first `tied` share rank 1.
+    """Return the stability of the first entry; `entries` are sorted, best first, and the first `tied` share rank 1.
 
-    An entry counts as the best of a half where no other has more correct answers there. None where there is nothing
-    to compare: fewer than two entries or test examples, or a metric other than accuracy.
+    An entry wins a half if no other entry has more correct answers there. Returns None if there is nothing to compare:
+    fewer than two entries or test examples, or a metric other than accuracy.
     """
     bits = [entry.bits for entry in entries if entry.bits is not None]
     if len(bits) < 2 or len(bits) < len(entries):
@@ -39,20 +39,20 @@ def measure_stability(entries: Sequence[Scores], tied: int) -> Stability | None:
         return None
     first = shared = 0
     halves = _draw_halves(correct.shape[1])
-    for some in range(0, HALVES, BATCH_SIZE):
+    for some in range(0, HALF_COUNT, BATCH_SIZE):
         half = halves[some : some + BATCH_SIZE].astype(np.float32)
         hits = half @ correct.T  # (halves, entries): whole numbers below 2^24, exact in any order
         best = hits.max(1)
         first += int((hits[:, 0] == best).sum())
         shared += int((hits[:, :tied].max(1) == best).sum())
-    return Stability(halves=HALVES, seed=SEED, first=first, shared=shared)
+    return Stability(halves=HALF_COUNT, seed=SEED, first=first, shared=shared)
 
 
 @functools.lru_cache(maxsize=4)  # boards of one test split share them
 def _draw_halves(n: int) -> np.ndarray:
-    """Return random halves of n examples: (HALVES, n) bool, True for the n // 2 that are in."""
-    random, halves = np.random.default_rng(SEED), np.empty((HALVES, n), bool)
-    for some in range(0, HALVES, BATCH_SIZE):
+    """Return random halves of n examples: (HALF_COUNT, n) bool, True for the n // 2 examples in the half."""
+    random, halves = np.random.default_rng(SEED), np.empty((HALF_COUNT, n), bool)
+    for some in range(0, HALF_COUNT, BATCH_SIZE):
         drawn = random.random((BATCH_SIZE, n))
         last = np.partition(drawn, n // 2 - 1, axis=1)[:, n // 2 - 1, None]
         halves[some : some + BATCH_SIZE] = drawn <= last

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line, as `dpbench.main.main` does: environments from before version 0.3 call this name."""
+    """Run the command line, as `dpbench.main.main` does. Environments from before version 0.3 call this function."""
     from dpbench.main import main as run
 
     run(arguments)

@@ -1,4 +1,4 @@
-"""`dpbench audit`: check what a run states about privacy against one more run."""
+"""`dpbench audit`: re-run one fit and check the privacy statement of a run against it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpbench.cli.output import Json, print_if_unwritable, report_interrupt
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.audit import PARTS, Audit, Bound, Part
-from dpbench.records.packed import find_records
+from dpbench.records.packed import list_records
 from dpbench.records.place import Place
 from dpbench.records.spec import Spec, fill_extractor, make_spec
 from dpbench.support.messages import unknown_name
@@ -81,7 +81,7 @@ def audit(
 
     session, failed = open_session(given.place.device), False
     done: list[Audit] = []
-    session.plugins.report_broken()
+    session.plugins.report_broken_plugins()
     for target in wanted:
         try:
             with report_interrupt("Finished audits are kept."):
@@ -97,7 +97,7 @@ def audit(
         failed |= not found.passed
         done.append(found)
         if not as_json:
-            _show(target.name, found, written, Console())
+            _print_audit(target.name, found, written, Console())
     if as_json:
         documents = ",\n".join(audit.model_dump_json(indent=2) for audit in done)
         print(f"[{documents}]" if len(wanted) > 1 else documents)
@@ -119,7 +119,7 @@ def _find_targets(name: str, root: Path) -> Iterator[AuditTarget]:
     """Yield the audit targets that a word on the command line names.
 
     Raises:
-        SpecError: no file, and no board or entry either.
+        SpecError: the word names no file, no board and no entry.
     """
     file = Path(name)
     if file.suffix in {".toml", ".json"}:
@@ -132,7 +132,7 @@ def _find_targets(name: str, root: Path) -> Iterator[AuditTarget]:
     if board not in boards:
         said = unknown_name("board with results", board, boards)
         raise SpecError(f"{said} You can also name a spec (.toml) or a result (.json), or use --root if not {root}.")
-    entries = find_records(root / "results" / board)
+    entries = list_records(root / "results" / board)
     chosen = [path for path in entries if entry in {"", path.stem}]
     if not chosen:
         raise SpecError(unknown_name(f"entry of board {board}", entry, [entry.stem for entry in entries]))
@@ -140,7 +140,7 @@ def _find_targets(name: str, root: Path) -> Iterator[AuditTarget]:
         yield AuditTarget(f"{board}/{path.stem}", path, root / "audits" / board / path.name)
 
 
-def _show(name: str, found: Audit, written: Path, console: Console) -> None:
+def _print_audit(name: str, found: Audit, written: Path, console: Console) -> None:
     verdicts = {True: "passed", False: "FAILED", None: "does not apply"}
     console.print(
         f"{name}: seed {found.seed}, ε {found.epsilon:.4g}, δ {found.delta:g}, σ {found.sigma:.4g}"
@@ -162,7 +162,7 @@ def _show(name: str, found: Audit, written: Path, console: Console) -> None:
 
 
 def describe_figures(found: Audit) -> dict[Part, str]:
-    """Describe the figures of each part in words."""
+    """Describe the figures of each part of an audit in words."""
     figures, moved, noise, attack = found.figures, found.sensitivity, found.noise, found.attack
     words: dict[Part, str] = dict.fromkeys(PARTS, "")
     if moved:

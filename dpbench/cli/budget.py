@@ -76,7 +76,7 @@ def _query_accountants(
 def _parse_plan(releases: list[str], choices: list[str]) -> list[Planned]:
     from dpbench.records.protocol import Component
     from dpbench.registry import convert_fields
-    from dpbench.support.fields import is_required
+    from dpbench.support.fields import is_required_field
 
     if not releases and not choices:
         raise SpecError("Expected a plan. Give at least one --release or --choice.")
@@ -90,7 +90,9 @@ def _parse_plan(releases: list[str], choices: list[str]) -> list[Planned]:
                     f"write name={text or 'NAME'}."
                 )
             given = {"name": f"{word} {number + 1}", **Component.parse(f"{word}:{text}").options}
-            if lacking := [field.name for field in fields(kind) if field.name not in given and is_required(field)]:
+            if lacking := [
+                field.name for field in fields(kind) if field.name not in given and is_required_field(field)
+            ]:
                 raise SpecError(f"Expected {' and '.join(lacking)} in --{word} {text}, as in {lacking[0]}=10.")
             plan.append(kind(**convert_fields(kind, given, word)))
     return plan

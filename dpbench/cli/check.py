@@ -18,7 +18,7 @@ def check_component(
     from dpbench.testing.checking import check_laws
 
     registry = load()
-    registry.report_broken()
+    registry.report_broken_plugins()
     console = Console()
     broken = 0
     told: dict[str, str] = {}  # complaint -> the law that was the first to make it

@@ -1,4 +1,4 @@
-"""The class of all commands: it refuses repeated flags, and ends with a sentence on Ctrl-C."""
+"""The class of all commands. A command refuses repeated flags, and Ctrl-C ends it with a message."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dpbench.errors import SpecError
 
 
 class Command(TyperCommand):
-    """A command that refuses a repeated flag, whose second value would silently replace the first."""
+    """A command that refuses a repeated flag, because the second value would silently replace the first."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments after refusing repeated flags.
+        """Refuse repeated flags, then parse the arguments.
 
         Raises:
-            SpecError: names the flag that was given twice.
+            SpecError: a flag was given twice; the message names the flag.
         """
         given = [arg.partition("=")[0] for arg in args[: args.index("--") if "--" in args else None]]
         for option in self.params:
@@ -31,6 +31,6 @@ class Command(TyperCommand):
         return parsed
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; Ctrl-C ends it with a sentence, unless the command prints its own."""
+        """Run the command. Ctrl-C ends it with a message, unless the command prints a message of its own."""
         with interrupt.raise_on_interrupt(), report_interrupt(interrupt.KEPT_MESSAGE):
             return super().invoke(ctx)

@@ -1,4 +1,4 @@
-"""`dpbench list`: what is installed, and what is broken."""
+"""`dpbench list`: list the installed components and the broken plugins."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from dpbench.cli.presence import PRESENCE_WORDS, dataset_facts, extractor_facts
+from dpbench.cli.presence import PRESENCE_WORDS, collect_dataset_facts, collect_extractor_facts
 from dpbench.errors import SpecError
-from dpbench.records.board import Board, board_files
+from dpbench.records.board import Board, list_board_files
 from dpbench.registry import KINDS, Kind, Registration, Registry, load
 from dpbench.support.messages import bytes_in_words
 from dpbench.support.settings import list_settings
 from dpbench.sweep import ready_made_sweeps
 
 FACTS_BY_KIND: dict[Kind, Callable[[Any, Registry], dict[str, Any]]] = {
-    "dataset": dataset_facts,
-    "extractor": extractor_facts,
+    "dataset": collect_dataset_facts,
+    "extractor": collect_extractor_facts,
 }
 SENTENCE_END = re.compile(r"(?<!et al)\. ")  # where one ends
 WIDE_TERMINAL = 160  # terminal columns needed for facts and a summary
@@ -63,7 +63,7 @@ def list_components(
     registry = load()
     kinds = [kind for kind in KINDS if what is None or what == f"{kind}s"]
     if as_json:
-        print(json.dumps(_listing_as_json(registry, kinds), indent=2))
+        print(json.dumps(_build_json_listing(registry, kinds), indent=2))
         return
     console = Console()
     for kind in kinds:
@@ -91,7 +91,7 @@ def list_components(
 
 
 def _list_boards() -> list[dict[str, str]]:
-    boards = map(Board.read, board_files().values())
+    boards = map(Board.read, list_board_files().values())
     return [
         {"name": board.name, "shows": board.title, "command": f"dpbench run --board {board.name} --learner ..."}
         for board in sorted(boards, key=lambda board: board.name)
@@ -101,8 +101,8 @@ def _list_boards() -> list[dict[str, str]]:
 def _list_figures() -> list[dict[str, str]]:
     """Return a row for every ready-made sweep, with the first comment of its file."""
     rows = []
-    for name in ready_made_sweeps.sweep_names():
-        lines = itertools.takewhile(lambda line: line.startswith("#"), ready_made_sweeps.lines(name))
+    for name in ready_made_sweeps.list_sweep_names():
+        lines = itertools.takewhile(lambda line: line.startswith("#"), ready_made_sweeps.read_sweep_lines(name))
         said = " ".join(line.lstrip("# ") for line in lines)
         rows.append(
             {"name": name, "shows": SENTENCE_END.split(said)[0].rstrip("."), "command": f"dpbench sweep {name}"}
@@ -135,11 +135,11 @@ def _show_component(name: str, as_json: bool) -> None:
 def _describe_component(registry: Registry, kind: Kind, name: str) -> dict[str, Any]:
     item = registry.components[kind][name]
     settings = [row._asdict() for row in list_settings(item.cls)]
-    return {"kind": kind, **_origin(name, item), "settings": settings}
+    return {"kind": kind, **_describe_origin(name, item), "settings": settings}
 
 
 def _describe_unknown_listing(what: str, registry: Registry) -> str:
-    """Return the message for an unknown listing: what can be listed, and what the user may have meant."""
+    """Return the message for an unknown listing, with the valid listings and the closest match."""
     name, _, options = what.partition(":")
     said = f"Expected {', '.join(LISTABLE)} or the name of a component after dpbench list, got {what!r}."
     if options and name in registry.components["dataset"]:
@@ -167,14 +167,14 @@ def _component_rows(registry: Registry, kind: Kind) -> list[dict[str, Any]]:
     rows = []
     for name, item in sorted(registry.components[kind].items()):
         facts = FACTS_BY_KIND[kind](item.cls, registry) if kind in FACTS_BY_KIND else {}
-        rows.append({**_origin(name, item), **facts})
+        rows.append({**_describe_origin(name, item), **facts})
     return rows
 
 
-def _origin(name: str, item: Registration) -> dict[str, Any]:
-    """Return what every row begins with: the name, the summary, and who brought the component."""
+def _describe_origin(name: str, item: Registration) -> dict[str, Any]:
+    """Return the first fields of every row: name, summary, and the plugin that provides the component."""
     who = {"plugin": item.plugin, "distribution": item.distribution, "version": item.version}
-    return {"name": name, "summary": _summary(item.cls), **who}
+    return {"name": name, "summary": _read_summary(item.cls), **who}
 
 
 def _row_cells(kind: Kind, row: dict[str, Any]) -> list[str]:
@@ -193,10 +193,10 @@ def _print_layers(console: Console, row: dict[str, Any]) -> None:
         )
 
 
-def _listing_as_json(registry: Registry, kinds: list[Kind]) -> dict[str, object]:
+def _build_json_listing(registry: Registry, kinds: list[Kind]) -> dict[str, object]:
     listed: dict[str, object] = {f"{kind}s": _component_rows(registry, kind) for kind in kinds}
     return {**listed, "broken": [vars(broken) for broken in registry.broken], "clashes": [*map(str, registry.clashes)]}
 
 
-def _summary(cls: type) -> str:
+def _read_summary(cls: type) -> str:
     return " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())

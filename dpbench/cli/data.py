@@ -13,7 +13,7 @@ from rich.table import Column, Table
 
 from dpbench.api import Dataset
 from dpbench.cli.output import report_interrupt
-from dpbench.cli.presence import PRESENCE_WORDS, dataset_facts
+from dpbench.cli.presence import PRESENCE_WORDS, collect_dataset_facts
 from dpbench.data import sources
 from dpbench.errors import SpecError
 from dpbench.records.protocol import Component
@@ -37,7 +37,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def list_datasets(as_json: Json = False) -> None:
     """List datasets: whether each is on this machine, where, its download size, its licence and how to get it."""
     registry = load()
-    rows = [dataset_facts(item.cls, registry) for _, item in sorted(registry.components["dataset"].items())]
+    rows = [collect_dataset_facts(item.cls, registry) for _, item in sorted(registry.components["dataset"].items())]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -65,7 +65,7 @@ def fetch(name: Name, to: To = None) -> None:
 
     folder = _choose_folder(to)
     with report_interrupt("The partial download is kept; repeat the command to continue."):
-        kept = store.fetch(dataset, folder)
+        kept = store.fetch_dataset(dataset, folder)
     _print_stored(dataset, folder, kept)
 
 
@@ -87,14 +87,14 @@ def import_data(
 def info(name: Name, as_json: Json = False) -> None:
     """Describe a dataset: its sizes and classes, where it is, and how many of its images are duplicates."""
     dataset = _build_dataset(name)
-    sources.check_present(dataset)
+    sources.check_datasets_present(dataset)
     from dpbench.data.survey import survey_dataset
 
     found = survey_dataset(dataset)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:
-        _show(found, Console())
+        _print_survey(found, Console())
 
 
 @app.command()
@@ -136,7 +136,7 @@ def _print_stored(dataset: Dataset, folder: Path, kept: Any) -> None:
     print(f"Licence: {dataset.licence}. Cite: {dataset.citation}.")
 
 
-def _show(found: Survey, console: Console) -> None:
+def _print_survey(found: Survey, console: Console) -> None:
     table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2))
     for key, value in found.lines():
         table.add_row(key, escape(value))

@@ -1,4 +1,4 @@
-"""A user's settings for a run, from flags and a file, as the records that a run needs."""
+"""A user's settings for a run: read from flags and a file, and converted to the records that the run needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpbench.errors import SpecError
 from dpbench.records.place import Place
 from dpbench.records.protocol import Component
 from dpbench.records.search import NO_SEARCH_HINTS, Search
-from dpbench.records.setting import Setting, option, settings
+from dpbench.records.setting import Setting, flag_name, list_record_settings
 from dpbench.records.spec import Spec, fill_extractor, make_spec
 from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
@@ -32,7 +32,7 @@ R = TypeVar("R", bound=BaseModel)
 
 @dataclass(frozen=True)
 class CommandSettings:
-    """The settings that a command takes, and how they differ from those of the records."""
+    """The settings that a command takes, and its differences from the defaults and choices of the records."""
 
     records: tuple[type[BaseModel], ...]
     several: tuple[str, ...] = ()  # keys of which there may be several values
@@ -41,8 +41,8 @@ class CommandSettings:
 
     @property
     def settings(self) -> Iterator[Setting]:
-        """The settings of all records."""
-        return (setting for record in self.records for setting in settings(record))
+        """All settings of the records."""
+        return (setting for record in self.records for setting in list_record_settings(record))
 
     @property
     def spec(self) -> type[Spec]:
@@ -52,7 +52,7 @@ class CommandSettings:
 
 @dataclass(frozen=True)
 class UserSettings:
-    """The settings that flags and a file give, and which of the two gave each.
+    """The settings that flags and a file give, with the source of each setting.
 
     Flags take precedence over the file, and both over the defaults of the command.
     """
@@ -67,13 +67,13 @@ class UserSettings:
         """The keys of the file, with switches resolved.
 
         Raises:
-            SpecError: it cannot be read, it is a sweep, or a key is unknown.
+            SpecError: the file cannot be read or is a sweep, or a key is unknown.
         """
         return {} if self.file is None else self._read(self.file)
 
     @cached_property
     def values(self) -> Mapping[str, Any]:
-        """All given values by key, from flags or the file: lists for keys that take several values."""
+        """All values from flags and the file, by key; a key that takes several values has a list."""
         return {**self.written, **self.flags}
 
     @cached_property
@@ -81,10 +81,10 @@ class UserSettings:
         """The values of each key that takes several values.
 
         Raises:
-            SpecError: a value that is none, or that stands twice.
+            SpecError: a value is invalid, or is given twice.
         """
         return {
-            setting.key: [*_axis_values(setting, self.flags.get(setting.key), self.written.get(setting.key))]
+            setting.key: [*_read_axis_values(setting, self.flags.get(setting.key), self.written.get(setting.key))]
             for setting in self.taken.settings
             if setting.key in self.taken.several
         }
@@ -96,35 +96,35 @@ class UserSettings:
 
     @property
     def place(self) -> Place:
-        """Where the run takes place.
+        """The `Place` record: where the run takes place.
 
         Raises:
             SpecError: a value does not fit.
         """
-        return self._checked(Place)
+        return self._validate_record(Place)
 
     @cached_property
     def keys(self) -> Mapping[str, Any]:
         """The keys of a spec, without axes that have several values.
 
         Raises:
-            SpecError: search settings without a search, or one that does not fit.
+            SpecError: search settings are given without a search, or do not fit.
         """
         names = self.taken.spec.model_fields.keys() - {"search"}  # fixed ones too, which the spec then checks
         single = {key: values[0] for key, values in self.axes.items() if values and key not in self.lists}
         said = {key: value for key, value in self.values.items() if key in names - {*self.taken.several}}
-        search = self._search()
+        search = self._build_search_keys()
         return {**said, **single, **({} if search is None else {"search": search})}
 
     def spec(self, plugins: Registry | None = None, changes: Mapping[str, Any] | None = None) -> Spec:
         """Return the spec of a run, on a board if the user names a board; `changes` take precedence over other values.
 
         Args:
-            plugins: those that are installed, if they are loaded already.
-            changes: keys of a spec.
+            plugins: the installed plugins, if they are already loaded.
+            changes: further keys of the spec, with their values.
 
         Raises:
-            SpecError: the values do not fit, or are the board's to set.
+            SpecError: a value does not fit, or only the board may set it.
         """
         keys = {**self.keys, **(changes or {})}
         if self.place.board is None:
@@ -135,14 +135,14 @@ class UserSettings:
 
         plugins = plugins or load()
         spec = make_entry_spec(find_board(self.place.board), keys, plugins, self.origin)
-        _warn_about_changes(plugins.find("learner", spec.learner.name).distribution)
+        _warn_of_uncommitted_changes(plugins.find("learner", spec.learner.name).distribution)
         return spec
 
     def sweep(self, plugins: Registry) -> dict[str, Any]:
         """Return the definition of a sweep over all combinations.
 
         Raises:
-            SpecError: a board does not take one of several learners, or values that are the board's to set.
+            SpecError: the board refuses a learner, or a value that only the board may set.
         """
         if self.place.board is None:
             return sweep_definition(self.keys, self.lists, plugins)
@@ -154,11 +154,11 @@ class UserSettings:
         return sweep_definition({**find_board(self.place.board).protocol, **self.keys}, self.lists, plugins)
 
     def origin(self, *keys: str) -> str:
-        """Return the source of some keys of a spec, or of any key, for messages."""
+        """Return the source of some keys of a spec, or of all keys if none is given, for messages."""
         flags = f"the flags of dpbench {self.command}"
         if self.file is None:
             return flags
-        searched = {"search", *(setting.key for setting in settings(Search))}
+        searched = {"search", *(setting.key for setting in list_record_settings(Search))}
         said = {part for key in keys for part in (searched if key == "search" else {key})}
         by_flags, by_file = said & self.flags.keys(), said & (self.written.keys() - self.flags.keys())
         if by_file and not by_flags:
@@ -166,10 +166,10 @@ class UserSettings:
         return flags if keys and not by_file else f"{self.file} and flags"
 
     def refuse(self, keys: Sequence[str], why: str) -> None:
-        """Refuse keys that a file may have for other commands only.
+        """Raise an error if the file has a key that only other commands take.
 
         Raises:
-            SpecError: the file has one of them.
+            SpecError: the file has one of the keys.
         """
         for key in keys:
             if key in self.written:
@@ -182,7 +182,7 @@ class UserSettings:
                 f"Expected the spec of one {_NOUNS.get(self.command, self.command)} in {file}, got a sweep. Run it "
                 f"with: dpbench sweep {file}"
             )
-        found = [setting for record in (self.taken.spec, Search, Place) for setting in settings(record)]
+        found = [setting for record in (self.taken.spec, Search, Place) for setting in list_record_settings(record)]
         switches = [setting for setting in found if setting.flag.switch]
         known = {
             *self.taken.spec.model_fields,
@@ -197,12 +197,12 @@ class UserSettings:
         named = self.flags.keys() & {"extractor", "board"} or "board" in values
         return values if named else fill_extractor(values, str(file))
 
-    def _search(self) -> dict[str, Any] | None:
-        """Return the keys of the search, or None without a search; single keys take precedence over a table's."""
+    def _build_search_keys(self) -> dict[str, Any] | None:
+        """Return the keys of the search, or None without a search; single keys override the search table's keys."""
         table = self.written.get("search")
         if table is not None and not isinstance(table, Mapping):
             raise SpecError(f"Expected search as a table, like search = {{rule = 'public-validation'}}, got {table!r}.")
-        by_key = {setting.key: setting for setting in settings(Search)}
+        by_key = {setting.key: setting for setting in list_record_settings(Search)}
         rule = next(setting for setting in by_key.values() if setting.flag.none)
         self._check_choice(rule)
         off = self.values.get(rule.key) == rule.flag.none  # which drops what a file says of a search
@@ -216,7 +216,7 @@ class UserSettings:
                 names = ", ".join(setting.option for setting in by_key.values() if setting.name in found)
                 raise SpecError(f"Use {names} with --tune or --selection: without either, nothing is searched.")
             return None
-        self._checked(Search)
+        self._validate_record(Search)
         return {**first, **(table or {}), **found}
 
     def _check_choice(self, rule: Setting) -> None:
@@ -226,9 +226,9 @@ class UserSettings:
             words = ", ".join(self.taken.choices.get(rule.key, rule.choices))
             raise SpecError(f"Expected {rule.option} {value} to be one of {words}.{hint}")
 
-    def _checked(self, record: type[R]) -> R:
-        """Return the record of the given values; messages name keys as the user wrote them."""
-        found = {setting.name: setting for setting in settings(record)}
+    def _validate_record(self, record: type[R]) -> R:
+        """Return a record of the user's values; error messages name keys as the user wrote them."""
+        found = {setting.name: setting for setting in list_record_settings(record)}
         values = {**self.taken.defaults, **self.values}
         said = {setting.name: values[setting.key] for setting in found.values() if setting.key in values}
         try:
@@ -243,10 +243,10 @@ _NOUNS = {"tune": "search"}
 
 
 def resolve_switch(setting: Setting, values: Mapping[str, Any], file: str = "") -> dict[str, Any]:
-    """Return values with a switch replaced by the value that it stands for; `file` is their source, if any.
+    """Return values with a switch replaced by the value that it stands for. `file` is the source of the values, if any.
 
     Raises:
-        SpecError: the switch is given beside a value of its setting, or is neither true nor false.
+        SpecError: the switch is given together with a value of its setting, or is neither true nor false.
     """
     switch, values = setting.flag.switch, dict(values)
     if switch is None or (on := values.pop(switch.key, None)) is None:
@@ -254,7 +254,7 @@ def resolve_switch(setting: Setting, values: Mapping[str, Any], file: str = "") 
     if not isinstance(on, bool):
         raise SpecError(f"{switch.key}={on!r} in {file} does not fit: expected true or false.")
     if on and values.get(setting.key) is not None:
-        name, other = (switch.key, setting.key) if file else (option(switch.key), setting.option)
+        name, other = (switch.key, setting.key) if file else (flag_name(switch.key), setting.option)
         raise SpecError(f"{name} means {other} {switch.value}: use only one of them.")
     return {**values, setting.key: switch.value} if on else values
 
@@ -263,19 +263,19 @@ def _switch_key(setting: Setting) -> str:
     return setting.flag.switch.key if setting.flag.switch else ""
 
 
-def _warn_about_changes(distribution: str) -> None:
-    """Warn before a run of hours that `dpbench leaderboard add` would refuse its result."""
-    from dpbench.records.provenance import HARNESS, find_source, read_tree
+def _warn_of_uncommitted_changes(distribution: str) -> None:
+    """Warn of uncommitted changes before a long run, because `dpbench leaderboard add` would refuse the result."""
+    from dpbench.records.provenance import HARNESS, find_source, read_git_state
 
     own = distribution == HARNESS
-    dirty = read_tree()[1] if own else (find_source(distribution) or {}).get("dirty")
+    dirty = read_git_state()[1] if own else (find_source(distribution) or {}).get("dirty")
     if dirty:
         whose = "dpbench's tree" if own else f"The tree of {distribution}"
         print(f"dpbench: {whose} has uncommitted changes, so no board will accept the result.", file=sys.stderr)
 
 
-def _axis_values(setting: Setting, texts: Sequence[str] | None, written: Any) -> Iterator[Any]:
-    """Yield the values of a setting: those of flags, or else the value or values of a file."""
+def _read_axis_values(setting: Setting, texts: Sequence[str] | None, written: Any) -> Iterator[Any]:
+    """Yield the values of a setting from its flags or, without flags, from the file."""
     if texts:
         split = split_components if Component in setting.types else split_numbers
         values: Sequence[Any] = split(texts, setting.option)
@@ -288,15 +288,15 @@ def _axis_values(setting: Setting, texts: Sequence[str] | None, written: Any) ->
 
 
 def split_components(texts: Sequence[str], flag: str) -> list[str]:
-    """Return the components that flags name; each flag may hold several, separated by commas.
+    """Return the components that flags name; a flag may name several, separated by commas.
 
-    A part with `key=value` alone is one more option of the component before it.
+    A part that is only `key=value` is a further option of the component before it.
 
     >>> split_components(["pillar:k=40,steps=30,dp-sgd", "jl"], "--learner")
     ['pillar:k=40,steps=30', 'dp-sgd', 'jl']
 
     Raises:
-        SpecError: nothing stands between two commas, or a folder where the name of a dataset belongs.
+        SpecError: a part between commas is empty, or is a folder in place of the name of a dataset.
     """
     found: list[str] = []
     for text in texts:
@@ -322,7 +322,7 @@ def split_numbers(texts: Sequence[str], flag: str) -> list[float]:
     """Return the numbers in flags, separated by commas.
 
     Raises:
-        SpecError: one is no number, or a decimal comma makes two of one.
+        SpecError: a part is not a number, or a decimal comma splits a number in two.
     """
     for text in texts:
         if re.fullmatch(r"0,\d+", text):  # none of these flags takes 0, and 1,5 may well be two values

@@ -1,9 +1,9 @@
-"""Ctrl-C: one line, and exit code 130, at any moment of a process that runs the command line. Imports nothing heavy.
+"""Ctrl-C prints one line and ends the command line with exit code 130, at any moment. Imports nothing heavy.
 
-Python raises KeyboardInterrupt wherever the main thread happens to be. In an import it may come out as ImportError, or
-as a text that C code prints; in a destructor it is printed and lost. So the process ends at once, unless a command runs
-and imports nothing: then the exception is raised, and the command says what it keeps. Files are written whole or not at
-all, so an end at once loses what is unfinished and nothing else.
+Python raises KeyboardInterrupt wherever the main thread happens to be. During an import, it can turn into an
+ImportError, or into text that C code prints; in a destructor, Python prints it and drops it. The process therefore ends
+at once, unless a command runs and is not importing: then the exception is raised, and the command states which work it
+keeps. Files are written whole or not at all, so ending at once loses unfinished work and nothing else.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ _CLEAR = "\r\x1b[K\x1b[?25h"  # the line of a progress bar goes, and the cursor 
 
 
 def install_handler() -> None:
-    """Make Ctrl-C end this process at once with a line, unless it is ignored or other code handles it."""
+    """Make Ctrl-C print a line and end this process at once, unless it is ignored or other code handles it."""
     with suppress(ValueError):  # not the main thread, which alone hears signals
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _handle_interrupt)
-            sys.unraisablehook = _exit_if_lost
+            sys.unraisablehook = _exit_on_lost_interrupt
 
 
 @contextmanager
 def raise_on_interrupt() -> Iterator[None]:
-    """Make Ctrl-C raise KeyboardInterrupt in the block except during imports; without our handler, change nothing."""
+    """Make Ctrl-C raise KeyboardInterrupt in the block, except during imports. Without our handler, change nothing."""
     if signal.getsignal(signal.SIGINT) is not _handle_interrupt:
         yield
         return
-    signal.signal(signal.SIGINT, _handle_by_raising)
+    signal.signal(signal.SIGINT, _raise_interrupt)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is _handle_by_raising:
+        if signal.getsignal(signal.SIGINT) is _raise_interrupt:
             signal.signal(signal.SIGINT, _handle_interrupt)
 
 
 def print_interrupted(kept: str) -> None:
-    """Print once that dpbench was interrupted and what is kept; from then on, Ctrl-C ends the process silently."""
-    ours = signal.getsignal(signal.SIGINT) in {_handle_interrupt, _handle_by_raising}
+    """Print once that dpbench was interrupted and what is kept. Any further Ctrl-C ends the process silently."""
+    ours = signal.getsignal(signal.SIGINT) in {_handle_interrupt, _raise_interrupt}
     if ours:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     print(f"dpbench: Interrupted. {kept}", file=sys.stderr, flush=True)
     if ours:
-        signal.signal(signal.SIGINT, _handle_silently)
+        signal.signal(signal.SIGINT, _exit_silently)
 
 
-def exit_interrupted(kept: str = KEPT_MESSAGE) -> NoReturn:
-    """End the process and its workers at once, with a line."""
+def exit_on_interrupt(kept: str = KEPT_MESSAGE) -> NoReturn:
+    """Print a line, and end the process and its workers at once."""
     with suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     clear = _CLEAR if os.isatty(2) else ""
@@ -71,7 +71,7 @@ def exit_interrupted(kept: str = KEPT_MESSAGE) -> NoReturn:
 
 
 def _kill_workers() -> None:
-    """Kill the workers of pools, and free their shared resources, whose loss multiprocessing would report."""
+    """Kill the workers of pools and free their shared resources; multiprocessing would report these as leaked."""
     import multiprocessing.util
     import threading
 
@@ -85,22 +85,22 @@ def _kill_workers() -> None:
 
 
 def _handle_interrupt(number: int, frame: FrameType | None) -> None:
-    exit_interrupted()
+    exit_on_interrupt()
 
 
-def _handle_silently(number: int, frame: FrameType | None) -> None:
+def _exit_silently(number: int, frame: FrameType | None) -> None:
     os._exit(EXIT_CODE)
 
 
-def _handle_by_raising(number: int, frame: FrameType | None) -> None:
+def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     while frame is not None:
         if frame.f_code.co_filename == _IMPORTING:
-            exit_interrupted()
+            exit_on_interrupt()
         frame = frame.f_back
     raise KeyboardInterrupt
 
 
-def _exit_if_lost(unraisable: UnraisableHookArgs) -> None:
+def _exit_on_lost_interrupt(unraisable: UnraisableHookArgs) -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        exit_interrupted()
+        exit_on_interrupt()
     sys.__unraisablehook__(unraisable)

@@ -1,4 +1,4 @@
-"""`dpbench leaderboard`: results that anyone can check, as JSON and as a page."""
+"""`dpbench leaderboard`: check and file results, and build and publish the index and the site."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def verify(
         again = _rerun_and_report(result, again_by, root) if again_by and result.ok else ""
         bad = not result.ok or again.startswith("FAILED")
         failed += bad
-        print(again or _result_line(result))
+        print(again or _write_result_line(result))
     for stray in found.strays:
         print(f"FAILED {stray.file}: {stray}")
     others = f"; {_count_noun(len(found.strays), 'other file')} failed" if found.strays else ""
@@ -120,7 +120,7 @@ def build(
     entries = sum(len(standing.entries) for standing in index.standings)
     said = f"{entries} results on {len(index.standings)} boards"
     if check:
-        if not building.is_current(index, root):
+        if not building.is_index_current(index, root):
             raise SpecError(
                 f"Expected {root / building.INDEX} to match its results, but it does not. "
                 "Run dpbench leaderboard build, and commit what it writes."
@@ -175,17 +175,17 @@ def check_submission(
     root: Root = LEADERBOARD,
 ) -> None:
     """Check whether results can be submitted, and to which boards. Nothing is written; you do not need a clone."""
-    from dpbench.board.add import Submissions, describe_occupant, find_taken_paths
+    from dpbench.board.add import SubmissionChecker, explain_taken_path, find_taken_paths
     from dpbench.board.verify.expectations import Expectations
 
-    submissions, failed = Submissions(root, Expectations.read(root, _load_plugins())), False
+    submissions, failed = SubmissionChecker(root, Expectations.read(root, _load_plugins())), False
     for file in files:
         checked, boards = submissions.match(file)
         failed |= not checked.ok
         if not checked.ok or checked.result is None:
-            print(_result_line(checked))
+            print(_write_result_line(checked))
             continue
-        held = "".join(f"; {describe_occupant(target)}" for target in find_taken_paths(checked.result, boards, root))
+        held = "".join(f"; {explain_taken_path(target)}" for target in find_taken_paths(checked.result, boards, root))
         print(f"ok {file}: for board {', '.join(boards)}{held}")
         _print_submission_warnings(checked.result)
     if failed:
@@ -254,11 +254,11 @@ def export(
 ) -> None:
     """Export leaderboard.json as a table with one row per entry."""
     from dpbench.board.build import INDEX
-    from dpbench.board.export import leaderboard_csv
+    from dpbench.board.export import render_leaderboard_csv
     from dpbench.board.index import Index
     from dpbench.support.files import write_atomically
 
-    text = leaderboard_csv(Index.read(root / INDEX))
+    text = render_leaderboard_csv(Index.read(root / INDEX))
     if str(csv) == "-":
         sys.stdout.write(text)
         return
@@ -280,7 +280,7 @@ def _load_plugins() -> Registry:
     from dpbench.registry import load
 
     plugins = load()
-    plugins.report_broken()
+    plugins.report_broken_plugins()
     return plugins
 
 
@@ -298,7 +298,7 @@ def _count_noun(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _result_line(file: CheckedFile) -> str:
+def _write_result_line(file: CheckedFile) -> str:
     if file.ok:
         unfiled = "" if file.stored.filed else " (no board: there is no protocol to compare it with)"
         repeatable = file.result is None or file.result.privacy.repeatable
@@ -311,7 +311,7 @@ def _result_line(file: CheckedFile) -> str:
 
 @dataclass(frozen=True)
 class _RerunRequest:
-    """Which seeds to re-run, where, and in whose name."""
+    """A request to re-run seeds: the session, the seed (None for all seeds), and the name of the person."""
 
     session: Session
     seed: int | None
@@ -330,7 +330,7 @@ def _prepare_rerun(found: Review, seed: int | None, by: str | None, plugins: Reg
 
 
 def _rerun_and_report(file: CheckedFile, asked: _RerunRequest, root: Path) -> str:
-    """Re-run seeds, keep the record, and report whether they reproduce; only a difference is a failure."""
+    """Re-run seeds, keep the record, and report whether the seeds reproduce. Only a difference is a failure."""
     from dpbench.board.verify import rerun_record
     from dpbench.errors import NotReproducible
 
@@ -343,6 +343,6 @@ def _rerun_and_report(file: CheckedFile, asked: _RerunRequest, root: Path) -> st
     except DpbenchError as error:
         return f"FAILED {file.stored.file}: seeds: {error}"
     if file.stored.filed:
-        rerun_record.write_unless_known(record, file.stored, file.result, root)
+        rerun_record.write_new_rerun(record, file.stored, file.result, root)
     said = rerun_record.summarize_rerun(record, file.result)
     return f"ok {file.stored.file}; {said}" if record.agrees else f"FAILED {file.stored.file}: seeds: {said}"

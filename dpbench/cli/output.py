@@ -21,7 +21,7 @@ POOL_TIMEOUT = 4.0  # seconds for a pool of processes to end; most need two
 
 @contextmanager
 def report_interrupt(kept: str) -> Iterator[None]:
-    """Turn Ctrl-C in the block into exit code 130 and a line that states what is `kept`."""
+    """On Ctrl-C in the block, print a line that states what is `kept` and exit with code 130."""
     try:
         yield
     except KeyboardInterrupt:
@@ -31,7 +31,7 @@ def report_interrupt(kept: str) -> Iterator[None]:
 
 @contextmanager
 def stop_on_interrupt() -> Iterator[None]:
-    """Make Ctrl-C end the process soon, even if a pool waits for workers that died from the same signal."""
+    """Make Ctrl-C end the process within seconds, even if a pool waits for workers that the same signal killed."""
     if threading.current_thread() is not threading.main_thread():  # which alone hears signals
         yield
         return
@@ -39,7 +39,7 @@ def stop_on_interrupt() -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         last = threading.Timer(
-            POOL_TIMEOUT, interrupt.exit_interrupted, ["Unfinished workers were stopped; finished work is kept."]
+            POOL_TIMEOUT, interrupt.exit_on_interrupt, ["Unfinished workers were stopped; finished work is kept."]
         )
         last.daemon = True
         last.start()
@@ -56,7 +56,7 @@ def stop_on_interrupt() -> Iterator[None]:
 
 @contextmanager
 def print_if_unwritable(record: BaseModel) -> Iterator[None]:
-    """Print `record` as JSON if the block cannot write it, so that the work is not lost; the error passes through."""
+    """Print `record` as JSON if the block cannot write it, so that no work is lost, and raise the error again."""
     try:
         yield
     except OutputError:

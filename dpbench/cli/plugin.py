@@ -15,7 +15,7 @@ app = typer.Typer(help="Create your own plugin.", no_args_is_help=True)
 
 
 class NewKind(StrEnum):
-    """Kind of component that a new plugin provides."""
+    """The kind of component that a new plugin provides."""
 
     learner = "learner"
     extractor = "extractor"
@@ -30,8 +30,8 @@ def new(
 ) -> None:
     """Create a working plugin package, ./dpbench-NAME, which passes every law and is yours to change."""
     registry = load()
-    registry.report_broken()
+    registry.report_broken_plugins()
     folder = scaffold.create_package(name, kind.value, out, registry)
     print(f"Wrote {folder}. Next:\n")
-    for command in scaffold.next_commands(folder, name, kind.value):
+    for command in scaffold.list_next_commands(folder, name, kind.value):
         print(f"  {command}")

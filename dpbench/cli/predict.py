@@ -35,11 +35,11 @@ def predict(
 ) -> None:
     """Classify images with a saved model. Without images, describe the model and its privacy guarantee."""
     from dpbench.models import Model
-    from dpbench.models.model import find_unreadable
+    from dpbench.models.model import find_unreadable_images
     from dpbench.registry import load
 
     plugins = load()
-    plugins.report_broken()
+    plugins.report_broken_plugins()
     chosen = Model.load(model, device=given.place.device, plugins=plugins)
     if not images:
         _show_card(chosen, as_json)
@@ -48,7 +48,7 @@ def predict(
     try:
         scores, refused = chosen.decision_function(files), {}
     except DataError:  # of one image, for which the others are not left without a label
-        refused = find_unreadable(files, chosen.card.mode)
+        refused = find_unreadable_images(files, chosen.card.mode)
         files = [file for file in files if file not in refused]
         if not refused or not files:
             raise

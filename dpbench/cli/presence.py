@@ -1,4 +1,4 @@
-"""Presence of datasets and weights on this machine, found out without loading them."""
+"""Checks whether datasets and weights are on this machine, without loading them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 from dpbench.data import sources
 from dpbench.registry import Registry
-from dpbench.support.fields import is_required
+from dpbench.support.fields import is_required_field
 
 PRESENCE_WORDS = {True: "yes", False: "no", None: "-"}
 
 
-def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
-    """Return where a dataset is, with default options, or how to get it; present is None if an option decides."""
+def collect_dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
+    """Return where a dataset is, or how to get it, with default options; `present` is None if an option decides."""
     row: dict[str, Any] = {
         "name": cls.name, "present": None, "where": "", "size": 0, "licence": cls.licence,
         "how": f"--dataset {cls.name}:{cls.shorthand.upper() or 'OPTIONS'}",
     }  # fmt: skip
-    if cls.shorthand or any(map(is_required, dataclasses.fields(cls))):
+    if cls.shorthand or any(map(is_required_field, dataclasses.fields(cls))):
         return row
     try:
         dataset = registry.build("dataset", cls.name, {})
@@ -32,16 +32,16 @@ def dataset_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
     return {**row, "present": bool(found), "where": where, "size": source.size, "how": f"dpbench data {command}"}
 
 
-def extractor_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
-    """Return whether an extractor's weights are here, their size, its number of features, and its layers.
+def collect_extractor_facts(cls: type[Any], registry: Registry) -> dict[str, Any]:
+    """Return an extractor's facts: whether its weights are on this machine, their size, its features and its layers.
 
-    `error` is the exception that it raised instead, if any.
+    If the extractor raises an exception, `error` states it.
     """
     row: dict[str, Any] = {
         "name": cls.name, "present": None, "dimension": cls.dimension, "size": cls.weights_size,
         "licence": cls.licence, "layers": {}, "error": "",
     }  # fmt: skip
-    if cls.shorthand or any(map(is_required, dataclasses.fields(cls))):  # an option decides
+    if cls.shorthand or any(map(is_required_field, dataclasses.fields(cls))):  # an option decides
         return row
     try:
         built = registry.build("extractor", cls.name, {})

@@ -18,7 +18,7 @@ from dpbench.records.place import Place
 from dpbench.records.protocol import Component
 from dpbench.registry import Registry, convert_fields, load
 from dpbench.support import progress
-from dpbench.support.files import check_writable
+from dpbench.support.files import check_writable_folder
 from dpbench.support.plugin_calls import call_plugin
 
 PROGRESS_LINES = 20  # roughly how many progress lines to print
@@ -41,7 +41,7 @@ def pretrain(
     from dpbench.support.device import find_device
 
     chosen = find_device(given.place.device)
-    check_writable(out.parent)
+    check_writable_folder(out.parent)
     kept = "The last saved step is kept; repeat the command with --resume to continue."
     with report_interrupt(kept), progress.progress_bar(f"Pre-training {cls.name}", recipe.steps) as advance:
         report = _make_reporter(recipe.steps, advance)
@@ -52,7 +52,7 @@ def pretrain(
 def _find_recipe(
     registry: Registry, component: Component, given: Mapping[str, int | None]
 ) -> tuple[type[Trainable], Any]:
-    """Return the extractor and the recipe that the command names; flags override options."""
+    """Return the class of the extractor and its recipe; flags override the component's options."""
     name = component.name
     cls: type[Any] = registry.find("extractor", name).cls
     if not issubclass(cls, Trainable):
@@ -68,7 +68,7 @@ def _find_recipe(
 
 
 def _make_reporter(steps: int, advance: Callable[[int], None]) -> Callable[[str, float], None]:
-    """Return a function that advances the bar at each step, and prints the latest figures now and then."""
+    """Return a function that advances the bar at each step, and prints the latest figures at regular steps."""
     latest: dict[str, float] = {}
     every = max(1, steps // PROGRESS_LINES)
 

@@ -82,12 +82,12 @@ def _move_common_flags(arguments: list[str]) -> list[str]:
 
 
 def run_program(program: Any, arguments: list[str], extras: Callable[[], Extras]) -> NoReturn:
-    """Run a command and exit; an error prints a sentence on standard error.
+    """Run a command and exit; print an error as a sentence on standard error.
 
     Args:
-        program: the root command, as the parser has it.
+        program: the parser's root command.
         arguments: the words after `dpbench`.
-        extras: loads what is added to the pages that commands build.
+        extras: loads the additions to the pages that commands build.
     """
     let_idle_threads_sleep()
     for stream in (sys.stdout, sys.stderr):
@@ -126,7 +126,7 @@ def _flush_output() -> None:
 
 
 def _run_command(program: Any, arguments: list[str], extras: Callable[[], Extras]) -> int:
-    """Run a command and return its exit code; a parser error prints a sentence, too."""
+    """Run a command and return its exit code; print an error of the parser as a sentence."""
     try:
         return int(program(arguments, prog_name="dpbench", standalone_mode=False, obj=extras) or 0)
     except PARSER_ERROR as error:

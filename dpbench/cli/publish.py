@@ -46,13 +46,13 @@ Docs = Annotated[bool, typer.Option("--docs/--no-docs", help="Also build the doc
 
 
 def load_extras(context: typer.Context) -> Extras:
-    """Load and return the extras of pages, by the function that `dpbench.main` provides."""
+    """Load and return the additions to pages, with the function that `dpbench.main` provides."""
     found: Extras = context.find_root().obj()
     return found
 
 
 def make_docs_builder(context: typer.Context, *, wanted: bool) -> Callable[[Path], None] | None:
-    """Return a function that builds the documentation into a folder of the site; None if unwanted or impossible."""
+    """Return a function that builds the documentation into a folder of the site, or None if unwanted or impossible."""
     from dpbench.docs import build, build_cached
     from dpbench.errors import DocsMissing
     from dpbench.support.progress import show_status
@@ -99,7 +99,7 @@ def publish(
 
     hub = target.startswith(HUB_PREFIX)
     plugins = load()
-    plugins.report_broken()
+    plugins.report_broken_plugins()
     try:
         if not hub:
             read_published_digests(Path(target))  # a place that does not fit is said before the documentation is built

@@ -40,10 +40,10 @@ def check(
             refused[str(file)] = f"{file}: {error}"
     if as_json:
         failed: dict[str, Any] = {name: {"passed": False, "error": said} for name, said in refused.items()}
-        print(json.dumps({**{name: _as_json(value) for name, value in checked.items()}, **failed}, indent=2))
+        print(json.dumps({**{name: _build_json_report(value) for name, value in checked.items()}, **failed}, indent=2))
     else:
         for name, value in checked.items():
-            _show(name, value)
+            _print_report(name, value)
     if refused:
         raise DataError("\n".join(refused.values()))
     if not all(check.passed for check in checked.values()):
@@ -70,12 +70,16 @@ def schema() -> None:
     print(json.dumps(Receipt.model_json_schema(), indent=2, ensure_ascii=False))
 
 
-def _as_json(checked: Checked) -> dict[str, Any]:
+def _build_json_report(checked: Checked) -> dict[str, Any]:
     return {
         "passed": checked.passed,
         "stated": checked.receipt.epsilon,
         "accountants": [
-            {"name": opinion.accountant, "lower": _json_number(opinion.lower), "upper": _json_number(opinion.upper)}
+            {
+                "name": opinion.accountant,
+                "lower": _write_json_number(opinion.lower),
+                "upper": _write_json_number(opinion.upper),
+            }
             for opinion in checked.opinions
         ],
         "mismatches": [{"name": mismatch.name, "said": mismatch.said} for mismatch in checked.mismatches],
@@ -83,11 +87,11 @@ def _as_json(checked: Checked) -> dict[str, Any]:
     }
 
 
-def _json_number(value: float) -> float | str:
+def _write_json_number(value: float) -> float | str:
     return value if math.isfinite(value) else "Infinity"
 
 
-def _show(file: str, checked: Checked) -> None:
+def _print_report(file: str, checked: Checked) -> None:
     receipt = checked.receipt
     unit = f"per {receipt.unit}" if receipt.unit else "of an unknown unit"
     print(f"{file} states epsilon {receipt.epsilon:.4g} at delta {receipt.delta:g}, {unit}")

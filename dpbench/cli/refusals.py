@@ -20,11 +20,11 @@ EXTRA_ARGUMENTS = re.compile(r"Got unexpected extra arguments?(\(s\))? \((?P<wor
 
 
 def describe_refusal(error: Any, arguments: Sequence[str]) -> str:
-    """Return the sentence for an error of the parser.
+    """Return a sentence that describes an error of the parser.
 
     Args:
-        error: what it raised: it has a `format_message` and may have the context of a command.
-        arguments: what it read.
+        error: the error, which has a `format_message` and may have the context of a command.
+        arguments: the arguments that the parser read.
     """
     said = " ".join(error.format_message().split()).rstrip(".")
     context = getattr(error, "ctx", None)
@@ -41,7 +41,7 @@ def describe_refusal(error: Any, arguments: Sequence[str]) -> str:
 
 
 def _describe_expected(why: str) -> str:
-    """Return what a value should have been; quote messages that no version is known to print."""
+    """Describe the expected value. If the message of the parser matches no known pattern, quote the message."""
     for pattern, words in EXPECTED_WORDS.items():
         if found := re.fullmatch(pattern, why):
             return words.format(**found.groupdict())
@@ -49,7 +49,7 @@ def _describe_expected(why: str) -> str:
 
 
 def _describe_given(name: str, arguments: Sequence[str]) -> str:
-    """Return the value that a flag was given, and how to write a number with a decimal comma."""
+    """Describe the value that the user gave to a flag, and show how to write a number with a decimal comma."""
     pairs = [(*word.partition("="), after) for word, after in zip(arguments, [*arguments[1:], ""], strict=True)]
     values = [value if equals else after for flag, equals, value, after in pairs if flag == name]
     if not values:

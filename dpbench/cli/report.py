@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli.results import ScoredBy, read_intact, selected_metric
+from dpbench.cli.results import ScoredBy, read_intact_results, read_metric_flag
 
 
 def report(
@@ -21,19 +21,19 @@ def report(
     metric: Annotated[ScoredBy, typer.Option(help="Metric of the first table.")] = ScoredBy.accuracy,  # type: ignore[attr-defined]
 ) -> None:
     """Write a self-contained HTML page about results: scores, charts, cost, data, and the guarantee in words."""
-    from dpbench.analysis.draw import MISSING, can_draw
+    from dpbench.analysis.draw import MISSING, has_matplotlib
     from dpbench.registry import load
     from dpbench.registry.components import component_shortener
-    from dpbench.site.report import default_file, render_report
+    from dpbench.site.report import default_report_path, render_report
     from dpbench.support.files import write_atomically
 
     chosen = places or [Path("dpbench-results")]
-    filed = read_intact(chosen)
-    file = out or default_file(chosen)
+    filed = read_intact_results(chosen)
+    file = out or default_report_path(chosen)
     page = render_report(
-        filed, selected_metric(metric), component_shortener(load()), title or f"Results in {chosen[0].resolve().name}"
+        filed, read_metric_flag(metric), component_shortener(load()), title or f"Results in {chosen[0].resolve().name}"
     )
-    if not can_draw():
+    if not has_matplotlib():
         typer.echo(f"dpbench: The report has no charts. {MISSING}", err=True)
     write_atomically(file, lambda stream: stream.write(page))
     print(f"Wrote {file}: {len(filed)} results, {len(page):,} bytes.")

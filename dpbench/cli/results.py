@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS
-from dpbench.records.packed import read_packed
+from dpbench.records.packed import read_packed_record
 from dpbench.support.untrusted import printable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ ScoredBy = StrEnum("ScoredBy", list(METRICS))  # type: ignore[misc]
 
 
 class _DefaultTableGroup(TyperGroup):
-    """Command group in which `dpbench results DIR` means `dpbench results table DIR`."""
+    """A command group in which `dpbench results DIR` means `dpbench results table DIR`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Insert the default command if the arguments name no command."""
@@ -69,10 +69,10 @@ def table(
 ) -> None:
     """Show results in tables of learners by ε, one table per protocol. Best first; * marks ties with the best."""
     from dpbench.analysis import columns as known
-    from dpbench.analysis.rows import file_row
+    from dpbench.analysis.rows import make_row
     from dpbench.analysis.spreadsheet import render_csv
     from dpbench.analysis.tables import make_grids
-    from dpbench.analysis.text_tables import list_rows, render_latex, render_markdown, write_grids
+    from dpbench.analysis.text_tables import make_result_table, render_latex, render_markdown, write_grids
     from dpbench.registry import load
     from dpbench.registry.components import component_shortener
 
@@ -85,46 +85,46 @@ def table(
         raise SpecError(f"Expected {flag} without --chart: every metric is a column, and a chart shows one.")
     picked = known.pick_columns(columns.split(","), known.FILE_COLUMNS) if columns else known.FILE_COLUMNS
     check_charts(chart or ())
-    filed = read_intact(places or [Path("dpbench-results")])
+    filed = read_intact_results(places or [Path("dpbench-results")])
     chosen = [stored for stored in filed if _matches_filters(stored, learner, dataset, epsilon)]
     if not chosen:
         raise SpecError(
             f"No result of {_describe_filters(learner, dataset, epsilon)} among the {len(filed)} found. Drop a filter."
         )
     if csv:
-        print(render_csv(map(file_row, chosen), picked), end="")
+        print(render_csv(map(make_row, chosen), picked), end="")
         return
     render = render_markdown if markdown else render_latex if latex else None
     if columns:
-        _show([list_rows(map(file_row, chosen), picked)], render)
+        _print_tables([make_result_table(map(make_row, chosen), picked)], render)
         return
     scored_by = metric or ScoredBy.accuracy  # type: ignore[attr-defined]
-    tables = make_grids(chosen, selected_metric(scored_by), component_shortener(load()))
+    tables = make_grids(chosen, read_metric_flag(scored_by), component_shortener(load()))
     if not tables:
         raise SpecError(f"None of the {len(chosen)} chosen results has {scored_by.value}. Choose another --metric.")
-    _show(write_grids(tables), render)
+    _print_tables(write_grids(tables), render)
     write_charts(tables, (places or [Path("dpbench-results")])[0].resolve().name, chart or ())
     for file in chart or ():
         typer.echo(f"Wrote {file}", err=True)  # standard output is the table
 
 
 def check_charts(files: Sequence[Path], flag: str = "--chart") -> None:
-    """Check that files of charts can be written, before anything is read.
+    """Check that chart files can be written, before any result is read.
 
     Raises:
-        SpecError: a file is neither PNG, SVG nor PDF; or matplotlib is missing.
+        SpecError: a file is not PNG, SVG or PDF, or matplotlib is missing.
         OutputError: a folder cannot be written.
     """
     from dpbench.analysis.draw import check_chart_file
-    from dpbench.support.files import check_writable
+    from dpbench.support.files import check_writable_folder
 
     for file in files:
         check_chart_file(file, flag)
-        check_writable(file.parent)
+        check_writable_folder(file.parent)
 
 
 def write_charts(tables: Sequence[ResultGrid[ResultRow]], name: str, files: Sequence[Path]) -> None:
-    """Draw tables against ε into every file.
+    """Draw the scores of tables against ε into every file.
 
     Raises:
         SpecError: there are more tables than a figure has room for.
@@ -132,9 +132,9 @@ def write_charts(tables: Sequence[ResultGrid[ResultRow]], name: str, files: Sequ
     if not files:
         return
     from dpbench.analysis.figure import write_figure
-    from dpbench.analysis.figure_data import collect_tables
+    from dpbench.analysis.figure_data import collect_figure_data
 
-    collected = collect_tables(name, tables)
+    collected = collect_figure_data(name, tables)
     for file in files:
         write_figure(collected, file)
 
@@ -196,7 +196,7 @@ def convert(
 
     The old folder is kept beside the new one, as FOLDER.schema-1, until you run this again with --delete-old.
     """
-    from dpbench.records.convert import convert as convert_folder
+    from dpbench.records.convert import convert_results as convert_folder
 
     for folder in folders:
         found = convert_folder(folder, delete_old=delete_old)
@@ -222,12 +222,12 @@ def compare(
             len(found) > MAX_NAMED_RESULTS
         )
         raise SpecError(f"Expected two result files to compare, got {len(found)}: {shown}.")
-    for line in comparison.describe_difference(found[0], found[1], selected_metric(metric)):
+    for line in comparison.describe_difference(found[0], found[1], read_metric_flag(metric)):
         print(line)
 
 
-def read_intact(places: Sequence[Path]) -> list[StoredResult]:
-    """Return the results in files and folders; name those that cannot be read on standard error."""
+def read_intact_results(places: Sequence[Path]) -> list[StoredResult]:
+    """Return the results in files and folders, and name unreadable files on standard error."""
     from dpbench.analysis.reader import read_results
 
     filed, damaged = read_results(places)
@@ -236,22 +236,22 @@ def read_intact(places: Sequence[Path]) -> list[StoredResult]:
     return filed
 
 
-def show_grids(grids: Sequence[ResultGrid[ResultRow]], console: Console) -> None:
-    """Print tables with the meaning of their numbers and marks."""
+def print_grids(grids: Sequence[ResultGrid[ResultRow]], console: Console) -> None:
+    """Print grids as tables, with the meaning of their numbers and marks."""
     from dpbench.analysis.text_tables import write_grids
 
-    _print(write_grids(grids), console)
+    _print_terminal_tables(write_grids(grids), console)
 
 
-def _show(tables: Sequence[TextTable], render: Callable[[Sequence[TextTable]], str] | None) -> None:
-    """Print tables in a format, by default for the terminal."""
+def _print_tables(tables: Sequence[TextTable], render: Callable[[Sequence[TextTable]], str] | None) -> None:
+    """Print tables with `render`, or for the terminal if it is None."""
     if render is None:
-        _print(tables, Console())
+        _print_terminal_tables(tables, Console())
     else:
         print(render(tables), end="")
 
 
-def _print(tables: Sequence[TextTable], console: Console) -> None:
+def _print_terminal_tables(tables: Sequence[TextTable], console: Console) -> None:
     from dpbench.analysis.text_tables import render_terminal
 
     for table in tables:
@@ -264,13 +264,13 @@ def _print(tables: Sequence[TextTable], console: Console) -> None:
 
 
 def _check_result_file(path: Path) -> Path:
-    if not path.is_file() and read_packed(path) is None:
+    if not path.is_file() and read_packed_record(path) is None:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise SpecError(f"Expected a result file, got {path}, which {what}.")
     return path
 
 
-def selected_metric(chosen: ScoredBy) -> Metric:
+def read_metric_flag(chosen: ScoredBy) -> Metric:
     """Return the metric that a flag names."""
     return next(metric for metric in METRICS if metric == chosen.value)
 

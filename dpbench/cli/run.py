@@ -12,13 +12,13 @@ from rich.console import Console
 
 from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json, print_if_unwritable, report_interrupt
-from dpbench.cli.summary import show_summary
+from dpbench.cli.summary import print_summary
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import OutputError, SpecError
 from dpbench.records.journal import Journal
 from dpbench.records.place import Place
 from dpbench.records.search import Search
-from dpbench.records.setting import option
+from dpbench.records.setting import flag_name
 from dpbench.records.spec import Spec
 from dpbench.sweep.grid import AXES
 
@@ -44,20 +44,20 @@ def run(
     if as_json and risk:
         raise SpecError("Expected --risk without --json: it is part of the table that --json replaces.")
     if given.lists:
-        _run_many(given, {"--settings": place.settings, "--models": models, "--json": as_json, "--risk": risk})
+        _run_combinations(given, {"--settings": place.settings, "--models": models, "--json": as_json, "--risk": risk})
         return
     keeper = ModelWriter(place.out / "models") if models else None
     result, written_to, replaced = _run_single(given, keeper)
     if as_json:
         print(result.model_dump_json(indent=2))
     else:
-        _show(result, written_to, replaced, Console(), risk=risk)
+        _print_result(result, written_to, replaced, Console(), risk=risk)
     if keeper is not None:
         keeper.say()
 
 
 class ModelWriter:
-    """Writes the model of each seed when its fit ends; a model that cannot be saved does not lose the result."""
+    """Writes the model of each seed after its fit. If a model cannot be saved, the result is still kept."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._written, self._refused = folder, 0, ""
@@ -78,7 +78,7 @@ class ModelWriter:
         """Print the number of written models on standard error.
 
         Raises:
-            SpecError: one could not be kept.
+            SpecError: a model could not be saved.
         """
         if self._refused:
             raise SpecError(f"{self._refused} The result itself was written.")
@@ -88,9 +88,9 @@ class ModelWriter:
 KEPT_MESSAGE = "Extracted features and finished seeds are kept; repeat the command to continue."
 
 
-def _run_many(given: UserSettings, of_one: Mapping[str, Any]) -> None:
-    """Run every combination as a sweep, without those that have results already, and print the table."""
-    names = " and ".join(map(option, given.lists))
+def _run_combinations(given: UserSettings, of_one: Mapping[str, Any]) -> None:
+    """Run every combination that has no result yet as a sweep, and print the table of results."""
+    names = " and ".join(map(flag_name, given.lists))
     for flag, is_given in of_one.items():
         if is_given:
             raise SpecError(f"Expected one value of {names} with {flag}, got several.")
@@ -99,7 +99,7 @@ def _run_many(given: UserSettings, of_one: Mapping[str, Any]) -> None:
         from dpbench.registry import load
 
         plugins, place = load(), given.place
-        plugins.report_broken()
+        plugins.report_broken_plugins()
         cells, resources = given.sweep(plugins), sweeps.Resources(threads=place.threads, device=place.device)
         if place.board is not None:  # or a board would refuse the results once all runs had ended
             from dpbench.harness.session import open_session
@@ -107,21 +107,21 @@ def _run_many(given: UserSettings, of_one: Mapping[str, Any]) -> None:
             spec = sweeps.read_grid(cells, plugins).cells[0].spec
             open_session(place.device, plugins=plugins).extract(spec, "board")
         summary = sweeps.sweep(cells, place.out, resources=resources, retry_failed=True, refresh=True, plugins=plugins)
-        show_summary(summary, Console(), "the same command runs them again")
+        print_summary(summary, Console(), "the same command runs them again")
 
 
 def _run_single(given: UserSettings, keeper: ModelWriter | None) -> tuple[Result, Path, str]:
     from dpbench.registry import load
     from dpbench.registry.components import resolve
-    from dpbench.support.files import check_writable
+    from dpbench.support.files import check_writable_folder
 
     plugins, place = load(), given.place
-    plugins.report_broken()
+    plugins.report_broken_plugins()
     resolved = resolve(given.spec(plugins), plugins)
     resolved.check_data()
-    check_writable(place.out)
+    check_writable_folder(place.out)
     if keeper is not None:
-        check_writable(keeper.folder)
+        check_writable_folder(keeper.folder)
 
     from dpbench.analysis.comparison import describe_replacement
     from dpbench.harness.session import open_session
@@ -143,7 +143,7 @@ def _run_single(given: UserSettings, keeper: ModelWriter | None) -> tuple[Result
     return result, written, replaced
 
 
-def _show(result: Result, written: Path, replaced: str, console: Console, *, risk: bool = False) -> None:
+def _print_result(result: Result, written: Path, replaced: str, console: Console, *, risk: bool = False) -> None:
     from dpbench.analysis.describe import describe_result, render_terminal
     from dpbench.registry import load
     from dpbench.registry.components import component_shortener

@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from dpbench.sweep import Summary
 
 
-def show_summary(summary: Summary, console: Console, advice: str) -> None:
-    """Print a table of a sweep's results and the counts of its cells; `advice` is for failed cells.
+def print_summary(summary: Summary, console: Console, advice: str) -> None:
+    """Print a table of a sweep's results and the counts of its cells, with `advice` on failed cells.
 
     Raises:
-        typer.Exit: with code 1, where a cell failed.
+        typer.Exit: a cell failed; the exit code is 1.
     """
     from dpbench.analysis.tables import make_grids
-    from dpbench.cli.results import show_grids
+    from dpbench.cli.results import print_grids
     from dpbench.records.result import TWO_SEEDS_REMARK
     from dpbench.registry import load
     from dpbench.registry.components import component_shortener
 
     for cell, error in summary.failed:
         console.print(f"Failed: {cell}: {error}", soft_wrap=True, markup=False, highlight=False)
-    filed = list(_stored_results(summary))
+    filed = list(_read_stored_results(summary))
     if filed:
-        show_grids(make_grids(filed, named=component_shortener(load())), console)
+        print_grids(make_grids(filed, named=component_shortener(load())), console)
         if any(TWO_SEEDS_REMARK in stored.result.remarks for stored in filed):
             console.print(f"Warning: {TWO_SEEDS_REMARK}", soft_wrap=True)
     console.print(
@@ -53,7 +53,7 @@ def show_summary(summary: Summary, console: Console, advice: str) -> None:
         raise typer.Exit(1)
 
 
-def _stored_results(summary: Summary) -> Iterator[StoredResult]:
+def _read_stored_results(summary: Summary) -> Iterator[StoredResult]:
     from dpbench.analysis.reader import StoredResult
 
     for cell in summary.grid.cells:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from dpbench.cli.given import UserSettings
 from dpbench.cli.output import report_interrupt
-from dpbench.cli.summary import show_summary
+from dpbench.cli.summary import print_summary
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.records.place import Place
@@ -71,18 +71,18 @@ def sweep(
     definition = ready_made_sweeps.find_sweep_file(file)
     resources = sweeps.Resources(cast("ExecutorName", executor), scheduler, workers, threads, given.place.device, jobs)
     plugins = load()
-    plugins.report_broken()
+    plugins.report_broken_plugins()
     if dry_run:
-        _show_overview(sweeps.overview(definition, out, plugins, data=True), Console())
+        _print_overview(sweeps.overview(definition, out, plugins, data=True), Console())
         return
     with report_interrupt("Finished cells are kept; repeat the command to continue."):
         summary = sweeps.sweep(
             definition, out, resources=resources, retry_failed=retry_failed, refresh=refresh, plugins=plugins
         )
-    show_summary(summary, Console(), f"{'the same command' if retry_failed else '--retry-failed'} runs them again")
+    print_summary(summary, Console(), f"{'the same command' if retry_failed else '--retry-failed'} runs them again")
 
 
-def _show_overview(overview: Overview, console: Console) -> None:
+def _print_overview(overview: Overview, console: Console) -> None:
     axes = overview.grid.axes
     table = Table(*axes, "state", box=None)
     for cell, state in zip(overview.grid.cells, overview.states, strict=True):

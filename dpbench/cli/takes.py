@@ -1,4 +1,4 @@
-"""The flags of a command, made from the records whose settings it takes."""
+"""Flags of a command, made from the records whose settings the command takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel
 
 from dpbench.cli.given import CommandSettings, UserSettings, resolve_switch
-from dpbench.records.setting import Setting, list_words, option
+from dpbench.records.setting import Setting, flag_name, join_words
 
 Command = Callable[..., None]
 GIVEN_PARAMETER = "given"  # the parameter of a command for what its flags say
@@ -30,17 +30,17 @@ def add_setting_flags(
     choices: Mapping[str, tuple[str, ...]] | None = None,
     file: bool = False,
 ) -> Callable[[Command], Command]:
-    """Give a command the settings of records as flags; its parameter `given` holds their values.
+    """Add the settings of records to a command as flags; its parameter `given` receives their values.
 
-    The flags stand in the help where `given` stands among the parameters of the command.
+    The help lists the flags at the position of `given` among the parameters of the command.
 
     Args:
-        records: their fields that have a description become flags.
-        several: keys of which the command takes several values.
-        only: the keys that it takes, if it does not take all.
-        without: keys that it does not take.
-        defaults: by key, defaults of a search or a place that are not those of the records.
-        choices: by key, the words that the help tells, if the command does not take all of the record's.
+        records: records whose fields become flags if they have a description.
+        several: keys that may have several values.
+        only: the keys that the command takes; by default all.
+        without: keys that the command does not take.
+        defaults: defaults of a search or a place, by key, that replace those of the records.
+        choices: by key, the choices that the help lists, if the command takes fewer than the record.
         file: whether the command also reads a TOML file, by `--spec`.
     """
     taken = CommandSettings(records, several, defaults or {}, choices or {})
@@ -71,9 +71,9 @@ def add_setting_flags(
 
 
 def _make_parameters(setting: Setting, taken: CommandSettings) -> Iterator[inspect.Parameter]:
-    """Yield the parameter of a setting, after that of its switch."""
+    """Yield the parameter of a setting's switch, if it has a switch, and then the parameter of the setting."""
     if switch := setting.flag.switch:
-        yield _make_parameter(switch.key, bool, typer.Option(option(switch.key), help=switch.says))
+        yield _make_parameter(switch.key, bool, typer.Option(flag_name(switch.key), help=switch.says))
     bounds = {type(extra): extra for extra in setting.field.metadata if setting.kind is int}
     low, high = bounds.get(Ge), bounds.get(Le)
     info = typer.Option(
@@ -85,7 +85,7 @@ def _make_parameters(setting: Setting, taken: CommandSettings) -> Iterator[inspe
 
 def _write_help(setting: Setting, taken: CommandSettings) -> str:
     choices = taken.choices.get(setting.key, setting.choices)
-    says = f"{setting.field.description}{': ' * bool(choices)}{list_words(choices)}."
+    says = f"{setting.field.description}{': ' * bool(choices)}{join_words(choices)}."
     says += f" Several: {setting.flag.several}." * (setting.key in taken.several)
     default = taken.defaults.get(setting.key, setting.default)
     says += f" [default: {default}]" * bool(default)
@@ -93,7 +93,7 @@ def _write_help(setting: Setting, taken: CommandSettings) -> str:
 
 
 def _make_parameter(name: str, kind: Any, info: Any) -> inspect.Parameter:
-    """Return a parameter that is None if the user gives no value."""
+    """Return a parameter that is None if the user does not set it."""
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
     )

@@ -17,7 +17,7 @@ from dpbench.errors import SpecError
 from dpbench.records.place import Place
 from dpbench.records.protocol import Component
 from dpbench.records.search import TUNE_SWITCH, Search
-from dpbench.records.spec import Spec, write_flags
+from dpbench.records.spec import Spec, format_flags
 
 if TYPE_CHECKING:
     from dpbench.records.result import Tuning
@@ -42,14 +42,14 @@ def tune(given: UserSettings, as_json: Json = False) -> None:
 
     from dpbench.registry import load
     from dpbench.registry.components import resolve
-    from dpbench.support.files import check_writable
+    from dpbench.support.files import check_writable_folder
 
     plugins, place = load(), given.place
     asked = given.spec(plugins)
-    plugins.report_broken()
+    plugins.report_broken_plugins()
     resolved = resolve(asked, plugins)
     resolved.check_data()
-    check_writable(place.out)
+    check_writable_folder(place.out)
 
     from dpbench.harness.session import open_session
 
@@ -59,17 +59,17 @@ def tune(given: UserSettings, as_json: Json = False) -> None:
     if as_json:
         print(tuning.model_dump_json(indent=2))
     else:
-        _show(tuning, make_run_command(asked, written), written, Console())
+        _print_tuning(tuning, make_run_command(asked, written), written, Console())
 
 
 def make_run_command(asked: Spec, file: Path) -> str:
-    """Return the command of a run with the settings that a search found, on the protocol that the user asked for."""
+    """Return the command of a run with the settings that a search found, on the protocol of the request."""
     learner = Component(name=asked.learner.name)
     plain = asked.model_copy(update={"learner": learner, "search": None})
-    return join(["dpbench", "run", *write_flags(plain), "--settings", str(file)])
+    return join(["dpbench", "run", *format_flags(plain), "--settings", str(file)])
 
 
-def _show(tuning: Tuning, command: str, written: Path, console: Console) -> None:
+def _print_tuning(tuning: Tuning, command: str, written: Path, console: Console) -> None:
     chosen, names = tuning.selection, list(tuning.selection.space)
     table = Table(*names, tuning.spec.metric.replace("_", " "), box=None)
     scored = sorted(

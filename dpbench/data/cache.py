@@ -1,4 +1,4 @@
-"""The feature cache: extract once, share by memory map, never trust a file that fails its checksum.
+"""Cache features: extract them once, share them by memory map, and reject files that fail their checksum.
 
 Layout below `cache_folder()`::
 
@@ -40,7 +40,7 @@ from dpbench.data.concat import Concat, concatenate
 from dpbench.data.engine import Engine, choose_engine
 from dpbench.data.keys import ImageKeys
 from dpbench.data.outlook import check_space
-from dpbench.data.reading import PerImage
+from dpbench.data.reading import ImageMapper
 from dpbench.data.reuse import KEYS_FILE, FoundRows, find_rows
 from dpbench.errors import DamagedFile, DataError, OutputError
 from dpbench.records.protocol import CONCAT
@@ -70,12 +70,12 @@ class FeatureSource:
 
     @property
     def key(self) -> str:
-        """The name of the cache folder."""
+        """The name of the cache folder of these features."""
         return canonical_digest(dataclasses.asdict(self))[:32]
 
 
 def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat, device: torch.device) -> Tensor:
-    """Return features (n, *example_shape), float32 or float16, memory-mapped; extract those that are not cached yet.
+    """Return memory-mapped features (n, *example_shape), float32 or float16; extract them if they are not cached.
 
     Two processes asking at once extract once. A damaged file is named on stderr and rebuilt. Features of several
     extractors are concatenated from the cached features of each (`concatenate`).
@@ -118,7 +118,7 @@ def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat
 
 
 def describe_features(images: ImageKeys, extractor: Extractor | Concat) -> FeatureSource:
-    """Describe the features that an extractor makes of these images; a concat by the sources of its parts."""
+    """Return the `FeatureSource` of an extractor on these images; for a concat, it lists the sources of the parts."""
     if isinstance(extractor, Concat):
         made_of = [dataclasses.asdict(describe_features(images, part)) for part in extractor.parts]
         return FeatureSource(images.digest, images.reader, CONCAT, "2", {"parts": made_of}, "")
@@ -128,7 +128,7 @@ def describe_features(images: ImageKeys, extractor: Extractor | Concat) -> Featu
 
 
 def _extractor_options(extractor: Extractor | Concat) -> dict[str, Any]:
-    """Return every option of an extractor as JSON values; a concat has none, as its parts have entries of their own."""
+    """Return every option of an extractor as JSON values; none for a concat, as its parts have their own entries."""
     if isinstance(extractor, Concat):
         return {}
     options = {field.name: getattr(extractor, field.name) for field in dataclasses.fields(extractor)}  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def _open_entry(folder: Path, code: str | None, options: dict[str, Any]) -> np.n
 
 
 def _check_keys(split: Split, images: ImageKeys) -> None:
-    """Check that no two different images share a key: one would get the other's features.
+    """Check that different images have different keys; images with equal keys would share their features.
 
     Raises:
         DataError: two images share a key; the message names them.
@@ -169,7 +169,7 @@ def _check_keys(split: Split, images: ImageKeys) -> None:
     _, place, counts = np.unique(images.keys, axis=0, return_inverse=True, return_counts=True)
     shared = np.flatnonzero(counts[place.reshape(-1)] > 1).tolist()
     first: dict[int, tuple[int, str]] = {}
-    for row, pixels in zip(shared, PerImage(split.images, _digest_pixels, "Comparing keys")(shared), strict=True):
+    for row, pixels in zip(shared, ImageMapper(split.images, _digest_pixels, "Comparing keys")(shared), strict=True):
         before, known = first.setdefault(int(place.reshape(-1)[row]), (row, pixels))
         if known != pixels:
             raise DataError(
@@ -220,7 +220,7 @@ def _build_entry(
 def _find_cached_rows(
     folder: Path, source: FeatureSource, images: ImageKeys, extractor: Extractor, made_with: str
 ) -> FoundRows:
-    """Return the rows of these images that other cache entries hold."""
+    """Find the features of these images in other cache entries."""
     code, options = code_digest(type(extractor)), _extractor_options(extractor)
     if images.keys is None:
         none = np.full(images.rows, -1)
@@ -234,7 +234,7 @@ def _find_cached_rows(
 def _feature_blocks(
     found: FoundRows, split: Split, images: ImageKeys, extractor: Extractor, partial: Path, engine: Engine
 ) -> Iterator[np.ndarray]:
-    """Yield the features of all images in blocks, extracting the images that were not found in the cache."""
+    """Yield the features of all images in blocks; extract the images that the cache does not have."""
     copied = images.rows - len(found.missing)
     if copied and progress.is_verbose():
         progress.print_line(
@@ -263,7 +263,7 @@ def _write_features(blocks: Iterator[np.ndarray], images: ImageKeys, file: Path)
 
 
 def _write_keys(images: ImageKeys, file: Path) -> str:
-    """Write the images' keys and return the file's checksum; if they have no keys, write nothing and return ""."""
+    """Write the images' keys and return the file's checksum; write nothing and return "" if there are no keys."""
     if images.keys is None:
         return ""
     content = images.keys.tobytes()

@@ -1,4 +1,4 @@
-"""Several extractors at once: the features of each, flattened and scaled to norm 1, side by side."""
+"""Concatenate the features of several extractors; each part is flattened and scaled to norm 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Concat:
-    """Two or more extractors whose features are concatenated; d is the sum of theirs.
+    """Two or more extractors whose features are concatenated; d is the sum of the parts' dimensions.
 
     It is not an `Extractor` and never runs: the feature cache extracts each part alone and concatenates the features.
     """
@@ -23,7 +23,7 @@ class Concat:
 
 
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate the parts' rows (c, ...) to rows (c, d), each part scaled to norm 1; a part of zeros stays zero.
+    """Concatenate parts (c, ...) to rows (c, d). Each part of a row is scaled to norm 1; a part of zeros stays zero.
 
     Networks differ in the scale of their features: unscaled, the network of the largest scale alone would decide
     distances and principal components. Each row is mapped on its own, so neighbouring datasets stay neighbouring.

@@ -1,4 +1,4 @@
-"""Decode the bytes of an image file, DICOM included; every reader of image files decodes here."""
+"""Decode image files, including DICOM; every reader of image files uses this module."""
 
 from __future__ import annotations
 

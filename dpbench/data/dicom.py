@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 INSTALL_PYDICOM = "pip install 'dpbench-vision[dicom]'"
 INSTALL_DECODERS = "pip install 'pylibjpeg[all]'"
-BEYOND_WINDOWS = 1e30  # beyond any window
+EXTREME_VALUE = 1e30  # beyond any window
 
 
 def decode_dicom(content: bytes, name: str) -> Image:
@@ -51,7 +51,7 @@ def decode_dicom(content: bytes, name: str) -> Image:
     try:
         several = int(file.get("NumberOfFrames") or 1)
         if several == 1:
-            return fromarray(_to_eight_bits(file))
+            return fromarray(_read_eight_bit_pixels(file))
     except Exception as error:  # of any decoder
         raise _unreadable_error(name, _describe_decoding_error(file, error)) from error
     raise _unreadable_error(
@@ -59,8 +59,8 @@ def decode_dicom(content: bytes, name: str) -> Image:
     )
 
 
-def _to_eight_bits(file: Any) -> np.ndarray:
-    """Return the pixels as uint8, (height, width) or (height, width, 3)."""
+def _read_eight_bit_pixels(file: Any) -> np.ndarray:
+    """Return the file's pixels as uint8, (height, width) or (height, width, 3)."""
     import numpy as np
     from pydicom.pixels.processing import apply_color_lut
     from pydicom.pixels.utils import pixel_array
@@ -70,13 +70,13 @@ def _to_eight_bits(file: Any) -> np.ndarray:
         pixels = apply_color_lut(pixels, file)[..., :3]
         return np.ascontiguousarray(pixels if pixels.dtype == np.uint8 else pixels >> 8, dtype=np.uint8)
     if pixels.ndim == 2:
-        return _to_grey(pixels, file)
+        return _convert_to_grey(pixels, file)
     if pixels.dtype != np.uint8:
         raise ValueError("more than 8 bits per colour")
     return pixels
 
 
-def _to_grey(pixels: np.ndarray, file: Any) -> np.ndarray:
+def _convert_to_grey(pixels: np.ndarray, file: Any) -> np.ndarray:
     import numpy as np
     from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 
@@ -90,7 +90,7 @@ def _to_grey(pixels: np.ndarray, file: Any) -> np.ndarray:
 
 
 def _value_limits(values: np.ndarray, file: Any) -> tuple[float, float]:
-    """Return the values shown as black and white in a file that has neither window nor table."""
+    """Return the values that are shown as black and white if a file has neither a window nor a table."""
     import numpy as np
     from pydicom.pixels.processing import apply_modality_lut
 
@@ -101,7 +101,7 @@ def _value_limits(values: np.ndarray, file: Any) -> tuple[float, float]:
 
 
 def _window_limits(file: Any) -> tuple[float, float]:
-    """Return the outputs of the window or table for the smallest and the largest values."""
+    """Return the outputs of the file's window or table for its smallest and its largest input."""
     import numpy as np
     from pydicom.pixels.processing import apply_voi_lut
 
@@ -110,7 +110,7 @@ def _window_limits(file: Any) -> tuple[float, float]:
         entries, first, _ = item.LUTDescriptor
         table = apply_voi_lut(np.arange(first, first + (entries or 2**16)), file)
         return float(table.min()), float(table.max())
-    black, white = apply_voi_lut(np.array([-BEYOND_WINDOWS, BEYOND_WINDOWS]), file)
+    black, white = apply_voi_lut(np.array([-EXTREME_VALUE, EXTREME_VALUE]), file)
     return float(black), float(white)
 
 

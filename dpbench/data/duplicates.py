@@ -1,17 +1,17 @@
 """Find images that are in two splits: public images that are also private, test images that were trained on.
 
-Two images are the same if they decode to the same pixels, as RGB at their own size, which is what extractors see: mode,
-palette and transparency hide no copy. Each image is kept as a thumbnail, 32 x 32 and grey, and two images are near
-copies if one of these holds:
+Two images are identical if they decode to the same RGB pixels at their own size. Extractors see these pixels, so
+another mode, palette or transparency does not hide a copy. Each image is stored as a grey thumbnail of 32 x 32. Two
+images are near copies if one of these conditions holds:
 
-- Their thumbnails at 16 x 16, freed of brightness and contrast, correlate by at least `MIN_NEAR_CORRELATION`: one was
-  resized, compressed again or tinted.
-- One is a crop of the other by up to 3/32 of a side at each edge (3 pixels of 32, 21 of 224), and both have 32 pixels
-  or more a side (`crops`).
+- Their thumbnails at 16 x 16, without brightness and contrast, correlate by at least `MIN_NEAR_CORRELATION`: one image
+  was resized, recompressed or tinted.
+- One image is a crop of the other by up to 3/32 of a side at each edge (3 pixels of 32, 21 of 224), and both images
+  have at least 32 pixels a side (`crops`).
 
-Where all images are alike (digits, garments on black, frames of one traffic sign), near copies are look-alikes. Mirror
-images, rotations, larger crops and those of smaller images are not found. A correlation of flat images says nothing;
-they are compared only for equality.
+Where all images look alike (digits, garments on black, frames of one traffic sign), near copies are look-alikes. Mirror
+images, rotations, larger crops and crops of smaller images are not found. The correlation of flat images is
+meaningless; they are compared only for equality.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from torch import Tensor
 from dpbench.api import INDEPENDENT_DRAWS, Features, Images, Split
 from dpbench.data import crops
 from dpbench.data.keys import identify_images
-from dpbench.data.reading import PerImage
+from dpbench.data.reading import ImageMapper
 from dpbench.errors import OutputError
 from dpbench.records.overlap import Copies, Overlap
 from dpbench.support import progress
@@ -56,7 +56,7 @@ MIN_LOOK_CORRELATION = 0.98  # correlation of two such thumbnails
 
 @dataclass(frozen=True)
 class Hashes:
-    """Hashes and thumbnails of a split's images: 1,033 bytes each."""
+    """Hashes and thumbnails of a split's images, 1,033 bytes per image."""
 
     exact: np.ndarray  # (n,) uint64: of size and pixels
     thumbnails: np.ndarray  # (n, 1024) uint8
@@ -66,12 +66,12 @@ class Hashes:
         return len(self.exact)
 
     def take(self, rows: np.ndarray | Tensor) -> Hashes:
-        """Return the hashes of some rows."""
+        """Return the hashes of the given rows."""
         index = np.asarray(rows)
         return Hashes(self.exact[index], self.thumbnails[index], self.sides[index])
 
     def join(self, others: Hashes) -> Hashes:
-        """Return these hashes followed by others."""
+        """Return these hashes, followed by the hashes in `others`."""
         exact = np.concatenate([self.exact, others.exact])
         thumbnails = np.concatenate([self.thumbnails, others.thumbnails])
         return Hashes(exact, thumbnails, np.concatenate([self.sides, others.sides]))
@@ -83,13 +83,13 @@ class Hashes:
 
     @property
     def sketch(self) -> str:
-        """The smallest hashes, base64: a random sample of the images, by which others can recognise them.
+        """The smallest hashes in base64: a random sample, by which other users can recognise the images.
 
         Anyone who has an image can tell whether it is in the sketch: never make a sketch of private images.
         """
         return base64.b64encode(np.unique(self.exact)[:SKETCH_SIZE].astype("<u8").tobytes()).decode()
 
-    def share_of_sketch(self, sketch: str) -> float:
+    def sketch_share(self, sketch: str) -> float:
         """Return the share of a sketch's images that are in this split.
 
         Raises:
@@ -100,42 +100,45 @@ class Hashes:
 
     @property
     def looks(self) -> str:
-        """Thumbnails (8 x 8) of up to 32 images, base64, for finding copies of another size or compression.
+        """The thumbnails (8 x 8) of up to 32 images in base64, to find copies of another size or compression.
 
-        They show these images, coarsely: never make them of private images.
+        The thumbnails show the images coarsely: never make them of private images.
         """
         chosen = np.unique(self.exact, return_index=True)[1][:LOOK_COUNT]
-        small = _shrink(self.thumbnails[chosen], LOOK_SIDE).round().clip(0, 255)
+        small = _shrink_thumbnails(self.thumbnails[chosen], LOOK_SIDE).round().clip(0, 255)
         return base64.b64encode(small.astype(np.uint8).tobytes()).decode()
 
-    def share_of_looks(self, looks: str) -> float:
+    def looks_share(self, looks: str) -> float:
         """Return the share of the thumbnails in `looks` that have a near copy in this split; 0 if all are flat.
 
         Raises:
             ValueError: it holds no thumbnails.
         """
         sought = np.frombuffer(base64.b64decode(looks, validate=True), np.uint8).reshape(-1, LOOK_SIDE**2)
-        mine, theirs = _directions(_shrink(self.thumbnails, LOOK_SIDE)), _directions(sought.astype(np.float32))
+        mine, theirs = (
+            _unit_thumbnails(_shrink_thumbnails(self.thumbnails, LOOK_SIDE)),
+            _unit_thumbnails(sought.astype(np.float32)),
+        )
         theirs = theirs[theirs.any(1)]
         if not len(theirs) or not len(mine):
             return 0.0
         return float(((theirs @ mine.T).amax(1) >= MIN_LOOK_CORRELATION).float().mean())
 
     @cached_property
-    def directions(self) -> Tensor:
-        """Thumbnails of 16 x 16 as vectors of mean 0 and norm 1, (n, 256) float32; zero where they are flat."""
-        return _directions(_shrink(self.thumbnails, CORRELATION_SIDE))
+    def unit_thumbnails(self) -> Tensor:
+        """The 16 x 16 thumbnails as vectors of mean 0 and norm 1, (n, 256) float32; zero for flat thumbnails."""
+        return _unit_thumbnails(_shrink_thumbnails(self.thumbnails, CORRELATION_SIDE))
 
 
-def _shrink(thumbnails: np.ndarray, side: int) -> np.ndarray:
-    """Shrink thumbnails (n, 1024) to another side, (n, side * side) float32."""
+def _shrink_thumbnails(thumbnails: np.ndarray, side: int) -> np.ndarray:
+    """Shrink thumbnails (n, 1024) to another side length, (n, side * side) float32."""
     step = SIDE // side
     cells = thumbnails.reshape(len(thumbnails), side, step, side, step)
     means: np.ndarray = cells.mean((2, 4), dtype=np.float32).reshape(len(thumbnails), side**2)
     return means
 
 
-def _directions(thumbnails: np.ndarray) -> Tensor:
+def _unit_thumbnails(thumbnails: np.ndarray) -> Tensor:
     grey = torch.from_numpy(thumbnails.round())
     grey -= grey.mean(1, keepdim=True)
     norms = grey.norm(dim=1, keepdim=True)
@@ -160,10 +163,10 @@ def count_overlap(of: Hashes, among: Hashes) -> Overlap:
 def _count_overlap(of: Hashes, among: Hashes) -> Overlap:
     exact = np.isin(of.exact, among.exact)
     near = torch.from_numpy(exact.copy())
-    for start in range(0, len(of) if of.directions.any() else 0, BLOCK):
-        mine = of.directions[start : start + BLOCK]
+    for start in range(0, len(of) if of.unit_thumbnails.any() else 0, BLOCK):
+        mine = of.unit_thumbnails[start : start + BLOCK]
         for other in range(0, len(among), BLOCK):
-            best = (mine @ among.directions[other : other + BLOCK].T).amax(1)
+            best = (mine @ among.unit_thumbnails[other : other + BLOCK].T).amax(1)
             near[start : start + BLOCK] |= best >= MIN_NEAR_CORRELATION
     left, large = np.flatnonzero(~near.numpy() & (of.sides >= SIDE)), among.sides >= SIDE
     near[left] |= crops.find_crops(of.thumbnails[left], among.thumbnails[large])
@@ -190,9 +193,9 @@ def count_repeats(hashes: Hashes) -> Overlap:
     exact = counts[places] > 1
     near = torch.from_numpy(exact.copy())
     for start in range(0, len(hashes), BLOCK):
-        mine = hashes.directions[start : start + BLOCK]
+        mine = hashes.unit_thumbnails[start : start + BLOCK]
         for other in range(start, len(hashes), BLOCK):  # two images are as near to each other either way
-            products = mine @ hashes.directions[other : other + BLOCK].T
+            products = mine @ hashes.unit_thumbnails[other : other + BLOCK].T
             if other == start:
                 products.fill_diagonal_(-1)  # an image is no repeat of itself
             near[start : start + BLOCK] |= products.amax(1) >= MIN_NEAR_CORRELATION
@@ -201,12 +204,12 @@ def count_repeats(hashes: Hashes) -> Overlap:
 
 
 def compute_hashes(split: Split, data: str, name: str) -> Hashes:
-    """Return the hashes of a split, computed once on this machine for the same images in the same order.
+    """Return the hashes of a split; they are computed once and cached for these images in this order.
 
     `data` is the digest of the dataset's bytes, which identifies images without keys (`data.keys`).
 
-    Rows of features are identical if all their numbers are, unless each was drawn at random on its own: then equal rows
-    are a coincidence. Features have no near copies.
+    Rows of features are identical if all their numbers are equal. If each row was drawn at random, equal rows are a
+    coincidence and get different hashes. Features have no near copies.
 
     Raises:
         DataError: an image cannot be decoded.
@@ -237,7 +240,7 @@ def compute_hashes(split: Split, data: str, name: str) -> Hashes:
 
 
 def _read_hashes(file: Path, rows: int) -> Hashes | None:
-    """Return the hashes of an earlier run if the file is whole: its last 32 bytes are the SHA-256 of the rest."""
+    """Read stored hashes; return None if the file is missing or does not end with the SHA-256 of its content."""
     try:
         content = bytearray(file.read_bytes())  # torch takes no arrays that cannot be written
     except FileNotFoundError:
@@ -253,7 +256,7 @@ def _read_hashes(file: Path, rows: int) -> Hashes | None:
 def _hash_images(images: Images, name: str) -> Hashes:
     exact, thumbnails = np.zeros(len(images), np.uint64), np.zeros((len(images), SIDE * SIDE), np.uint8)
     sides = np.zeros(len(images), np.uint8)
-    hashed = PerImage(images, _hash_image, "Comparing images", f" of the {name} split")
+    hashed = ImageMapper(images, _hash_image, "Comparing images", f" of the {name} split")
     chunks = [range(start, min(start + CHUNK, len(images))) for start in range(0, len(images), CHUNK)]
     drawn = int(np.random.default_rng().integers(len(chunks) or 1))
 
@@ -275,32 +278,32 @@ def _hash_image(image: Image) -> tuple[int, np.ndarray, int]:
         image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")
     content = hashlib.blake2b(str(image.size).encode(), digest_size=8)
     content.update(_rgb_bytes(image))
-    small = _to_grey(image).resize((SIDE, SIDE), Resampling.BOX)
+    small = _convert_to_grey(image).resize((SIDE, SIDE), Resampling.BOX)
     return int.from_bytes(content.digest()), np.asarray(small).reshape(-1), side
 
 
 def _rgb_bytes(image: Image) -> bytes:
-    """Return the image's pixels as RGB bytes, which are equal for two images of the same pixels."""
+    """Return the image's pixels as RGB bytes; images with the same pixels have the same bytes."""
     if image.mode == "LAB":  # which pillow does not turn into RGB
         return image.tobytes()
     if image.mode in {"La", "RGBa"}:  # colours times transparency
         image = image.convert({"La": "LA", "RGBa": "RGBA"}[image.mode])
-    return (_reduce_depth(image) if _is_deep(image) else image).convert("RGB").tobytes()
+    return (_reduce_depth(image) if _has_deep_pixels(image) else image).convert("RGB").tobytes()
 
 
-def _to_grey(image: Image) -> Image:
-    """Return the image in grey, with 8 bits a pixel."""
-    if _is_deep(image):
+def _convert_to_grey(image: Image) -> Image:
+    """Convert an image to grey with 8 bits per pixel."""
+    if _has_deep_pixels(image):
         return _reduce_depth(image)
     return image.getchannel(0) if image.mode in {"LAB", "La"} else image.convert("L")
 
 
-def _is_deep(image: Image) -> bool:
+def _has_deep_pixels(image: Image) -> bool:
     return image.mode.startswith(("I", "F"))
 
 
 def _reduce_depth(image: Image) -> Image:
-    """Reduce deeper pixels to 8 bits: unchanged if the values fit, else scaled by the range that the image uses."""
+    """Convert deep pixels to 8 bits: unchanged if all values fit, otherwise scaled by the image's own range."""
     values = np.nan_to_num(np.asarray(image, dtype=np.float64))
     low, high = values.min(), values.max()
     if low >= 0 and high <= 255 and np.array_equal(values, np.rint(values)):

@@ -1,10 +1,10 @@
-"""What computes an extractor's network: onnxruntime on a processor, where it gives the same features; torch elsewhere.
+"""Choose the engine of an extractor's network: onnxruntime on a CPU if its features agree with torch's, else torch.
 
-onnxruntime computes networks for photographs two to four times as fast as torch does on a processor. What an
-extractor's `as_module` gives is exported once to an ONNX graph, which is kept in `networks/` of the cache. The engine
-is no part of a feature's identity, because features agree: before any image is read, both engines compute the features
-of random images, and onnxruntime is taken only if no number differs by more than `AGREEMENT` deviations. The choice
-follows from the extractor, the device and the public number of images; no image decides it.
+On a CPU, onnxruntime computes networks for photographs two to four times as fast as torch. The module that an
+extractor's `as_module` returns is exported once to an ONNX graph, which is kept in `networks/` of the cache. The engine
+is not part of a feature's identity, because the features of both engines agree: before any image is read, both compute
+the features of random images, and dpbench uses onnxruntime only if no number differs by more than `AGREEMENT`
+deviations. The choice depends on the extractor, the device and the public number of images, and on no image.
 """
 
 from __future__ import annotations
@@ -56,20 +56,21 @@ class Engine:
 
 
 def choose_engine(extractor: Extractor, device: torch.device, images: int) -> Engine:
-    """Return what computes the features of a split with this many images.
+    """Return the engine that computes the features of a split with this many images.
 
-    A network that cannot be exported or that onnxruntime computes differently is named on stderr; torch computes it.
+    If a network cannot be exported, or onnxruntime computes other features, torch computes it; a line on stderr says
+    why.
 
     Raises:
         ComponentFailed: the extractor raised.
     """
-    engine = Engine(f"torch {torch.__version__}", device, lambda: _opened_by_torch(extractor, device))
+    engine = Engine(f"torch {torch.__version__}", device, lambda: _open_torch_network(extractor, device))
     if device.type == "cpu" and images >= LEAST:
         network = call_plugin(f"The network of extractor {extractor.name!r}", extractor.as_module)
         if network is not None:
             try:
-                engine = _check_agreement(extractor, network)
-            except _Unsuitable as reason:
+                engine = _make_onnx_engine(extractor, network)
+            except _UnsupportedNetwork as reason:
                 progress.print_line(
                     f"{reason} torch computes extractor {extractor.name!r} instead, which takes longer."
                 )
@@ -78,36 +79,43 @@ def choose_engine(extractor: Extractor, device: torch.device, images: int) -> En
     return engine
 
 
-class _Unsuitable(Exception):
-    """onnxruntime cannot compute a network; says why in a sentence."""
+class _UnsupportedNetwork(Exception):
+    """Raised if onnxruntime cannot compute a network; the message is one sentence with the reason."""
 
 
-def _opened_by_torch(extractor: Extractor, device: torch.device) -> Network:
+def _open_torch_network(extractor: Extractor, device: torch.device) -> Network:
     network: Network = call_plugin(f"Opening extractor {extractor.name!r}", extractor.open, device)
     return network
 
 
-def _check_agreement(extractor: Extractor, network: nn.Module) -> Engine:
-    """Return onnxruntime as an engine, once it has computed the same features of random images as torch."""
+def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
+    """Return onnxruntime as the engine after checking that it agrees with torch on random images."""
     try:
         import onnxruntime
     except ImportError as error:
-        raise _Unsuitable(f"The package onnxruntime cannot be imported ({_first_line(error)}).") from error
+        raise _UnsupportedNetwork(f"The package onnxruntime cannot be imported ({_first_line(error)}).") from error
     images = _random_images(extractor)
     try:
-        session = _load(extractor, network, images)
-        found = _run(session, images)
+        session = _load_session(extractor, network, images)
+        found = _run_session(session, images)
     except Exception as error:  # whatever torch's export or onnxruntime raises
-        raise _Unsuitable(f"onnxruntime cannot compute the network: {_first_line(error)}.") from error
-    expected = _opened_by_torch(extractor, torch.device("cpu"))(images)
-    if not agree(found, expected):
-        raise _Unsuitable(f"onnxruntime and torch differ by more than {AGREEMENT:g} deviations of the features.")
+        raise _UnsupportedNetwork(f"onnxruntime cannot compute the network: {_first_line(error)}.") from error
+    expected = _open_torch_network(extractor, torch.device("cpu"))(images)
+    if not are_features_close(found, expected):
+        raise _UnsupportedNetwork(
+            f"onnxruntime and torch differ by more than {AGREEMENT:g} deviations of the features."
+        )
     cpu = torch.device("cpu")
-    return Engine(f"onnxruntime {onnxruntime.__version__}", cpu, lambda: lambda prepared: _run(session, prepared))
+    return Engine(
+        f"onnxruntime {onnxruntime.__version__}", cpu, lambda: lambda prepared: _run_session(session, prepared)
+    )
 
 
-def agree(found: Tensor, expected: Tensor) -> bool:
-    """Return whether features (c, *example_shape) agree to `AGREEMENT` deviations, and half precision's last bit."""
+def are_features_close(found: Tensor, expected: Tensor) -> bool:
+    """Return whether features (c, *example_shape) differ by at most `AGREEMENT` deviations.
+
+    The last bit of float16 features may differ as well.
+    """
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     actual, other = found.double(), expected.double()
@@ -116,7 +124,7 @@ def agree(found: Tensor, expected: Tensor) -> bool:
 
 
 def _random_images(extractor: Extractor) -> Tensor:
-    """Return random images (`BATCH`, *prepared_shape) as the extractor prepares them."""
+    """Return random images as the extractor prepares them, (`BATCH`, *prepared_shape)."""
     pixels = np.random.default_rng(0).integers(0, 256, (BATCH, SIDE, SIDE, 3), dtype=np.uint8)
     # Smooth ones too: noise alone leaves filters for shapes unused.
     smooth = [Image.fromarray(image[:4, :4]).resize((SIDE, SIDE), Image.Resampling.BICUBIC) for image in pixels[::2]]
@@ -124,38 +132,38 @@ def _random_images(extractor: Extractor) -> Tensor:
     try:
         return torch.stack([extractor.prepare(image) for image in images])
     except Exception as error:  # an extractor of other images than colour photographs
-        raise _Unsuitable(f"Random colour images cannot be prepared: {_first_line(error)}.") from error
+        raise _UnsupportedNetwork(f"Random colour images cannot be prepared: {_first_line(error)}.") from error
 
 
-def _run(session: InferenceSession, prepared: Tensor) -> Tensor:
+def _run_session(session: InferenceSession, prepared: Tensor) -> Tensor:
     features: Any = session.run(None, {session.get_inputs()[0].name: prepared.numpy()})[0]
     return torch.from_numpy(features)
 
 
-def _load(extractor: Extractor, network: nn.Module, images: Tensor) -> InferenceSession:
-    """Return a session of the kept graph, or of a graph that is exported and kept now."""
-    file = cache_folder() / "networks" / f"{_key(extractor, images)}.onnx"
+def _load_session(extractor: Extractor, network: nn.Module, images: Tensor) -> InferenceSession:
+    """Load a session from the cached graph; export the graph and cache it if there is none."""
+    file = cache_folder() / "networks" / f"{_graph_key(extractor, images)}.onnx"
     try:
-        return _session(_read(file))
+        return _make_session(_read_graph(file))
     except DamagedFile as damaged:
         progress.print_line(f"{damaged} The network is exported again.")
     except OSError:  # there is none yet, or no cache that can be read
         pass
-    graph = _export(network, images, extractor.name)
+    graph = _export_graph(network, images, extractor.name)
     digest = hashlib.sha256(graph).digest()
     with suppress(OutputError):  # a cache that cannot be written costs the next run an export
         write_atomically(file, lambda out: out.writelines((graph, digest)))
-    return _session(graph)
+    return _make_session(graph)
 
 
-def _read(file: Path) -> bytes:
+def _read_graph(file: Path) -> bytes:
     content = file.read_bytes()
     if hashlib.sha256(content[:-32]).digest() != content[-32:]:
         raise DamagedFile(f"The cache file {file} fails its checksum.")
     return content[:-32]
 
 
-def _key(extractor: Extractor, images: Tensor) -> str:
+def _graph_key(extractor: Extractor, images: Tensor) -> str:
     from importlib.metadata import version
 
     return canonical_digest(
@@ -171,8 +179,8 @@ def _key(extractor: Extractor, images: Tensor) -> str:
     )[:32]
 
 
-def _session(graph: bytes) -> InferenceSession:
-    """Return a session with one thread a call: extraction has a thread for each batch."""
+def _make_session(graph: bytes) -> InferenceSession:
+    """Create a session that uses one thread per call, because extraction runs one thread per batch."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -181,9 +189,9 @@ def _session(graph: bytes) -> InferenceSession:
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
-def _export(network: nn.Module, images: Tensor, name: str) -> bytes:
+def _export_graph(network: nn.Module, images: Tensor, name: str) -> bytes:
     network = network.eval().requires_grad_(False)
-    with progress.progress_bar(f"Exporting {name} for onnxruntime", 1) as advance, _quiet():
+    with progress.progress_bar(f"Exporting {name} for onnxruntime", 1) as advance, _suppress_export_output():
         exported: Any = torch.onnx.export(network, (images,), dynamo=True, verbose=False)
         graph: bytes = exported.model_proto.SerializeToString()
         advance(1)
@@ -191,8 +199,8 @@ def _export(network: nn.Module, images: Tensor, name: str) -> bytes:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Leave global generators as they are and print nothing: torch's export is talkative."""
+def _suppress_export_output() -> Iterator[None]:
+    """Suppress the logs and warnings of torch's export while the block runs, and restore torch's random state."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

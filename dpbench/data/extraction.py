@@ -42,11 +42,11 @@ def extract(
 ) -> Iterator[np.ndarray]:
     """Yield the features of images in order, one shard (up to 1024, *example_shape) at a time.
 
-    They are float32, or float16 where that is what the extractor gives. Finished shards are kept in `folder`, so a
-    second call after an interruption goes on where the first one stopped.
+    Features are float32, or float16 if the extractor returns float16. Finished shards are kept in `folder`, so a second
+    call after an interruption continues after the last finished shard.
 
     Args:
-        images: those of a split.
+        images: the images of a split.
         extractor: makes the features.
         folder: where shards are kept.
         engine: computes the network.
@@ -108,14 +108,14 @@ def _join_parts(parts: Sequence[np.ndarray], extractor: Extractor) -> np.ndarray
 
 
 def npy_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
-    """Return the header that `numpy.load` expects before the numbers of a file."""
+    """Return the header of a NumPy file, which `numpy.load` expects before the numbers."""
     content = io.BytesIO()
     np.lib.format.write_array_header_1_0(content, {"descr": dtype.str, "fortran_order": False, "shape": shape})
     return content.getvalue()
 
 
 def describe_environment(engine: Engine) -> str:
-    """Describe what decides a feature's bits beside image and extractor; rows of two environments are never mixed."""
+    """Describe the software and device that a feature's bits depend on; rows of two environments are never mixed."""
     return f"{SHARD_FORMAT} {engine.name}, Pillow {PIL.__version__}, {engine.device.type}, {BATCH}"
 
 
@@ -126,9 +126,9 @@ def _write_shard(shard: Path, features: np.ndarray, made: str, made_of: bytes) -
 
 
 def _read_shard(shard: Path, rows: int, made: str, made_of: bytes) -> np.ndarray | None:
-    """Return a shard of an earlier extraction if it is whole and was made in this environment of these images.
+    """Read a shard; return None unless it is complete and was made in this environment from these images.
 
-    Its last 32 bytes are its digest.
+    The last 32 bytes of the file are its digest.
     """
     try:
         content = shard.read_bytes()
@@ -150,9 +150,10 @@ def _shard_digest(content: Iterable[bytes | memoryview], made: str, made_of: byt
 class OpenExtractor:
     """Images and a loaded extractor, with checks that the features of an image depend on that image alone.
 
-    In one randomly drawn batch of each shard, a fresh instance of the extractor reads and prepares some images again in
-    another order, and the network computes them alone and in another order. Once, a fresh network computes two of them.
-    The objects that the network reaches must stay as they were after its first batch.
+    For one randomly drawn batch of each shard, a fresh instance of the extractor reads and prepares some images again
+    in another order, and the network computes them again, alone and in another order. Once per extraction, a freshly
+    loaded network computes two images of the batch. After its first batch, the network must not change any object that
+    it reaches.
     """
 
     def __init__(self, images: Images, extractor: Extractor, engine: Engine) -> None:
@@ -166,11 +167,11 @@ class OpenExtractor:
         self.generator = np.random.default_rng()  # whoever knew when images are compared could behave just then
 
     def features(self, batch: Sequence[int], order: np.ndarray | None) -> np.ndarray:
-        """Return the features of a batch; with an `order`, also check that they stay the same in that order."""
+        """Return the features of a batch; with an `order`, also check that the features do not change in that order."""
         prepared = self._prepared(batch, thorough=order is not None)
         embedded = _embed_batch(self._network, _pad_batch(prepared), batch, self.extractor)
         if not self.settled:
-            self._settle()
+            self._record_network_state()
         if order is not None:
             self._compare(batch, prepared, embedded, order)
         return embedded
@@ -189,7 +190,7 @@ class OpenExtractor:
                 f"Extractor {self.extractor.name!r} changed what its network reaches: {change}. {INDEPENDENCE_RULE}"
             )
 
-    def _settle(self) -> None:
+    def _record_network_state(self) -> None:
         reach, self.settled = find_reach(self._network, thorough=False), True
         self._reached = None if reach is None else (reach, reach.read())
 
@@ -204,19 +205,25 @@ class OpenExtractor:
         picked = order[:RECHECKED_IMAGES].tolist()
         remade = image_preparer(self._images, fresh)([batch[place] for place in picked])
         for place, again in zip(picked, remade, strict=True):
-            _check_equal(prepared[place], again, batch[place], fresh)
+            _check_prepared_equal(prepared[place], again, batch[place], fresh)
         alone, turned = prepared[[order[0]]], torch.from_numpy(order)
-        self._check_near(embedded[order[:1]], _embed_batch(self._network, _pad_batch(alone), batch[:1], fresh))
-        self._check_near(embedded[order], _embed_batch(self._network, _pad_batch(prepared[turned]), batch, fresh))
+        self._check_features_agree(
+            embedded[order[:1]], _embed_batch(self._network, _pad_batch(alone), batch[:1], fresh)
+        )
+        self._check_features_agree(
+            embedded[order], _embed_batch(self._network, _pad_batch(prepared[turned]), batch, fresh)
+        )
         if not self._compared_fresh:  # loading weights takes time
             self._compared_fresh = True
             network: Network = call_plugin(f"Opening extractor {fresh.name!r}", fresh.open, self._device)
             for place in order[-2:].tolist():
                 alone = prepared[[place]]
-                self._check_near(embedded[[place]], _embed_batch(network, _pad_batch(alone), batch[:1], fresh))
+                self._check_features_agree(
+                    embedded[[place]], _embed_batch(network, _pad_batch(alone), batch[:1], fresh)
+                )
 
-    def _check_near(self, embedded: np.ndarray, other: np.ndarray) -> None:
-        """Check that features do not depend on other images: else removing a row would move others."""
+    def _check_features_agree(self, embedded: np.ndarray, other: np.ndarray) -> None:
+        """Check that features do not depend on other images; otherwise removing a row would change other rows."""
         if not np.allclose(embedded, other, rtol=TOLERANCE, atol=TOLERANCE * float(np.abs(embedded).mean())):
             raise DataError(
                 f"The features that extractor {self.extractor.name!r} gives an image change with the other images that "
@@ -225,7 +232,7 @@ class OpenExtractor:
             )
 
 
-def _check_equal(prepared: Tensor, again: Tensor, index: int, extractor: Extractor) -> None:
+def _check_prepared_equal(prepared: Tensor, again: Tensor, index: int, extractor: Extractor) -> None:
     same = prepared.shape == again.shape and prepared.dtype == again.dtype
     if not same or not torch.equal(prepared.nan_to_num(), again.nan_to_num()):
         raise DataError(
@@ -248,10 +255,10 @@ def _extract_shard(opened: OpenExtractor, rows: Sequence[int], pool: Executor) -
 
 @contextmanager
 def _thread_pool() -> Iterator[Executor]:
-    """Yield a pool whose threads decode and embed a batch each; torch's own threads are divided among them.
+    """Yield a thread pool that decodes and embeds one batch per thread; torch's threads are divided among them.
 
-    A network on few images spends much of its time waiting for the slowest of its threads: several batches at once, one
-    thread each, are up to three times as fast, the more so on a busy machine.
+    A network on few images spends much of its time waiting for its slowest thread. Several batches at once, with one
+    thread per batch, are up to three times as fast, and even faster on a busy machine.
     """
     threads = torch.get_num_threads()
     workers = min(threads, WORKERS)
@@ -264,12 +271,12 @@ def _thread_pool() -> Iterator[Executor]:
 
 
 def _pad_batch(prepared: Tensor) -> Tensor:
-    """Pad a short batch with its last image: a product's last bits, and so features, may depend on its length."""
+    """Pad a short batch with its last image, because the last bits of features can depend on the batch size."""
     return torch.cat([prepared, prepared[-1:].expand(BATCH - len(prepared), *prepared.shape[1:])])
 
 
 def check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
-    """Check that features, or prepared images, have one shape and can be stacked.
+    """Check that all features, or all prepared images, have the same shape and can be stacked.
 
     Raises:
         DataError: there is more than one shape; the message says what to do.
@@ -288,9 +295,9 @@ def check_shapes(shapes: set[tuple[int, ...]], extractor: Extractor) -> None:
 
 
 def _embed_batch(network: Network, prepared: Tensor, batch: Sequence[int], extractor: Extractor) -> np.ndarray:
-    """Return the features of a batch's images, (len(batch), *example_shape), without those of the padding."""
+    """Return the features of a batch, (len(batch), *example_shape), without the features of its padding."""
     what = f"Extractor {extractor.name!r} on images {batch[0]} to {batch[-1]}"
-    features = call_plugin(what, lambda: _to_cpu_float(network(prepared)))
+    features = call_plugin(what, lambda: _convert_to_cpu_float(network(prepared)))
     if len(features) != len(prepared):
         raise DataError(
             f"Extractor {extractor.name!r} returned {len(features)} rows for a batch of {len(prepared)} images; "
@@ -307,5 +314,5 @@ def _embed_batch(network: Network, prepared: Tensor, batch: Sequence[int], extra
     return array
 
 
-def _to_cpu_float(features: Tensor) -> Tensor:
+def _convert_to_cpu_float(features: Tensor) -> Tensor:
     return features.to("cpu", torch.float16 if features.dtype == torch.float16 else torch.float32)

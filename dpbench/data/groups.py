@@ -1,4 +1,4 @@
-"""Groups of the test split, such as sex or age band: checked and counted here, and never seen by training."""
+"""Check and count groups of the test split, such as sex or age band; training never sees groups."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from dpbench.api import Split, Splits
 from dpbench.errors import DataError
-from dpbench.records.group_counts import COLUMN, MAX_COLUMNS, MAX_VALUE_LENGTH, MAX_VALUES, UNKNOWN
+from dpbench.records.group_counts import COLUMN_PATTERN, MAX_COLUMNS, MAX_VALUE_LENGTH, MAX_VALUES, UNKNOWN_VALUE
 
 Groups = Mapping[str, np.ndarray]
 """Column -> (n,) text, empty where unknown."""
 
 
 def keep_test_groups(splits: Splits, who: str) -> Splits:
-    """Return splits with the checked groups of the test split; groups of other splits are dropped unread.
+    """Check the test split's groups, and return the splits without other groups, which are dropped unread.
 
     Args:
         splits: of one dataset.
@@ -35,10 +35,10 @@ def keep_test_groups(splits: Splits, who: str) -> Splits:
 
 
 def check_groups(split: Split, where: str) -> None:
-    """Check that groups fit their examples, and are few enough to count by.
+    """Check that each example has a value in every group column, and that columns and values are few enough.
 
     Raises:
-        DataError: one sentence.
+        DataError: a group column does not fit; the message is one sentence.
     """
     if split.groups is None:
         return
@@ -52,19 +52,19 @@ def check_groups(split: Split, where: str) -> None:
             f"Expected at most {MAX_COLUMNS} group columns in the {where}, got {len(split.groups):,}. Leave some out."
         )
     for column, values in split.groups.items():
-        if not isinstance(column, str) or not re.fullmatch(COLUMN, column):
+        if not isinstance(column, str) or not re.fullmatch(COLUMN_PATTERN, column):
             raise DataError(
                 f"Expected names of group columns in the {where} such as 'age band': lower-case letters, digits, "
                 f"blanks, - and _, at most 40, a letter first; got {column!r:.60}."
             )
-        _check_values(values, len(split.images), f"group column {column!r} of the {where}")
+        _check_group_values(values, len(split.images), f"group column {column!r} of the {where}")
 
 
-def _check_values(values: object, size: int, where: str) -> None:
+def _check_group_values(values: object, size: int, where: str) -> None:
     if not isinstance(values, np.ndarray) or values.dtype.kind != "U" or values.shape != (size,):
         found = f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else f"a {type(values).__name__}"
         raise DataError(f"Expected an array of {size} texts in {where}, one per image, got {found}.")
-    known = np.setdiff1d(values, [UNKNOWN])
+    known = np.setdiff1d(values, [UNKNOWN_VALUE])
     if len(known) > MAX_VALUES:
         raise DataError(
             f"Expected at most {MAX_VALUES} values in {where}, got {len(known):,}. Combine values, such as ages into "
@@ -79,14 +79,14 @@ def _check_values(values: object, size: int, where: str) -> None:
 
 
 def take_groups(groups: Groups | None, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """Return the groups of some examples, or of all; an empty mapping where there are none."""
+    """Return the groups of the examples in `rows`, or of all examples; an empty mapping if there are no groups."""
     return {column: values if rows is None else values[rows] for column, values in (groups or {}).items()}
 
 
 def count_groups(
     groups: Groups, labels: np.ndarray, classes: int, correct: np.ndarray | None = None
 ) -> dict[str, dict[str, str]]:
-    """Count the examples of each group by class, in the form that results store; see `records.group_counts`.
+    """Count the examples of each group by class, in the form of stored results; see `records.group_counts`.
 
     Args:
         groups: of the n examples.

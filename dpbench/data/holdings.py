@@ -1,4 +1,4 @@
-"""List and clear the cache: features, image hashes, calibrations, built documentation. Imports no torch."""
+"""List and clear the cache (features, image hashes, calibrations, documentation) without importing torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHER_FOLDERS = {
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """One entry of the cache."""
+    """An entry of the cache, with its content, size and last use."""
 
     name: str  # by which it is cleared: a prefix of the key, or the folder's name
     what: str
@@ -36,14 +36,14 @@ class CacheEntry:
 
 def list_entries() -> list[CacheEntry]:
     """Return all entries of the cache, the largest first."""
-    return sorted([*_feature_entries(), *_other_entries()], key=lambda entry: (-entry.size, entry.name))
+    return sorted([*_list_feature_entries(), *_list_folder_entries()], key=lambda entry: (-entry.size, entry.name))
 
 
 def clear_cache(names: Sequence[str]) -> list[CacheEntry]:
-    """Delete the entries of these names and return them; without names, delete all.
+    """Delete the named cache entries, or all entries if there are no names, and return the deleted entries.
 
     Raises:
-        SpecError: no entry has such a name; nothing is deleted then.
+        SpecError: a name belongs to no entry; nothing is deleted then.
         OutputError: an entry is being extracted, or cannot be deleted.
     """
     held = list_entries()
@@ -70,7 +70,7 @@ def _delete_entry(entry: CacheEntry) -> None:
     entry.folder.with_suffix(".lock").unlink(missing_ok=True)
 
 
-def _feature_entries() -> Iterator[CacheEntry]:
+def _list_feature_entries() -> Iterator[CacheEntry]:
     folder = cache_folder() / "features"
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if entry.is_dir():
@@ -78,7 +78,7 @@ def _feature_entries() -> Iterator[CacheEntry]:
 
 
 def _describe_entry(entry: Path) -> str:
-    """Describe what an entry was made of; without a readable manifest it is unfinished or damaged."""
+    """Describe a feature entry from its manifest; without a readable manifest it is unfinished or damaged."""
     try:
         made = json.loads((entry / "manifest.json").read_bytes())
         unused = "" if "images" in made else " (not used: of an earlier version)"
@@ -94,7 +94,7 @@ def _extractor_spec(made: Mapping[str, Any]) -> str:
     return f"{made['extractor']}:{options}" if options else str(made["extractor"])
 
 
-def _other_entries() -> Iterator[CacheEntry]:
+def _list_folder_entries() -> Iterator[CacheEntry]:
     for name, what in OTHER_FOLDERS.items():
         folder = cache_folder() / name
         if folder.is_dir() and any(folder.iterdir()):

@@ -20,8 +20,11 @@ ENDING_ADVICE = {
 """What to do with files that may be images."""
 
 
-def report_ignored(where: str, names: Iterable[str]) -> None:
-    """Report on standard error how many files were ignored, if any; names are left out, as they may be people's."""
+def report_ignored_names(where: str, names: Iterable[str]) -> None:
+    """Report on standard error how many files were ignored, if any.
+
+    File names are left out, as they may identify people.
+    """
     if said := describe(names):
         progress.print_line(f"{where}: ignored {said}.")
 
@@ -29,7 +32,7 @@ def report_ignored(where: str, names: Iterable[str]) -> None:
 def report_ignored_files(dataset: Dataset, splits: Splits) -> None:
     """Report how many files a dataset ignored when it opened these splits."""
     own = getattr(dataset, dataset.shorthand or "-", "")
-    report_ignored(f"{dataset.name}:{own}" if own else dataset.name, splits.ignored)
+    report_ignored_names(f"{dataset.name}:{own}" if own else dataset.name, splits.ignored)
 
 
 def describe(names: Iterable[str]) -> str:

@@ -1,10 +1,10 @@
-"""Keys of a split's images: the digest of each image's stored bytes, and the reader that decodes them.
+"""Identify images by keys: digests of their stored bytes, together with the reader that decodes them.
 
-Features and hashes are cached under them. Labels, units, class folders, the name of the split, options of the dataset
-and the command are not part of a key, as none of them changes an image: a folder with a patient table, `dpbench advise`
-and a folder that has grown find what was computed before. Images of which only the dataset's digest is known (rows of
-HDF5 files, columns of the hub, a million files that nobody reads in full) are identified as a whole: by digest, split
-and number of rows.
+Features and hashes are cached under these keys. Labels, units, class folders, the name of the split, options of the
+dataset and the command do not change an image, so they are not part of its key. Cached features are therefore found
+again by `dpbench advise`, for a folder with a patient table and for a folder that has grown. If only the dataset's
+digest is known (rows of HDF5 files, columns of the hub, a million files that nobody reads in full), the images are
+identified as a whole by digest, split and number of rows.
 
 A key is a SHA-256. The CRC-32 that a zip lists cannot be a key: two images can have the same CRC-32.
 """
@@ -27,7 +27,7 @@ KEY_SIZE = 32  # bytes of a key
 
 @dataclass(frozen=True)
 class ImageKeys:
-    """The identity of a split's images, in order."""
+    """The keys and the digest that identify a split's images, in order."""
 
     split: str  # its name, to describe what is kept
     rows: int
@@ -65,6 +65,6 @@ def _image_keys(images: Records[Any], name: str) -> np.ndarray | None:
 
 
 def _digest_bytes(places: Sequence[object]) -> list[bytes] | None:
-    """Return the digests of places that are the stored bytes themselves; None if any is not."""
+    """Return the SHA-256 of each place, if every place holds the stored bytes themselves; otherwise None."""
     digests = [hashlib.sha256(place).digest() for place in places if isinstance(place, bytes)]
     return digests if len(digests) == len(places) else None

@@ -1,4 +1,4 @@
-"""Estimate a long extraction within its first seconds: its time, its size on disk, and faster choices."""
+"""Estimate the time and disk space of a long extraction in its first seconds, and suggest faster choices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIDE = 128  # pixels: within a point of 224 on CIFAR-10, see the page on feature
 
 
 class ExtractionEstimate:
-    """Reports once how long an extraction will take, and refuses features that do not fit on the disk."""
+    """Reports once how long an extraction will take, and raises if the features do not fit on the disk."""
 
     def __init__(self, extractor: Extractor, device: torch.device, folder: Path, images: int) -> None:
         self._extractor, self._device, self._folder, self._images = extractor, device, folder, images
@@ -28,7 +28,7 @@ class ExtractionEstimate:
         self._sizes: tuple[int, int] | None = None  # bytes of the features, and at most while they are written
 
     def update(self, part: np.ndarray, side: int, left: int, unwritten: int) -> None:
-        """Count a batch of extracted features.
+        """Add a batch of extracted features to the estimate.
 
         Args:
             part: (c, *example_shape), the features of the batch.
@@ -49,12 +49,12 @@ class ExtractionEstimate:
     def _advice(self) -> str:
         assert self._sizes is not None
         final, most = map(bytes_in_words, self._sizes)
-        ways = suggest_faster(self._extractor, self._side, self._device)
+        ways = suggest_faster_extraction(self._extractor, self._side, self._device)
         return f"On disk: {final} in the end, {most} until then. Faster: {ways}."
 
 
-def suggest_faster(extractor: Extractor, side: int, device: torch.device) -> str:
-    """Suggest in words how to extract faster; `side` is that of the network's input, in pixels."""
+def suggest_faster_extraction(extractor: Extractor, side: int, device: torch.device) -> str:
+    """Suggest how to extract faster; `side` is the side of the network's input in pixels."""
     if extractor.identity:
         return "smaller image files (most of the time goes into decoding)"
     ways = []
@@ -69,7 +69,7 @@ def suggest_faster(extractor: Extractor, side: int, device: torch.device) -> str
 
 
 def check_space(folder: Path, need: int, what: str, final: int | None = None) -> None:
-    """Check that a disk has room for a file, before writing it.
+    """Check that the disk has room for a file before it is written.
 
     Raises:
         OutputError: says how much is needed and free, and where.

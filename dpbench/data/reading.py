@@ -1,13 +1,15 @@
-"""Read and prepare images one at a time, under the guard of row functions; no state passes between images.
+"""Read and prepare images one at a time; the purity guard checks that no state passes between images.
 
-A loader or a preparation that remembers (a running maximum, a count, the last image) lets one person's image change
-another one's row, before any clip.
+If a loader or a preparation keeps state (a running maximum, a count, the last image), one person's image can change
+another person's row before any clipping.
 
-Covered: what `privacy.purity.guard` covers, for `Records.read` and `Extractor.prepare`. The objects that they reach are
-compared before and after every few images; around randomly drawn images, so are globals and the content of arrays. Not
-covered: what foreign objects hold that cannot be compared, such as a session of another runtime, and globals beside
-them (images are still made again in another order); images that a dataset hands over in memory: the dataset declares
-how they were made.
+Covered: the same objects as in `privacy.purity.guard`, for `Records.read` and `Extractor.prepare`. The objects that
+these functions reach are compared before and after every few images. Around randomly drawn images, globals and the
+content of arrays are compared as well.
+
+Not covered: the content of foreign objects that cannot be compared, such as a session of another runtime, and globals
+used beside them (images are still prepared again in another order); and images that a dataset hands over in memory, for
+which the dataset declares how they were made.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ INDEPENDENCE_RULE = (
 )
 
 
-class PerImage(Generic[R]):
+class ImageMapper(Generic[R]):
     """Reads images one at a time and calls a function on each; checks that neither keeps state between images.
 
     Several threads may call it. It runs in a quiet room, where code can read files and do nothing else.
@@ -52,11 +54,11 @@ class PerImage(Generic[R]):
         self._reaches = self._reached(thorough=False)
 
     def __call__(self, indices: Sequence[int], *, thorough: bool = False) -> list[R]:
-        """Return the function's results on these images; `thorough` compares everything that is covered.
+        """Return the function's results on these images; with `thorough`, compare every covered object.
 
         Raises:
             DataError: an image cannot be decoded.
-            NotPure: reading, or the function, changed what it reaches.
+            NotPure: reading, or the function, changed an object that it reaches.
             ComponentFailed: the function failed.
         """
         # All that is reached is looked up now: before the first call something may have been made.
@@ -76,10 +78,10 @@ class PerImage(Generic[R]):
         return [(what, reach) for what, reach in found if reach is not None]
 
     def _each(self, indices: Sequence[int]) -> list[R]:
-        return [self._one(index) for index in indices]
+        return [self._use_image(index) for index in indices]
 
-    def _one(self, index: int) -> R:
-        if self._places is not None and (kind := _find_data(self._places[index])):
+    def _use_image(self, index: int) -> R:
+        if self._places is not None and (kind := _find_computed_type(self._places[index])):
             raise NotPure(
                 f"Expected the place of a record as text, bytes or whole numbers, got a {kind}. {INDEPENDENCE_RULE}"
             )
@@ -97,19 +99,19 @@ class PerImage(Generic[R]):
 
 
 def return_unchanged(image: Image) -> Image:
-    """Return the image unchanged, for a `PerImage` that only reads."""
+    """Return the image unchanged, for an `ImageMapper` that only reads."""
     return image
 
 
-def image_preparer(images: Images, extractor: Extractor) -> PerImage[Tensor]:
-    """Return a `PerImage` that prepares images; what an extractor makes at its first call comes from a blank image."""
+def image_preparer(images: Images, extractor: Extractor) -> ImageMapper[Tensor]:
+    """Return an `ImageMapper` that prepares images; a first call on a blank image sets up the extractor's state."""
     with suppress(Exception):  # one that takes no such image says so of the first that it is given
         extractor.prepare(new("RGB", (64, 64)))
-    return PerImage(images, extractor.prepare, f"Extractor {extractor.name!r}")
+    return ImageMapper(images, extractor.prepare, f"Extractor {extractor.name!r}")
 
 
 def find_reach(functions: Any, *, thorough: bool) -> Reach | None:
-    """Return the objects that functions reach; None if they cannot be compared, as a session of another runtime."""
+    """Return the objects that functions reach; None if they cannot be compared, such as another runtime's session."""
     try:
         return Reach(functions, thorough=thorough)
     except NotPure:
@@ -130,11 +132,11 @@ def _check_reader(read: Callable[[Any], Image]) -> None:
         )
 
 
-def _find_data(place: Any) -> str | None:
-    """Return the type of the first value in a record's place that may have been computed from other images."""
+def _find_computed_type(place: Any) -> str | None:
+    """Return the type of the first value in a record's place that may be computed from other images, or None."""
     if isinstance(place, DATA_TYPES):
         return type(place).__name__
     if isinstance(place, tuple | list):
-        return next(filter(None, map(_find_data, place)), None)
+        return next(filter(None, map(_find_computed_type, place)), None)
     fields = vars(place).values() if is_dataclass(place) else ()
-    return next(filter(None, map(_find_data, fields)), None)
+    return next(filter(None, map(_find_computed_type, fields)), None)

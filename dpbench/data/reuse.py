@@ -1,8 +1,8 @@
 """Reuse rows of features from other entries of the cache, so that only new images are extracted.
 
-A row depends on the image, its reader and the extractor alone, so it is the same row in every entry, whichever dataset,
-split or command made it. Its last bits may also depend on the versions of torch and Pillow and on the device: only rows
-that were made with those of this process are copied (`extraction.describe_environment`).
+A row depends only on the image, its reader and the extractor. It is therefore the same row in every entry, whichever
+dataset, split or command made it. Its last bits may also depend on the versions of torch and Pillow and on the device,
+so dpbench copies only rows that were made in the environment of this process (`extraction.describe_environment`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from dpbench.data.keys import KEY_SIZE
 from dpbench.errors import DamagedFile
 
 KEYS_FILE = "keys.bin"  # in an entry: those of its images in order, 32 bytes each
-Read = Callable[[Path], np.ndarray]
+ReadFeatures = Callable[[Path], np.ndarray]
 """Returns the features in an entry's folder, or raises DamagedFile."""
 
 
 @dataclass(frozen=True)
 class CachedFeatures:
-    """A feature entry of the cache whose images have keys."""
+    """A cache entry with the features of images that have keys."""
 
     folder: Path
     made_with: str
 
     @cached_property
     def rows_by_key(self) -> dict[bytes, int]:
-        """The row of each image, by its key; empty if the file is damaged."""
+        """The row of each image, by its key; empty if the key file cannot be read."""
         try:
             content = (self.folder / KEYS_FILE).read_bytes()
         except OSError:
@@ -46,7 +46,7 @@ class CachedFeatures:
 
 @dataclass(frozen=True)
 class FoundRows:
-    """The rows of new features that other entries hold, and where they are."""
+    """The requested rows that other cache entries hold, with their locations."""
 
     features: Sequence[np.ndarray]  # of the entries, memory-mapped
     entry: np.ndarray  # (n,) int64: the place in `features` that has a row; -1: none has it
@@ -54,12 +54,12 @@ class FoundRows:
 
     @cached_property
     def missing(self) -> list[int]:
-        """The rows that are in no entry."""
+        """The indices of the rows that no cache entry holds."""
         found: list[int] = np.flatnonzero(self.entry < 0).tolist()
         return found
 
     def merge(self, extracted: Iterator[np.ndarray], extractor: Extractor) -> Iterator[np.ndarray]:
-        """Yield all rows in order, in blocks: from the entries, and from `extracted` where no entry has them.
+        """Yield all rows in order, in blocks; rows that no cache entry holds are taken from `extracted`.
 
         Raises:
             DataError: images differ in the shape of their features.
@@ -83,10 +83,12 @@ class FoundRows:
             yield block
 
 
-def find_rows(folder: Path, made_of: Mapping[str, Any], keys: np.ndarray, made_with: str, read: Read) -> FoundRows:
-    """Look up images by their keys (n, 32) in the entries whose manifests match all of `made_of`.
+def find_rows(
+    folder: Path, made_of: Mapping[str, Any], keys: np.ndarray, made_with: str, read: ReadFeatures
+) -> FoundRows:
+    """Look up images by their keys (n, 32) in the cache entries whose manifests match all of `made_of`.
 
-    A damaged entry is named on stderr and left as it is; it is rebuilt when its features are loaded.
+    A damaged entry is reported on stderr and left as it is; it is rebuilt when its features are loaded.
     """
     wanted = [key.tobytes() for key in keys]
     manifests = (file for file in sorted(folder.glob("*/manifest.json")) if file.parent.suffix != ".partial")
@@ -103,8 +105,8 @@ def _read_entry(file: Path, made_of: Mapping[str, Any]) -> CachedFeatures | None
         return None
 
 
-def _collect_rows(entries: list[CachedFeatures], wanted: Sequence[bytes], read: Read) -> FoundRows:
-    """Look up images in entries, the largest first; damaged entries are skipped."""
+def _collect_rows(entries: list[CachedFeatures], wanted: Sequence[bytes], read: ReadFeatures) -> FoundRows:
+    """Look up images in cache entries, starting with the largest; damaged entries are skipped."""
     place, row = np.full(len(wanted), -1), np.zeros(len(wanted), np.int64)
     features: list[np.ndarray] = []
     for entry in sorted(entries, key=lambda entry: -len(entry.rows_by_key)):

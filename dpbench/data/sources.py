@@ -1,4 +1,4 @@
-"""Where data comes from, where it is on this machine, and the message that says how to get missing data."""
+"""Find datasets on this machine, and tell users how to get missing data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpbench.api import Dataset, Source
 from dpbench.errors import DataMissing
 from dpbench.support.fields import changed_fields
 from dpbench.support.messages import bytes_in_words
-from dpbench.support.paths import data_folders, is_restricted
+from dpbench.support.paths import data_folders, is_data_restricted
 from dpbench.support.plugin_calls import call_plugin
 
 
@@ -34,7 +34,7 @@ def describe_source(dataset: Dataset) -> Source | None:
 
 
 def find_dataset(dataset: Dataset) -> DatasetLocation | None:
-    """Return a dataset's location, the first of several; None if it is nowhere, or comes with a package."""
+    """Return a dataset's first location; None if it is not on this machine, or comes with a package."""
     source = describe_source(dataset)
     if source is None:
         return None
@@ -59,8 +59,8 @@ def locate(dataset: Dataset) -> DatasetLocation:
     return found
 
 
-def check_present(*datasets: Dataset) -> None:
-    """Check that datasets are on this machine, before anything heavy is imported.
+def check_datasets_present(*datasets: Dataset) -> None:
+    """Check that datasets are on this machine, before heavy packages are imported.
 
     Raises:
         DataMissing: see `locate`.
@@ -72,11 +72,13 @@ def check_present(*datasets: Dataset) -> None:
 
 
 def missing_data_error(dataset: Dataset) -> DataMissing:
-    """Return the error that says how to get a dataset."""
+    """Return the error for a missing dataset; its message says how to get the dataset."""
     source = describe_source(dataset)
     assert source is not None, "a dataset that comes with a package is always here"
-    name, written = label(dataset), shlex.quote(label(dataset))
-    looked = "; ".join(str(folder) + _describe_missing(folder, homes) for folder, homes in _search_folders(source))
+    name, written = dataset_label(dataset), shlex.quote(dataset_label(dataset))
+    looked = "; ".join(
+        str(folder) + _describe_missing_paths(folder, homes) for folder, homes in _search_folders(source)
+    )
     wanted = describe_homes(source)
     facts = ", ".join(filter(None, (bytes_in_words(source.size), f"licence: {dataset.licence}")))
     by_hand = f"`dpbench data import {written} FILE-OR-FOLDER`"
@@ -92,14 +94,14 @@ def missing_data_error(dataset: Dataset) -> DataMissing:
     )
 
 
-def label(dataset: Dataset) -> str:
-    """Return the dataset as a user writes it: its name, and the options that are not the defaults."""
+def dataset_label(dataset: Dataset) -> str:
+    """Return the dataset as users write it: its name, and the options that differ from their defaults."""
     options = [f"{name}={value}" for name, value in changed_fields(dataset).items()]
     return f"{dataset.name}:{','.join(options)}" if options else dataset.name
 
 
 def describe_homes(source: Source) -> str:
-    """Name the paths where data is looked for: those of the first two layouts, and the number of the others.
+    """Describe the paths where dpbench looks for data: two layouts, and the number of further layouts.
 
     >>> describe_homes(Source([["x.zip"], ["x/train", "x/test"], ["train", "test"], ["a"]]))
     'x.zip or x/{train,test} (or in 2 more layouts)'
@@ -118,7 +120,7 @@ def _brace_paths(home: Sequence[str]) -> str:
 
 def _search_folders(source: Source) -> list[tuple[Path, Sequence[Sequence[str]]]]:
     own = [(folder, source.homes) for folder in data_folders()]
-    if is_restricted():
+    if is_data_restricted():
         return own
     return own + [(Path(folder).expanduser(), homes) for folder, homes in source.elsewhere]
 
@@ -131,8 +133,8 @@ def _path_exists(path: Path) -> bool:
         return False
 
 
-def _describe_missing(folder: Path, homes: Sequence[Sequence[str]]) -> str:
-    """Say which paths are missing in a folder that holds part of a layout."""
+def _describe_missing_paths(folder: Path, homes: Sequence[Sequence[str]]) -> str:
+    """Describe which paths are missing from a folder that holds part of a layout."""
     for home in homes:
         lacking = [path for path in home if not _path_exists(folder / path)]
         if len(lacking) < len(home):

@@ -19,7 +19,7 @@ from dpbench.support.plugin_calls import call_plugin
 
 
 class UnitCounts(BaseModel):
-    """The units of the training images (patients, lesions, tracks), counted."""
+    """Counts of the training images' units, such as patients, lesions or tracks."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -29,7 +29,7 @@ class UnitCounts(BaseModel):
     sharing: int  # images that share their unit with another one
 
     def __str__(self) -> str:
-        """Say how many units there are, and how many images share theirs."""
+        """Describe how many units there are, and how many images share a unit."""
         return f"{self.count:,} {self.unit}s; {self.sharing:,} images share theirs, one has {self.largest:,}"
 
 
@@ -55,7 +55,7 @@ class Survey(BaseModel):
     edition: str = Field(default="", exclude_if=lambda value: not value)  # see `Splits.edition`
 
     def lines(self) -> list[tuple[str, str]]:
-        """Return the rows to show, as pairs of a name and a value."""
+        """Return the rows of the survey's table, as pairs of a name and a value."""
         most, least = max(self.train), min(self.train)
         named = ", ".join(self.classes[:12]) + (", ..." if len(self.classes) > 12 else "")
         overlap = [(pair, str(counted)) for pair, counted in self.overlap.items()]
@@ -77,7 +77,7 @@ class Survey(BaseModel):
 
 
 def survey_dataset(dataset: Dataset) -> Survey:
-    """Open a dataset and count its images by class, and the images that it repeats.
+    """Open a dataset and count its images per class, its units and groups, and its repeated images.
 
     Raises:
         DataError, DataMissing: its loader raises them, or an image does not decode.

@@ -1,4 +1,4 @@
-"""Units of examples, such as patients: checked with the splits, and never divided between two parts."""
+"""Check units of examples, such as patients, and deal examples into parts without dividing a unit."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ IMAGE_UNIT = "image"
 
 
 def check_units(splits: Splits, classes: int, who: str) -> None:
-    """Check that units fit their examples, and that a guarantee can be stated for them.
+    """Check that units match their examples, and that a guarantee can be stated for these units.
 
     Args:
-        splits: of one dataset; units have the same numbers in each.
-        classes: how many there are.
+        splits: of one dataset; a unit has the same number in every split.
+        classes: the number of classes.
         who: names the dataset in messages.
 
     Raises:
-        DataError: one sentence.
+        DataError: the units do not fit; the message is one sentence.
     """
     for name, split in (("train", splits.train), ("test", splits.test), ("public", splits.public)):
         if split is not None and split.units is not None:
@@ -54,8 +54,8 @@ def deal_units(
 ) -> list[np.ndarray]:
     """Deal examples into parts at random, keeping units whole; leftover units are in no part.
 
-    The size of a part is counted in units and not in examples, so where a unit goes does not depend on the size of
-    another. Each part has its share of the examples in expectation. Without units every example is a unit of its own.
+    A part's size is counted in units, not in examples, so the part that a unit goes to does not depend on the size of
+    another unit. In expectation, each part has its share of the examples. Without units, every example is its own unit.
 
     Args:
         rows: (n,) int64, the examples to deal out, ascending.
@@ -74,15 +74,17 @@ def deal_units(
     return [rows[np.isin(owners, part)] for part in parts]
 
 
-def number_units(units: np.ndarray | None) -> np.ndarray | None:
-    """Return units (n,) int64 renumbered from 0 without gaps."""
+def renumber_units(units: np.ndarray | None) -> np.ndarray | None:
+    """Renumber units (n,) int64 from 0 without gaps."""
     return None if units is None else np.unique(units, return_inverse=True)[1].astype(np.int64)
 
 
-def join_units(
+def append_units(
     units: np.ndarray | None, others: np.ndarray | None, size: int, taken: np.ndarray | None
 ) -> np.ndarray | None:
-    """Append the units of `size` more examples, each its own unit if unknown; None if `units` is None.
+    """Append the units of `size` more examples; without `others`, each new example is its own unit.
+
+    Return None if `units` is None.
 
     `taken` are the numbers of all units that exist.
     """
@@ -93,5 +95,5 @@ def join_units(
 
 
 def count_shared_units(of: np.ndarray | None, among: np.ndarray | None) -> int | None:
-    """Count the examples of a split whose unit has examples in another split; None if either has no units."""
+    """Count the examples of a split whose unit also has examples in another split; None if either has no units."""
     return None if of is None or among is None else int(np.isin(of, among).sum())

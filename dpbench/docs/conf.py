@@ -1,4 +1,4 @@
-"""Configuration of Sphinx; `dpbench.docs.site` runs it on a copy of this folder with the generated pages."""
+"""Sphinx's configuration; `dpbench.docs.site` uses it in a copy of this folder that also holds the generated pages."""
 
 import json
 import os
@@ -16,7 +16,7 @@ exclude_patterns = ["_*", "theme"]
 html_theme = "furo"
 
 
-def _colours(paper: str, tint: str, line: str, ink: str, quiet: str, link: str) -> dict[str, str]:
+def _make_colour_variables(paper: str, tint: str, line: str, ink: str, quiet: str, link: str) -> dict[str, str]:
     named = {
         "background-primary": paper, "background-secondary": tint, "background-border": line, "foreground-primary": ink,
         "foreground-secondary": quiet, "foreground-muted": quiet, "brand-primary": link, "brand-content": link,
@@ -26,8 +26,8 @@ def _colours(paper: str, tint: str, line: str, ink: str, quiet: str, link: str) 
 
 
 html_theme_options = {  # the colours of the leaderboard: `dpbench/site/static/site.css`
-    "light_css_variables": _colours("#ffffff", "#f3f5f7", "#dcdfe3", "#1a1c1f", "#545a63", "#00568a"),
-    "dark_css_variables": _colours("#15171a", "#1d2024", "#33373d", "#e6e7e9", "#a0a6ae", "#7cc0ec"),
+    "light_css_variables": _make_colour_variables("#ffffff", "#f3f5f7", "#dcdfe3", "#1a1c1f", "#545a63", "#00568a"),
+    "dark_css_variables": _make_colour_variables("#15171a", "#1d2024", "#33373d", "#e6e7e9", "#a0a6ae", "#7cc0ec"),
 }
 html_title = "dpbench documentation"
 html_static_path = ["theme/docs.css"]

@@ -1,4 +1,4 @@
-"""Additions to Sphinx: formulas as MathML, docstrings as prose, and pages that keys can scroll and readers can fold."""
+"""Sphinx extension: formulas as MathML, docstrings as prose, keyboard scrolling, and sections that readers can fold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CODE = re.compile(r"(``.+?``|`[^`]+`)", re.DOTALL)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the extension with Sphinx."""
+    """Register this extension with Sphinx."""
     app.add_html_math_renderer("mathml", (_visit_inline_math, None), (_visit_block_math, None))
     app.config.html_math_renderer = "mathml"
     app.connect("autodoc-process-docstring", _escape_docstring, priority=1)
@@ -48,7 +48,7 @@ def _visit_block_math(writer: Any, node: nodes.math_block) -> None:
 
 
 def _escape_docstring(app: Sphinx, what: str, name: str, item: object, options: object, lines: list[str]) -> None:
-    """Escape stars and bars outside of code: in a docstring they stand for themselves."""
+    """Escape asterisks and vertical bars outside code, because docstrings use them as plain characters."""
     parts = _CODE.split("\n".join(lines))
     text = "".join(part if number % 2 else re.sub(r"([*|])", r"\\\1", part) for number, part in enumerate(parts))
     if what in _PROSE_KINDS:  # before a colon in the first line, napoleon would read a type: that line is an empty one
@@ -57,7 +57,7 @@ def _escape_docstring(app: Sphinx, what: str, name: str, item: object, options: 
 
 
 def _improve_page(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
-    """Let keys scroll wide parts, give captions a level, show signatures without list markup, and fold long pages."""
+    """Make wide parts scrollable by keyboard, mark captions as headings, simplify signatures, and fold long pages."""
     if tree := context.get("furo_navigation_tree"):
         context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
     body = context.get("body") or ""

@@ -1,4 +1,4 @@
-"""Generated pages: the reference, made by Sphinx's autodoc and typer's own generator."""
+"""Generate the reference pages, with Sphinx's autodoc and typer's own generator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READS_WORDS = {"none": "nothing", "unlabelled": "features", "labelled": "feature
 
 def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
     """Return the text of every generated page by its path within the documentation."""
-    listed = {f"reference/{kind}s.rst": components(kind, registry.components[kind]) for kind in KINDS}
+    listed = {f"reference/{kind}s.rst": render_components(kind, registry.components[kind]) for kind in KINDS}
     return {
         **listed,
         "reference/commands.md": render_commands(command),
@@ -42,7 +42,7 @@ def generate_pages(command: Command, registry: Registry) -> Mapping[str, str]:
 
 
 def render_mechanism_claims() -> str:
-    """Return a table of the claims of each mechanism beside sums, from the closed table of mechanisms."""
+    """Return a table of the claims of each mechanism other than sums, from the closed table of mechanisms."""
     rows = [(claim, mechanism.module, claim.module) for mechanism in mechanisms() for claim in mechanism.claims]
     lines = [
         f"   * - {claim.text}\n     - {f'{package}.{module}'.rstrip('.')}\n     - {', '.join(claim.tests)}"
@@ -53,25 +53,25 @@ def render_mechanism_claims() -> str:
 
 
 def render_commands(root: Command) -> str:
-    """Return the help of every command in Markdown, as typer writes it."""
+    """Return the help of every command in Markdown, as typer's generator writes it."""
     from typer.cli import get_docs_for_click
 
     return get_docs_for_click(obj=root, ctx=typer.Context(root), name="dpbench", title="The command line")
 
 
-def components(kind: Kind, known: Mapping[str, Registration]) -> str:
-    """Return the page of a kind of component: each with its settings, their defaults, and its docstring."""
+def render_components(kind: Kind, known: Mapping[str, Registration]) -> str:
+    """Return the page of a component kind: every component with its docstring, settings and defaults."""
     parts = [_render_title(f"{kind.capitalize()}s"), INTRODUCTIONS[kind], ""]
     for name, item in sorted(known.items()):
         reads = getattr(item.cls, "public", None)
         said = f" *Reads of the public data:* {READS_WORDS[reads]}." if reads in READS_WORDS else ""
         brought = f"*From* ``{item.distribution}``, *plugin* ``{item.plugin}``.{said}"
         shown = f".. autoclass:: {item.cls.__module__}.{item.cls.__qualname__}\n   :no-index:\n"
-        parts += [name, "-" * len(name), "", brought, "", shown, _settings(item.cls)]
+        parts += [name, "-" * len(name), "", brought, "", shown, _render_settings(item.cls)]
     return "\n".join(parts)
 
 
-def _settings(cls: type) -> str:
+def _render_settings(cls: type) -> str:
     """Return the table of a component's settings."""
     rows = [SettingRow("setting", "default", "values", "meaning"), *list_settings(cls)]
     lines = ["   * - " + "\n     - ".join(row) for row in rows]
@@ -79,7 +79,7 @@ def _settings(cls: type) -> str:
 
 
 def render_names() -> str:
-    """Return the reference of every public name, each part in alphabetical order."""
+    """Return the reference of every public name, in chapters with alphabetical order."""
     parts = [
         _render_title("Public names"),
         _render_chapter("For a person at a notebook", notebook.__all__),
@@ -96,7 +96,7 @@ def _render_chapter(title: str, names: Iterable[str]) -> str:
 
 
 def _render_receipt_parts() -> str:
-    """Return the names of `dpbench.receipts` that the root lacks: parts of a receipt, events and exporters."""
+    """Return the reference of the names that only `dpbench.receipts` exports: receipt parts, events and exporters."""
     made = []
     for name in sorted({*receipts.__all__} - {*RECEIPT_NAMES}, key=str.lower):
         kind = "function" if inspect.isfunction(getattr(receipts, name)) else "class"

@@ -1,4 +1,4 @@
-"""The site of the documentation: built once for each state of its sources, and kept in the cache folder."""
+"""The documentation's site: built once for each state of its sources, and kept in the cache folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOURCE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a leaderboard's site, for every page."""
+    """The header of a leaderboard's site, shown on every page of the documentation."""
 
     root: str  # leads from the first page of the documentation to the site
     sections: tuple[PageSection, ...]
@@ -39,17 +39,18 @@ GENERATOR_PACKAGES = ("Sphinx", "furo", "myst-nb")
 
 
 def build(out: Path, command: Command, *, root: str | None = None, extras: Extras = NO_EXTRAS) -> None:
-    """Build the documentation into `out`, replacing it whole.
+    """Build the documentation into `out` and replace any earlier site there.
 
     Args:
         out: a folder that is absent, empty, or a site that dpbench built.
-        command: the root command, which the reference of the command line is made from.
-        root: what leads from `out` to a leaderboard's site whose header every page then has; None without one.
+        command: the root command, from which the command-line reference is made.
+        root: the relative path from `out` to a leaderboard's site, whose header every page then shows; None for no
+            header.
         extras: further pages, and sections of that site.
 
     Raises:
         DocsMissing: the extra `docs` is not installed.
-        DocsNotBuilt: a page, a link or a notebook is broken; says which.
+        DocsNotBuilt: a page, a link or a notebook is broken; the message names it.
         OutputError: `out` is something else, or cannot be written.
     """
     with replace_site(out) as folder:  # refuses a place before anything is built
@@ -57,11 +58,11 @@ def build(out: Path, command: Command, *, root: str | None = None, extras: Extra
 
 
 def build_cached(command: Command, *, root: str | None = None, extras: Extras = NO_EXTRAS) -> Path:
-    """Return the cache folder with the site of these sources; build the site first if it is stale.
+    """Return the cache folder that holds the site of these sources; build the site first if it is missing or stale.
 
     Raises:
         DocsMissing: the extra `docs` is not installed.
-        DocsNotBuilt: a page, a link or a notebook is broken; says which.
+        DocsNotBuilt: a page, a link or a notebook is broken; the message names it.
     """
     versions = [_require_version(name) for name in GENERATOR_PACKAGES]
     plugins = load()
@@ -84,7 +85,7 @@ def _require_version(name: str) -> str:
 
 
 def _digest_sources(made: Mapping[str, str], versions: list[str], header: Header | None, plugins: Registry) -> str:
-    """Return 16 digits that change with every page, docstring and version, those of plugins included."""
+    """Return a digest of 16 digits that changes with any page, docstring or version, including those of plugins."""
     found = hashlib.sha256(repr((str(PACKAGE), versions, header, sorted(made.items()))).encode())
     classes = {component.cls for kind in KINDS for component in plugins.components[kind].values()}
     brought = {Path(where) for cls in classes if (where := getattr(sys.modules[cls.__module__], "__file__", None))}
@@ -95,7 +96,7 @@ def _digest_sources(made: Mapping[str, str], versions: list[str], header: Header
 
 
 def _build_site(made: Mapping[str, str], site: Path, header: Header | None) -> None:
-    """Build in a temporary folder, then move the whole site into its place; older sites are deleted."""
+    """Build the site in a temporary folder, then move it to its final path and delete older sites."""
     site.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=site.parent, prefix=".building.") as name:
         pages, out = Path(name) / "pages", Path(name) / "site"
@@ -111,7 +112,7 @@ def _header_json(header: Header | None) -> str:
 
 
 def _gather_pages(made: Mapping[str, str], pages: Path) -> None:
-    """Copy written and generated pages into one folder."""
+    """Copy the written pages and the generated pages into one folder."""
     for file in sorted(SOURCE.rglob("*")):
         if file.suffix in PAGE_SUFFIXES or file.name == "conf.py":
             place = pages / file.relative_to(SOURCE)
@@ -126,7 +127,7 @@ def _gather_pages(made: Mapping[str, str], pages: Path) -> None:
 
 
 def _expand_listing(index: str, pages: Path) -> str:
-    """Return the first page with every `folder/*` replaced by the pages of the folder that it does not name."""
+    """Return the start page with each `folder/*` replaced by those pages of the folder that it does not list."""
 
     def others(found: re.Match[str]) -> str:
         files = [file for file in (pages / found[1]).glob("*") if file.suffix in {".md", ".ipynb", ".rst"}]
@@ -137,7 +138,7 @@ def _expand_listing(index: str, pages: Path) -> str:
 
 
 def _run_sphinx(pages: Path, out: Path, header: Header | None) -> None:
-    """Run Sphinx in its own process; warnings are errors."""
+    """Run Sphinx in its own process and treat its warnings as errors."""
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(pages / "_doctrees")]
     places = [*sys.path, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places)), "NO_COLOR": "1"}

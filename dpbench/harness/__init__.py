@@ -1,1 +1,1 @@
-"""Make runs: `prepare` (everything public) and `fit` (one seed); `guarantee` states epsilon, `tuning` chooses."""
+"""Make runs: `prepare` reads public data only, `fit` fits a seed, `guarantee` states epsilon, `tuning` searches."""

@@ -1,4 +1,4 @@
-"""Cut a training split into public and private examples. Imports no torch: sizes are needed before a run starts."""
+"""Cut a training split into public and private examples. Imports no torch, because sizes are needed before a run."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from dpbench.records.protocol import SplitRule
 
 
 def select_rows(splits: Splits, name: Literal["train", "test"], classes: int, rule: SplitRule) -> np.ndarray:
-    """Return the rows of a split that are kept, ascending: all rows, unless the rule makes classes unequal.
+    """Return the kept rows of a split, ascending: all rows, unless the rule makes classes unequal.
 
     Raises:
         SpecError: a class with examples would lose all of them.
     """
     labels = (splits.train if name == "train" else splits.test).labels
-    return _subsample(labels, classes, rule.imbalance, rule.seed, 1 if name == "train" else 2)
+    return _subsample_classes(labels, classes, rule.imbalance, rule.seed, 1 if name == "train" else 2)
 
 
 def cut_rows(rows: np.ndarray, rule: SplitRule, units: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Cut training rows into public and private rows, each ascending; whole units go to one side.
+    """Divide training rows into public and private rows, each ascending, without dividing a unit.
 
     Raises:
         SpecError: nothing private is left.
     """
     random = np.random.default_rng(np.random.SeedSequence(rule.seed))
-    public, private = deal_units(rows, units, lambda size: _sizes(size, rule), random)
+    public, private = deal_units(rows, units, lambda size: _count_public_and_private(size, rule), random)
     return public, private
 
 
 def count_private_units(splits: Splits, classes: int, rule: SplitRule) -> int:
-    """Return the number of private units that a run on these splits has, copies of public images included.
+    """Return the number of private units of a run on these splits, before copies of public images are left out.
 
     Raises:
         SpecError: nothing private is left.
@@ -45,8 +45,10 @@ def count_private_units(splits: Splits, classes: int, rule: SplitRule) -> int:
     return len(private) if units is None or rule.unit is None else len(np.unique(units[private]))
 
 
-def _subsample(labels: np.ndarray, classes: int, imbalance: float | None, split_seed: int, part: int) -> np.ndarray:
-    """Return the rows (n,) of a split that are kept, ascending: all rows, or the share imbalance^-f of class c.
+def _subsample_classes(
+    labels: np.ndarray, classes: int, imbalance: float | None, split_seed: int, part: int
+) -> np.ndarray:
+    """Return the kept rows (n,) of a split, ascending: the share imbalance^-f of class c, or all rows if it is None.
 
     f = c / (classes - 1) rises from 0, for the first class, which is kept whole, to 1, for the last (Cao et al. 2019,
     section 4, "long-tailed"). The test split is cut like the training split, so that accuracy is that of a population
@@ -81,7 +83,7 @@ def _subsample(labels: np.ndarray, classes: int, imbalance: float | None, split_
     return np.sort(np.concatenate(left))
 
 
-def _sizes(size: int, rule: SplitRule) -> tuple[int, int]:
+def _count_public_and_private(size: int, rule: SplitRule) -> tuple[int, int]:
     public = round(rule.public_fraction * size)
     private = round(rule.train_fraction * (size - public))
     if private < 1:

@@ -1,4 +1,4 @@
-"""Delta and the number of private units: the default delta, and warnings about a large one.
+"""Choose the default delta from the number of private units, and refuse or warn about a large delta.
 
 A guarantee with a delta of 1/n allows a mechanism that publishes the whole record of one unit, drawn at random. So
 delta must be well below 1/n, and n is known once the data is open.
@@ -11,13 +11,13 @@ from dpbench.errors import SpecError
 from dpbench.records.protocol import Protocol
 from dpbench.support import progress
 
-JUST_BELOW = 0.9  # of 1/n
+WARNING_SHARE = 0.9  # of 1/n
 USUAL_DELTA: float = Protocol.model_fields["delta"].default
 """Delta where the data is not large."""
 
 
 def default_delta(units: int) -> float:
-    """Return the default delta for n private units: 1e-5 or, if smaller, the largest power of ten up to 1 / (2n).
+    """Return the default delta for n private units: the smaller of 1e-5 and the largest power of ten up to 1 / (2n).
 
     >>> default_delta(50_000), default_delta(50_001), default_delta(235_930)
     (1e-05, 1e-06, 1e-06)
@@ -26,7 +26,7 @@ def default_delta(units: int) -> float:
 
 
 def check_delta(budget: Budget, task: Task, *, for_board: bool) -> None:
-    """Refuse a delta of 1/n or more in a run for a board; otherwise warn about a delta near 1/n or above.
+    """Refuse a delta of 1/n or more in a run for a board. In all other cases, warn if delta is near 1/n or larger.
 
     Raises:
         SpecError: delta is 1/n or more, and the run is for a board.
@@ -39,7 +39,7 @@ def check_delta(budget: Budget, task: Task, *, for_board: bool) -> None:
         if for_board:
             raise SpecError(f"No board accepts this run: {worth}. Leave out delta, or set it to auto.")
         progress.print_line(f"{worth}. No board accepts the result.")
-    elif budget.delta * task.size > JUST_BELOW:
+    elif budget.delta * task.size > WARNING_SHARE:
         progress.print_line(
             f"delta={budget.delta:g} is just below 1/n={1 / task.size:.3g} with n={task.size:,} private examples: a "
             "mechanism that publishes one of them, drawn at random, nearly meets it. Choose a delta well below 1/n."

@@ -1,4 +1,4 @@
-"""Fit one seed and score it: a run's private rows meet its learner, and the test split meets its predictor."""
+"""Fit one seed on the private split and score the predictor on the test split."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpbench.support.threads import limit_threads
 
 @dataclass(frozen=True)
 class SeedFit:
-    """The outcome of one fit: predictor and scores, both post-processing of noisy answers and public data."""
+    """The predictor and the scores of one fit. Both are post-processing of noisy answers and public data."""
 
     predict: Predict
     result: SeedResult
@@ -31,7 +31,7 @@ def score_seed(prepared: PreparedRun, seed: int) -> SeedResult:
 
 
 def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
-    """Fit on the private split as planned, then score on the test split, which the predictor sees only here.
+    """Fit on the private split as planned, then score the predictor on the test split, which the fit never reads.
 
     Covered: the fit has the epsilon that `prepared.privacy` states (see `privacy.binding`, and
     `privacy.core.accounting.private_search` if a seed stands for a search); seeds are separate runs of one
@@ -44,7 +44,7 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
         prepared = prepare_seed(prepared, seed)
     with prepared.loaded.phases("fit"), limit_threads(prepared.loaded.threads), prepared.images.files.refused():
         if prepared.privacy.repeats:
-            fitted, setting = _fit_best(prepared, seed)
+            fitted, setting = _fit_private_search(prepared, seed)
         else:
             fitted, setting = fit_once(prepared.fit_input(seed)), None
     with prepared.loaded.phases("score"), limit_threads(prepared.loaded.threads):
@@ -56,15 +56,15 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
 
 
 def _count_correct_by_group(prepared: PreparedRun, scores: np.ndarray) -> dict[str, dict[str, str]] | None:
-    """Count correct predictions by group and class; `scores` (n, classes) are those of the test split."""
+    """Count correct predictions on the test split by group and class, given its scores (n, classes)."""
     test = prepared.test
     if not test.groups:
         return None
     return count_groups(test.groups, test.y, prepared.roles.task.classes, scores.argmax(1) == test.y)
 
 
-def _fit_best(prepared: PreparedRun, seed: int) -> tuple[Fitted, spaces.Setting]:
-    """Fit a random number of times; return the fit that is best by public labels, and its setting."""
+def _fit_private_search(prepared: PreparedRun, seed: int) -> tuple[Fitted, spaces.Setting]:
+    """Run the private search of a seed; return the fit with the best score on public labels, and its setting."""
     loaded, search = prepared.loaded, prepared.loaded.resolved.search
     if search is None:
         raise ValueError("Expected a search in the run, because its guarantee covers one; got none.")

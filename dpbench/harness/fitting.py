@@ -1,4 +1,4 @@
-"""Isolated fits: every fit and every prediction of a learner goes through this module.
+"""Isolate fits: every fit and every prediction of a learner goes through this module.
 
 Nothing that a learner leaves behind reaches another fit, and a refused question stays refused, whatever the learner
 does with the refusal.
@@ -19,7 +19,7 @@ from torch import Tensor
 from dpbench.api import Curator, Learner, Planned, Predict, PublicData, Task
 from dpbench.errors import DpbenchError
 from dpbench.harness.leftovers import refuse_leftovers
-from dpbench.harness.plans import Who
+from dpbench.harness.plans import Describer
 from dpbench.harness.scoring import predict_all
 from dpbench.harness.tuning.together import is_stackable
 from dpbench.learning.linear import Transform
@@ -54,7 +54,7 @@ class FitInput:
     """
 
     learner: Learner
-    who: Who
+    who: Describer
     rows: PrivateRows
     task: Task
     public: PublicData
@@ -66,10 +66,10 @@ class FitInput:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fit that has ended: post-processing of noisy answers and public data."""
+    """A finished fit: its predictor, and the steps that it spent. All of it is post-processing."""
 
     learner: Learner
-    who: Who
+    who: Describer
     task: Task
     predict: Predict
     spent: Mapping[str, int]  # steps of each release
@@ -79,7 +79,7 @@ class Fitted:
 def fit_once(
     given: FitInput, *, wrap: Callable[[LedgerCurator], Curator] = make_handle, witness: Witness = NO_WITNESS
 ) -> Fitted:
-    """Bind, isolate, fit, conclude: the only path from a learner to rows; `fit_several` does this for several fits.
+    """Bind the learner to its rows and fit it in isolation: the only way from a learner to rows, with `fit_several`.
 
     Covered: everything that the learner is answered has the epsilon that an accountant states for this plan and sigma;
     see `privacy.binding`.
@@ -99,7 +99,7 @@ def fit_once(
 
 
 def fit_several(given: Sequence[FitInput], fit: Callable[[Sequence[LedgerCurator]], Sequence[Predict]]) -> list[Fitted]:
-    """Fit several settings of one learner together by `fit`, for searches only; `tuning.stack` says what they share.
+    """Fit several settings of a learner together with `fit`, in searches only; `tuning.stack` lists the shared parts.
 
     Raises:
         DpbenchError: as for `fit_once`, for all of them.
@@ -108,7 +108,7 @@ def fit_several(given: Sequence[FitInput], fit: Callable[[Sequence[LedgerCurator
 
 
 def predict_isolated(fitted: Fitted, x: Tensor) -> np.ndarray:
-    """Return scores (n, classes); a predictor must not pass what it was fitted on to a later fit either.
+    """Return scores (n, classes), and refuse a predictor that leaves state behind for a later fit.
 
     Raises:
         NotPure: the predictor leaves something behind.
@@ -121,7 +121,7 @@ def predict_isolated(fitted: Fitted, x: Tensor) -> np.ndarray:
 def _fit_isolated(
     given: Sequence[FitInput], fit: Callable[[Learner, Sequence[LedgerCurator]], Sequence[Predict]], witness: Witness
 ) -> list[Fitted]:
-    """Bind each fit to its rows, and have `fit` make all of them with a copy of the first fit's learner."""
+    """Bind each fit to its rows, and call `fit` with a copy of the first fit's learner and all curators."""
     curators = [bind(each.rows, each.task, each.plan, each.sigma, each.randomness, witness) for each in given]
     guards, first = [curator.guard for curator in curators], given[0]
     with refuse_leftovers(first.learner), _raise_refusals(guards):
@@ -135,7 +135,7 @@ def _fit_isolated(
 
 @contextmanager
 def _raise_refusals(guards: Sequence[RowGuard]) -> Iterator[None]:
-    """Raise, at the end, what a guard has refused, even if the learner caught the refusal or failed afterwards."""
+    """Raise the guards' refusals at the end of the block, even if the learner caught them or failed afterwards."""
     try:
         yield
     except DpbenchError:
@@ -147,7 +147,7 @@ def _raise_refusals(guards: Sequence[RowGuard]) -> Iterator[None]:
 
 
 def _fit_learner(learner: Learner, given: FitInput, curator: Curator) -> Predict:
-    """Let the learner fit; a probe gets the map that an earlier fit may have made of the same public data."""
+    """Fit the learner; give a probe the map that an earlier fit made from the same public data, if any."""
     public, generator = copy_public(given.public), given.randomness.initialisation
     if given.memo is None or not is_stackable(learner):
         return learner.fit(curator, public, generator)
@@ -155,5 +155,5 @@ def _fit_learner(learner: Learner, given: FitInput, curator: Curator) -> Predict
 
 
 def copy_public(public: PublicData) -> PublicData:
-    """Copy public data for one fit, so that whatever a learner writes into it reaches no other fit."""
+    """Copy public data for one fit, so that a learner that writes into it changes no other fit."""
     return PublicData(public.x.clone(), None if public.y is None else public.y.clone())

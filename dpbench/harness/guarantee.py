@@ -1,4 +1,4 @@
-"""Compute the epsilon of a result: calibrate sigma to the plan, and ask two accountants, before any fit."""
+"""Compute the epsilon of a result before any fit: calibrate sigma to the plan and compare two accountants."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Rng = Literal["research", "secure"]
 def state_guarantee(
     plan: tuple[Planned, ...], budget: Budget, name: AccountantName, rng: Rng, repeats: Repeats | None = None
 ) -> Privacy:
-    """Calibrate sigma to the plan and budget, and state epsilon; with `repeats`, that of a whole private search.
+    """Calibrate sigma to the plan and budget, and state epsilon of a fit or, with `repeats`, of a whole private search.
 
     A plan of one choice is pure: its delta is 0, whatever the budget allows. The statement depends on the arguments
     only, so runs with equal arguments may share it.
@@ -39,7 +39,7 @@ def state_guarantee(
         sigma = calibration.calibrate(plan, budget, name)
     else:
         sigma = private_search.calibrate(plan, budget, repeats)
-    stated, second = account_twice(plan, sigma, budget.delta, name, repeats)
+    stated, second = compute_two_accounts(plan, sigma, budget.delta, name, repeats)
     return Privacy(
         epsilon=stated, delta=budget.delta, accountant=name, adjacency=budget.adjacency, sigma=sigma,
         plan=state_plan(plan, sigma), independent=second, rng=rng, mechanism=MECHANISM,
@@ -47,10 +47,10 @@ def state_guarantee(
     )  # fmt: skip
 
 
-def account_twice(
+def compute_two_accounts(
     plan: Sequence[Planned], sigma: float, delta: float, name: AccountantName, repeats: Repeats | None = None
 ) -> tuple[float, Account]:
-    """Return the stated epsilon and a second accountant's account; with `repeats`, those of a whole search.
+    """Return the stated epsilon and the account of a second accountant; with `repeats`, both are for a whole search.
 
     Raises:
         PrivacyError: the accountant cannot answer for this plan, or the two contradict each other.
@@ -63,11 +63,11 @@ def account_twice(
 
 
 def compute_copies_epsilon(privacy: Privacy, copies: int) -> float | None:
-    """Return the epsilon of a stated guarantee for a person whose image is in the data `copies` times, two or more.
+    """Return the epsilon of a stated guarantee for a person who has `copies` images in the data.
 
-    None if the image is there once, if nothing private is read, or if epsilon is infinite.
+    Return None for fewer than two copies, if nothing private is read, or if epsilon is infinite.
 
-    For a search, it is that of a search whose every run costs as much as a run does for all copies.
+    For a private search, each of its runs is charged for all copies.
     """
     if copies < 2 or not privacy.plan:
         return None
@@ -81,14 +81,14 @@ def compute_copies_epsilon(privacy: Privacy, copies: int) -> float | None:
 
 
 def compute_unit_epsilon(privacy: Privacy, images: int) -> float | None:
-    """Return the epsilon of a guarantee stated per image, for a unit with this many images; None if infinite."""
+    """Return the epsilon, for a unit with this many images, of a guarantee stated per image; None if it is infinite."""
     if images > 1:
         return compute_copies_epsilon(privacy, images)
     return privacy.epsilon if privacy.plan and math.isfinite(privacy.epsilon) else None
 
 
-def unit_facts(owners: np.ndarray | None, word: str, privacy: Privacy | None) -> UnitFacts | None:
-    """Return the units of the private images, and the epsilon of the largest and the median unit.
+def make_unit_facts(owners: np.ndarray | None, word: str, privacy: Privacy | None) -> UnitFacts | None:
+    """Return the number and sizes of the private units, and the epsilon of the largest and the median unit.
 
     Args:
         owners: (n,) int64, the unit of each private image, from 0 on; None if units are unknown.

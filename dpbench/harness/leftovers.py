@@ -1,4 +1,4 @@
-"""Detect state that a fit leaves behind in this process, where a later fit would find it.
+"""Detect state that a fit leaves behind in this process, where a later fit could read it.
 
 A fit that finds noisy answers of an earlier fit has more budget than is stated for it: answers of another seed, of
 another run of a private search, or of another epsilon in the same process.
@@ -16,12 +16,12 @@ from dpbench.harness.own_modules import OwnModules, import_own_modules
 from dpbench.privacy.purity.reach import ModuleReach, Snapshot
 from dpbench.records.provenance import HARNESS
 
-_LEFT = "__left_behind__"
+_LEFTOVER_ATTRIBUTE = "__left_behind__"
 """On a learner's class, and on `Learner` by distribution: what a fit left in this process, for a later one to find."""
 
 
 class Leftovers:
-    """Everything that a learner and its code can reach: a later fit would find any change of it.
+    """A snapshot of everything that a learner and its code can reach, to detect changes that a later fit could read.
 
     Covered: all globals of the modules that are the learner's own (`own_modules`), which are imported before, whichever
     code names them, classes, functions, descriptors and caches among them. What the learner reaches, compared as what a
@@ -38,26 +38,26 @@ class Leftovers:
         self._learner = learner
         self._own = import_own_modules(type(learner))
         self._snapshot = Snapshot((learner, type(learner)), left_out=self._own.left_out)
-        self._globals = _walk_own(self._own)
+        self._globals = _walk_own_modules(self._own)
         self._before = self._globals.read()
         if not self._before.has_same_referents(self._globals.first):  # of an earlier fit, and no longer complete
-            _walk_own.cache_clear()
-            self._globals = _walk_own(self._own)
+            _walk_own_modules.cache_clear()
+            self._globals = _walk_own_modules(self._own)
             self._before = self._globals.first
 
     def find(self) -> str | None:
-        """Name the first thing that has changed, or state that an earlier fit has left in this process.
+        """Name the first change since the snapshot, or the state that an earlier fit left in this process.
 
-        The earlier fit is that of this class, or of another learner of its distribution: they can read each other's
+        The earlier fit was by this class, or of another learner of its distribution: they can read each other's
         modules.
         """
-        cls, all_left = type(self._learner), vars(Learner).get(_LEFT, {})
+        cls, all_left = type(self._learner), vars(Learner).get(_LEFTOVER_ATTRIBUTE, {})
         brought_by = self._own.brought_by - {HARNESS}
-        earlier = (vars(cls).get(_LEFT), *(all_left.get(name) for name in sorted(brought_by)))
+        earlier = (vars(cls).get(_LEFTOVER_ATTRIBUTE), *(all_left.get(name) for name in sorted(brought_by)))
         left = self._find_change() or next(filter(None, earlier), None)
         if left is not None:
-            setattr(cls, _LEFT, left)
-            setattr(Learner, _LEFT, {**all_left, **dict.fromkeys(brought_by, left)})
+            setattr(cls, _LEFTOVER_ATTRIBUTE, left)
+            setattr(Learner, _LEFTOVER_ATTRIBUTE, {**all_left, **dict.fromkeys(brought_by, left)})
         return left
 
     def _find_change(self) -> str | None:
@@ -70,14 +70,14 @@ class Leftovers:
 
 
 @lru_cache(1)
-def _walk_own(own: OwnModules) -> ModuleReach:
-    """Walk the learner's own modules once for many fits: reading the result takes a fifth of the time."""
+def _walk_own_modules(own: OwnModules) -> ModuleReach:
+    """Walk the learner's own modules once for many fits; reading the stored walk again takes a fifth of the time."""
     return ModuleReach(own.whole, own.left_out)
 
 
 @contextmanager
 def refuse_leftovers(learner: Learner) -> Iterator[None]:
-    """Raise if a learner leaves something behind in this block.
+    """Raise an error if the learner leaves state behind in this block.
 
     Raises:
         NotPure: says what has changed, and what else failed.

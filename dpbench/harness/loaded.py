@@ -1,4 +1,4 @@
-"""A loaded run: its components are built and its examples have their roles, but no setting is chosen."""
+"""Load a run: build its components and assign a role to every example, before settings are chosen."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from dpbench.data.concat import Concat
 from dpbench.errors import SpecError
 from dpbench.harness.delta import check_delta, default_delta
 from dpbench.harness.memo import Memo
-from dpbench.harness.plans import Who
-from dpbench.harness.roles import Roles, set_task
+from dpbench.harness.plans import Describer
+from dpbench.harness.roles import Roles, complete_task
 from dpbench.harness.sharing import Sharing, check_sharing
 from dpbench.harness.source import DataSource, draw_data
 from dpbench.harness.split_images import SplitImages
 from dpbench.harness.tuning import transfer
 from dpbench.harness.tuning.trials import Bench
-from dpbench.records.identity import fit_identity
+from dpbench.records.identity import compute_fit_identity
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import PlannedUse
 from dpbench.registry.components import BuiltComponents, ResolvedSpec
 from dpbench.support import malloc
-from dpbench.support.code import DPBENCH, code_digest, core
+from dpbench.support.code import DPBENCH, code_digest, core_digest
 from dpbench.support.phases import Phases
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A run whose components are built and whose examples have their roles, before any setting is chosen."""
+class LoadedRun:
+    """A run with built components and a role for every example, before settings are chosen."""
 
     memo: Memo  # what it may share with other runs of the process
     resolved: ResolvedSpec
-    earlier: transfer.Earlier | None  # where settings come from, if from a file
+    earlier: transfer.SettingsRecord | None  # where settings come from, if from a file
     roles: Roles
     images: SplitImages  # of the same
     phases: Phases  # which all that follows goes on counting
@@ -63,54 +63,54 @@ class Loaded:
 
     @property
     def threads(self) -> int:
-        """Number of threads that learners fit with."""
+        """The number of threads that learners fit with."""
         return self.memo.count_threads(self.roles.task)
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Versions, commit and machine of this process, and the threads of a fit."""
+        """The versions, commit and machine of this process, and the number of threads of a fit."""
         return self.memo.provenance(self.roles.task)
 
     @property
-    def who(self) -> Who:
-        """Function that names the learner and what it is asked to do, for messages about its failures."""
+    def who(self) -> Describer:
+        """The function that describes a call of the learner in error messages."""
         return partial(self.parts.who, "learner")
 
     def identity(self, spec: Spec, plan: Sequence[PlannedUse] = ()) -> str:
-        """Return the identity of a fit of this spec and plan: with a seed, research noise is derived from it.
+        """Return the identity of a fit of this spec and plan; research noise is derived from it and a seed.
 
-        A search has no plan of its own; its noise is derived from its seed, fold and setting as well.
+        A search has no plan of its own; its noise is also derived from its seed, fold and setting.
         """
         origins = self.noise_origins or get_origins(self.parts)
-        return fit_identity(spec, plan, self.images.identity, origins, list_networks(self.parts))
+        return compute_fit_identity(spec, plan, self.images.identity, origins, list_networks(self.parts))
 
-    def bench(self, search: ResolvedSearch) -> Bench:
-        """Return the bench that tries the settings of a search."""
+    def make_bench(self, search: ResolvedSearch) -> Bench:
+        """Return the bench that tries the settings of a search on this run's data."""
         return Bench(
             self.parts.learner, self.who, self.roles, self.budget, self.spec.accountant, search,
             self.identity(self.spec),
         )  # fmt: skip
 
-    def is_same_data(self, seed: int, other: int) -> bool:
-        """Return whether fits with these seeds have the same data."""
+    def has_same_data(self, seed: int, other: int) -> bool:
+        """Return whether fits with these two seeds use the same data."""
         return draw_data(self.parts, seed) == draw_data(self.parts, other)
 
-    def draw(self, seed: int) -> Loaded:
-        """Return this run with the examples of a seed, if a dataset draws them.
+    def draw(self, seed: int) -> LoadedRun:
+        """Return this run with the examples for this seed; a dataset that draws no examples gives the same run.
 
         Raises:
             DpbenchError: the data are malformed or not on this machine.
         """
-        if self.is_same_data(seed, self.seed):
+        if self.has_same_data(seed, self.seed):
             return self
         roles, images = _load_examples(self.resolved, seed, self.memo)
         return dataclasses.replace(self, roles=roles, images=images, seed=seed)
 
 
 def load_run(
-    resolved: ResolvedSpec, memo: Memo, earlier: transfer.Earlier | None = None, sharing: Sharing = "none"
-) -> Loaded:
-    """Give every example its role, and set delta if it is left open.
+    resolved: ResolvedSpec, memo: Memo, earlier: transfer.SettingsRecord | None = None, sharing: Sharing = "none"
+) -> LoadedRun:
+    """Assign a role to every example, and choose delta if the spec leaves it open.
 
     Args:
         resolved: the run, with settings from `earlier` if given.
@@ -134,18 +134,18 @@ def load_run(
         _check_labels(resolved, len(roles.public.x))
     with phases("compare"):
         check_sharing(images, "any" if resolved.spec.allow_overlap else sharing)
-    return Loaded(memo, resolved, earlier, roles, images, phases, resolved.spec.seeds[0])
+    return LoadedRun(memo, resolved, earlier, roles, images, phases, resolved.spec.seeds[0])
 
 
 def _load_examples(resolved: ResolvedSpec, seed: int, memo: Memo) -> tuple[Roles, SplitImages]:
     spec, learner = resolved.spec, resolved.parts.learner
     source = DataSource.of(resolved.parts, seed, spec.split_rule, memo.device)
     roles, images = memo.examples(source, spec.budget)
-    return set_task(roles, learner, spec.metric), images
+    return complete_task(roles, learner, spec.metric), images
 
 
 def get_origins(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
-    """Return the plugin, distribution and version that each component comes from."""
+    """Return the plugin, distribution and version of each component, by role."""
     return {
         role: ComponentOrigin(plugin=item.plugin, distribution=item.distribution, version=item.version)
         for role, item in parts.brought.items()
@@ -153,20 +153,20 @@ def get_origins(parts: BuiltComponents) -> dict[str, ComponentOrigin]:
 
 
 def list_networks(parts: BuiltComponents) -> list[str]:
-    """Return name, version and weights' digest of each extractor that has weights, for `identity`."""
+    """Return the name, version and weights digest of each extractor that has weights, for `identity`."""
     found = parts.extractor
     of = [(part, part.weights()) for part in (found.parts if isinstance(found, Concat) else (found,))]
     return [f"{extractor.name} {extractor.version} {weights}" for extractor, weights in of if weights]
 
 
 def digest_code(parts: BuiltComponents) -> dict[str, str]:
-    """Return a digest of the code of each component's plugin, if it has files, and of dpbench itself."""
-    made = {**{role: code_digest(item.cls) for role, item in parts.brought.items()}, DPBENCH: core()}
+    """Return digests of the code of dpbench itself and of each component's plugin, if the plugin has files."""
+    made = {**{role: code_digest(item.cls) for role, item in parts.brought.items()}, DPBENCH: core_digest()}
     return {role: found for role, found in made.items() if found}
 
 
 def _check_labels(asked: ResolvedSpec, public: int) -> None:
-    """Refuse a learner or search that needs public labels if the protocol has none, or none of its classes."""
+    """Refuse a learner or search that needs public labels if the run allows none or the public classes differ."""
     learner, dataset, other = asked.parts.learner, asked.parts.dataset, asked.parts.public_dataset
     if other and other.classes != dataset.classes and (asked.search or learner.public == "labelled"):
         raise SpecError(

@@ -1,4 +1,4 @@
-"""Public maps of features, made once and shared by all fits that do not change them."""
+"""Cache the public maps of features, so that all fits that leave them unchanged share them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from dpbench.learning.linear import Transform
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.purity.reach import Snapshot
 
-MOST_KEPT = 16  # maps: each a few arrays of the size of public features' statistics, for one seed
+MAX_CACHED_MAPS = 16  # maps: each a few arrays of the size of public features' statistics, for one seed
 
 
 class CachedMap:
-    """A public map, the generator's state after making it, and a snapshot of everything that the map reaches."""
+    """A public map, the state of the generator after making it, and a snapshot of everything that the map reaches."""
 
     def __init__(self, features: Transform, generator: torch.Generator) -> None:
         self.features, self.state = features, generator.get_state()
         self._snapshot = Snapshot(features, generators=False)
 
     def has_changed(self) -> bool:
-        """Return whether a fit has changed the map, perhaps by noisy answers, which another fit would find."""
+        """Return whether a fit has changed the map; a changed map could carry noisy answers to another fit."""
         return self._snapshot.find_change() is not None
 
 
 class MapCache:
-    """The most recent public maps. Each fit gets the map that it would make on its own, to the last bit."""
+    """A cache of the most recent public maps. Each fit gets exactly the map that it would make on its own."""
 
     def __init__(self) -> None:
         self._made: OrderedDict[Hashable, CachedMap] = OrderedDict()
@@ -36,11 +36,11 @@ class MapCache:
     def of(
         self, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator, data: str = ""
     ) -> Transform:
-        """Return `learner.features`, made once for all fits with equal public `data` and generator.
+        """Return the map `learner.features`, cached for all fits with equal public data and generator state.
 
-        The generator is left in the state in which making the map leaves it.
+        The generator ends in the same state as if it had made the map.
 
-        So cells that differ only in budget, steps, learning rate, clip ... make PILLAR's projection once.
+        Runs that differ only in budget, steps, learning rate or clip therefore make PILLAR's projection once.
         """
         drawn = generator.get_state().numpy().tobytes()
         key = (learner.map_key, data, str(task.device), public.y is None, drawn)
@@ -48,7 +48,7 @@ class MapCache:
         if made is None or made.has_changed():
             made = CachedMap(learner.features(task, public, generator), generator)
         self._made[key] = made
-        while len(self._made) > MOST_KEPT:
+        while len(self._made) > MAX_CACHED_MAPS:
             self._made.popitem(last=False)
         generator.set_state(made.state)
         return made.features

@@ -1,4 +1,4 @@
-"""Results that several runs share, so that a cell of a sweep costs little more than its learner's own time.
+"""Share results between runs, so that a run of a sweep costs little more than the time of its learner.
 
 All of them are functions of public values: each run gets what it would compute on its own, to the last bit.
 """
@@ -24,22 +24,22 @@ from dpbench.harness.split_images import SplitImages, deal_images
 from dpbench.learning.linear import Transform
 from dpbench.learning.probes import ProbeLearner
 from dpbench.privacy.core.plan import check_budget
-from dpbench.privacy.core.rows import Scratch
+from dpbench.privacy.core.rows import ChunkBuffers
 from dpbench.records import provenance
 from dpbench.support import threads
 
-MOST_KEPT = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped
+MAX_CACHED_EXAMPLES = 4  # sets of roles: each holds a public split and the labels; features are memory-mapped
 
 
 class Memo:
-    """The examples of the most recent data, all privacy statements made so far, and the most recent public maps.
+    """The examples of the most recent data, all privacy statements so far, and the most recent public maps.
 
     A run of its own has a fresh memo; a worker of a sweep keeps one for all its cells. Roles depend on the data alone;
     a statement depends only on plan, budget, accountant and kind of randomness.
     """
 
     def __init__(self, device: torch.device, threads: int | None = None) -> None:
-        """Share work between runs on one device; `threads` holds for every run, None for as many as its work is worth.
+        """Share work between runs on one device. `threads` applies to every run; None chooses the number by the work.
 
         Raises:
             SpecError: fewer than one thread.
@@ -57,11 +57,11 @@ class Memo:
         return self.threads or threads.choose_thread_count(task.size * math.prod(task.example_shape))
 
     def provenance(self, task: Task) -> dict[str, Any]:
-        """Return versions, commit and machine of this process, read once, and the number of threads of a fit."""
+        """Return the versions, commit and machine of this process, which are read once, and the threads of a fit."""
         return {**self._process(str(self.device)), "threads": self.count_threads(task)}
 
     def examples(self, source: DataSource, budget: Budget) -> tuple[Roles, SplitImages]:
-        """Return the examples of a source, with scratch memory of this run alone: a failed fit may still hold its own.
+        """Return the examples of a source, with new scratch memory, because a failed fit may still hold the old memory.
 
         Raises:
             DpbenchError: as `deal_images` and `assign_roles` do.
@@ -74,19 +74,19 @@ class Memo:
             ]  # dealing checks the budget before copies are left out, and so does this
             check_budget(budget, dataclasses.replace(roles.task, size=images.dealt))
         else:
-            while len(self._examples) >= MOST_KEPT:
+            while len(self._examples) >= MAX_CACHED_EXAMPLES:
                 self._examples.popitem(last=False)  # before the next is loaded: both might not fit
             images = deal_images(source, budget)
             roles = assign_roles(images)
             self._examples[key] = roles, images
-        return dataclasses.replace(roles, private=dataclasses.replace(roles.private, scratch=Scratch())), images
+        return dataclasses.replace(roles, private=dataclasses.replace(roles.private, scratch=ChunkBuffers())), images
 
     def features(
         self, data_key: str, learner: ProbeLearner, task: Task, public: PublicData, generator: torch.Generator
     ) -> Transform:
-        """Return `learner.features`, made once for all fits with equal public data and generator that leave it be.
+        """Return the map `learner.features`, shared by fits with equal public data and generator if none changes it.
 
-        Rows and samples are not shared: if cells were trained stacked, as a search trains its settings, they would
-        share samples, and a cell's result would depend on the cells beside it.
+        Rows and samples are not shared. If runs were trained together, as a search trains its settings, they would
+        share samples, and the result of a run would depend on the runs beside it.
         """
         return self._maps.of(learner, task, public, generator, data_key)

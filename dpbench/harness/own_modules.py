@@ -1,4 +1,4 @@
-"""Find a learner's own modules: those of the distribution that brings it, and of those that it inherits from.
+"""Find a learner's own modules: the modules of its distribution, and of the distributions that it inherits from.
 
 Covered: an installed distribution, also an editable one; its modules are those that its files list and those in the
 packages of its entry points. For dpbench's own distribution these are the plugins. All of them are imported except
@@ -32,7 +32,7 @@ _SCRIPTS = frozenset({"__main__", "conftest", "setup"})
 
 @dataclass(frozen=True)
 class OwnModules:
-    """A learner's own modules, as they are before a fit."""
+    """The learner's own modules, as they are before a fit."""
 
     names: frozenset[str]  # of modules, and of packages with all below them
     brought_by: frozenset[str]  # distributions
@@ -41,25 +41,27 @@ class OwnModules:
     files: tuple[Path, ...] = ()  # of the learner's class and those that it inherits from
 
     def left_out(self, module: str) -> bool:
-        """Return whether a module belongs to a library or another distribution, and was imported since."""
-        return module not in self.known and not _is_within(module, self.names) and self._belongs_to_others(module)
+        """Return whether a module is newly imported and belongs to a library or another distribution."""
+        return module not in self.known and not _is_in_packages(module, self.names) and self._belongs_to_another(module)
 
     def find_new_import(self) -> str | None:
-        """Name a module imported since that is the learner's own, or a file of no other distribution."""
+        """Return the name of a new import that is the learner's own or belongs to no distribution, if any."""
         new = [name for name in list(sys.modules) if name not in self.known]
-        return next((name for name in new if _is_within(name, self.names) or self._is_loose(name)), None)
+        return next(
+            (name for name in new if _is_in_packages(name, self.names) or self._has_no_distribution(name)), None
+        )
 
-    def _is_loose(self, module: str) -> bool:
+    def _has_no_distribution(self, module: str) -> bool:
         file = _find_file(module)
-        return file is not None and file.suffix == ".py" and not self._belongs_to_others(module)
+        return file is not None and file.suffix == ".py" and not self._belongs_to_another(module)
 
-    def _belongs_to_others(self, module: str) -> bool:
-        """Return whether a module belongs to a library or to another distribution."""
+    def _belongs_to_another(self, module: str) -> bool:
+        """Return whether a module belongs to a library or to another distribution than the learner's."""
         if top_package(module) in LIBRARIES:
             return True
         path, file = tuple(sys.path), _find_file(module)
         named = _distributions_by_package(path).get(module.partition(".")[0], ())
-        edited = {name: folder for folder, name in _editable_folders(path).items() if _lies_below(file, folder)}
+        edited = {name: folder for folder, name in _editable_folders(path).items() if _is_in_folder(file, folder)}
         if edited.keys() & self.brought_by:  # whatever else the package's name brings
             return False
         if any(folder in own.parents for folder in edited.values() for own in self.files):
@@ -68,34 +70,34 @@ class OwnModules:
 
 
 def import_own_modules(cls: type) -> OwnModules:
-    """Import a learner's own modules."""
+    """Import the learner's own modules and return them."""
     bases = [base for base in cls.__mro__ if top_package(base.__module__) not in LIBRARIES | {"builtins"}]
     brought_by, installed = set[str](), set[str]()
     for base in bases:
         found = _import_distributions(base.__module__)
         brought_by |= found[0]
         installed |= found[1]
-    names = {top_package(base.__module__) for base in bases if not _is_within(base.__module__, installed)}
+    names = {top_package(base.__module__) for base in bases if not _is_in_packages(base.__module__, installed)}
     known = dict(sys.modules)
-    named = (module for name, module in known.items() if _is_within(name, installed))
+    named = (module for name, module in known.items() if _is_in_packages(name, installed))
     whole = tuple(module for module in named if isinstance(module, ModuleType))  # Python lets None stand for one
     files = tuple(file.resolve() for base in bases if (file := _find_file(base.__module__)))
     return OwnModules(frozenset(installed | names), frozenset(brought_by), whole, frozenset(known), files)
 
 
-def _lies_below(file: Path | None, folder: Path) -> bool:
-    """Return whether a module's file is in a folder, and not in an environment that was made there."""
+def _is_in_folder(file: Path | None, folder: Path) -> bool:
+    """Return whether a module's file is in a folder, but not in an installed environment within it."""
     return file is not None and folder in file.parents and not {"site-packages", "dist-packages"} & {*file.parts}
 
 
-def _is_within(module: str, names: Set[str]) -> bool:
+def _is_in_packages(module: str, names: Set[str]) -> bool:
     parts = module.split(".")
     return any(".".join(parts[:count]) in names for count in range(1, len(parts) + 1))
 
 
 @cache
 def _import_distributions(module: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Import all modules of the distributions that bring a module; return the names of both."""
+    """Import all modules of the distributions that provide a module; return the names of both."""
     brings = _find_distributions(module)
     found = {name for bring in brings for name in _list_top_names(bring) if top_package(name) not in LIBRARIES}
     for name in sorted(found):
@@ -106,7 +108,7 @@ def _import_distributions(module: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _find_distributions(module: str) -> list[Distribution]:
-    """Return the distributions that register a plugin of this module's package; if none, those that list it."""
+    """Return the distributions that register a plugin of this module's package, or else all that list the package."""
     package = _find_top_package(module)
     found = {
         point.dist.name: point.dist
@@ -122,11 +124,11 @@ def _find_distributions(module: str) -> list[Distribution]:
 def _list_top_names(brings: Distribution) -> set[str]:
     """Return the names of the packages that a distribution installs, and of its modules outside any package."""
     registered = {_find_top_package(point.module) for point in brings.entry_points if point.group == "dpbench"}
-    return registered | {name for name, file in _list_top_files(brings).items() if _is_found_at(name, file)}
+    return registered | {name for name, file in _list_top_files(brings).items() if _imports_from_file(name, file)}
 
 
 def _list_top_files(brings: Distribution) -> dict[str, Path]:
-    """Return the files of the topmost packages and modules that a distribution lists, by name; none if editable."""
+    """Return the files of a distribution's topmost packages and modules, by name; empty for an editable install."""
     files = {str(PurePath(file)): file for file in brings.files or ()}
     found = {}
     for path, file in files.items():
@@ -139,8 +141,8 @@ def _list_top_files(brings: Distribution) -> dict[str, Path]:
     return {name: file for name, file in found.items() if name not in _SCRIPTS}
 
 
-def _is_found_at(module: str, file: Path) -> bool:
-    """Return whether importing a module would read this file, and not that of a namesake."""
+def _imports_from_file(module: str, file: Path) -> bool:
+    """Return whether importing the module would read this file and not another file of the same name."""
     with suppress(Exception):
         spec = find_spec(module)
         return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == file.resolve()
@@ -148,7 +150,7 @@ def _is_found_at(module: str, file: Path) -> bool:
 
 
 def _split_module_name(file: PurePath) -> tuple[str, ...]:
-    """Return the parts of the name of the module in a file; none if it is not a module's file."""
+    """Return the parts of a module's name, from the path of its file; empty if the file is not a module."""
     suffix = next((suffix for suffix in all_suffixes() if file.name.endswith(suffix)), None)
     if suffix is None:
         return ()
@@ -157,7 +159,7 @@ def _split_module_name(file: PurePath) -> tuple[str, ...]:
 
 
 def _find_top_package(module: str) -> str:
-    """Return the topmost package above a module that has a file; packages without a file can be shared."""
+    """Return the topmost package above a module that has a file; distributions can share packages without a file."""
     parts = module.split(".")
     names = (".".join(parts[:count]) for count in range(1, len(parts)))
     return next((name for name in names if getattr(sys.modules.get(name), "__file__", None)), module)
@@ -174,14 +176,14 @@ def _list_modules(name: str) -> Iterator[str]:
 
 
 def _find_file(module: str) -> Path | None:
-    """Return the file of an imported module, if the module states it without importing anything more."""
+    """Return the file of an imported module, if the module already knows it without further imports."""
     file = getattr(sys.modules.get(module), "__dict__", {}).get("__file__")
     return Path(file) if isinstance(file, str) else None
 
 
 @cache
 def _distributions_by_package(path: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the distributions that bring each package."""
+    """Return the names of the distributions that provide each package."""
     return dict(packages_distributions())
 
 

@@ -1,4 +1,4 @@
-"""A learner's answers before it fits: its settings as numbers, and its plan."""
+"""Ask a learner for its settings and its plan before it fits."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dpbench.errors import PlanError
 from dpbench.privacy.core.plan import check_plan
 from dpbench.support.plugin_calls import call_plugin
 
-Who = Callable[[str], str]
+Describer = Callable[[str], str]
 """Names a learner, what it is asked to do, and who brought it: for messages about its failures."""
 
 
-def settle_learner(learner: Learner, who: Who, task: Task, budget: Budget) -> Learner:
-    """Return the learner with a number for every setting that it leaves to the budget.
+def settle_learner(learner: Learner, who: Describer, task: Task, budget: Budget) -> Learner:
+    """Return the learner with a number for every setting that was left open.
 
     Raises:
         DpbenchError: the learner fails, or refuses the task.
@@ -22,8 +22,8 @@ def settle_learner(learner: Learner, who: Who, task: Task, budget: Budget) -> Le
     return call_plugin(who("settle"), learner.settle, task, budget)
 
 
-def find_common_plan(learners: Sequence[Learner], who: Who, task: Task, budget: Budget) -> tuple[Planned, ...]:
-    """Return the plan that is common to these learners, which differ in their settings alone.
+def find_common_plan(learners: Sequence[Learner], who: Describer, task: Task, budget: Budget) -> tuple[Planned, ...]:
+    """Return the plan that these learners share; they differ only in their settings.
 
     Raises:
         PlanError: the plans differ, so that one sigma could not keep the guarantee for all of them.
@@ -38,8 +38,8 @@ def find_common_plan(learners: Sequence[Learner], who: Who, task: Task, budget: 
     return plans.pop()
 
 
-def ask_plan(learner: Learner, who: Who, task: Task, budget: Budget) -> tuple[Planned, ...]:
-    """Ask a learner for its plan, and check it.
+def ask_plan(learner: Learner, who: Describer, task: Task, budget: Budget) -> tuple[Planned, ...]:
+    """Ask a learner for its plan and check the plan.
 
     Raises:
         PrivacyError: the plan is malformed.

@@ -1,4 +1,4 @@
-"""Prepare a run before its fits: everything is public, and decided before any private row is read for learning."""
+"""Prepare a run: every decision is made from public facts, before a private row is read for learning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpbench.data.groups import count_groups
 from dpbench.errors import DataError
 from dpbench.harness.fitting import FitInput
 from dpbench.harness.guarantee import Rng
-from dpbench.harness.loaded import Loaded, digest_code
+from dpbench.harness.loaded import LoadedRun, digest_code
 from dpbench.harness.plans import find_common_plan, settle_learner
 from dpbench.harness.roles import Roles, select_public
 from dpbench.harness.split_images import SplitImages, TestSplit
@@ -22,7 +22,7 @@ from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.search import Selection, SelectionRule
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy
-from dpbench.registry.components import BuiltComponents, selection, write_component
+from dpbench.registry.components import BuiltComponents, selection_rule, write_component
 from dpbench.support import progress
 from dpbench.support.fields import filled_fields
 from dpbench.support.files import canonical_digest
@@ -31,9 +31,9 @@ from dpbench.support.threads import limit_threads
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run before its fits: the settings are chosen and the guarantee is stated."""
+    """A run before its fits, with chosen settings and a stated guarantee."""
 
-    loaded: Loaded
+    loaded: LoadedRun
     asked: Learner  # with its settings as they were chosen, before those left to the budget were settled
     learner: Learner  # as it fits
     selection: Selection | None  # how the settings were chosen, where that is on record
@@ -71,32 +71,32 @@ class PreparedRun:
 
     @property
     def test_groups(self) -> dict[str, dict[str, str]] | None:
-        """Number of test images by group and class, in a result's form; None if the test split has no groups."""
+        """The number of test images by group and class, as in a result; None if the test split has no groups."""
         test = self.test
         return count_groups(test.groups, test.y, self.roles.task.classes) if test.groups else None
 
     @property
     def rule(self) -> SelectionRule:
-        """The rule by which the settings were chosen."""
+        """The rule that chose the settings."""
         if self.selection is not None:
             return self.selection.rule
-        return selection(self.asked)
+        return selection_rule(self.asked)
 
     @property
     def settled(self) -> dict[str, Any]:
-        """The learner's values of the settings that were left to the budget."""
+        """The values that the learner chose for its open settings."""
         return filled_fields(self.asked, self.learner)
 
     @property
     def identity(self) -> str:
-        """The identity of the fit, however its settings were chosen: with a seed, research noise is derived from it."""
+        """The identity of the fit, however its settings were chosen; research noise is derived from it and a seed."""
         search = self.spec.search if self.privacy.repeats else None
         spec = self.spec.model_copy(update={"learner": write_component(self.learner), "search": search})
         return self.loaded.identity(spec, self.privacy.plan)
 
     @property
     def code_identity(self) -> str:
-        """The identity of this run's seeds, noise and code included: if it differs, a seed is not the same seed."""
+        """The identity of this run's seeds, including noise and code; seeds are the same only if it is equal."""
         return canonical_digest([self.identity, digest_code(self.parts), self.privacy.rng])
 
     def fit_input(self, seed: int) -> FitInput:
@@ -113,7 +113,7 @@ class PreparedRun:
         )  # fmt: skip
 
 
-def prepare_run(loaded: Loaded) -> PreparedRun:
+def prepare_run(loaded: LoadedRun) -> PreparedRun:
     """Choose settings, state the guarantee, and extract the test split.
 
     Private rows stay unread behind `roles.private`, unless the spec asks for a search on them (`private-unaccounted`).
@@ -144,7 +144,7 @@ def prepare_run(loaded: Loaded) -> PreparedRun:
 
 
 def prepare_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
-    """Return the run with the examples of this seed, if a dataset draws them; plan and sigma stay the same.
+    """Return the run with the examples for this seed; its plan and sigma stay the same.
 
     Raises:
         DataError: the seed's data has another size or shape, for which sigma was not calibrated.
@@ -166,15 +166,15 @@ def prepare_seed(prepared: PreparedRun, seed: int) -> PreparedRun:
     return drawn
 
 
-def _choose_settings(opened: Loaded) -> tuple[Learner, Selection | None]:
-    """Return the learner with its settings chosen, and the record of the choice, if there is one."""
+def _choose_settings(opened: LoadedRun) -> tuple[Learner, Selection | None]:
+    """Return the learner with chosen settings, and the record of the choice, if any."""
     asked, images = opened.resolved, opened.images
     learner = asked.parts.learner
     if opened.earlier is not None:
-        return learner, transfer.selection_record(opened.earlier, asked.rule, asked.spec, images.digests, images.hashes)
+        return learner, transfer.record_transfer(opened.earlier, asked.rule, asked.spec, images.digests, images.hashes)
     if asked.search is None:
         return learner, None
     if asked.search.rule == "private-accounted":
-        return learner, private.selection_record(learner, opened.roles, asked.search)
-    found = opened.bench(asked.search).choose()
+        return learner, private.record_private_selection(learner, opened.roles, asked.search)
+    found = opened.make_bench(asked.search).choose()
     return spaces.set_options(learner, found.chosen or {}), found

@@ -1,4 +1,4 @@
-"""The files of a private dataset, which no fit may open: a learner reads private rows only through its curator.
+"""Refuse fits that open a file of the private dataset: a learner reads private rows only through its curator.
 
 Covered: files that Python reports as opened while a dataset loads, files below the dataset's folders, and cached
 features; in the thread of the fit.
@@ -19,7 +19,7 @@ from typing import Any
 from dpbench.api import Dataset
 from dpbench.data import sources
 from dpbench.errors import PrivacyError
-from dpbench.privacy.purity.audit_events import judged_by
+from dpbench.privacy.purity.audit_events import judge_audit_events
 from dpbench.support.paths import cache_folder
 
 CODE_ENDINGS = (".py", ".pyc", ".so", ".pth")  # endings of code, which an import opens
@@ -28,34 +28,34 @@ SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/share/zoneinfo/")
 
 @dataclass(frozen=True)
 class FileAccessLog:
-    """Records which files a block opens."""
+    """Records the files that a block opens."""
 
     found: set[str] = field(default_factory=set)
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
-        """Record a file that may hold data."""
-        path = _path(event, details)
+        """Record the file of an open event if it may hold data."""
+        path = _opened_path(event, details)
         if path and not path.startswith(SYSTEM_FOLDERS) and not _is_code(path):
             self.found.add(path)
 
 
 @dataclass(frozen=True)
 class PrivateFiles:
-    """The files of the private dataset, and folders that hold nothing else."""
+    """The files of the private dataset, and the folders that hold only its files."""
 
     files: frozenset[str] = frozenset()
     below: tuple[str, ...] = ()  # each ends in a separator
 
     @contextmanager
     def refused(self) -> Iterator[None]:
-        """Raise if a block opens a file of the private dataset, even if the block catches the error.
+        """Raise an error if the block opens a file of the private dataset, even if the block catches the error.
 
         Raises:
             PrivacyError: the block opened such a file.
         """
-        refusal = _Refusal(self, [])
+        refusal = _PrivateFileGuard(self, [])
         try:
-            with judged_by(refusal):
+            with judge_audit_events(refusal):
                 yield
         finally:
             if refusal.raised:
@@ -63,12 +63,12 @@ class PrivateFiles:
 
 
 @dataclass(frozen=True)
-class _Refusal:
+class _PrivateFileGuard:
     private: PrivateFiles
     raised: list[PrivacyError]
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
-        path = _path(event, details)
+        path = _opened_path(event, details)
         if path and (path in self.private.files or path.startswith(self.private.below)):
             self.raised[:] = [
                 PrivacyError(
@@ -81,7 +81,7 @@ class _Refusal:
 
 
 def find_private_files(dataset: Dataset, read: FileAccessLog) -> PrivateFiles:
-    """Return where a dataset is stored, given the files that were read while it loaded."""
+    """Return the files and folders of a dataset, given the log of the files that were opened while it loaded."""
     location = sources.find_dataset(dataset)
     places = [str(path.resolve()) for path in location.paths] if location else []
     folders = [*places, str((cache_folder() / "features").resolve())]
@@ -89,11 +89,11 @@ def find_private_files(dataset: Dataset, read: FileAccessLog) -> PrivateFiles:
 
 
 def _is_code(path: str) -> bool:
-    """Return whether the path is a Python file, part of an installed package, or a zip of modules."""
+    """Return whether a path is code: a Python file, a part of an installed package or a zip of modules."""
     return path.endswith(CODE_ENDINGS) or ".dist-info" in path or path in map(os.path.realpath, sys.path)
 
 
-def _path(event: str, details: tuple[Any, ...]) -> str:
+def _opened_path(event: str, details: tuple[Any, ...]) -> str:
     if event != "open" or not isinstance(details[0], str | bytes):
         return ""
     return str(Path(os.fsdecode(details[0])).resolve())

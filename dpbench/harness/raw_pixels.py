@@ -9,11 +9,11 @@ from dpbench.records.protocol import PIXELS, SUGGESTED_NETWORK
 from dpbench.support import progress
 from dpbench.support.fields import changed_fields
 
-MOST_NUMBERS = 4_096  # of an image, which private learners can still train on as they are
+MAX_RAW_NUMBERS = 4_096  # of an image, which private learners can still train on as they are
 
 
 def refuse_raw_pixels(images: Images | Features, extractor: Extractor | Concat, sample: int) -> None:
-    """Refuse large images as raw pixels; call it only if the user named no extractor.
+    """Refuse to train on the raw pixels of large images. Call it only if the user named no extractor.
 
     Args:
         images: of the training split.
@@ -32,7 +32,7 @@ def refuse_raw_pixels(images: Images | Features, extractor: Extractor | Concat, 
     except Exception:  # whatever a decoder raises: extraction names the image, and says what to do
         return
     numbers = image.width * image.height * len(image.getbands())
-    if numbers > MOST_NUMBERS:
+    if numbers > MAX_RAW_NUMBERS:
         raise SpecError(
             f"Expected an extractor for images of {image.width} x {image.height} pixels: as raw pixels they are "
             f"{numbers:,} numbers each, on which private learners fail. Add --extractor {SUGGESTED_NETWORK}, whose "

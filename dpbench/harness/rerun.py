@@ -1,4 +1,4 @@
-"""Prepare a run from a stored result: same plan, sigma, data and code, even if the code's version number differs."""
+"""Prepare a run from a stored result: same plan, sigma and data, and code that is known to compute the same."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpbench.errors import DataError, DataMissing, NotReproducible, PrivacyError, SpecError
-from dpbench.harness.guarantee import unit_facts
-from dpbench.harness.loaded import Loaded, load_run
+from dpbench.harness.guarantee import make_unit_facts
+from dpbench.harness.loaded import LoadedRun, load_run
 from dpbench.harness.memo import Memo
 from dpbench.harness.plans import settle_learner
 from dpbench.harness.prepare import PreparedRun, prepare_run
@@ -26,7 +26,7 @@ from dpbench.support.threads import limit_threads
 
 
 def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Memo) -> PreparedRun:
-    """Prepare the fit of one seed of a result, or of all seeds (None), with the result's plan and sigma.
+    """Prepare the fit of one seed of a result, or of all seeds if `seed` is None, with the result's plan and sigma.
 
     Another version of a plugin's distribution is accepted if its code is known to compute the same, by digests or by
     fingerprints (`registry.same_code`); missing fingerprints are taken. Noise is derived from the version that the
@@ -44,31 +44,31 @@ def prepare_rerun(result: Result, seed: int | None, plugins: Registry, memo: Mem
     _check_installed(result, plugins)
     try:
         spec = _fix_settings(result, result.spec.seeds if seed is None else (seed,))
-        prepared = prepare_run(_load(spec, result, plugins, memo))
+        prepared = prepare_run(_load_for_rerun(spec, result, plugins, memo))
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
     except ImportError as error:
         raise NotReproducible(f"A package is missing: {error}.") from error
-    _check_same(prepared, result)
+    _check_data_and_plan(prepared, result)
     return dataclasses.replace(prepared, privacy=result.privacy)
 
 
 def repeat_search(result: Result, plugins: Registry, memo: Memo) -> Selection:
-    """Repeat the search for a result's settings, on public data as before.
+    """Repeat the public search that chose a result's settings.
 
     Raises:
         DpbenchError: the search fails here, or the result had none.
     """
-    loaded = _load(result.spec, result, plugins, memo)
+    loaded = _load_for_rerun(result.spec, result, plugins, memo)
     search = loaded.resolved.search
     if search is None:
         raise SpecError(f"Expected a search in the spec of {result.file_name}, found none.")
     with limit_threads(loaded.threads):
-        return loaded.bench(search).choose()
+        return loaded.make_bench(search).choose()
 
 
 def _check_installed(result: Result, plugins: Registry) -> None:
-    """Refuse a result if a component is missing, or is installed in a version whose code computes differently."""
+    """Refuse a re-run if a component is missing, or if its installed version computes differently."""
     other = False
     for role, origin in result.components.items():
         kind, name = component_kind(role), result.spec.roles[role].name
@@ -79,11 +79,11 @@ def _check_installed(result: Result, plugins: Registry) -> None:
         _check_origin(f"{kind} {name!r}", origin, item)
         other |= item.version != origin.version
     if other:
-        _check_code(result, plugins)
+        _check_same_code(result, plugins)
 
 
 def _check_origin(what: str, origin: ComponentOrigin, item: Registration) -> None:
-    """Refuse plugins and versions that never existed: noise is derived from them, so they could serve to choose it."""
+    """Refuse plugins and versions that never existed: noise is derived from them, so a forger could choose it."""
     if origin.plugin != item.plugin:
         raise NotReproducible(f"Plugin {origin.plugin!r} brings {what}; here plugin {item.plugin!r} does.")
     known = sorted({item.version, *(RELEASED_VERSIONS if item.distribution == HARNESS else ())})
@@ -94,12 +94,12 @@ def _check_origin(what: str, origin: ComponentOrigin, item: Registration) -> Non
         )
 
 
-def _check_code(result: Result, plugins: Registry) -> None:
-    from dpbench.harness.fingerprints.taking import lazy_fingerprints
+def _check_same_code(result: Result, plugins: Registry) -> None:
+    from dpbench.harness.fingerprints.taking import open_fingerprints
 
     if not stated_code(result):
         raise NotReproducible(f"{_versions(result, plugins)} The result states no digests of its code to compare.")
-    found = compare_code(result, plugins, lazy_fingerprints(plugins), same_data=True)  # data are compared before a fit
+    found = compare_code(result, plugins, open_fingerprints(plugins), same_data=True)  # data are compared before a fit
     if differ := [*describe_differences(found)]:
         raise NotReproducible(
             f"{_versions(result, plugins)} The code is not known to compute the same: {', '.join(differ)}. Install the "
@@ -114,14 +114,14 @@ def _versions(result: Result, plugins: Registry) -> str:
     return f"It was made by {', '.join(sorted(made))}; here is {', '.join(sorted(here))}."
 
 
-def _load(spec: Spec, result: Result, plugins: Registry, memo: Memo) -> Loaded:
-    """Load a spec whose research noise is derived from the plugins and versions that a result states."""
+def _load_for_rerun(spec: Spec, result: Result, plugins: Registry, memo: Memo) -> LoadedRun:
+    """Load a spec; its research noise is derived from the plugins and versions that the result states."""
     loaded = load_run(resolve(spec, plugins), memo, sharing="any")
     return dataclasses.replace(loaded, noise_origins=result.components)
 
 
 def _fix_settings(result: Result, seeds: tuple[int, ...]) -> Spec:
-    """Return the spec of some seeds, with settings as numbers unless choosing them is part of the mechanism."""
+    """Return the spec with these seeds and with the result's settings as numbers, except for a private search."""
     spec, search = result.spec, result.search
     changed: dict[str, Any] = {"seeds": seeds}
     options = spec.learner.options
@@ -131,15 +131,15 @@ def _fix_settings(result: Result, seeds: tuple[int, ...]) -> Spec:
     return spec.model_copy(update=changed)
 
 
-def _check_same(prepared: PreparedRun, result: Result) -> None:
-    """Refuse data and plans that differ from the result's: its plan and sigma would not fit them."""
+def _check_data_and_plan(prepared: PreparedRun, result: Result) -> None:
+    """Refuse data or a plan that differs from the result's, because its plan and sigma would not apply."""
     task, name = prepared.roles.task, result.file_name
     if prepared.images.digests != result.task.digests:
         raise DataError(f"The data differ from those of {name}: expected the digests {result.task.digests}.")
     if task.size != result.task.private:
         raise DataError(f"Expected {result.task.private} private examples, got {task.size}.")
     if (units := result.task.units) is not None:
-        here = unit_facts(prepared.images.private_units, prepared.images.unit, None)
+        here = make_unit_facts(prepared.images.private_units, prepared.images.unit, None)
         if here != units.model_copy(update={"largest_epsilon": None, "median_epsilon": None}):
             raise DataError(f"The units differ from those of {name}: expected {units.count:,} {units.word}s.")
     now, then = ([use.model_dump(exclude={"sigma"}) for use in it.plan] for it in (prepared.privacy, result.privacy))
@@ -149,7 +149,7 @@ def _check_same(prepared: PreparedRun, result: Result) -> None:
 
 
 def _check_settled(prepared: PreparedRun, result: Result) -> None:
-    """Refuse stated settings that do not follow from the budget, according to the same version of the learner."""
+    """Refuse stated settings that this version of the learner would not choose for the result's budget."""
     spec, learner = result.spec, prepared.learner
     asked = spaces.set_options(learner, dict.fromkeys(result.settled))
     settled = settle_learner(asked, prepared.loaded.who, prepared.roles.task, spec.budget)

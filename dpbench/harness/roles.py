@@ -1,4 +1,4 @@
-"""The examples that a fit may need, by role."""
+"""Assign the examples of a run to their roles: private or public."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from dpbench.api import Learner, PublicData, Task
 from dpbench.data.concat import Concat
-from dpbench.data.units import number_units
+from dpbench.data.units import renumber_units
 from dpbench.errors import DataError
 from dpbench.harness.split_images import SplitImages
 from dpbench.harness.splits import load_features, read_labels
@@ -28,7 +28,7 @@ class Roles:
 
 
 def assign_roles(images: SplitImages) -> Roles:
-    """Extract the private and the public examples.
+    """Extract the features of the private and the public examples.
 
     Raises:
         DpbenchError: images or labels are malformed, or public features differ in shape from private ones.
@@ -40,7 +40,7 @@ def assign_roles(images: SplitImages) -> Roles:
     rows_or_units = units.count if units else len(images.private)
     train = load_features(splits, "train", parts.extractor, device)
     if parts.public_dataset is None:
-        public = _join_given(PublicData(train[images.public], labels[images.public]), images)
+        public = _join_dataset_public(PublicData(train[images.public], labels[images.public]), images)
     else:
         public = _load_public_dataset(images, tuple(train.shape[1:]))
     tail = None if isinstance(parts.extractor, Concat) else parts.extractor.tail()
@@ -52,25 +52,25 @@ def assign_roles(images: SplitImages) -> Roles:
         task,
         PrivateRows(train, labels[images.private], images.private, units),
         PublicData(public.x.to(device, torch.float32), None if public.y is None else public.y.to(device)),
-        number_units(images.units["public"]),
+        renumber_units(images.units["public"]),
     )
 
 
 def select_public(public: PublicData, learner: Learner) -> PublicData:
-    """Return the part of the public data that a learner declares to read."""
+    """Return the part of the public data that the learner declares to read."""
     return PublicData(
         public.x if learner.public != "none" else public.x[:0], public.y if learner.public == "labelled" else None
     )
 
 
-def set_task(roles: Roles, learner: Learner, metric: str) -> Roles:
-    """Return the roles with what this learner is told of its task: the metric, and the number of public examples."""
+def complete_task(roles: Roles, learner: Learner, metric: str) -> Roles:
+    """Return the roles with the metric and the number of public examples entered in the task that this learner sees."""
     count = len(select_public(roles.public, learner).x)
     return dataclasses.replace(roles, task=dataclasses.replace(roles.task, public=count, metric=metric))
 
 
-def _join_given(public: PublicData, images: SplitImages) -> PublicData:
-    """Join public data with the examples that the dataset itself provides as public."""
+def _join_dataset_public(public: PublicData, images: SplitImages) -> PublicData:
+    """Join the public data with the public examples that the dataset itself provides."""
     given, source = images.given, images.source
     if given is None:
         return public

@@ -1,4 +1,4 @@
-"""Make a result of a prepared run by fitting its seeds; and search for settings without a run."""
+"""Fit the seeds of a prepared run and make its result, or search for settings without a run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
-from dpbench.harness.guarantee import compute_copies_epsilon, unit_facts
-from dpbench.harness.loaded import Loaded, digest_code, get_origins
+from dpbench.harness.guarantee import compute_copies_epsilon, make_unit_facts
+from dpbench.harness.loaded import LoadedRun, digest_code, get_origins
 from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.split_images import SplitComparison
 from dpbench.records.group_counts import find_excess_correct
 from dpbench.records.journal import Journal
-from dpbench.records.provenance import HARNESS, current_day, find_source
-from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, result_name
+from dpbench.records.provenance import HARNESS, current_date, find_source
+from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, make_result_name
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.stated_plan import Privacy
 from dpbench.registry import UNPACKAGED
@@ -33,7 +33,7 @@ def run_prepared(
     keep: Callable[[PreparedRun, SeedFit], None] | None = None,
     journal: Journal | None = None,
 ) -> Result:
-    """Fit every seed and score each fit on the test split; see `Session.run`.
+    """Fit every seed, score each fit on the test split and return the result; see `Session.run`.
 
     Raises:
         DpbenchError: a fit or a prediction fails.
@@ -47,11 +47,11 @@ def run_prepared(
 def _fit_seeds(
     prepared: PreparedRun, keep: Callable[[PreparedRun, SeedFit], None] | None, journal: Journal | None
 ) -> tuple[list[SeedResult], int]:
-    """Fit each seed except those kept from an interrupted call; return also the number of kept seeds."""
+    """Fit each seed except the seeds kept from an interrupted call; return the scores and the number of kept seeds."""
     spec = prepared.spec
     if prepared.privacy.repeats:  # when a seed ended tells how many runs it had
         journal = None
-    own = None if journal is None else journal.of(result_name(spec), prepared.code_identity)
+    own = None if journal is None else journal.of(make_result_name(spec), prepared.code_identity)
     kept = {} if own is None else own.seeds()
     before = (
         {seed: value for seed, value in kept.items() if _has_same_groups(value, prepared.test_groups)} if kept else {}
@@ -73,14 +73,14 @@ def _fit_seeds(
 
 
 def _has_same_groups(seed: SeedResult, images: dict[str, dict[str, str]] | None) -> bool:
-    """Return whether a seed of an earlier call was counted by the groups that the test split has now."""
+    """Return whether an earlier call counted this seed with the same groups as the test split has now."""
     if images is None or seed.group_correct is None:
         return images is seed.group_correct
     return find_excess_correct(images, seed.group_correct) is None
 
 
 def check_search(search: ResolvedSearch | None) -> ResolvedSearch:
-    """Return the search of a tuning, after checking it.
+    """Check that a tuning has a search that is not private, and return the search.
 
     Raises:
         SpecError: there is no search, or it is a private search, which is part of a run.
@@ -93,15 +93,15 @@ def check_search(search: ResolvedSearch | None) -> ResolvedSearch:
     return search
 
 
-def tune_loaded(loaded: Loaded) -> Tuning:
-    """Search for settings and stop there: the test split is not read.
+def tune_loaded(loaded: LoadedRun) -> Tuning:
+    """Search for settings without a run; the test split is not read.
 
     Raises:
         DpbenchError: as `Bench.choose` does.
     """
     images, phases = loaded.images, loaded.phases
     with phases("tune"), limit_threads(loaded.threads):
-        bench = loaded.bench(check_search(loaded.resolved.search))
+        bench = loaded.make_bench(check_search(loaded.resolved.search))
         chosen = bench.choose()
         default = None if chosen.private_touched else bench.score_defaults()
     public = images.hashes("public")
@@ -109,7 +109,7 @@ def tune_loaded(loaded: Loaded) -> Tuning:
         digest=loaded.spec.digest, spec=loaded.spec, selection=chosen, default=default, digests=images.digests,
         sketch=public.sketch, looks=public.looks,
         seconds=phases.seconds, components=get_origins(loaded.parts),
-        provenance=_describe_origin(loaded.parts, loaded.provenance),
+        provenance=_describe_provenance(loaded.parts, loaded.provenance),
     )  # fmt: skip
 
 
@@ -119,28 +119,28 @@ def _make_result(
     spec, parts, phases = prepared.spec, prepared.parts, prepared.loaded.phases
     return Result(
         spec=spec, selection=prepared.rule, search=prepared.selection, settled=prepared.settled,
-        task=task_facts(prepared, compared), privacy=prepared.privacy,
-        seconds=_keep_publishable(phases.seconds, prepared.privacy),
-        cpu_seconds=_keep_publishable(phases.cpu_seconds, prepared.privacy),
-        peak_bytes=_keep_publishable(phases.peak_bytes, prepared.privacy),
+        task=make_task_facts(prepared, compared), privacy=prepared.privacy,
+        seconds=_select_publishable_costs(phases.seconds, prepared.privacy),
+        cpu_seconds=_select_publishable_costs(phases.cpu_seconds, prepared.privacy),
+        peak_bytes=_select_publishable_costs(phases.peak_bytes, prepared.privacy),
         components=get_origins(parts),
-        provenance={**_describe_origin(parts, prepared.loaded.provenance), **noted},
+        provenance={**_describe_provenance(parts, prepared.loaded.provenance), **noted},
         seeds=tuple(seeds), copies_epsilon=compute_copies_epsilon(prepared.privacy, compared.copies.most),
     ).with_evidence_digest()  # fmt: skip
 
 
-def _describe_origin(parts: BuiltComponents, process: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_provenance(parts: BuiltComponents, process: Mapping[str, Any]) -> dict[str, Any]:
     others = {registration.distribution for registration in parts.brought.values()} - {HARNESS, UNPACKAGED[1]}
     sources = {name: found for name in sorted(others) if (found := find_source(name))}
-    made = {**process, "code": digest_code(parts), "date": current_day()}
+    made = {**process, "code": digest_code(parts), "date": current_date()}
     return {**made, "sources": sources} if sources else made
 
 
-def task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
-    """Return the facts about a run's task that its result states."""
+def make_task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
+    """Return the facts about a run's task, for its result."""
     dataset, images, public, test = prepared.parts.dataset, prepared.images, prepared.public, prepared.test
     task, own = prepared.roles.task, None if prepared.spec.unit else prepared.privacy
-    units = unit_facts(images.private_units, images.unit, own)
+    units = make_unit_facts(images.private_units, images.unit, own)
     return TaskFacts(
         example_shape=task.example_shape, classes=dataset.classes, private=task.size,
         public=len(public.x), test=len(test.y), public_labels_seen=public.y is not None,
@@ -154,7 +154,7 @@ def task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
 
 @contextmanager
 def _show_progress(prepared: PreparedRun) -> Iterator[Callable[[int], None]]:
-    """Show the progress of the fits; for a private search, only that it runs: its pace reveals the number of runs."""
+    """Show the progress of the fits; a private search shows none, because its pace reveals the number of runs."""
     doing, seeds = f"Fitting {prepared.learner.name}", len(prepared.spec.seeds)
     if not prepared.privacy.repeats:
         with progress.progress_bar(doing, seeds) as advance:
@@ -164,8 +164,8 @@ def _show_progress(prepared: PreparedRun) -> Iterator[Callable[[int], None]]:
             yield lambda _: None
 
 
-def _keep_publishable(costs: dict[str, T], privacy: Privacy) -> dict[str, T]:
-    """Leave out the costs of a private search, and of everything after it in the same process.
+def _select_publishable_costs(costs: dict[str, T], privacy: Privacy) -> dict[str, T]:
+    """Return the costs that may be published: for a private search, only the costs of phases before it.
 
     Time and memory reveal the number of runs, which must stay secret.
     """

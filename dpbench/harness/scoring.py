@@ -11,14 +11,14 @@ from torch import Tensor
 
 from dpbench.api import Predict, Task
 from dpbench.errors import ComponentFailed
-from dpbench.records.metrics import BINS, Calibration, KeptPredictions, write_confusion
+from dpbench.records.metrics import BIN_COUNT, Calibration, KeptPredictions, encode_confusion
 
 BATCH = 4096
 MOST_COMPARED, TOLERANCE = 8, 1e-3  # examples that are scored again among fewer, and what rounding may change
 
 
 def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:
-    """Return the scores (n, classes) of `predict` for all of `x`, in batches.
+    """Return the scores (n, classes) that `predict` gives for all rows of `x`, in batches.
 
     Raises:
         ComponentFailed: scores have another shape, are not finite, or depend on other examples.
@@ -56,7 +56,7 @@ def _copy_input(x: Tensor, task: Task) -> Tensor:
 
 
 def score_predictions(scores: np.ndarray, labels: np.ndarray, logits: bool = False) -> KeptPredictions:
-    """Return every metric, accuracy by class, and the counts from which they can be recomputed; see `records.metrics`.
+    """Return all metrics, the accuracy by class, and the counts to recompute them from; see `records.metrics`.
 
     `correct` is one bit per test example, in base64, so that results can be compared example by example and accuracy
     can be recounted. `predictions` is the SHA-256 of the predicted classes. `confusion` is the confusion matrix, and
@@ -70,27 +70,27 @@ def score_predictions(scores: np.ndarray, labels: np.ndarray, logits: bool = Fal
     return KeptPredictions(
         correct=base64.b64encode(np.packbits(guesses == labels).tobytes()).decode(),
         predictions=hashlib.sha256(guesses.astype("<i8").tobytes()).hexdigest(),
-        auroc=_auroc(scores[:, 1] - scores[:, 0], labels == 1) if both else None,
-        confusion=write_confusion(matrix.tolist()),
-        calibration=_calibration(scores, labels, guesses) if logits else None,
+        auroc=_compute_auroc(scores[:, 1] - scores[:, 0], labels == 1) if both else None,
+        confusion=encode_confusion(matrix.tolist()),
+        calibration=_measure_calibration(scores, labels, guesses) if logits else None,
     )
 
 
 def count_confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the confusion matrix, (true, guessed), of scores (n, classes) with labels (n,)."""
+    """Return the confusion matrix (true, guessed) of scores (n, classes) and labels (n,)."""
     classes = scores.shape[1]
     return np.bincount(classes * labels + scores.argmax(1), minlength=classes**2).reshape(classes, classes)
 
 
-def _calibration(logits: np.ndarray, labels: np.ndarray, guesses: np.ndarray) -> Calibration:
-    """Return how well the softmax of logits (n, classes) fits labels (n,); `guesses` (n,) are the classes guessed."""
+def _measure_calibration(logits: np.ndarray, labels: np.ndarray, guesses: np.ndarray) -> Calibration:
+    """Measure how well the softmax of logits (n, classes) fits labels (n,), given the predicted classes (n,)."""
     from scipy.special import log_softmax
 
     logs, rows = log_softmax(logits, axis=1), np.arange(len(labels))
     shares = np.exp(logs)  # (n, classes)
     confidence = shares[rows, guesses]
-    places = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)  # (n,)
-    binned = [np.bincount(places, weights, BINS) for weights in (None, guesses == labels, confidence)]
+    places = np.clip(np.ceil(confidence * BIN_COUNT).astype(int) - 1, 0, BIN_COUNT - 1)  # (n,)
+    binned = [np.bincount(places, weights, BIN_COUNT) for weights in (None, guesses == labels, confidence)]
     residuals = shares.copy()
     residuals[rows, labels] -= 1
     return Calibration(
@@ -99,8 +99,8 @@ def _calibration(logits: np.ndarray, labels: np.ndarray, guesses: np.ndarray) ->
     )  # fmt: skip
 
 
-def _auroc(scores: np.ndarray, positive: np.ndarray) -> float:
-    """Return the area under the ROC curve: the chance that a positive example scores higher; ties count half."""
+def _compute_auroc(scores: np.ndarray, positive: np.ndarray) -> float:
+    """Return the area under the ROC curve: the probability that a positive example scores higher. Ties count half."""
     from scipy.stats import rankdata
 
     hits, misses = int(positive.sum()), int((~positive).sum())

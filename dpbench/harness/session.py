@@ -1,4 +1,4 @@
-"""A session: the plugins and shared results of a process, and the methods that make runs."""
+"""Make runs: a session holds the plugins and shared results of a process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from dpbench import registry
 from dpbench.harness import rerun as reruns
 from dpbench.harness.fit import SeedFit
-from dpbench.harness.loaded import Loaded, load_run
+from dpbench.harness.loaded import LoadedRun, load_run
 from dpbench.harness.memo import Memo
 from dpbench.harness.prepare import PreparedRun, prepare_run
 from dpbench.harness.run import check_search, run_prepared, tune_loaded
@@ -29,7 +29,7 @@ from dpbench.support.device import find_device
 
 @dataclass(frozen=True)
 class Session:
-    """The installed plugins and the work that runs share on one device; made by a command, notebook, worker or test.
+    """The installed plugins and the work that runs share on one device. Commands, notebooks, workers and tests use it.
 
     Call `open_session` to make a session.
     """
@@ -44,19 +44,19 @@ class Session:
 
     @property
     def threads(self) -> int | None:
-        """Number of threads that learners fit with; None for as many as the work of each is worth."""
+        """The number of threads that learners fit with; None chooses the number for each learner by its work."""
         return self.memo.threads
 
     def resolve(self, spec: Spec | ResolvedSpec) -> ResolvedSpec:
-        """Build the components that a spec names and spell every option out; a resolved spec stays as it is.
+        """Build the components that a spec names and fill in every option; a resolved spec is returned unchanged.
 
         Raises:
             SpecError: an unknown name or option, or a value that does not fit.
         """
         return spec if isinstance(spec, ResolvedSpec) else resolve(spec, self.plugins)
 
-    def load(self, spec: Spec | ResolvedSpec, *, settings: Path | None = None, sharing: Sharing = "none") -> Loaded:
-        """Build a spec's components, spell every option out, and give every example its role; see `prepare`.
+    def load(self, spec: Spec | ResolvedSpec, *, settings: Path | None = None, sharing: Sharing = "none") -> LoadedRun:
+        """Build a spec's components, fill in every option and assign a role to every example; see `prepare`.
 
         Raises:
             DpbenchError: one sentence; names, options or data do not fit.
@@ -94,7 +94,7 @@ class Session:
         keep: Callable[[PreparedRun, SeedFit], None] | None = None,
         journal: Journal | None = None,
     ) -> Result:
-        """Run one spec: choose settings if it asks for a search, fit every seed, score each fit on the test split.
+        """Run a spec: search for settings if it asks for a search, fit every seed and score each fit on the test split.
 
         Covered: each seed's fit has the epsilon that the result states; see `harness.fit`.
 
@@ -111,7 +111,7 @@ class Session:
         return run_prepared(self.prepare(spec, settings=settings, sharing=sharing), keep, journal)
 
     def tune(self, spec: Spec | ResolvedSpec) -> Tuning:
-        """Search for settings without running them; the test split is not read.
+        """Search for settings without a run; the test split is not read.
 
         Raises:
             DpbenchError: as for `run`; or the search is a private search, which is part of a run.
@@ -121,7 +121,7 @@ class Session:
         return tune_loaded(self.load(resolved))
 
     def extract(self, spec: Spec, sharing: Sharing = "any") -> None:
-        """Extract features and compare images; the cache folder keeps both for later processes.
+        """Extract features and compare images; the cache folder stores both for later processes.
 
         Raises:
             DpbenchError: as for `run`; also if the splits share images that they may not, see `check_sharing`.
@@ -143,7 +143,7 @@ class Session:
         return reruns.prepare_rerun(result, seed, self.plugins, self.memo)
 
     def repeat_search(self, result: Result) -> Selection:
-        """Repeat the search for a result's settings, on public data as before.
+        """Repeat the public search that chose a result's settings.
 
         Raises:
             DpbenchError: the search fails here, or the result had none.

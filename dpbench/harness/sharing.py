@@ -1,4 +1,4 @@
-"""Which splits a run accepts: the images that they may have in common."""
+"""Check which images the splits of a run have in common, and refuse forbidden overlap."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Literal
 
 from dpbench.errors import SpecError
 from dpbench.harness.split_images import PUBLIC_IN_PRIVATE, USE_OTHER_PUBLIC_DATA, SplitImages
-from dpbench.records.overlap import find_excess
+from dpbench.records.overlap import find_excess_overlap
 
 Sharing = Literal["board", "none", "any"]
 """Which splits a run takes: those that a board takes, those whose public images are not private ones, or any."""
 
 
 def check_sharing(images: SplitImages, sharing: Sharing) -> None:
-    """Refuse public images that are also private images; for a board, all splits that it would not accept.
+    """Refuse public images that are also private images; for a board, refuse all overlap that boards do not accept.
 
     Epsilon does not cover what is learned from public data. Images of the test split are read only for a board.
 
@@ -24,7 +24,7 @@ def check_sharing(images: SplitImages, sharing: Sharing) -> None:
         _check_for_board(images)
     elif sharing == "none" and images.has_public:
         overlap = {PUBLIC_IN_PRIVATE: images.overlap(PUBLIC_IN_PRIVATE)}
-        for pair, said in find_excess(overlap, len(images.private)):
+        for pair, said in find_excess_overlap(overlap, len(images.private)):
             raise SpecError(f"{pair.capitalize()}: {said}. {USE_OTHER_PUBLIC_DATA}")
 
 
@@ -36,8 +36,10 @@ def _check_for_board(images: SplitImages) -> None:
             "without --board."
         )
     compared = images.compare()
-    wrong = [f"{pair.capitalize()}: {said}" for pair, said in find_excess(compared.overlap, len(images.private))]
-    if (many := compared.copies.too_many) is not None:
+    wrong = [
+        f"{pair.capitalize()}: {said}" for pair, said in find_excess_overlap(compared.overlap, len(images.private))
+    ]
+    if (many := compared.copies.excess_complaint) is not None:
         wrong.append(f"Private split: {many}")
     if wrong:
         raise SpecError(f"No board accepts this run. {wrong[0]}. Run it without --board.")

@@ -1,4 +1,4 @@
-"""The source of a fit's examples: the same for every seed, or drawn anew by a dataset that draws them."""
+"""Describe the source of a fit's examples: shared by all seeds, or drawn anew for each seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpbench.support.files import canonical_digest
 
 @dataclass(frozen=True)
 class DataSource:
-    """The datasets and the extractor of a fit, and how the examples are split."""
+    """The datasets and the extractor of a fit, and the rule that splits the examples."""
 
     parts: BuiltComponents  # the datasets as they are drawn for a seed; the learner plays no part
     rule: SplitRule
@@ -35,7 +35,7 @@ class DataSource:
 
     @property
     def key(self) -> Hashable:
-        """Key that is equal for sources of the same examples."""
+        """The cache key of the examples; sources of the same examples have equal keys."""
         datasets = self.parts.dataset, self.parts.public_dataset
         named = [part and write_component(part).model_dump_json() for part in datasets]
         extractor = write_component(self.parts.extractor).model_dump_json()
@@ -43,6 +43,6 @@ class DataSource:
 
 
 def draw_data(parts: BuiltComponents, seed: int) -> BuiltComponents:
-    """Return the parts with the data that a fit with this seed sees: a dataset that draws examples draws them."""
+    """Return the components with the datasets for this seed; datasets that draw examples at random draw them anew."""
     other = parts.public_dataset
     return dataclasses.replace(parts, dataset=parts.dataset.drawn(seed), public_dataset=other and other.drawn(seed))

@@ -1,4 +1,4 @@
-"""Assign images to splits by the spec alone, and compare the images for the result's record."""
+"""Assign images to splits by the spec alone, and compare the images of the splits for the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpbench.api import Budget, Dataset, Split, Splits, Task
 from dpbench.data import duplicates
 from dpbench.data.duplicates import Hashes
 from dpbench.data.groups import take_groups
-from dpbench.data.units import count_shared_units, join_units, number_units
+from dpbench.data.units import append_units, count_shared_units, renumber_units
 from dpbench.errors import SpecError
 from dpbench.harness.cutting import cut_rows, select_rows
 from dpbench.harness.private_files import FileAccessLog, PrivateFiles, find_private_files
@@ -25,7 +25,7 @@ from dpbench.harness.source import DataSource
 from dpbench.harness.splits import load_features, load_public_splits, load_splits, read_labels
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import Units
-from dpbench.privacy.purity.audit_events import judged_by
+from dpbench.privacy.purity.audit_events import judge_audit_events
 from dpbench.records.overlap import MAX_LEFT_OUT, Copies, Overlap
 
 SplitName = Literal["private", "public", "test"]
@@ -34,7 +34,7 @@ USE_OTHER_PUBLIC_DATA = (
     "Epsilon does not cover what is learned from public data. Use other public data, or set allow_overlap "
     "(--allow-overlap); no board accepts the result then."
 )
-PAIRS: Mapping[str, tuple[SplitName, SplitName]] = {
+SPLIT_PAIRS: Mapping[str, tuple[SplitName, SplitName]] = {
     "test in private": ("test", "private"), "test in public": ("test", "public"),
     PUBLIC_IN_PRIVATE: ("public", "private"),
 }  # fmt: skip
@@ -42,7 +42,7 @@ PAIRS: Mapping[str, tuple[SplitName, SplitName]] = {
 
 @dataclass(frozen=True)
 class TestSplit:
-    """The test split, which only a predictor sees, after fitting."""
+    """The test split; only a fitted predictor reads it."""
 
     x: Tensor  # (n, *example_shape) float32, or float16 as cached
     y: np.ndarray  # (n,) int64
@@ -51,7 +51,7 @@ class TestSplit:
 
 @dataclass(frozen=True)
 class SplitComparison:
-    """Facts about the splits that come from the images themselves, for the result's record."""
+    """Facts about the splits, computed from the images, for the result."""
 
     overlap: dict[str, Overlap]  # "test in private" ...
     sketch: str  # of the public images
@@ -61,7 +61,7 @@ class SplitComparison:
 
 @dataclass(frozen=True)
 class SplitImages:
-    """The images of each split, by source; facts about the images are computed on request."""
+    """The images of each split; facts about them are computed on request."""
 
     source: DataSource
     splits: Splits
@@ -74,7 +74,7 @@ class SplitImages:
 
     @property
     def given(self) -> Split | None:
-        """The examples that the dataset itself provides as public, beside the public share of its training split."""
+        """The public examples that the dataset itself provides, beside the public share of its training split."""
         return self.splits.public if self.other is self.splits else None
 
     @property
@@ -84,30 +84,30 @@ class SplitImages:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Digests of the data behind private and test, and behind public; all draws of a distribution share one."""
+        """The digests of the private and test data and of the public data; all draws of a dataset share a digest."""
         named = self.source.distribution
         return {"private": named or self.splits.digest, "public": named or self.other.digest}
 
     @property
     def identity(self) -> dict[str, str]:
-        """The data's part in the identity that research noise is derived from; leaving rows out changes it."""
+        """The part of the fit's identity that describes the data; leaving rows out changes it."""
         return {**self.digests, **({"left out": str(self.left_out)} if self.left_out else {})}
 
     @property
     def editions(self) -> dict[str, str]:
-        """Editions of the data, by role, like `digests`; see `Splits.edition`."""
+        """The editions of the data by role, as in `digests`; see `Splits.edition`."""
         said = {"private": self.splits.edition, "public": self.other.edition}
         return {role: edition for role, edition in said.items() if edition}
 
     @property
     def processing(self) -> dict[str, str]:
-        """How the images of each split were made (see `Split.processing`); "" if a part is not declared."""
+        """The processing of the images of each split (see `Split.processing`); empty if a part is not declared."""
         public = "" if self.given and not self.given.processing else self.other.train.processing
         return {"private": self.splits.train.processing, "public": public, "test": self.splits.test.processing}
 
     @property
     def mode(self) -> str:
-        """The mode of the images, as PIL names it; images to predict are converted to it."""
+        """The mode of the images in PIL's terms; images to predict are converted to it."""
         mode: str = self.splits.test.images[0].mode
         return mode
 
@@ -118,50 +118,50 @@ class SplitImages:
 
     @property
     def private_units(self) -> np.ndarray | None:
-        """The unit of each private row, (n,) int64, numbered from 0 without a gap; None if units are unknown."""
-        return number_units(self.units["private"])
+        """The unit of each private row, (n,) int64, numbered 0, 1, 2 ...; None if units are unknown."""
+        return renumber_units(self.units["private"])
 
     @property
     def units(self) -> dict[SplitName, np.ndarray | None]:
-        """The unit of each image by split, as the datasets number them."""
+        """The unit of each image by split, numbered as in the datasets."""
         train, test = self.splits.train, self.splits.test
-        public = _take_units(self.other.train, self.public if self.other is self.splits else slice(None))
+        public = _select_units(self.other.train, self.public if self.other is self.splits else slice(None))
         if self.given:
-            public = join_units(public, self.given.units, len(self.given.labels), train.units)
-        kept = None if test.units is None else _take_units(test, self._kept_test)
-        return {"private": _take_units(train, self.private), "public": public, "test": kept}
+            public = append_units(public, self.given.units, len(self.given.labels), train.units)
+        kept = None if test.units is None else _select_units(test, self._kept_test_rows)
+        return {"private": _select_units(train, self.private), "public": public, "test": kept}
 
     @property
     def shared_units(self) -> dict[str, int]:
-        """For pairs of splits with the same numbering of units: the images of the first whose unit is in the second."""
+        """The number of images whose unit is also in another split, for pairs of splits that number units alike."""
         units = self.units
         numbered = set(units) if self.other is self.splits else {"private", "test"}
-        pairs = {pair: names for pair, names in PAIRS.items() if numbered >= set(names)}
+        pairs = {pair: names for pair, names in SPLIT_PAIRS.items() if numbered >= set(names)}
         counts = {pair: count_shared_units(units[of], units[among]) for pair, (of, among) in pairs.items()}
         return {pair: count for pair, count in counts.items() if count is not None}
 
     @property
     def guaranteed_units(self) -> Units | None:
-        """The unit of each private row, if epsilon is stated for more than an image."""
-        return guaranteed_units(self.private_units, self.unit, self.source.rule.unit, self.source.parts.dataset)
+        """The unit of each private row if epsilon is stated per unit; None if it is stated per image."""
+        return make_guaranteed_units(self.private_units, self.unit, self.source.rule.unit, self.source.parts.dataset)
 
     def load_test(self) -> TestSplit:
-        """Return the test split, which nothing reads before; it is extracted only once."""
-        return self._test
+        """Return the test split; it is extracted at the first call and then kept."""
+        return self._test_split
 
     def compare(self) -> SplitComparison:
-        """Compare the images of all splits; the comparison is made only once."""
-        return self._comparison
+        """Compare the images of all splits; the comparison is made at the first call and then kept."""
+        return self._split_comparison
 
     def overlap(self, pair: str) -> Overlap:
-        """Count the images of one split that are copies or near-copies of images of the other."""
-        of, among = PAIRS[pair]
+        """Count the images of a split that are copies or near-copies of images of another split."""
+        of, among = SPLIT_PAIRS[pair]
         return _measure_overlap(self.hashes(of), self.hashes(among), self.shared_units.get(pair))
 
     def hashes(self, name: SplitName) -> Hashes:
-        """Return the hashes of a split; every image of it is read."""
+        """Return the hashes of all images of a split; every image is read."""
         if name == "test":
-            return duplicates.compute_hashes(self.splits.test, self.splits.digest, "test").take(self._kept_test)
+            return duplicates.compute_hashes(self.splits.test, self.splits.digest, "test").take(self._kept_test_rows)
         of = self.splits if name == "private" else self.other
         hashed = duplicates.compute_hashes(of.train, of.digest, "train")
         if name == "private":
@@ -172,7 +172,7 @@ class SplitImages:
         return public.join(duplicates.compute_hashes(self.given, of.digest, "public")) if self.given else public
 
     def leave_out_copies(self) -> SplitImages:
-        """Return the splits without private images that equal a public image.
+        """Return the splits without the private images that equal a public image.
 
         Raises:
             SpecError: more than a tenth of the private images would be left out.
@@ -189,24 +189,25 @@ class SplitImages:
         return dataclasses.replace(self, private=kept, left_out=int(copied.sum()))
 
     @property
-    def _kept_test(self) -> np.ndarray:
+    def _kept_test_rows(self) -> np.ndarray:
         return select_rows(self.splits, "test", len(self.source.parts.dataset.classes), self.source.rule)
 
     @cached_property
-    def _test(self) -> TestSplit:
+    def _test_split(self) -> TestSplit:
         source, test = self.source, self.splits.test
         labels = read_labels(test, "test", source.parts.dataset)
         x = load_features(self.splits, "test", source.parts.extractor, source.device)
         if source.rule.imbalance is None:
             return TestSplit(x, labels.numpy(), take_groups(test.groups))
-        rows = self._kept_test
+        rows = self._kept_test_rows
         return TestSplit(x[torch.from_numpy(rows)], labels.numpy()[rows], take_groups(test.groups, rows))
 
     @cached_property
-    def _comparison(self) -> SplitComparison:
+    def _split_comparison(self) -> SplitComparison:
         hashes, shared = {name: self.hashes(name) for name in get_args(SplitName)}, self.shared_units
         overlap = {
-            pair: _measure_overlap(hashes[of], hashes[among], shared.get(pair)) for pair, (of, among) in PAIRS.items()
+            pair: _measure_overlap(hashes[of], hashes[among], shared.get(pair))
+            for pair, (of, among) in SPLIT_PAIRS.items()
         }
         owners = self.private_units if self.source.rule.unit else None
         public = hashes["public"]
@@ -218,12 +219,12 @@ def _measure_overlap(of: Hashes, among: Hashes, shared: int | None) -> Overlap:
     return duplicates.count_overlap(of, among).model_copy(update={"units": shared})
 
 
-def _take_units(split: Split, rows: Tensor | np.ndarray | slice) -> np.ndarray | None:
+def _select_units(split: Split, rows: Tensor | np.ndarray | slice) -> np.ndarray | None:
     return None if split.units is None else split.units[rows if isinstance(rows, slice) else np.asarray(rows)]
 
 
-def guaranteed_units(owners: np.ndarray | None, known: str, wanted: str | None, dataset: Dataset) -> Units | None:
-    """Return the unit of each private row, if epsilon is stated for more than an image.
+def make_guaranteed_units(owners: np.ndarray | None, known: str, wanted: str | None, dataset: Dataset) -> Units | None:
+    """Return the unit of each private row if epsilon is stated per unit; None if it is stated per image.
 
     Args:
         owners: (n,) int64, the unit of each row, from 0 without a gap; None if units are unknown.
@@ -246,7 +247,7 @@ def guaranteed_units(owners: np.ndarray | None, known: str, wanted: str | None, 
 
 
 def deal_images(source: DataSource, budget: Budget) -> SplitImages:
-    """Load the datasets and deal their images to the splits.
+    """Load the datasets and assign their images to the splits.
 
     The published training split, or the part that `imbalance` keeps, is cut by the rule's seed into public examples
     (`public_fraction`) and private ones, of which `train_fraction` is kept; examples that the dataset itself provides
@@ -265,13 +266,13 @@ def deal_images(source: DataSource, budget: Budget) -> SplitImages:
     """
     parts, rule, read = source.parts, source.rule, FileAccessLog()
     dataset = parts.dataset
-    with judged_by(read):
+    with judge_audit_events(read):
         splits = load_splits(parts, "dataset")
     read_labels(splits.train, "train", dataset)
     kept, owners = select_rows(splits, "train", len(dataset.classes), rule), splits.train.units
     public, private = map(torch.from_numpy, cut_rows(kept, rule, owners))
-    numbered = None if owners is None else number_units(owners[private.numpy()])
-    units = guaranteed_units(numbered, splits.unit, rule.unit, dataset)
+    numbered = None if owners is None else renumber_units(owners[private.numpy()])
+    units = make_guaranteed_units(numbered, splits.unit, rule.unit, dataset)
     size = units.count if units else len(private)
     check_budget(budget, Task((), len(dataset.classes), size, source.device))
     if parts.default_extractor:

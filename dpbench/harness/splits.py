@@ -22,7 +22,7 @@ from dpbench.support.plugin_calls import call_plugin
 
 
 def load_splits(parts: BuiltComponents, role: Literal["dataset", "public_dataset"]) -> Splits:
-    """Load and check a dataset of a run.
+    """Load and check the dataset of a run that has this role.
 
     Raises:
         DataError, DataMissing: the data is malformed or not here.
@@ -38,7 +38,7 @@ def load_splits(parts: BuiltComponents, role: Literal["dataset", "public_dataset
 
 
 def load_public_splits(parts: BuiltComponents, splits: Splits) -> Splits:
-    """Return the splits whose training split is public: the public dataset's, or the private dataset's own.
+    """Return the splits whose training split is public: from the public dataset or else the private dataset.
 
     Raises:
         SpecError: the public dataset is the private one, or one beside a dataset that has public examples of its own.
@@ -60,7 +60,7 @@ def load_public_splits(parts: BuiltComponents, splits: Splits) -> Splits:
 
 
 def read_labels(split: Split, name: str, dataset: Dataset) -> Tensor:
-    """Return the labels (n,) int64 of a split, after checking them.
+    """Check and return the labels (n,) int64 of a split.
 
     Raises:
         DataError: there are no images, or the labels do not fit them or the classes.
@@ -85,7 +85,7 @@ def read_labels(split: Split, name: str, dataset: Dataset) -> Tensor:
 def load_features(
     splits: Splits, name: Literal["train", "test", "public"], extractor: Extractor | Concat, device: torch.device
 ) -> Tensor:
-    """Return the features (n, ...) of a split, extracted or read from the cache.
+    """Return the features (n, ...) of a split, from the cache or from the extractor.
 
     Raises:
         DpbenchError: an image or the extractor fails, or features that the dataset provides are malformed.

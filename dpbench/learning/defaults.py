@@ -1,4 +1,4 @@
-"""Settings computed from the budget: the number of dimensions of a head, and how far training moves it.
+"""Compute settings from the budget: the number of components, and the distance that training moves a head.
 
 All follow from n / sigma, where sigma is the noise multiplier of one release over all examples (`gaussian_sigma`): the
 number of examples relative to the noise of one sum. T noisy gradients, each with sqrt(T) times that noise, are worth
@@ -18,39 +18,39 @@ from dpbench.api import Budget, Task
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting.accountant import gaussian_sigma
 
-MOST_TRAVEL = 500.0  # units of travel: further gained nothing, whatever the budget
+MAX_TRAVEL = 500.0  # units of travel: further gained nothing, whatever the budget
 STEP_LIMITS = (30, 100)  # at least, at most
-MOST_TRAVEL_PER_STEP = 1e9  # in one step: beyond that, no score means anything
+MAX_TRAVEL_PER_STEP = 1e9  # in one step: beyond that, no score means anything
 TRAVEL_PER_STEP = 3.0  # of travel in a step, between them
 
 
 def effective_size(task: Task, budget: Budget) -> float:
-    """Return n / sigma, the number of private examples relative to the noise of one release; inf without privacy."""
+    """Return n / sigma, the number of private examples relative to the noise of one release; inf without noise."""
     sigma = gaussian_sigma(budget)
     return task.size / sigma if sigma else float("inf")
 
 
 def components(task: Task, budget: Budget) -> int:
-    """Return how many leading components of the public features the budget supports: 1.3 (n / sigma)^0.6.
+    """Return the number of leading components of the public features that the budget supports: 1.3 (n / sigma)^0.6.
 
-    The result is at most a quarter of the number of public examples, which the components are estimated from, and at
-    most the number of features.
+    The result is at most a quarter of the number of public examples, because the components are estimated from them,
+    and at most the number of features.
     """
     most = min(max(task.public // 4, 1), math.prod(task.example_shape))
     return max(1, round(min(1.3 * math.pow(effective_size(task, budget), 0.6), most)))
 
 
 def travel(task: Task, budget: Budget) -> float:
-    """Return how far a linear head should move in all its steps together, in units of the clip: n / sigma / 16.
+    """Return the distance that a linear head should travel over all steps, in units of the clip: n / sigma / 16.
 
-    This holds for features whose norm is well above 1, so that nearly all gradients are clipped. When rows have norm 1,
-    the scores need a larger head, which moves 16 times as far.
+    This holds for features whose norm is well above 1, so that nearly all gradients are clipped. For rows of norm 1,
+    multiply it by 16: the same scores need a larger head.
     """
-    return min(effective_size(task, budget) / 16, MOST_TRAVEL)
+    return min(effective_size(task, budget) / 16, MAX_TRAVEL)
 
 
 def check_training(momentum: float, clip: float, rate: float | None = None, who: str = "a linear head") -> None:
-    """Check that a head can be trained with these settings: the user's first, then the learning rate that follows.
+    """Check the training settings of a head: the user's clip and momentum, then the learning rate if it is given.
 
     Raises:
         SpecError: a setting is out of range; the message names it and `who` has it.
@@ -59,9 +59,9 @@ def check_training(momentum: float, clip: float, rate: float | None = None, who:
         raise SpecError(f"Expected clip={clip} of {who} to be positive and finite: the L2 bound on one gradient.")
     if not 0 <= momentum < 1:
         raise SpecError(f"Expected momentum={momentum} of {who} in [0, 1).")
-    if rate is not None and not 0 < rate * clip <= MOST_TRAVEL_PER_STEP:
+    if rate is not None and not 0 < rate * clip <= MAX_TRAVEL_PER_STEP:
         raise SpecError(
-            f"Expected learning_rate={rate} of {who} to be positive and at most {MOST_TRAVEL_PER_STEP / clip:g}."
+            f"Expected learning_rate={rate} of {who} to be positive and at most {MAX_TRAVEL_PER_STEP / clip:g}."
         )
 
 
@@ -69,10 +69,10 @@ def pace(
     way: float, *, steps: int | None, sample_rate: float = 1.0, momentum: float = 0.0, clip: float = 1.0,
     who: str = "a linear head",
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the learning rate that moves a head by `way` units of the clip, and the number of steps unless given.
+    """Return the learning rate that moves a head by `way` units of the clip, and the number of steps.
 
-    Training makes as many passes over the data as `STEP_LIMITS` has full batches; a sampled step counts as the share
-    `sample_rate` of a pass.
+    Unless `steps` is given, training makes as many passes over the data as `STEP_LIMITS` allows full batches; a sampled
+    step counts as the share `sample_rate` of a pass.
 
     Raises:
         SpecError: no learning rate follows from the clip or momentum of `who`.

@@ -27,7 +27,7 @@ Transform = Callable[["Tensor"], "Tensor"]
 
 @dataclass(frozen=True)
 class GaussianPrior:
-    """A prior on a head from public data: normal around `mean`, with this precision.
+    """A normal prior on a head, from public data, with this mean and precision.
 
     Training starts at the mean, and each step ends with the proximal step of the prior: the head's distance from the
     mean is divided by 1 + step * precision. This is stable for a prior of any strength. It reads no private row.
@@ -37,7 +37,7 @@ class GaussianPrior:
     precision: Tensor  # (d + 1,) or (d,): in examples, 1 / variance where an example's loss has curvature 1; inf: fixed
 
     def pull(self, head: Tensor, step: float) -> None:
-        """Take the proximal step after a gradient step of this size on the sum of all losses; overwrites the head."""
+        """Take the proximal step after a gradient step of size `step` on the summed losses; overwrite the head."""
         import torch
 
         head.copy_(torch.lerp(self.mean, head, 1 / (1 + step * self.precision)))
@@ -45,7 +45,7 @@ class GaussianPrior:
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """DP-SGD on a linear head: (k, d + 1) with the bias as its last column, or (k, d) without.
+    """DP-SGD on a linear head of shape (k, d + 1), whose last column is the bias, or (k, d) without bias.
 
     Each step subtracts `learning_rate` times the velocity, where velocity = momentum * velocity + noisy sum of clipped
     gradients / (sample_rate * n). The expected batch size is public; the actual size of a sample is not. With
@@ -62,11 +62,11 @@ class LinearProbe:
     optimiser: OptimiserName = "momentum"
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot train."""
+        """Refuse settings that cannot train a head."""
         check_training(self.momentum, self.clip, self.learning_rate)
 
     def release(self, name: str = "gradient") -> Release:
-        """Return the release that `train` uses."""
+        """Return the release to plan for `train`."""
         return Release(name, steps=self.steps, sample_rate=self.sample_rate)
 
     def train(
@@ -77,10 +77,10 @@ class LinearProbe:
         release: str = "gradient",
         scale: Callable[[Tensor, int], Tensor] | None = None,
     ) -> Predict:
-        """Return the predictor: `transform` (a public map to (c, d) features), then the head learned on it.
+        """Train a head on rows mapped by `transform`, a public map to (c, d) features, and return the predictor.
 
-        `scale`, if given, maps the head and the step's number to a public preconditioner of the head's shape, by which
-        every gradient is divided before it is clipped.
+        If `scale` is given, it maps the head and the number of the step to a public preconditioner of the head's
+        shape. Every gradient is divided by it before clipping.
         """
         head = self.descend(curator.map(transform), generator, release, scale)
         return lambda x: self.logits(head, transform(x))
@@ -93,9 +93,9 @@ class LinearProbe:
         scale: Callable[[Tensor, int], Tensor] | None = None,
         prior: GaussianPrior | None = None,
     ) -> Tensor:
-        """Train a head (k, d + 1), or (k, d) without bias, on rows (c, d) that are already mapped, and return it.
+        """Train a head (k, d + 1), or (k, d) without bias, on mapped rows (c, d), and return it.
 
-        With a `prior` it starts at the prior's mean and is pulled back to it after every step: post-processing.
+        With a `prior`, training starts at its mean, and every step ends with a pull back to it: post-processing.
         """
         from dpbench.privacy.core.head import HeadGradient
         from dpbench.privacy.core.sum import Sum
@@ -114,7 +114,7 @@ class LinearProbe:
         return train_heads([self], [head], task.size, noisy_gradients, prior, [curator.sigma[release]])[0]
 
     def head_noise(self, sigma: float, size: int) -> float:
-        """Return an upper bound on the variance that training with momentum adds to each number of a head.
+        """Return an upper bound on the variance of the noise in each number of a head trained with momentum.
 
         The noise of a step stays in the velocity, and (1 - momentum^j) / (1 - momentum) of it stays in the head when j
         steps are left. The bound ignores that later steps may undo some of it.
@@ -128,13 +128,13 @@ class LinearProbe:
         return step**2 * sum(stay**2 for stay in stays)
 
     def logits(self, head: Tensor, features: Tensor) -> Tensor:
-        """Return (c, k) logits of (c, d) public features under a (k, d + 1) head, or (k, d) without bias."""
+        """Return the logits (c, k) of public features (c, d) under a head (k, d + 1), or (k, d) without bias."""
         import torch
 
         return torch.addmm(head[:, -1], features, head[:, :-1].T) if self.bias else features @ head.T
 
     def head(self, classes: int, features: int, generator: torch.Generator) -> Tensor:
-        """Return the initial head, before the first step."""
+        """Return the initial head."""
         import torch
 
         if self.init == "zero":
@@ -151,7 +151,7 @@ def train_heads(
     prior: GaussianPrior | None = None,
     sigmas: Sequence[float] | None = None,
 ) -> list[Tensor]:
-    """Train each probe's head for all its steps, overwriting it, and return the heads.
+    """Train the head of each probe in place for all its steps, and return the heads.
 
     Args:
         probes: share one sample rate; probes with fewer steps stop while the others go on.
@@ -181,7 +181,7 @@ def train_heads(
 
 
 def residuals(logits: Tensor, y: Tensor) -> Tensor:
-    """Return softmax minus one-hot, (c, k): the gradient of the cross-entropy of (c, k) logits with labels (c,).
+    """Return softmax minus one-hot, (c, k): the gradient of the cross-entropy of logits (c, k) with labels (c,).
 
     Row i has the same bits at any position in the batch: see `privacy.core.exact.elementwise`.
     """
@@ -192,18 +192,18 @@ def residuals(logits: Tensor, y: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Standardise:
-    """The map of (c, *example_shape) rows to (c, d): rows * scale + shift."""
+    """The map from rows (c, *example_shape) to rows * scale + shift, (c, d)."""
 
     shift: Tensor  # (d,)
     scale: Tensor  # (d,)
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """Return the mapped rows; not fused, because fusing could make a row's rounding depend on its position."""
+        """Return the mapped rows. The two operations are not fused: a row's rounding would depend on its position."""
         return (rows.flatten(1) * self.scale).add_(self.shift)
 
 
 def standardisation(x: Tensor) -> Standardise:
-    """Return the map that subtracts the mean of public `x`, (n, *example_shape), and divides by its deviation.
+    """Return the map that standardises features: it subtracts the mean of public `x` and divides by the deviation.
 
     Features that hardly vary in the public data (below a millionth of the largest deviation) are only centred.
 
@@ -227,7 +227,7 @@ def standardisation(x: Tensor) -> Standardise:
 
 
 def unit_norm(x: Tensor) -> Tensor:
-    """Divide each row of (c, *example_shape), flattened, by its own L2 norm; a zero row stays zero."""
+    """Flatten each row of (c, *example_shape) and divide it by its L2 norm; a zero row stays zero."""
     flat = x.flatten(1)
     norms = folded(flat.double().square(), 1).sqrt_().clamp_(min=1e-12).unsqueeze(1)
     return flat / norms.to(flat.dtype)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-BETAS = 0.9, 0.999
+MOMENT_DECAYS = 0.9, 0.999
 RELATIVE_FLOOR = 1e-3  # of the mean debiased second moment: what is divided by, where noise hides the gradient
 
 
@@ -20,25 +20,26 @@ class AdamBC:
     """
 
     def __init__(self, noise: float) -> None:
-        """Start without a gradient; one object serves one training."""
+        """Start with empty moments; use an object for a single training only."""
         import torch
 
         self._noise, self._steps = noise, 0
         self._first = self._second = torch.zeros(())
 
     def step(self, total: Tensor, weight: float = 1.0) -> Tensor:
-        """Return the direction for a gradient that is `total` times `weight`.
+        """Return the direction of the step for the gradient `total` times `weight`.
 
-        It is the first moment over the root of the second, each number of about size 1 where signal prevails.
+        It is the first moment divided by the root of the second; each number has size about 1 where signal prevails.
         """
         import torch
 
         gradient = total * weight
         self._steps += 1
-        self._first = torch.lerp(gradient, self._first.to(gradient.device), BETAS[0])
-        self._second = torch.lerp(gradient.square(), self._second.to(gradient.device), BETAS[1])
+        self._first = torch.lerp(gradient, self._first.to(gradient.device), MOMENT_DECAYS[0])
+        self._second = torch.lerp(gradient.square(), self._second.to(gradient.device), MOMENT_DECAYS[1])
         first, second = (
-            moment / (1 - beta**self._steps) for moment, beta in zip((self._first, self._second), BETAS, strict=True)
+            moment / (1 - beta**self._steps)
+            for moment, beta in zip((self._first, self._second), MOMENT_DECAYS, strict=True)
         )
         signal = second - self._noise**2
         floor = max(self._noise**2 * (2 / self._steps) ** 0.5, RELATIVE_FLOOR * float(signal.mean().clamp(min=1e-20)))

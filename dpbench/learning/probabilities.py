@@ -1,4 +1,4 @@
-"""Calibrate logits: a temperature from public labels or from the known noise, and a prior for every class.
+"""Calibrate logits: by a temperature, from public labels or the known noise, and by a prior for the classes.
 
 All of it is post-processing of a private head with public data: it costs no privacy, and a temperature changes no
 predicted class.
@@ -18,12 +18,12 @@ from dpbench.privacy.core.exact.quantised import exact_linear
 if TYPE_CHECKING:
     from torch import Tensor
 
-COLDEST, HOTTEST = 0.02, 50.0
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.02, 50.0
 TEMPERATURES: tuple[float, ...] = tuple(2.0 ** (power / 2) for power in range(-5, 6))  # that private rows choose from
 BUDGET_SHARE = 0.03  # of the budget that the choice takes
 BALANCED_ACCURACY = "balanced_accuracy"
-MOST_ROWS = 5_000  # public examples that a temperature or a prior is estimated from
-LEAST_PRIOR = 0.1  # of an even share: a class that public predictions never name may still exist
+MAX_PUBLIC_ROWS = 5_000  # public examples that a temperature or a prior is estimated from
+MIN_CLASS_SHARE = 0.1  # of an even share: a class that public predictions never name may still exist
 
 
 def calibrated(predict: Predict, public: PublicData, noise: Callable[[Tensor], float] | None = None) -> Predict:
@@ -39,7 +39,7 @@ def calibrated(predict: Predict, public: PublicData, noise: Callable[[Tensor], f
     """
     import torch
 
-    some = public.x[:MOST_ROWS]
+    some = public.x[:MAX_PUBLIC_ROWS]
     if not len(some):
         return predict
     with torch.no_grad():
@@ -47,17 +47,17 @@ def calibrated(predict: Predict, public: PublicData, noise: Callable[[Tensor], f
     if not bool(logits.isfinite().all()):
         return predict  # training diverged: the harness says so
     if public.y is not None:
-        temperature = label_temperature(logits, public.y[:MOST_ROWS].cpu())
+        temperature = label_temperature(logits, public.y[:MAX_PUBLIC_ROWS].cpu())
     else:
         temperature = noise_temperature(logits, noise(some)) if noise else 1.0
     return lambda x: predict(x) / temperature
 
 
 def label_temperature(logits: Tensor, y: Tensor) -> float:
-    """Return the temperature between 0.02 and 50 with the lowest log loss of logits (m, k) on labels (m,).
+    """Return the temperature between 0.02 and 50 that gives logits (m, k) the lowest log loss on labels (m,).
 
-    A prior around a temperature of 1, up to a factor of e, counts as much as one label, so a few labels change the
-    temperature little.
+    A prior around temperature 1, with a deviation of a factor of e, counts as much as a single label, so a few labels
+    change the temperature little.
     """
     from scipy.optimize import minimize_scalar
     from torch.nn.functional import cross_entropy
@@ -65,17 +65,17 @@ def label_temperature(logits: Tensor, y: Tensor) -> float:
     def loss(log: float) -> float:
         return float(cross_entropy(logits / math.exp(log), y, reduction="sum")) + log**2 / 2
 
-    found = minimize_scalar(loss, bounds=(math.log(COLDEST), math.log(HOTTEST)), method="bounded")
+    found = minimize_scalar(loss, bounds=(math.log(MIN_TEMPERATURE), math.log(MAX_TEMPERATURE)), method="bounded")
     return math.exp(float(found.x))
 
 
 def plan_temperature(steps: float, name: str = "temperature") -> Choice:
-    """Return the planned choice of a temperature. It costs 3% of `steps` full batches, measured in 1 / sigma^2."""
+    """Return the planned choice of a temperature, which costs 3% of `steps` full batches, measured in 1 / sigma^2."""
     return Choice(name, len(TEMPERATURES), relative_noise=float(f"{(BUDGET_SHARE * steps) ** -0.5:.3g}"))
 
 
 def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature") -> float:
-    """Return the temperature with the lowest Brier score on private rows, chosen by the exponential mechanism.
+    """Choose the temperature with the lowest Brier score on private rows, by the exponential mechanism.
 
     The loss of a row for a temperature is half the squared distance between its probabilities and its one-hot label,
     from 0 to 1. Every bit of it depends on that row and public values only.
@@ -102,7 +102,7 @@ def choose_temperature(curator: Curator, head: Tensor, name: str = "temperature"
 
 
 def noise_temperature(logits: Tensor, noise: float) -> float:
-    """Return the temperature at which the softmax of noisy (m, k) logits estimates that of the noiseless logits.
+    """Return the temperature at which the softmax of noisy logits (m, k) estimates that of the noiseless logits.
 
     Over classes, logits have variance v, of which u = `noise` is noise. With a normal prior, the noiseless logits are r
     times these logits, r = 1 - u / v, each with a remaining variance of r u. The mean softmax of a normal vector is
@@ -111,12 +111,12 @@ def noise_temperature(logits: Tensor, noise: float) -> float:
     """
     centred = logits - logits.mean(1, keepdim=True)
     variance = float(centred.square().sum() / (len(logits) * max(1, logits.shape[1] - 1)))
-    signal = min(max(1 - noise / variance, COLDEST), 1.0) if variance > 0 else 1.0
-    return min(math.sqrt(1 + math.pi / 4 * signal * noise) / signal, HOTTEST)
+    signal = min(max(1 - noise / variance, MIN_TEMPERATURE), 1.0) if variance > 0 else 1.0
+    return min(math.sqrt(1 + math.pi / 4 * signal * noise) / signal, MAX_TEMPERATURE)
 
 
 def aimed(predict: Predict, task: Task, public: PublicData, prior: Tensor | None = None) -> Predict:
-    """Return the predictor adjusted to the task's metric, if that metric weights all classes equally.
+    """Return the predictor adjusted to the task's metric if the metric weights all classes equally.
 
     For balanced accuracy, the logarithm of the class prior is subtracted from the logits (Menon et al. 2021, equation
     9, tau = 1). For any other metric, the predictor does not change.
@@ -133,7 +133,7 @@ def aimed(predict: Predict, task: Task, public: PublicData, prior: Tensor | None
         return predict
     if prior is None:
         with torch.no_grad():
-            prior = predict(public.x[:MOST_ROWS]).double().softmax(1).mean(0)
+            prior = predict(public.x[:MAX_PUBLIC_ROWS]).double().softmax(1).mean(0)
     shares = prior / prior.sum()
-    shift = shares.clamp(min=LEAST_PRIOR / task.classes).log()
+    shift = shares.clamp(min=MIN_CLASS_SHARE / task.classes).log()
     return lambda x: predict(x) - shift.to(x.device, torch.float32)

@@ -1,4 +1,4 @@
-"""Base class of learners that train a linear head on mapped features: define the map, get fitting and stacking."""
+"""Base class of learners that train a linear head on mapped features; a subclass defines the map."""
 
 from __future__ import annotations
 
@@ -58,23 +58,24 @@ class ProbeLearner(Learner):
 
     @abstractmethod
     def features(self, task: Task, public: PublicData, generator: torch.Generator) -> Transform:
-        """Return the map (c, *example_shape) -> (c, d), each row on its own, made of public values only.
+        """Return the map (c, *example_shape) -> (c, d), computed from public values; it maps each row independently.
 
-        It may read the subclass' own fields, but none of those that say how to train: settings share it.
+        It may read the fields of the subclass, but no field that says how to train: settings that differ in training
+        share the map.
         """
 
     def refine(self, predict: Predict, features: Transform, public: PublicData) -> Predict:
-        """Return the final predictor, given that of the trained head: post-processing with public data only."""
+        """Return the final predictor, made from that of the trained head: post-processing with public data only."""
         return predict
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return steps and learning rate for features whose norm is well above 1."""
+        """Return the number of steps and the learning rate for features whose norm is well above 1."""
         return self.paced(travel(task, budget), math.prod(task.example_shape))
 
     def paced(self, way: float, features: int = 1) -> dict[str, Any]:
-        """Return the number of steps and the learning rate with which the head travels `way` units of the clip.
+        """Return the number of steps and the learning rate that move the head by `way` units of the clip.
 
-        Adam divides each number by its own size, so its learning rate follows from the number of `features` alone.
+        Adam divides each number by its own size, so its learning rate depends only on the number of `features`.
         """
         who = f"learner {self.name!r}"
         check_training(self.momentum, self.clip, self.learning_rate, who)
@@ -86,7 +87,7 @@ class ProbeLearner(Learner):
         return found
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
-        """Plan one release: the noisy gradient of every step. The map reads public data only."""
+        """Plan the noisy gradients of all steps as a single release. The map reads public data only."""
         return [self.probe.release()]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
@@ -94,12 +95,12 @@ class ProbeLearner(Learner):
         return self.fit_on(self.features(curator.task, public, generator), curator, public, generator)
 
     def fit_on(self, features: Transform, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Train the head on the output of the map `features`, made from the same public data and generator."""
+        """Train the head on features from the map `features`, made with the same public data and generator."""
         predict = self.probe.train(curator, features, generator)
         return self.finish(predict, features, curator.task, public, curator.sigma["gradient"])
 
     def finish(self, predict: Predict, features: Transform, task: Task, public: PublicData, sigma: float) -> Predict:
-        """Refine a trained head's predictor, calibrate its probabilities and adjust it to the metric.
+        """Refine the predictor of a trained head, calibrate its probabilities and adjust it to the metric.
 
         All of this is post-processing with public data; `sigma` is the noise multiplier that the head was trained with.
         """
@@ -120,12 +121,12 @@ class ProbeLearner(Learner):
 
     @property
     def shared(self) -> Hashable:
-        """Key that is equal for learners whose settings can train together."""
+        """The key of the settings that training together requires to be equal."""
         return type(self), self._settings_without(_SETTINGS_THAT_MAY_DIFFER)
 
     @property
     def map_key(self) -> Hashable:
-        """Key that is equal for learners that share a map, given the same public data and generator."""
+        """The key of the public map; learners with equal keys share a map for the same public data and generator."""
         return type(self), self._settings_without(_TRAINING_SETTINGS)
 
     def _settings_without(self, left_out: Sequence[str]) -> Hashable:

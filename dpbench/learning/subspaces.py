@@ -1,4 +1,4 @@
-"""Leading directions of public rows: by decomposing the smaller of two matrices, or by subspace iteration."""
+"""Compute leading directions of public rows, by an eigendecomposition or by subspace iteration."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dpbench.privacy.purity.audit_events import JUDGE
 if TYPE_CHECKING:
     from torch import Tensor
 
-NEGLIGIBLE = 1e-12  # of the largest eigenvalue: rounding of the Gram matrix decides what lies below
-MOST_CACHED, WIDEST = 6, 2048  # decompositions that are kept, and their side at most: 32 MiB each
+NEGLIGIBLE_SHARE = 1e-12  # of the largest eigenvalue: rounding of the Gram matrix decides what lies below
+MAX_CACHED, MAX_CACHED_SIDE = 6, 2048  # decompositions that are kept, and their side at most: 32 MiB each
 
 
 @dataclass(frozen=True)
 class PrincipalComponents:
-    """The eigenvalues and eigenvectors of rows.T @ rows / count; eigenvectors are computed only as far as you ask.
+    """The eigenvalues and eigenvectors of rows.T @ rows / count; only the requested eigenvectors are computed.
 
     If there are more features than rows, no (d, d) matrix is made. The eigenvectors are then computed from those of
     rows @ rows.T, which has the same eigenvalues except for zeros.
@@ -33,35 +33,35 @@ class PrincipalComponents:
 
     @classmethod
     def of(cls, rows: Tensor, count: int = 1) -> PrincipalComponents:
-        """Return the components of public rows (m, d) in float64. Centre the rows first if you want them centred.
+        """Return the components of public rows (m, d) in float64. The rows are not centred here.
 
         The time is proportional to m d min(m, d); the memory is that of the rows and of a square matrix of side min(m,
-        d). A few decompositions are cached, because seeds and settings ask for the same rows. Each caller gets a copy.
+        d). A few decompositions are cached, because many seeds and settings use the same rows. Each caller gets a copy.
         """
         # Nothing that a row function sees may be kept.
         if JUDGE.get() is None and _is_cacheable(rows):
-            values, vectors = (part.clone() for part in _decompose_cached(_decomposition_key(rows, count)))
+            values, vectors = (part.clone() for part in _decompose_cached(_make_decomposition_key(rows, count)))
         else:
             values, vectors = _decompose(rows, count)
         return cls(values, vectors, rows, count)
 
     def leading(self, k: int) -> Tensor:
-        """Return the eigenvectors (d, k) of the k largest eigenvalues, ascending, k <= min(m, d).
+        """Return the eigenvectors (d, k) of the k largest eigenvalues, in ascending order; k is at most min(m, d).
 
-        If d > m, an eigenvector whose eigenvalue is below 1e-12 of the largest is zero, because the rows do not
-        determine its direction.
+        If d > m, eigenvectors whose eigenvalue is below 1e-12 of the largest are zero, because the rows do not
+        determine their direction.
         """
         vectors, values = self._vectors[:, -k:], self.values[-k:]
         if self._rows.shape[1] <= len(self._rows):
             return vectors
-        kept = values > NEGLIGIBLE * self.values[-1]
+        kept = values > NEGLIGIBLE_SHARE * self.values[-1]
         lengths = (values * self._count).where(kept, 1.0).sqrt()  # of rows.T @ vectors
         return self._rows.T @ (vectors * kept / lengths)
 
 
 @dataclass(frozen=True)
 class _DecompositionKey:
-    """Everything that determines a decomposition to the last bit; it keeps no rows alive."""
+    """The cache key of a decomposition: everything that determines it to the last bit. It keeps no rows alive."""
 
     content: str
     layout: tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides: a library's product may round by them
@@ -71,15 +71,15 @@ class _DecompositionKey:
 
 
 def _is_cacheable(rows: Tensor) -> bool:
-    """Return whether the content of rows can be read, is small, and determines the decomposition."""
+    """Return whether these rows' decomposition can be cached: they are readable, small, float64 and on the CPU."""
     import torch
 
     own = type(rows) is torch.Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(rows)
     exact = rows.device.type == "cpu" and rows.dtype == torch.float64 and not rows.requires_grad
-    return own and exact and min(rows.shape) <= WIDEST
+    return own and exact and min(rows.shape) <= MAX_CACHED_SIDE
 
 
-def _decomposition_key(rows: Tensor, count: int) -> _DecompositionKey:
+def _make_decomposition_key(rows: Tensor, count: int) -> _DecompositionKey:
     import torch
 
     content = hashlib.sha256(rows.contiguous().numpy().reshape(-1).data).hexdigest()
@@ -88,7 +88,7 @@ def _decomposition_key(rows: Tensor, count: int) -> _DecompositionKey:
     )
 
 
-@lru_cache(MOST_CACHED)
+@lru_cache(MAX_CACHED)
 def _decompose_cached(digest: _DecompositionKey) -> tuple[Tensor, Tensor]:
     import torch
 
@@ -99,7 +99,7 @@ def _decompose_cached(digest: _DecompositionKey) -> tuple[Tensor, Tensor]:
 
 
 def _decompose(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return eigenvalues, ascending, and eigenvectors of the smaller of rows.T @ rows and rows @ rows.T, over count."""
+    """Return the ascending eigenvalues and the eigenvectors of the smaller Gram matrix of the rows, over `count`."""
     import torch
 
     moment = rows.T @ rows if rows.shape[1] <= len(rows) else rows @ rows.T  # (d, d) or (m, m)
@@ -108,9 +108,10 @@ def _decompose(rows: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def subspace_iteration(multiply: Callable[[Tensor], Tensor], start: Tensor, rounds: int) -> Tensor:
-    """Return an orthonormal basis (m, k) after `rounds` products of a symmetric matrix with `start` (m, k).
+    """Return an orthonormal basis (m, k) after multiplying `start` (m, k) by a symmetric matrix `rounds` times.
 
-    It approaches the eigenvectors with the largest absolute eigenvalues. `multiply` maps (m, k) to the matrix times it.
+    It approaches the eigenvectors with the largest absolute eigenvalues. `multiply` returns the matrix times its
+    argument (m, k).
     """
     import torch
 

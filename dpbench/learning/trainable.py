@@ -1,4 +1,4 @@
-"""Extractors whose weights need no collected data, so that anyone can train them."""
+"""Base class of extractors whose weights can be trained without collected data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Trainable(Extractor):
-    """An extractor whose weights can be trained here without real data, by `dpbench pretrain`."""
+    """An extractor whose weights anyone can train without real data, with `dpbench pretrain`."""
 
     recipe: ClassVar[type[Any]]
     """A frozen dataclass of what decides the weights, `steps` and `batch` among its fields: the command's options."""
@@ -24,12 +24,12 @@ class Trainable(Extractor):
     def pretrain(
         cls, recipe: Any, out: Path, device: torch.device, report: Callable[[str, float], None], *, resume: bool
     ) -> None:
-        """Train the weights that an instance of `recipe` describes, and write them to the file `out`.
+        """Train the weights as `recipe` describes, and write them to the file `out`.
 
         After an interruption, `resume` continues from the files next to `out` and reaches the same weights. `report`
-        receives `step` (how many are done) after each step, and any other values worth watching.
+        receives `step` (the number of finished steps) after each step, and any other values to show.
 
         Raises:
-            SpecError: `out` is there already, or an interrupted pre-training is and `resume` does not ask for it.
+            SpecError: `out` exists already, or an interrupted training exists and `resume` is not set.
             DataMissing: there is nothing to resume.
         """

@@ -1,7 +1,7 @@
-"""A seed's predictor as a model: it predicts, is saved without pickle, and states its privacy.
+"""Turn a seed's predictor into a model that predicts, is saved without pickle, and states its privacy.
 
-`program` turns a predictor into plain data, `card` says what a model is, `model_file` writes and reads both, `model` is
-the classifier.
+`program` turns a predictor into plain data, `card` describes a model, `model_file` writes and reads both, and `model`
+is the classifier.
 """
 
 from dpbench.models.card import Card

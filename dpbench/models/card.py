@@ -1,4 +1,4 @@
-"""A model's card: what the model was made of, how, and with which privacy. Plain data; imports no torch."""
+"""A model's card: the data, the fit and the privacy guarantee behind it, as plain data. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from dpbench.analysis.describe import Fact, describe_components, describe_guarantee, write_settings
 from dpbench.records.group_counts import GroupCounts, find_excess_correct
-from dpbench.records.groups import GroupColumn, group_accuracies, write_groups
+from dpbench.records.groups import GroupColumn, compute_group_accuracies, format_groups
 from dpbench.records.protocol import Component
 from dpbench.records.result import ComponentOrigin, Result, UnitFacts
 from dpbench.records.search import SelectionRule
@@ -21,7 +21,7 @@ from dpbench.support.validation import Record
 
 
 class ExtractorFacts(Record):
-    """The extractor whose features the model reads; another version or other weights give other features."""
+    """The extractor of the model's features; a different version or different weights give different features."""
 
     name: str
     version: str
@@ -29,7 +29,7 @@ class ExtractorFacts(Record):
 
 
 class TestScore(Record):
-    """The predictor's score on the test split, where the model gives the same labels."""
+    """The predictor's score on the test split; the saved model gives the same labels there."""
 
     examples: int
     accuracy: float
@@ -39,7 +39,7 @@ class TestScore(Record):
     group_correct: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
-    def _grouped(self) -> TestScore:
+    def _check_group_counts(self) -> TestScore:
         if (self.groups is None) != (self.group_correct is None):
             raise ValueError("expected test images and correct predictions by group, or neither")
         if self.groups and self.group_correct and (said := find_excess_correct(self.groups, self.group_correct)):
@@ -48,8 +48,8 @@ class TestScore(Record):
 
     @property
     def columns(self) -> tuple[GroupColumn, ...]:
-        """The accuracy by group, for each group column."""
-        return group_accuracies(self.groups, [self.group_correct]) if self.groups and self.group_correct else ()
+        """The accuracy by group for each group column; empty without groups."""
+        return compute_group_accuracies(self.groups, [self.group_correct]) if self.groups and self.group_correct else ()
 
 
 class Card(Record):
@@ -82,13 +82,13 @@ class Card(Record):
 
     @property
     def private(self) -> bool:
-        """Whether the model may be published as differentially private, with epsilon and delta as stated."""
-        return self._why_not_private() is None
+        """Whether the model may be published as differentially private, with the stated epsilon and delta."""
+        return self._find_privacy_objection() is None
 
     @property
     def statement(self) -> str:
-        """The model's privacy guarantee in a sentence or two, or why it must not be published as private."""
-        why = self._why_not_private()
+        """The model's privacy guarantee in a sentence or two, or the reason why it must not be published as private."""
+        why = self._find_privacy_objection()
         if why is not None:
             return f"Not to be published as private: {why}."
         if not self.privacy.plan:
@@ -105,13 +105,13 @@ class Card(Record):
         return self.spec.unit or "image"
 
     def _describe_private_data(self) -> str:
-        """Describe the number of private images or units, and what a guarantee per image means for a unit."""
+        """Describe the number of private images or units, and how a guarantee per image applies to a unit."""
         if self.units is None or not self.spec.unit:
             whole = f"{self.private_size:,} images"
             return f"{whole}. {self.units.remark}" if self.units is not None and self.units.remark else whole
         return f"{self.units.count:,} {self.units.word}s ({self.units.images:,} images)"
 
-    def _why_not_private(self) -> str | None:
+    def _find_privacy_objection(self) -> str | None:
         if self.privacy.plan and math.isinf(self.spec.epsilon):
             return "it was fitted without noise"
         if self.selection in {"private-unaccounted", "oracle"}:
@@ -142,10 +142,10 @@ class Card(Record):
         yield Fact("classes", (", ".join(self.classes),))
         yield Fact("test split", (f"{100 * self.test.accuracy:.2f}% of {self.test.examples:,} images",))
         for column in self.test.columns:
-            yield Fact(f"test accuracy by {column.name}", (write_groups(column),))
+            yield Fact(f"test accuracy by {column.name}", (format_groups(column),))
         yield from describe_components(self.components)
         yield Fact("result", (spec.digest,))
 
     def copy_origin(self, result: Result) -> Self:
-        """Return the card of a refitted seed, with spec and selection rule copied from the stored result."""
+        """Return this card, of a refitted seed, with the spec and the selection rule of the stored result."""
         return self.model_copy(update={"spec": result.spec, "selection": result.selection})

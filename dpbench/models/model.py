@@ -1,4 +1,4 @@
-"""A fitted classifier with the interface of scikit-learn: images in, classes out."""
+"""A fitted classifier with the interface of scikit-learn: it takes images and returns classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpbench.data.concat import Concat, concatenate
 from dpbench.data.decoding import DICOM_ENDING, decode_image
 from dpbench.errors import DataError, DpbenchError, SpecError
 from dpbench.harness.fit import SeedFit
-from dpbench.harness.guarantee import unit_facts
+from dpbench.harness.guarantee import make_unit_facts
 from dpbench.harness.loaded import get_origins
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.scoring import predict_all
@@ -43,7 +43,7 @@ EXPECTED_ARRAYS = "Expected images as arrays of whole numbers 0 to 255, (n, heig
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Model:
-    """A seed's predictor on its features: `predict`, `decision_function`, `save`; `card` describes it.
+    """The predictor of a seed as a classifier: `predict`, `decision_function`, `save`; `card` describes it.
 
     Images are paths, PIL images or arrays of 0 to 255; a model of a run on feature vectors (`dpbench.dataset`) takes
     vectors. A model is post-processing of the fit's output: it costs no privacy beyond the card's guarantee, however
@@ -57,13 +57,13 @@ class Model:
 
     @property
     def classes_(self) -> np.ndarray:
-        """The classes in the order of the scores' columns: names, or whole numbers if all names are whole numbers."""
+        """The classes in the order of the score columns: names, or whole numbers if every name is a whole number."""
         names = np.array(self.card.classes)
         return names.astype(np.int64) if all(map(_is_whole_number, self.card.classes)) else names
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the model: of its card, its operations and its numbers."""
+        """The SHA-256 of the model: of its card, operations and numbers."""
         return files.digest_model(self.card, self.program)
 
     def lines(self) -> list[tuple[str, str]]:
@@ -71,7 +71,7 @@ class Model:
         return [*self.card.lines(), ("model", self.digest)]
 
     def predict(self, images: ImageInput) -> np.ndarray:
-        """Return the class with the highest score for each image, (n,) of `classes_`; the first class of a tie.
+        """Return the class with the highest score for each image, (n,) of `classes_`; ties go to the first class.
 
         Raises:
             DataError: an image cannot be read, or has another shape than the training images.
@@ -81,7 +81,7 @@ class Model:
         return found
 
     def decision_function(self, images: ImageInput) -> np.ndarray:
-        """Return the scores (n, classes) float64, higher is more likely; errors as `predict`."""
+        """Return the scores (n, classes) float64; a higher score is more likely. Raises the errors of `predict`."""
         x = (
             self._vectors(images)
             if self.card.mode == VECTOR_MODE
@@ -103,7 +103,7 @@ class Model:
         return found
 
     def predict_proba(self, images: ImageInput) -> np.ndarray:
-        """Return the softmax of the scores, if they are logits. Check the result's calibration error before you use it.
+        """Return the softmax of the scores if they are logits. Before you use it, check the result's calibration error.
 
         Raises:
             SpecError: the learner's scores are no logits; others as `predict`.
@@ -116,7 +116,7 @@ class Model:
         return torch.from_numpy(self.decision_function(images)).softmax(1).numpy()
 
     def score(self, images: ImageInput, y: Sequence[Any] | np.ndarray) -> float:
-        """Return the share of images whose predicted class is that in `y`.
+        """Return the accuracy on images with the labels `y`.
 
         Raises:
             DataError: the number of labels differs, or a label is not among `classes_`; others as `predict`.
@@ -131,7 +131,7 @@ class Model:
         return float((found == wanted).mean())
 
     def save(self, file: Path | str) -> Path:
-        """Write the model and its card to a .safetensors file and return the file; `dpbench.load_model` reads it.
+        """Write the model and its card to a .safetensors file and return its path; `dpbench.load_model` reads it.
 
         Raises:
             OutputError: the file cannot be written.
@@ -140,17 +140,17 @@ class Model:
         place = Path(file)
         if place.suffix != files.ENDING:
             raise SpecError(f"Expected the name of a model to end in {files.ENDING}, got {place}.")
-        return files.write(place, self.card, self.program)
+        return files.write_model(place, self.card, self.program)
 
     @classmethod
     def load(cls, file: Path | str, *, device: str = "auto", plugins: Registry | None = None) -> Model:
-        """Read a model from a file; see `model_file.read` for the errors."""
-        card, program = files.read(Path(file))
+        """Read a model from a file; see `model_file.read_model` for the errors."""
+        card, program = files.read_model(Path(file))
         return cls(card, program, plugins, device)
 
     @classmethod
     def of(cls, prepared: PreparedRun, fitted: SeedFit, plugins: Registry | None = None) -> Model:
-        """Record the model of a fit and check it against the fit's predictor on the test split.
+        """Record the predictor of a fit as a model, and check that both predict the same on the test split.
 
         Raises:
             SpecError: the predictor cannot be recorded; the message says why.
@@ -173,7 +173,7 @@ class Model:
         return self.program.to(self._device)
 
     @cached_property
-    def _extractors(self) -> list[Any]:
+    def _built_extractors(self) -> list[Any]:
         extractor = build(self.plugins or load(), "extractor", self.card.extractor)
         parts = list(extractor.parts) if isinstance(extractor, Concat) else [extractor]
         if len(parts) != len(self.card.extractors):
@@ -189,11 +189,11 @@ class Model:
     def _vectors(self, x: Any) -> Tensor:
         if not isinstance(x, np.ndarray):
             raise DataError("Expected an array (n, d): the model learned from vectors, not from images.")
-        _check_array(x, VECTOR_MODE)
+        _check_array_mode(x, VECTOR_MODE)
         return torch.from_numpy(np.ascontiguousarray(x, np.float32))
 
     def _features(self, images: _Images) -> Tensor:
-        parts = [extraction.embed(images, part, self._device) for part in self._extractors]
+        parts = [extraction.embed(images, part, self._device) for part in self._built_extractors]
         return parts[0] if len(parts) == 1 else concatenate(parts)
 
     def __repr__(self) -> str:
@@ -205,7 +205,7 @@ class Model:
 
 @dataclass(frozen=True)
 class _Images:
-    """Images from any source, opened one at a time and converted to the mode of the training images."""
+    """Images from paths, arrays or PIL images; each is opened on access and converted to the training images' mode."""
 
     held: Any
     mode: str
@@ -214,7 +214,7 @@ class _Images:
     def of(cls, images: Any, mode: str) -> _Images:
         held = [images] if isinstance(images, str | Path) else images
         if isinstance(held, np.ndarray):
-            _check_array(held, mode)
+            _check_array_mode(held, mode)
         if not len(held):
             raise DataError("Expected one image or more, got none.")
         return cls(held, mode)
@@ -242,8 +242,8 @@ class _Images:
         return image if image.mode == self.mode else image.convert(self.mode)
 
 
-def find_unreadable(files: Sequence[Path], mode: str) -> dict[Path, str]:
-    """Return the image files that cannot be read in a mode, each with the reason."""
+def find_unreadable_images(files: Sequence[Path], mode: str) -> dict[Path, str]:
+    """Return the image files that cannot be read in this mode, each with the reason."""
     images, found = _Images.of(files, mode), {}
     for place, file in enumerate(files):
         try:
@@ -254,14 +254,14 @@ def find_unreadable(files: Sequence[Path], mode: str) -> dict[Path, str]:
 
 
 def array_to_image(values: np.ndarray) -> Image:
-    """Convert an array (h, w) or (h, w, 3) of 0 to 255 to an image."""
+    """Convert an array (h, w) or (h, w, 3) with values 0 to 255 to an image."""
     from PIL import Image
 
     return Image.fromarray(values.astype(np.uint8))
 
 
 def check_images(x: np.ndarray) -> None:
-    """Check that an array holds images of 0 to 255 or finite vectors.
+    """Check that an array holds images with values 0 to 255, or finite vectors.
 
     Raises:
         DataError: says what was expected and what came.
@@ -277,7 +277,7 @@ def check_images(x: np.ndarray) -> None:
         raise DataError(f"{EXPECTED_ARRAYS}, got {x.dtype} from {x.min():g} to {x.max():g}. Scale and round them.")
 
 
-def _check_array(x: np.ndarray, mode: str) -> None:
+def _check_array_mode(x: np.ndarray, mode: str) -> None:
     check_images(x)
     vectors, wanted = x.ndim == 2, mode == VECTOR_MODE
     if vectors != wanted:
@@ -290,7 +290,7 @@ def _check_array(x: np.ndarray, mode: str) -> None:
 
 
 def _check_recording(program: Program, fitted: SeedFit, prepared: PreparedRun) -> None:
-    """Check that a recording predicts as the predictor does, on rows that it was not recorded on."""
+    """Check on the test split that a recorded program predicts as the predictor does."""
     task, x = prepared.roles.task, prepared.test.x
     mine = predict_all(program, x, task)
     theirs = predict_all(fitted.predict, x, task)
@@ -314,7 +314,7 @@ def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
         spec=spec, settings=settings, selection=prepared.rule,
         seed=fitted.result.seed, privacy=prepared.privacy, private_size=prepared.roles.task.size,
         left_out=prepared.images.left_out,
-        units=unit_facts(
+        units=make_unit_facts(
             prepared.images.private_units, prepared.images.unit, None if spec.unit else prepared.privacy
         ),
         classes=parts.dataset.classes, mode=prepared.images.mode,

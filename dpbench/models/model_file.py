@@ -1,4 +1,4 @@
-"""The file of a model: numbers as safetensors, card and operations as JSON in the header. It contains no code."""
+"""Write and read model files: numbers as safetensors, and the card and operations as JSON in the header. No code."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FORMAT = "dpbench-model-1"
 ENDING = ".safetensors"
 
 
-def write(file: Path, card: Card, program: Program) -> Path:
-    """Write a model atomically and return the file; the same model gives the same bytes.
+def write_model(file: Path, card: Card, program: Program) -> Path:
+    """Write a model atomically and return its file; equal models give equal bytes.
 
     Raises:
         OutputError: it cannot be written.
@@ -30,14 +30,14 @@ def write(file: Path, card: Card, program: Program) -> Path:
     from safetensors.torch import save
 
     texts, tensors = _serialise(card, program)
-    content = save(tensors, {"format": FORMAT, **texts, "digest": _digest(texts, tensors)})
+    content = save(tensors, {"format": FORMAT, **texts, "digest": _digest_parts(texts, tensors)})
     write_atomically(file, lambda out: out.write(content))
     return file
 
 
 def digest_model(card: Card, program: Program) -> str:
-    """Return the SHA-256 of a model: of its card, its operations and its numbers."""
-    return _digest(*_serialise(card, program))
+    """Return the SHA-256 of a model: of its card, operations and numbers."""
+    return _digest_parts(*_serialise(card, program))
 
 
 def _serialise(card: Card, program: Program) -> tuple[dict[str, str], dict[str, Tensor]]:
@@ -45,8 +45,8 @@ def _serialise(card: Card, program: Program) -> tuple[dict[str, str], dict[str, 
     return {"card": card.model_dump_json(), "program": json.dumps(program.to_json(), sort_keys=True)}, tensors
 
 
-def read(file: Path) -> tuple[Card, Program]:
-    """Read a model's card and program from a file.
+def read_model(file: Path) -> tuple[Card, Program]:
+    """Read the card and the program of a model from a file.
 
     Raises:
         DataError: the file does not exist, is not a model, or was damaged or changed.
@@ -65,7 +65,7 @@ def read(file: Path) -> tuple[Card, Program]:
         got = header.get("format") or "none"
         raise DataError(f"This version of dpbench cannot read {file}: expected {FORMAT}, got {got}.")
     texts = {name: header.get(name, "") for name in ("card", "program")}
-    if header.get("digest") != _digest(texts, tensors):
+    if header.get("digest") != _digest_parts(texts, tensors):
         raise DataError(f"Model {file} is damaged or was changed: its digest does not fit.")
     try:
         card = storage.validate_record(Card, parse_json(texts["card"].encode(), "its card"), "in its header")
@@ -76,12 +76,12 @@ def read(file: Path) -> tuple[Card, Program]:
     return card, program
 
 
-def _digest(texts: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    numbers = {name: [str(value.dtype), list(value.shape), _hash(value)] for name, value in tensors.items()}
+def _digest_parts(texts: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    numbers = {name: [str(value.dtype), list(value.shape), _hash_tensor(value)] for name, value in tensors.items()}
     return canonical_digest([dict(texts), numbers])
 
 
-def _hash(tensor: Tensor) -> str:
+def _hash_tensor(tensor: Tensor) -> str:
     import torch
 
     flat = tensor.contiguous().reshape(-1)

@@ -1,4 +1,4 @@
-"""A predictor as plain data: the tensor operations that it applies to a batch, and the numbers they use.
+"""Represent a predictor as plain data: the tensor operations that it applies to a batch, and their constants.
 
 A predictor is a Python function of a plugin, which no file can hold without pickle. The operations on rows can be
 held: the predictor runs once on a batch, every operation is recorded (torch's own, by `make_fx`), and everything that
@@ -35,10 +35,10 @@ from dpbench.privacy.core.exact.quantised import exact_linear
 
 BATCH = 64  # rows at once, whoever asks for how many: a recording has one shape
 STRING_ARGUMENTS = {"none", "tanh", "floor", "trunc", "reflect", "constant"}  # texts that operations take
-BEYOND_CORE = {"aten.copy_.default"}  # into the batch alone (`_check_writes`)
-UNINITIALISED = {"empty", "empty_strided"}  # core, but what they give is whatever memory holds
-MOST_STEPS = 10_000
-MOST_NUMBERS = 2**29  # that are held at once for a batch: 2 GiB of float32
+EXTRA_OPERATIONS = {"aten.copy_.default"}  # into the batch alone (`_check_writes`)
+UNINITIALISED_OPERATIONS = {"empty", "empty_strided"}  # core, but what they give is whatever memory holds
+MAX_STEPS = 10_000
+MAX_NUMBERS = 2**29  # that are held at once for a batch: 2 GiB of float32
 CONSTANT_TYPES = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 GETITEM = "getitem"
 TENSOR_TYPES = {"Tensor", "List[Tensor]"}  # what operations give: no text, no numbers
@@ -48,13 +48,13 @@ library.impl("dpbench::exact_linear", "CompositeExplicitAutograd")(exact_linear)
 
 
 @library.impl("dpbench::exact_linear", "Meta")
-def _shape_of_exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def _make_exact_linear_shape(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return x.new_empty(torch.nn.functional.linear(x.to(weight.dtype), weight, bias).shape)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One operation: its name, and its arguments in JSON form (see `_encode_argument`)."""
+    """One operation of a program, with its name and its arguments in JSON form (see `_encode_argument`)."""
 
     operation: str
     arguments: Sequence[Any]
@@ -63,7 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """Operations in order: value 0 is the batch, value i + 1 the result of step i, and the last value the scores."""
+    """Operations in order: value 0 is the batch, value i + 1 the result of step i; the last value holds the scores."""
 
     shape: tuple[int, ...]  # of one row
     steps: tuple[Step, ...]
@@ -79,7 +79,7 @@ class Program:
         return torch.cat(parts) if parts else self._on(x.new_zeros(BATCH, *self.shape))[:0]
 
     def to(self, device: torch.device) -> Program:
-        """Return the program with its numbers on a device."""
+        """Return the program with its tensors on a device."""
         return Program(self.shape, self.steps, {name: value.to(device) for name, value in self.tensors.items()})
 
     def _on(self, batch: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class Program:
         return scores
 
     def values(self, batch: Tensor) -> Iterator[Mapping[int, Any]]:
-        """Run the steps on a batch; after each, yield its value and those that later steps read, by number."""
+        """Run the steps on a batch; after each step, yield by number the needed values and the new value."""
         values: dict[int, Any] = {0: batch}
         read = partial(_decode_argument, values=values, tensors=self.tensors, device=batch.device)
         last = {
@@ -106,7 +106,7 @@ class Program:
             yield values
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but the tensors, in JSON form."""
+        """Return the program without its tensors, in JSON form."""
         steps = [[step.operation, step.arguments, step.named] for step in self.steps]
         return {"batch": BATCH, "shape": self.shape, "steps": steps}
 
@@ -124,8 +124,8 @@ class Program:
             program = cls(tuple(map(int, written["shape"])), steps, tensors)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError("It holds no program.") from error
-        if len(steps) > MOST_STEPS:
-            raise DataError(f"It has {len(steps):,} operations; a model has {MOST_STEPS:,} at most.")
+        if len(steps) > MAX_STEPS:
+            raise DataError(f"It has {len(steps):,} operations; a model has {MAX_STEPS:,} at most.")
         for step in steps:
             _check_writes(step)
         _check_shapes(program)
@@ -144,7 +144,7 @@ def record_predictor(predict: Predict, shape: tuple[int, ...], device: torch.dev
     rows = torch.randn(BATCH, *shape, generator=torch.Generator().manual_seed(0)).to(device)
     functional: Callable[[Tensor], Tensor] = torch.func.functionalize(lambda x: predict(x))
     try:
-        with torch.no_grad(), _ExactProducts():
+        with torch.no_grad(), _ExactProductRecorder():
             table: Any = core_aten_decompositions()
             graph = make_fx(functional, decomposition_table=table)(rows)
     except Exception as error:  # whatever a stranger's code meets that is asked for values it cannot have
@@ -155,8 +155,8 @@ def record_predictor(predict: Predict, shape: tuple[int, ...], device: torch.dev
     return program
 
 
-class _ExactProducts(TorchFunctionMode):
-    """Records dpbench's exact product as one operation, because each kind of processor computes it differently."""
+class _ExactProductRecorder(TorchFunctionMode):
+    """Records dpbench's exact product as a single operation, because CPUs and GPUs compute it differently."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is exact_linear:
@@ -165,7 +165,7 @@ class _ExactProducts(TorchFunctionMode):
 
 
 def _build_program(graph: GraphModule, shape: tuple[int, ...]) -> Program:
-    """Build a program from a graph: compute what does not depend on the rows, and record the rest as steps."""
+    """Build a program from a graph: compute all values that do not depend on the rows, and record the rest as steps."""
     fixed: dict[Node, Any] = {}
     places: dict[Node, int] = {}
     steps: list[Step] = []
@@ -178,7 +178,7 @@ def _build_program(graph: GraphModule, shape: tuple[int, ...]) -> Program:
         elif node.op == "output":
             return _finish_program(node.args[0], places, steps, shape, tensors)
         elif node.all_input_nodes and all(argument in fixed for argument in node.all_input_nodes):
-            fixed[node] = _evaluate(node, fixed)
+            fixed[node] = _evaluate_constant(node, fixed)
         else:
             name = GETITEM if node.target is operator.getitem else str(node.target)
             _look_up_operation(name)
@@ -197,14 +197,14 @@ def _finish_program(
     return Program(shape, tuple(steps[: places[scores]]), tensors)
 
 
-def _evaluate(node: Node, fixed: Mapping[Node, Any]) -> Any:
+def _evaluate_constant(node: Node, fixed: Mapping[Node, Any]) -> Any:
     with torch.no_grad():
         arguments = torch.fx.map_arg((node.args, node.kwargs), lambda node: fixed[node])
         return node.target(*arguments[0], **arguments[1])  # type: ignore[operator]
 
 
 def _check_writes(step: Step) -> None:
-    """Check that a step writes only to the batch; other values may share memory with the model's own numbers.
+    """Check that a step writes only to the batch; other values may share memory with the model's own tensors.
 
     Raises:
         DataError: it writes to another value.
@@ -220,7 +220,7 @@ def _check_writes(step: Step) -> None:
 
 
 def _look_up_operation(name: str) -> Callable[..., Any]:
-    """Look up an operation that a model may have: of torch's core set, without random draws, returning tensors.
+    """Return an operation that models may have: in torch's core set, without random draws, returning tensors.
 
     Raises:
         DataError: torch has no operation of that name, or a model may not have it.
@@ -237,14 +237,14 @@ def _look_up_operation(name: str) -> Callable[..., Any]:
         raise DataError(f"it has an operation that torch does not have: {str(name)[:60]!r}")
     if torch.Tag.nondeterministic_seeded in operation.tags:
         raise DataError(f"it has an operation that draws: {name!r}")
-    core = (torch.Tag.core in operation.tags and packet not in UNINITIALISED) or name in BEYOND_CORE
+    core = (torch.Tag.core in operation.tags and packet not in UNINITIALISED_OPERATIONS) or name in EXTRA_OPERATIONS
     if not core or not all(str(argument.type) in TENSOR_TYPES for argument in operation._schema.returns):
         raise DataError(f"it has an operation that a model may not have: {name!r}")
     return operation
 
 
 def _check_shapes(program: Program) -> None:
-    """Check a program by sending only the shape of a batch through it.
+    """Check that the operations of a program fit together, by sending only the shape of a batch through it.
 
     Raises:
         DataError: its operations do not fit together, or make more numbers than a model may.
@@ -255,8 +255,8 @@ def _check_shapes(program: Program) -> None:
             tensors = [
                 part for value in held.values() for part in (value if isinstance(value, list | tuple) else [value])
             ]
-            if sum(tensor.numel() for tensor in tensors) > MOST_NUMBERS:
-                raise DataError(f"its operations hold over {MOST_NUMBERS:,} numbers of {BATCH} rows")
+            if sum(tensor.numel() for tensor in tensors) > MAX_NUMBERS:
+                raise DataError(f"its operations hold over {MAX_NUMBERS:,} numbers of {BATCH} rows")
     except DataError:
         raise
     except Exception as error:  # whatever torch says of a stranger's arguments
@@ -265,7 +265,7 @@ def _check_shapes(program: Program) -> None:
 
 
 def _list_value_numbers(argument: Any) -> Iterator[int]:
-    """Yield the number of each value that arguments refer to, at any depth."""
+    """Yield the number of each value that an argument refers to, at any depth."""
     if isinstance(argument, Mapping) and argument.keys() == {"value"}:
         yield argument["value"]
     elif isinstance(argument, Mapping | list | tuple):
@@ -276,7 +276,7 @@ def _list_value_numbers(argument: Any) -> Iterator[int]:
 def _encode_argument(
     argument: Any, places: Mapping[Node, int], fixed: Mapping[Node, Any], tensors: dict[str, Tensor]
 ) -> Any:
-    """Return an argument in JSON form; a precomputed tensor is added to `tensors`."""
+    """Return an argument in JSON form; add precomputed tensors to `tensors`."""
     if isinstance(argument, list | tuple):
         return [_encode_argument(part, places, fixed, tensors) for part in argument]
     if isinstance(argument, Node):
@@ -308,7 +308,7 @@ def _encode_constant(constant: Any) -> Any:
 def _decode_argument(
     argument: Any, values: Mapping[int, Any], tensors: Mapping[str, Tensor], device: torch.device
 ) -> Any:
-    """Return the argument that `_encode_argument` encoded.
+    """Return the argument that this JSON form stands for.
 
     Raises:
         DataError: the JSON form is not that of an argument.

@@ -1,4 +1,4 @@
-"""Rebuild the model of a stored result: refit one seed, and check that it predicts the same labels."""
+"""Rebuild the model of a stored result: refit a seed and check that its predictions are the same."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dpbench.records.result import Result
 
 
 def refit_model(result: Result, seed: int, session: Session) -> Model:
-    """Refit one seed of a stored result and return its model.
+    """Refit a seed of a stored result and return its model.
 
-    The result's guarantee covers this: the refit draws the noise of the first fit again, so that nothing new is learned
-    about the private data.
+    The result's guarantee covers the refit: it repeats the noise of the first fit, so nothing new is learned about the
+    private data.
 
     Raises:
         SpecError: the result has no such seed, or the predictor cannot be kept.

@@ -43,7 +43,7 @@ class ArrayImages:
 
 @dataclass(frozen=True)
 class Arrays(Dataset):
-    """The class of datasets that `dataset` returns; a keyed digest names their data."""
+    """The class of datasets that `dataset` returns. A keyed digest identifies their data."""
 
     digest: str = ""
 
@@ -69,19 +69,19 @@ def dataset(
     Args:
         x: training images of whole numbers 0 to 255, (n, height, width) or (n, height, width, 3), from which the public
             split is cut; or vectors (n, d) of finite numbers, features that you extracted on your own.
-        y: (n,) a class for each.
+        y: (n,) the class of each row of `x`.
         x_test: test images of the same kind.
-        y_test: their classes.
-        classes: the classes in order, each a value of `y`; by default those that occur, sorted.
-        name: what results call it.
-        licence: of the data, for the record.
-        processing: what was done to each row on the way here, on its own: a sentence for the record. A row that was
-            normalised by statistics of the others is not covered by ε.
-        groups: of the test images, to state accuracy by group: column, such as "sex" -> (n,) texts, each empty where
+        y_test: the classes of the test images.
+        classes: the classes in order, each a value of `y`; by default the classes that occur, sorted.
+        name: the dataset's name in results.
+        licence: licence of the data, for the record.
+        processing: a sentence for the record on how each row was processed, independently of other rows. ε does not
+            cover a row that was normalised by statistics of other rows.
+        groups: groups of the test images, for accuracy by group: column, such as "sex" -> (n,) texts, each empty if
             unknown. Training never sees them, and neither the name of the data nor its noise depends on them.
 
     Raises:
-        DataError: arrays of other shapes or values, or labels or groups that do not fit them.
+        DataError: an array has another shape or other values, or labels or groups do not fit the images.
     """
     pairs = [(_copy_array(x, "x"), _copy_array(y, "y")), (_copy_array(x_test, "x_test"), _copy_array(y_test, "y_test"))]
     for (images, labels), what in zip(pairs, ("x and y", "x_test and y_test"), strict=True):
@@ -98,9 +98,9 @@ def dataset(
     named, data_licence = name, licence
     suggested = SUGGESTED_NETWORK if train.ndim > 2 and max(train.shape[1:3]) > MAX_PIXEL_SIDE else PIXELS
     splits = Splits(
-        Split(_wrap_images(train, processing), _class_indices(labels, known)),
-        _add_groups(Split(_wrap_images(test, processing), _class_indices(test_labels, known)), groups),
-        _keyed_digest(train, labels, test, test_labels, known),
+        Split(_wrap_images(train, processing), _index_labels(labels, known)),
+        _attach_groups(Split(_wrap_images(test, processing), _index_labels(test_labels, known)), groups),
+        _compute_keyed_digest(train, labels, test, test_labels, known),
     )  # fmt: skip
 
     @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def dataset(
             """Return the arrays.
 
             Raises:
-                DataError: those of another digest were asked for.
+                DataError: the digest belongs to other arrays.
             """
             if self.digest != splits.digest[:16]:
                 raise DataError(f"Expected arrays of digest {self.digest}, got others: {splits.digest[:16]}.")
@@ -126,10 +126,10 @@ def dataset(
 
 
 def _load_key() -> bytes:
-    """Return this machine's key, made at its first use; if it cannot be stored, a key of this process alone.
+    """Return this machine's key, created at first use; if it cannot be stored, a key for this process only.
 
     Raises:
-        DataError: the key is damaged: another would give arrays other names, and their runs other noise.
+        DataError: the key is damaged. A new key would give arrays other names, and their runs other noise.
     """
     file = cache_folder() / "arrays.key"
     try:
@@ -147,7 +147,7 @@ def _load_key() -> bytes:
 
 
 def _create_key(file: Path) -> None:
-    """Write a new key atomically and only once, even if another process does the same."""
+    """Write a new key atomically and only once, even if another process creates it at the same time."""
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor, made = tempfile.mkstemp(dir=file.parent)  # 0600
     try:
@@ -178,7 +178,7 @@ def _copy_array(values: Any, name: str) -> np.ndarray:
     return found
 
 
-def _add_groups(test: Split, groups: Mapping[str, Sequence[str] | np.ndarray] | None) -> Split:
+def _attach_groups(test: Split, groups: Mapping[str, Sequence[str] | np.ndarray] | None) -> Split:
     if not groups:
         return test
     split = replace(test, groups={column: np.array(values) for column, values in groups.items()})
@@ -210,7 +210,7 @@ def _check_split(images: np.ndarray, labels: np.ndarray, what: str) -> None:
         )
 
 
-def _class_indices(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
+def _index_labels(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Return the index of each label among the classes, (n,) int64."""
     place = {value: index for index, value in enumerate(known.tolist())}
     if len(place) < max(2, len(known)):
@@ -221,7 +221,7 @@ def _class_indices(labels: np.ndarray, known: np.ndarray) -> np.ndarray:
     return np.array([place[value] for value in labels.tolist()], dtype=np.int64)
 
 
-def _keyed_digest(*arrays: np.ndarray) -> str:
+def _compute_keyed_digest(*arrays: np.ndarray) -> str:
     found = hashlib.blake2b(key=_load_key(), digest_size=32)
     for array in arrays:
         found.update(f"{array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())

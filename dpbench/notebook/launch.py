@@ -20,8 +20,8 @@ from dpbench.records.spec import COMPONENTS, Spec
 from dpbench.registry import KINDS, UNPACKAGED, Registry, load
 from dpbench.registry.components import component_kind, write_component
 from dpbench.support.fields import changed_fields
-from dpbench.support.files import check_writable
-from dpbench.support.paths import is_installed
+from dpbench.support.files import check_writable_folder
+from dpbench.support.paths import is_installed_package
 from dpbench.sweep import overview
 from dpbench.sweep.grid import AXES, Cell, sweep_definition
 
@@ -67,12 +67,12 @@ def run(
     your own or the code or the data have changed. The non-private baseline runs once, at ε = ∞.
 
     Args:
-        learner: one or several.
-        dataset: one or several, or arrays of your own (`dpbench.dataset`).
-        extractor: one or several; "A+B" joins the features of both; with vectors, pixels uses them unchanged. By
-            default the dataset's own.
+        learner: a learner, or a list of learners.
+        dataset: a dataset, a list of datasets, or your own arrays (`dpbench.dataset`).
+        extractor: an extractor, or a list; "A+B" joins the features of both; with vectors, pixels uses them unchanged.
+            By default the dataset's own.
         epsilon: target ε in nats, positive; `math.inf` for no privacy.
-        delta: target δ, well below 1/n; by default 1e-5, or the largest power of ten of at most 1/(2n) where that is
+        delta: target δ, well below 1/n; by default 1e-5, or the largest power of ten of at most 1/(2n) if that is
             smaller.
         accountant: pld (the default), rdp or prv.
         public_fraction: share of the training split that is public; by default 0.1.
@@ -81,7 +81,7 @@ def run(
         train_fraction: share of the private split to keep.
         imbalance: images kept of the first class for every image of the last.
         unit: unit of the guarantee, such as "patient", if the dataset identifies it; by default the dataset's own.
-        metric: what results are compared by and learners aim for, such as "balanced_accuracy".
+        metric: metric for which learners aim and by which results are compared, such as "balanced_accuracy".
         split_seed: seed of the public and private split.
         allow_overlap: allow public images that are also private; no board accepts the result.
         seeds: number of seeds, counted from 0, or a list of seeds.
@@ -93,7 +93,8 @@ def run(
             models of `secure_rng` runs, which cannot be fitted again; others are refitted when you ask for them.
 
     Raises:
-        DpbenchError: one sentence that says why. Of several runs, finished ones are kept and the table lists failures.
+        DpbenchError: the run failed; the message states the reason. Of several runs, the finished runs are kept and
+            the table lists failures.
     """
     said = {name: value for name, value in locals().items() if name in Spec.model_fields and value is not None}
     axes = {name: _as_list(said.pop(name)) for name in AXES if name in said}
@@ -104,13 +105,14 @@ def run(
         raise SpecError(f"Expected seeds as a whole number, or a list of them, got {seeds!r}.")
     plugins = _register_own_classes(load(), {name: axes.get(name) or _as_list(said.get(name)) for name in COMPONENTS})
     axes = {
-        name: [_spec_value(value) if name in COMPONENTS else value for value in values] for name, values in axes.items()
+        name: [_write_spec_value(value) if name in COMPONENTS else value for value in values]
+        for name, values in axes.items()
     }
     several = {name: values for name, values in axes.items() if len(values) > 1 or name == "learner"}
     said |= {name: values[0] for name, values in axes.items() if name not in several}
     said |= {"seeds": seeds if isinstance(seeds, int) else list(seeds)}
     if public_dataset is not None:
-        said["public_dataset"] = _spec_value(public_dataset)
+        said["public_dataset"] = _write_spec_value(public_dataset)
     if isinstance(search, str):
         said["search"] = {"rule": search}
     asked = sweep_definition(said, several, plugins)
@@ -118,14 +120,14 @@ def run(
 
 
 def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str | None]:
-    """Test a component against the laws, as `dpbench check` does. Returns, for each law, None or how it is broken.
+    """Test a component against the laws, as `dpbench check` does; return the violation of each law, or None.
 
     Args:
-        component: by name with its options ("pillar:k=8"), or a class or an instance of your own, which need not be
-            installed. An instance is tested with its settings, a class with its defaults.
+        component: a name with options ("pillar:k=8"), or your own class or instance, which need not be installed.
+            An instance is tested with its settings, a class with its defaults.
 
     Raises:
-        DpbenchError: no component has this name, or the class is not one that a plugin may register.
+        DpbenchError: no component has this name, or plugins may not register a class of this kind.
     """
     from dpbench.testing.checking import check_instance, check_laws
 
@@ -148,9 +150,9 @@ def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:
     Its axes are those of `matplotlib`: `figure(...).axes`.
 
     Raises:
-        SpecError: the file is no sweep, or has no [plot] table; or the package `dpbench_lab` is missing.
+        SpecError: the file is not a sweep or has no [plot] table, or the package `dpbench_lab` is missing.
     """
-    if not is_installed("dpbench_lab"):
+    if not is_installed_package("dpbench_lab"):
         raise SpecError(
             "Expected the package dpbench_lab, which draws sweeps beside papers, but it is missing from this "
             "installation. Install dpbench-vision again."
@@ -165,7 +167,7 @@ def _run_cells(asked: Mapping[str, Any], out: Path, device: str, plugins: Regist
     from dpbench.harness.session import open_session
 
     before = overview(asked, out, plugins, data=True)
-    check_writable(out)
+    check_writable_folder(out)
     cells, session = before.grid.cells, open_session(device, plugins=plugins)
     done = {
         cell.digest for cell in before.cells("done") if len(cells) > 1 and not keep and _is_identifiable(cell, plugins)
@@ -201,7 +203,7 @@ def _run_cells(asked: Mapping[str, Any], out: Path, device: str, plugins: Regist
 
 
 def _is_identifiable(cell: Cell, plugins: Registry) -> bool:
-    """Return whether all components of a cell come from packages, or are data named by their digest."""
+    """Return whether each component of a cell comes from a package, or is data that a digest identifies."""
     found = [plugins.find(component_kind(role), part.name) for role, part in cell.spec.roles.items()]
     return all(
         registration.distribution != UNPACKAGED[1] or issubclass(registration.cls, Arrays) for registration in found
@@ -209,7 +211,7 @@ def _is_identifiable(cell: Cell, plugins: Registry) -> bool:
 
 
 def _register_own_classes(plugins: Registry, parts: Mapping[str, Iterable[Any]]) -> Registry:
-    """Return the registry with every class that the user passed."""
+    """Return the registry extended by every class that the user passed."""
     for role, values in parts.items():
         kind = component_kind(role)
         for value in values:
@@ -220,8 +222,8 @@ def _register_own_classes(plugins: Registry, parts: Mapping[str, Iterable[Any]])
     return plugins
 
 
-def _spec_value(value: Any) -> Any:
-    """Return a component in the form of a spec: text as it is, an instance with the options that somebody set."""
+def _write_spec_value(value: Any) -> Any:
+    """Return a component as a spec states it: text unchanged, and an instance with the options that the user set."""
     if isinstance(value, str):
         return value
     if isinstance(value, type):

@@ -15,7 +15,7 @@ from dpbench.analysis.columns import FILE_COLUMNS
 from dpbench.analysis.draw import check_matplotlib
 from dpbench.analysis.grid import ResultGrid
 from dpbench.analysis.reader import StoredResult, read_results
-from dpbench.analysis.rows import ResultRow, file_row
+from dpbench.analysis.rows import ResultRow, make_row
 from dpbench.analysis.tables import make_grids
 from dpbench.analysis.text_tables import render_html, render_markdown, write_grids
 from dpbench.errors import SpecError
@@ -38,7 +38,7 @@ DEFAULT_FOLDER = "dpbench-results"
 class Results(Sequence["Results"]):
     """One or several results; displayed as the table that `dpbench results` prints.
 
-    Each item is a `Results` of one. `records` are the results themselves, as their files hold them.
+    Each item is a `Results` of a single result. `records` are the results as their files store them.
     """
 
     filed: tuple[StoredResult, ...]
@@ -56,37 +56,37 @@ class Results(Sequence["Results"]):
         """The only result.
 
         Raises:
-            SpecError: there are several.
+            SpecError: there are several results.
         """
-        return self._only.result
+        return self._only_result.result
 
     @property
     def file(self) -> Path:
-        """The file of the only result; errors as `record`."""
-        return self._only.file
+        """The file of the only result; raises the same errors as `record`."""
+        return self._only_result.file
 
     @property
     def accuracy(self) -> float:
-        """The mean accuracy over seeds of the only result, from 0 to 1; raises what `record` raises."""
+        """The mean accuracy over seeds of the only result, from 0 to 1; raises the same errors as `record`."""
         return self.record.metrics["accuracy"].mean
 
     def frame(self) -> DataFrame:
         """Return a pandas frame with a row per result and the columns of `dpbench results --csv`."""
         import pandas
 
-        rows = [file_row(filed) for filed in self.filed]
+        rows = [make_row(filed) for filed in self.filed]
         return pandas.DataFrame({column.name: [column.value(row) for row in rows] for column in FILE_COLUMNS})
 
     def plot(self, metric: Metric = "accuracy", ax: Axes | None = None) -> Axes:
         """Plot a metric against ε with a line per learner and 95% intervals; return the axes.
 
         Raises:
-            SpecError: the results are of several protocols, or lack the metric; or matplotlib is missing.
+            SpecError: the results have several protocols or lack the metric, or matplotlib is missing.
         """
-        from dpbench.analysis.figure import draw_panel, y_label
-        from dpbench.analysis.figure_data import collect_tables
+        from dpbench.analysis.figure import draw_panel, metric_axis_label
+        from dpbench.analysis.figure_data import collect_figure_data
 
-        tables = self._grids(check_metric(metric))
+        tables = self._make_grids(check_metric(metric))
         if len(tables) != 1:
             said = "; ".join(table.title for table in tables) or f"none with {metric}"
             raise SpecError(f"Expected results of one protocol to draw, got {said}. Select some, like results[:3].")
@@ -95,8 +95,8 @@ class Results(Sequence["Results"]):
             import matplotlib.pyplot as plt
 
             _, ax = plt.subplots()
-        draw_panel(ax, collect_tables("results", tables), ())
-        ax.set_ylabel(y_label(metric))
+        draw_panel(ax, collect_figure_data("results", tables), ())
+        ax.set_ylabel(metric_axis_label(metric))
         ax.set_title(tables[0].title, parse_math=False, fontsize="medium")
         ax.legend(fontsize="small")
         return ax
@@ -104,11 +104,11 @@ class Results(Sequence["Results"]):
     def model(self, seed: int | None = None, device: str = "auto") -> Model:
         """Return the model of a seed (default: the first), saved by the run or fitted again.
 
-        A repeated fit must give the same labels as the run, or it is refused.
+        A repeated fit must give the same labels as the run; otherwise an error is raised.
 
         Raises:
             SpecError: there are several results, no such seed, or the predictor cannot be kept.
-            DpbenchError: the fit cannot be repeated. A secure_rng fit never can: run it with keep_models=True.
+            DpbenchError: the fit cannot be repeated. This is always so with secure_rng: run it with keep_models=True.
         """
         from dpbench.harness.session import open_session
         from dpbench.models.refit import refit_model
@@ -136,23 +136,23 @@ class Results(Sequence["Results"]):
         return (self[place] for place in range(len(self)))
 
     def __repr__(self) -> str:
-        return render_markdown(write_grids(self._grids())).rstrip() + "".join(
-            f"\nFailed: {line}" for line in self._failures()
+        return render_markdown(write_grids(self._make_grids())).rstrip() + "".join(
+            f"\nFailed: {line}" for line in self._describe_failures()
         )
 
     def _repr_html_(self) -> str:
-        failures = "".join(f"<p>Failed: {html.escape(line)}</p>" for line in self._failures())
+        failures = "".join(f"<p>Failed: {html.escape(line)}</p>" for line in self._describe_failures())
         remarks = "".join(f"<p>{html.escape(said)}</p>" for record in self.records for said in record.remarks)
-        return render_html(write_grids(self._grids())) + remarks + failures
+        return render_html(write_grids(self._make_grids())) + remarks + failures
 
-    def _grids(self, metric: Metric = "accuracy") -> list[ResultGrid[ResultRow]]:
+    def _make_grids(self, metric: Metric = "accuracy") -> list[ResultGrid[ResultRow]]:
         return make_grids(self.filed, metric, component_shortener(self.plugins or load_plugins()))
 
-    def _failures(self) -> list[str]:
+    def _describe_failures(self) -> list[str]:
         return [f"{cell}: {why}" for cell, why in self.failed.items()]
 
     @property
-    def _only(self) -> StoredResult:
+    def _only_result(self) -> StoredResult:
         if len(self.filed) != 1:
             raise SpecError(f"Expected one result, got {len(self.filed)}: take one of them, like results[0].")
         return self.filed[0]
@@ -160,7 +160,7 @@ class Results(Sequence["Results"]):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two results compared by the boards' paired test."""
+    """A comparison of two results by the boards' paired test."""
 
     said: tuple[str, ...]
     difference: float  # of the metric, first minus second, a share of 1
@@ -181,7 +181,7 @@ def results(*places: str | Path) -> Results:
     Files that are damaged or were changed after they were written are skipped with a warning.
 
     Raises:
-        DataError: a place does not exist, or there is no result in any of them.
+        DataError: a path does not exist, or no path holds a result.
     """
     filed, damaged = read_results([Path(place) for place in places or (DEFAULT_FOLDER,)])
     for said in damaged:
@@ -198,11 +198,11 @@ def compare(first: Results | str | Path, second: Results | str | Path, metric: M
     """Compare two results: their difference, and whether it is significant.
 
     Raises:
-        SpecError: they share no test examples and seeds to pair, or lack the metric.
-        DataError: a file is no result.
+        SpecError: the results share no test examples and seeds, or lack the metric.
+        DataError: a file is not a result.
     """
     base, other = (each if isinstance(each, Results) else results(each) for each in (first, second))
-    pair = base._only, other._only
+    pair = base._only_result, other._only_result
     found = comparison.compare_results(*pair, check_metric(metric))
     return Comparison(
         tuple(comparison.describe_difference(*pair, metric)),
@@ -217,7 +217,7 @@ def load_model(file: str | Path, device: str = "auto") -> Model:
     """Return a saved model.
 
     Raises:
-        DataError: the file is not there, is no model, or was damaged or changed.
+        DataError: the file does not exist, is not a model, or was damaged or changed.
     """
     return Model.load(file, device=device)
 
@@ -226,7 +226,7 @@ def check_metric(metric: Metric) -> Metric:
     """Check that a metric exists, and return it.
 
     Raises:
-        SpecError: says which there are.
+        SpecError: the metric does not exist; the message lists all metrics.
     """
     if metric not in METRICS:
         raise SpecError(unknown_name("metric", metric, METRICS))

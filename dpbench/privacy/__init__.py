@@ -20,7 +20,7 @@ Read `core` in this order. The docstring of `core.sum` is the map: it states the
 
 Not needed for the argument: `witness` (what an audit sees), `forms.residual` (the form of one learner, GEP), the rest
 of `accounting` (a cache that is believed only if it passes; several rows of one person; membership tests; the best of
-several runs), members of `Question` from `rows_asked` on (for laws and searches), `PureCost` and `draw` (of other
+several runs), members of `Question` from `row_function` on (for laws and searches), `PureCost` and `draw` (of other
 laws).
 
 Private rows: `rows.PrivateRows`. For a learner, only a curator reads them, or, in searches that no epsilon is stated

@@ -23,7 +23,7 @@ def bind(
     randomness: Randomness,
     witness: Witness = NO_WITNESS,
 ) -> LedgerCurator:
-    """Make the curator of one fit over `rows`; runs, searches, re-runs, audits and laws all make theirs here.
+    """Make the curator of one fit over `rows`; runs, searches, re-runs, audits and laws all make their curators here.
 
     Noise, sample rates and the ledger follow from this plan and this base sigma, and from nothing else: a release has
     sigma * relative_noise as its noise multiplier, its own sample rate, and as many answers as it has steps.
@@ -46,7 +46,7 @@ def bind(
 
     Raises:
         PrivacyError: a sigma that is negative or not finite, or a witness beside secure randomness.
-        PlanError: it is no plan.
+        PlanError: the plan is invalid.
     """
     if not 0 <= sigma < math.inf:
         raise PrivacyError(f"Expected sigma={sigma} to be finite and at least 0: the plan's base noise multiplier.")

@@ -24,7 +24,7 @@ class Curator(Answerer):
     __slots__ = ("_answer", "_sigma", "_task")
 
     def __init__(self, task: Task, sigma: Mapping[str, float], answer: Callable[[Question], Any]) -> None:
-        """Hold a task, the noise multipliers, and the function `answer`, which returns a curator for a `Map`."""
+        """Store a task, the noise multipliers, and the function `answer`, which returns a curator for a `Map`."""
         self._task, self._sigma, self._answer = task, dict(sigma), answer
 
     @property
@@ -38,7 +38,7 @@ class Curator(Answerer):
         return self._sigma
 
     def answer(self, question: Question) -> Any:
-        """Return the answer to a question; the methods below make questions."""
+        """Return the answer to a question; every other method makes a question and calls this method."""
         return self._answer(question)
 
     def noisy_sum(
@@ -76,11 +76,11 @@ class Curator(Answerer):
         """Return a candidate j in [0, N), with chance proportional to exp(-eps0 L_j) and eps0 = 2 / sigma[release].
 
         Args:
-            losses: maps a `Chunk` to what each row loses by each candidate, (c, N) float32, N as over no rows (c = 0).
+            losses: maps a `Chunk` to each row's loss by each candidate, (c, N) float32, N as over no rows (c = 0).
                 An entry is clamped to [0, 1] and rounded to 2^-20; NaN counts as 0. With `project` it returns the cell
                 of each row instead, (c,) int64, and a row in no cell of the matrix loses nothing by any candidate.
             release: the name of a planned `Choice` of one part, with steps left; a step is spent first.
-            project: a public matrix (cells, N) in [0, 1]: what a row in each cell loses by each candidate.
+            project: a public matrix (cells, N) in [0, 1]: the loss of a row in each cell by each candidate.
             chunk_size: as in `noisy_sum`.
 
         Raises:
@@ -100,15 +100,15 @@ class Curator(Answerer):
         """Return a candidate for each part, (parts,) int64 in [0, candidates), each part chosen on its own.
 
         Part p becomes v with chance proportional to exp(eps0 * votes for v of p), eps0 = 2 / sigma[release]: the
-        exponential mechanism over all combinations, where a row loses 1 by each that is not what it voted for. With
-        `part`, rows have losses in place of votes, and the chance is proportional to exp(-eps0 L) with L what the rows
-        of part p lose by v. Each row touches one part, so that all parts together cost one choice; the rows of a unit
-        may touch several parts, and move all of them together by as much as one row may.
+        exponential mechanism over all combinations, where a row loses 1 by each combination without its vote. With
+        `part`, rows have losses in place of votes, and the chance is proportional to exp(-eps0 L), where L is the
+        total loss of the rows of part p by v. Each row touches one part, so all parts together cost one choice. The
+        rows of a unit may touch several parts, and together move all of them by as much as one row may.
 
         Args:
-            votes: maps a `Chunk` to what each row votes for, (c,) int64: p * candidates + v, or any other number, such
-                as -1, for nothing. With `part` it returns what each row loses by each candidate of its part, (c, N)
-                float32, as `noisy_choice` has losses.
+            votes: maps a `Chunk` to the vote of each row, (c,) int64: p * candidates + v, or any other number, such as
+                -1, for no vote. With `part` it returns each row's loss by each candidate of its part, (c, N) float32,
+                as `losses` in `noisy_choice`.
             release: the name of a planned `Choice` with steps left; a step is spent first.
             part: maps a `Chunk` to the part that each row touches, (c,) int64 in [0, parts), such as its class; a row
                 with any other number, such as -1, loses nothing.

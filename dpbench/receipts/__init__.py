@@ -1,4 +1,4 @@
-"""Receipts: files that hold all that a training loop's epsilon follows from; `dpbench receipt check` recomputes it.
+"""Receipts: files from which `dpbench receipt check` recomputes the epsilon of a training loop.
 
 ============= ====================================================================================
 `events`      what was done to the private data, as a tree

@@ -1,4 +1,4 @@
-"""Compute the epsilon of a receipt's events by two accountants. Pure arithmetic: no torch, no data.
+"""Compute the epsilon of a receipt's events with two accountants. Pure arithmetic: no torch, no data.
 
 Gaussian sums over Poisson samples, and choices, are a plan of dpbench: `privacy.core.accounting` has two opinions on
 plans, by dp-accounting and by Microsoft's prv-accountant. For everything else dp-accounting composes privacy loss
@@ -35,20 +35,20 @@ from dpbench.receipts.events import (
     Term,
     flatten,
 )
-from dpbench.receipts.grouping import MOST_UNGROUPED, are_gaussian, find_costliest, group_sums, to_release
+from dpbench.receipts.grouping import MAX_UNGROUPED, are_gaussian, convert_to_release, find_costliest_sums, group_sums
 from dpbench.receipts.receipt import Adjacency
 
 LARGEST_GRID_DISTANCE = 16.0
 """Standard deviations between neighbours, by the central limit, above which no grid is tried: epsilon is beyond 150, a
 grid would need gigabytes, and nobody is protected."""
-FEW_ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # which is enough there; others take a minute
-FLOOR_SHARE = 0.8
+COARSE_ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64)  # which is enough there; others take a minute
+MIN_FLOOR_SHARE = 0.8
 """A floor under groups counts where it is this share of their epsilon. Below, it would hide the costly in the cheap."""
-MOST_TERMS = 50  # different mechanisms, of those that are not grouped, that an accountant takes seconds for
+MAX_UNGROUPED_TERMS = 50  # different mechanisms, of those that are not grouped, that an accountant takes seconds for
 
 
 def compute_opinions(event: Event, delta: float, adjacency: Adjacency) -> tuple[Account, ...]:
-    """Compute the epsilon of events by up to two accountants, the tightest first.
+    """Compute the epsilon of events with up to two accountants, and return the smallest upper bound first.
 
     Raises:
         SpecError: the events are malformed, or no accountant answers for them under this adjacency.
@@ -62,31 +62,36 @@ def compute_opinions(event: Event, delta: float, adjacency: Adjacency) -> tuple[
         return (Account.exact("nothing was asked", 0.0),)
     answers = _compute_all_opinions(terms, delta, adjacency)
     if not answers:
-        kinds = ", ".join(sorted({_describe(term) for term in terms}))
+        kinds = ", ".join(sorted({_describe_term(term) for term in terms}))
         raise SpecError(f"No accountant answers for {kinds} at delta={delta:g} under {adjacency}.")
     return tuple(sorted(answers, key=lambda answer: answer.upper)[:2])
 
 
 def _compute_all_opinions(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
     with accountant.silence_libraries():
-        if len(terms) > MOST_UNGROUPED and are_gaussian(terms) and delta > 0:
+        if len(terms) > MAX_UNGROUPED and are_gaussian(terms) and delta > 0:
             return _compute_for_groups(terms, delta, adjacency)
-        if delta > 0 and len(terms) <= MOST_TERMS and (plan := _to_plan(terms, adjacency)) is not None:
-            wide = _unsampled_opinion(terms, delta, adjacency) if _is_wide(*plan) else None
+        if delta > 0 and len(terms) <= MAX_UNGROUPED_TERMS and (plan := _convert_to_plan(terms, adjacency)) is not None:
+            wide = _compute_unsampled_account(terms, delta, adjacency) if _needs_huge_grid(*plan) else None
             return [*_compute_for_plan(*plan, delta), *([] if wide is None else [wide])]
-        found = [_basic_composition(terms, delta, adjacency)]
+        found = [_sum_epsilons(terms, delta, adjacency)]
         if delta > 0:
             found += [
                 ask(terms, delta, adjacency)
-                for ask in (_renyi_opinion, _zcdp_opinion, _pld_opinion, _unsampled_opinion)
+                for ask in (
+                    _compute_renyi_account,
+                    _compute_zcdp_account,
+                    _compute_pld_account,
+                    _compute_unsampled_account,
+                )
             ]
     return [account for account in found if account is not None and math.isfinite(account.upper)]
 
 
 def _compute_for_groups(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> list[Account]:
-    """Return opinions on many Gaussian sums, merged into groups that cost more, and a floor under them."""
+    """Return the accounts of many Gaussian sums, merged into groups that cost more, with a lower bound on epsilon."""
     whole, grouped = (
-        _unsampled_opinion(terms, delta, adjacency),
+        _compute_unsampled_account(terms, delta, adjacency),
         _compute_all_opinions(group_sums(terms, True), delta, adjacency),
     )
     found = [
@@ -94,23 +99,25 @@ def _compute_for_groups(terms: Sequence[Term], delta: float, adjacency: Adjacenc
     ]
     found += [] if whole is None else [whole]
     least = min(account.upper for account in found)
-    floor = max(_floor(some, delta, adjacency) for some in (group_sums(terms, False), find_costliest(terms)))
-    floor = floor if FLOOR_SHARE * least <= floor < math.inf else 0.0
+    floor = max(
+        _compute_floor(some, delta, adjacency) for some in (group_sums(terms, False), find_costliest_sums(terms))
+    )
+    floor = floor if MIN_FLOOR_SHARE * least <= floor < math.inf else 0.0
     return [Account(account.accountant, max(floor, account.lower), account.upper) for account in found]
 
 
-def _floor(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> float:
-    """Return the least epsilon that anybody could honestly state for these sums; 0 if it is not known."""
-    plan = _to_plan(terms, adjacency)
-    return 0.0 if plan is None or _is_wide(*plan) else 0.99 * accountant.epsilon(*plan, delta)
+def _compute_floor(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> float:
+    """Return a lower bound on the epsilon of these sums; 0 if it is unknown."""
+    plan = _convert_to_plan(terms, adjacency)
+    return 0.0 if plan is None or _needs_huge_grid(*plan) else 0.99 * accountant.epsilon(*plan, delta)
 
 
-def _to_plan(terms: Sequence[Term], adjacency: Adjacency) -> tuple[list[Planned], float] | None:
-    """Return the events as a plan of dpbench with its base noise; None if they cannot be expressed as a plan."""
+def _convert_to_plan(terms: Sequence[Term], adjacency: Adjacency) -> tuple[list[Planned], float] | None:
+    """Convert the events to a plan of dpbench and its base noise; return None if a plan cannot express them."""
     if adjacency == "replace-one":
         return None
     plan: list[Planned] = []
-    sigmas = [_sigma(term) for term in terms]
+    sigmas = [_find_sigma(term) for term in terms]
     for number, (term, sigma) in enumerate(zip(terms, sigmas, strict=True)):
         if sigma is None or term.sampler not in (None, "poisson"):
             return None
@@ -122,16 +129,16 @@ def _to_plan(terms: Sequence[Term], adjacency: Adjacency) -> tuple[list[Planned]
     return plan, sigmas[0] or 1.0
 
 
-def _sigma(term: Term) -> float | None:
+def _find_sigma(term: Term) -> float | None:
     if isinstance(term.leaf, Gaussian):
         return term.leaf.sigma
     return compute_eps0(term.leaf.epsilon) if isinstance(term.leaf, Chosen) and term.sampler is None else None
 
 
 def _compute_for_plan(plan: list[Planned], sigma: float, delta: float) -> list[Account]:
-    """Return the opinions of dp-accounting and of another library on a plan."""
-    if _is_wide(plan, sigma):
-        first, other = _coarse_epsilons(plan, sigma, delta)
+    """Return the accounts of dp-accounting and of a second library for a plan."""
+    if _needs_huge_grid(plan, sigma):
+        first, other = _compute_coarse_epsilons(plan, sigma, delta)
         return [Account.bound("rdp (dp-accounting)", first), Account.bound("rdp (Opacus)", other)]
     tight = accountant.epsilon(plan, sigma, delta)
     if math.isinf(tight):  # delta is below what a grid truncates
@@ -149,24 +156,24 @@ def _compute_for_plan(plan: list[Planned], sigma: float, delta: float) -> list[A
     return [own, second]
 
 
-def _is_wide(plan: Sequence[Planned], sigma: float) -> bool:
-    """Return whether a grid for a plan would need gigabytes; never so if every rate is 1."""
+def _needs_huge_grid(plan: Sequence[Planned], sigma: float) -> bool:
+    """Return whether a grid for this plan would need gigabytes of memory; False if every sampling rate is 1."""
     return (
         any(use.sample_rate < 1 for use in plan) and accountant.neighbour_distance(plan, sigma) > LARGEST_GRID_DISTANCE
     )
 
 
-def _coarse_epsilons(plan: Sequence[Planned], sigma: float, delta: float) -> tuple[float, float]:
-    """Return epsilon at a few Renyi orders, by dp-accounting and by Opacus."""
+def _compute_coarse_epsilons(plan: Sequence[Planned], sigma: float, delta: float) -> tuple[float, float]:
+    """Return the epsilon that dp-accounting and Opacus compute at a few Renyi orders."""
     import dp_accounting as dp
     import numpy as np
     from dp_accounting.rdp import RdpAccountant
 
-    counted = RdpAccountant(FEW_ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    counted = RdpAccountant(COARSE_ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     for event in accountant.dp_events(plan, sigma):
         counted.compose(event)
-    orders = np.array(FEW_ORDERS)
-    curve = np.sum([use.renyi(sigma * use.relative_noise, FEW_ORDERS) for use in plan], axis=0)
+    orders = np.array(COARSE_ORDERS)
+    curve = np.sum([use.renyi(sigma * use.relative_noise, COARSE_ORDERS) for use in plan], axis=0)
     bounds = curve + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
     return float(counted.get_epsilon(delta)), max(0.0, float(np.nanmin(bounds)))
 
@@ -177,9 +184,11 @@ def _compute_for_selection(event: BestOf, delta: float, adjacency: Adjacency) ->
     terms = flatten(event.event)
     if not terms:
         return (Account.exact("nothing was asked", 0.0),)
-    few = len(terms) <= MOST_UNGROUPED or not are_gaussian(terms)
+    few = len(terms) <= MAX_UNGROUPED or not are_gaussian(terms)
     plan = (
-        _to_plan(terms if few else group_sums(terms, True), adjacency) if len(terms) <= MOST_TERMS or not few else None
+        _convert_to_plan(terms if few else group_sums(terms, True), adjacency)
+        if len(terms) <= MAX_UNGROUPED_TERMS or not few
+        else None
     )
     if plan is None or delta == 0:
         raise SpecError(
@@ -192,26 +201,30 @@ def _compute_for_selection(event: BestOf, delta: float, adjacency: Adjacency) ->
     return Account("rdp (dp-accounting)", 0.98 * min(epsilon, other), epsilon), Account.bound("rdp (Opacus)", other)
 
 
-def _basic_composition(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
-    """Return the sum of all epsilons; None unless every event has an epsilon and the deltas add up to at most delta."""
+def _sum_epsilons(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+    """Return the sum of all epsilons; None if an event has no epsilon or the deltas add up to more than delta."""
     total, deltas = 0.0, 0.0
     for term in terms:
         known = isinstance(term.leaf, Approximate) and term.sampler is None
-        epsilon = term.leaf.epsilon if known and isinstance(term.leaf, Approximate) else _pure_epsilon(term, adjacency)
+        epsilon = (
+            term.leaf.epsilon
+            if known and isinstance(term.leaf, Approximate)
+            else _compute_pure_epsilon(term, adjacency)
+        )
         if epsilon is None:
             return None
         total += term.times * epsilon
         deltas += term.times * term.leaf.delta if isinstance(term.leaf, Approximate) else 0.0
-    known = delta == 0 or len(terms) <= MOST_UNGROUPED  # of more, no losses are composed, and they may cost less
+    known = delta == 0 or len(terms) <= MAX_UNGROUPED  # of more, no losses are composed, and they may cost less
     account = Account.tight if known else Account.bound
     return account("sum of epsilons", total) if deltas <= delta * (1 + 1e-9) else None
 
 
-def _pure_epsilon(term: Term, adjacency: Adjacency) -> float | None:
+def _compute_pure_epsilon(term: Term, adjacency: Adjacency) -> float | None:
     if term.sampler not in (None, "poisson") or (term.sampler and adjacency == "replace-one"):
         return None
     if isinstance(term.leaf, Laplace):
-        whole = _clips_between_neighbours(adjacency) / term.leaf.scale
+        whole = _count_clips_between_neighbours(adjacency) / term.leaf.scale
     elif isinstance(term.leaf, Pure | Chosen):
         whole = term.leaf.epsilon
     else:
@@ -219,11 +232,11 @@ def _pure_epsilon(term: Term, adjacency: Adjacency) -> float | None:
     return math.log1p(term.rate * math.expm1(whole)) if whole < 700 else whole
 
 
-def _zcdp_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
-    """Return rho + 2 sqrt(rho log(1 / delta)) (Bun and Steinke 2016); None unless every event is zCDP."""
+def _compute_zcdp_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+    """Return rho + 2 sqrt(rho log(1 / delta)) (Bun and Steinke 2016); None if an event is not zCDP."""
     total = 0.0
     for term in terms:
-        rho = _rho(term, adjacency)
+        rho = _compute_rho(term, adjacency)
         if rho is None:
             return None
         total += term.times * rho
@@ -231,27 +244,27 @@ def _zcdp_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> 
     return Account.bound("zCDP by Bun and Steinke", found)
 
 
-def _rho(term: Term, adjacency: Adjacency) -> float | None:
+def _compute_rho(term: Term, adjacency: Adjacency) -> float | None:
     if not _takes_every_row(term):
         return None
     leaf = term.leaf
     if isinstance(leaf, Gaussian):
-        return 0.5 * (_clips_between_neighbours(adjacency) / leaf.sigma) ** 2
+        return 0.5 * (_count_clips_between_neighbours(adjacency) / leaf.sigma) ** 2
     if isinstance(leaf, Concentrated):
         return leaf.rho
-    pure = _pure_epsilon(term, adjacency)
+    pure = _compute_pure_epsilon(term, adjacency)
     return None if pure is None else pure**2 / 2
 
 
-def _renyi_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+def _compute_renyi_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
     import dp_accounting as dp
     from dp_accounting.rdp import RdpAccountant
 
-    if sum(term.sampler is not None and term.rate < 1 for term in terms) > MOST_TERMS:
+    if sum(term.sampler is not None and term.rate < 1 for term in terms) > MAX_UNGROUPED_TERMS:
         return None
-    counted = RdpAccountant(ORDERS, _neighbouring_relation(adjacency))
+    counted = RdpAccountant(ORDERS, _find_neighbouring_relation(adjacency))
     for term in terms:
-        event = _to_dp_event(term, adjacency)
+        event = _convert_to_dp_event(term, adjacency)
         if event is None or not counted.supports(event):
             return None
         counted.compose(dp.SelfComposedDpEvent(event, term.times))
@@ -259,16 +272,16 @@ def _renyi_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) ->
     return Account.tight("rdp (dp-accounting)", found)
 
 
-def _to_dp_event(term: Term, adjacency: Adjacency) -> Any:
-    """Return the `DpEvent` of one step, with noise relative to the sensitivity; None if there is no such event."""
+def _convert_to_dp_event(term: Term, adjacency: Adjacency) -> Any:
+    """Convert a step to a `DpEvent`, with noise relative to the sensitivity; return None if there is no equivalent."""
     import dp_accounting as dp
 
-    leaf, moved = term.leaf, _clips_between_neighbours(adjacency)
+    leaf, moved = term.leaf, _count_clips_between_neighbours(adjacency)
     if isinstance(leaf, Gaussian):
         event: Any = dp.GaussianDpEvent(leaf.sigma / moved)
     elif isinstance(leaf, Laplace) and not leaf.discrete:
         event = dp.LaplaceDpEvent(leaf.scale / moved)
-    elif (rho := _rho(Term(leaf), adjacency)) is not None:  # noise on integers too, which has a worse curve
+    elif (rho := _compute_rho(Term(leaf), adjacency)) is not None:  # noise on integers too, which has a worse curve
         event = dp.dp_event.ZCDpEvent(rho)
     else:
         return None
@@ -281,9 +294,9 @@ def _to_dp_event(term: Term, adjacency: Adjacency) -> Any:
     return None
 
 
-def _pld_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
-    """Return epsilon by privacy loss distributions; None unless every event has one and a grid can hold them."""
-    if len(terms) > MOST_UNGROUPED or _distance(terms, adjacency) > LARGEST_GRID_DISTANCE:  # minutes
+def _compute_pld_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+    """Return epsilon by privacy loss distributions; None if an event has none or the grid would be too large."""
+    if len(terms) > MAX_UNGROUPED or _bound_neighbour_distance(terms, adjacency) > LARGEST_GRID_DISTANCE:  # minutes
         return None
 
     def composed(interval: float) -> float:
@@ -292,59 +305,61 @@ def _pld_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> A
 
     try:
         tight = accountant.epsilon_on_fine_grid(composed)
-    except _NoLossDistribution:
+    except _NoLossDistributionError:
         return None
     except (ValueError, MemoryError, OverflowError):  # a grid that cannot hold such losses
         return None
     return Account.tight("pld (dp-accounting)", tight)
 
 
-def _distance(terms: Sequence[Term], adjacency: Adjacency) -> float:
-    """Return an upper bound on the distance of neighbours in standard deviations; pure epsilons add as squares."""
+def _bound_neighbour_distance(terms: Sequence[Term], adjacency: Adjacency) -> float:
+    """Return an upper bound on the distance of neighbours in standard deviations; squares of pure epsilons add up."""
     plan = []
     for term in terms:
         if isinstance(term.leaf, Gaussian):
-            plan.append(to_release(term))
-        elif pure := _pure_epsilon(term, adjacency):
-            plan.append(Release(term.leaf.kind, term.times, relative_noise=_clips_between_neighbours(adjacency) / pure))
-    return accountant.neighbour_distance(plan, 1 / _clips_between_neighbours(adjacency))
+            plan.append(convert_to_release(term))
+        elif pure := _compute_pure_epsilon(term, adjacency):
+            plan.append(
+                Release(term.leaf.kind, term.times, relative_noise=_count_clips_between_neighbours(adjacency) / pure)
+            )
+    return accountant.neighbour_distance(plan, 1 / _count_clips_between_neighbours(adjacency))
 
 
-class _NoLossDistribution(Exception):
-    """An event without a loss distribution."""
+class _NoLossDistributionError(Exception):
+    """An event has no privacy loss distribution."""
 
 
 def _compute_loss_distribution(term: Term, adjacency: Adjacency, interval: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.pld.common import DifferentialPrivacyParameters
 
-    leaf, rate, moved = term.leaf, term.rate, _clips_between_neighbours(adjacency)
+    leaf, rate, moved = term.leaf, term.rate, _count_clips_between_neighbours(adjacency)
     grid: Any = {"value_discretization_interval": interval}
     if term.sampler not in (None, "poisson") or (term.sampler and moved > 1 and not isinstance(leaf, Gaussian)):
-        raise _NoLossDistribution
+        raise _NoLossDistributionError
     if isinstance(leaf, Gaussian):
         std, times = (leaf.sigma / math.sqrt(term.times), 1) if rate == 1 else (leaf.sigma, term.times)
         loss = pld.from_gaussian_mechanism(
-            std, sampling_prob=rate, neighboring_relation=_neighbouring_relation(adjacency), **grid
+            std, sampling_prob=rate, neighboring_relation=_find_neighbouring_relation(adjacency), **grid
         )
         return loss.self_compose(times)
     if isinstance(leaf, Laplace) and not leaf.discrete:
         return pld.from_laplace_mechanism(leaf.scale / moved, sampling_prob=rate, **grid).self_compose(term.times)
     if rate < 1:
-        raise _NoLossDistribution
+        raise _NoLossDistributionError
     if isinstance(leaf, Chosen) and moved == 1:
         return loss_distribution(leaf.epsilon, interval).self_compose(term.times)
-    pure = _pure_epsilon(term, adjacency)
+    pure = _compute_pure_epsilon(term, adjacency)
     if pure is None and not isinstance(leaf, Approximate):
-        raise _NoLossDistribution
+        raise _NoLossDistributionError
     own = (leaf.epsilon, leaf.delta) if isinstance(leaf, Approximate) else (pure, 0.0)
     return pld.from_privacy_parameters(DifferentialPrivacyParameters(*own), **grid).self_compose(term.times)
 
 
-def _unsampled_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
-    """Return the cost of Gaussian sums if every row were in every sample: an upper bound, however samples were drawn.
+def _compute_unsampled_account(terms: Sequence[Term], delta: float, adjacency: Adjacency) -> Account | None:
+    """Return the cost of Gaussian sums if every sample held every row: an upper bound for any sampling.
 
-    None if a row can be in a sample several times, because it then moves the sum by several clips.
+    Return None if a row can be in a sample several times, because it then moves the sum by several clips.
     """
     import dp_accounting as dp
 
@@ -353,23 +368,23 @@ def _unsampled_opinion(terms: Sequence[Term], delta: float, adjacency: Adjacency
         return None
     precision = sum(term.times / term.leaf.sigma**2 for term in terms if isinstance(term.leaf, Gaussian))
     displaced = any(term.sampler == "fixed-size" for term in terms)  # by one row more
-    moved = 2 if displaced and adjacency == "add-or-remove-one" else _clips_between_neighbours(adjacency)
+    moved = 2 if displaced and adjacency == "add-or-remove-one" else _count_clips_between_neighbours(adjacency)
     found = dp.get_epsilon_gaussian(1 / (moved * math.sqrt(precision)), delta)
     exact = all(term.sampler is None or term.rate == 1 for term in terms)
     return (Account.tight if exact else Account.bound)("exact Gaussian, no sampling", float(found))
 
 
 def _takes_every_row(term: Term) -> bool:
-    """Return whether every row is in the sample exactly once; with replacement, a row may be in it several times."""
+    """Return whether the sample has every row exactly once; with replacement, a row may be in it several times."""
     return term.sampler is None or (term.rate == 1 and term.sampler != WITH_REPLACEMENT)
 
 
-def _clips_between_neighbours(adjacency: Adjacency) -> int:
-    """Return by how many clips the sums of two neighbours differ at most."""
+def _count_clips_between_neighbours(adjacency: Adjacency) -> int:
+    """Return the largest distance between the sums of two neighbouring datasets, in clips."""
     return 2 if adjacency == "replace-one" else 1
 
 
-def _neighbouring_relation(adjacency: Adjacency) -> Any:
+def _find_neighbouring_relation(adjacency: Adjacency) -> Any:
     import dp_accounting as dp
 
     relation = dp.NeighboringRelation
@@ -377,5 +392,5 @@ def _neighbouring_relation(adjacency: Adjacency) -> Any:
     return known.get(adjacency, relation.REPLACE_SPECIAL)
 
 
-def _describe(term: Term) -> str:
+def _describe_term(term: Term) -> str:
     return f"{term.leaf.kind} over a {term.sampler} sample" if term.sampler else term.leaf.kind

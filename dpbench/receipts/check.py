@@ -1,4 +1,4 @@
-"""Check a receipt: recompute epsilon from its events, and name every mismatch.
+"""Check a receipt: recompute epsilon from its events and list every mismatch by name.
 
 ========== ==================================================================================================
 name       what is wrong
@@ -44,11 +44,13 @@ from dpbench.receipts.events import (
 from dpbench.receipts.receipt import AuditFigures, Batches, BatchSampling, Noise, Receipt
 from dpbench.records.packed import hash_record
 
-TOLERANCE = 0.01
+RELATIVE_TOLERANCE = 0.01
 """By how much rates and noise may differ: loaders round, and the noise of some is measured."""
-RANDOM_SIZE: frozenset[BatchSampling] = frozenset({"poisson", "truncated-poisson", "cyclic-poisson", "balls-in-bins"})
-ONCE_AN_EPOCH: frozenset[BatchSampling] = frozenset({"shuffled", "balls-in-bins"})
-LIMITED_SIZE: frozenset[BatchSampling] = frozenset({"shuffled", "fixed-size", "truncated-poisson"})
+RANDOM_SIZE_SAMPLING: frozenset[BatchSampling] = frozenset(
+    {"poisson", "truncated-poisson", "cyclic-poisson", "balls-in-bins"}
+)
+ONCE_PER_EPOCH_SAMPLING: frozenset[BatchSampling] = frozenset({"shuffled", "balls-in-bins"})
+LIMITED_SIZE_SAMPLING: frozenset[BatchSampling] = frozenset({"shuffled", "fixed-size", "truncated-poisson"})
 """Batches of a fixed size at most: one row more can displace another, which moves a sum by two clips."""
 LARGEST_RUN_RATIO = 30  # times the mean: of so many runs or more, private selection makes one in 10^12
 ROW_UNITS = ("row", "example", "image", "record", "sample")
@@ -63,7 +65,7 @@ EXPECTED_SAMPLER: dict[BatchSampling, str | None] = {
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A contradiction in a receipt: its name, and what to do about it."""
+    """A contradiction in a receipt: its name, and a sentence that explains it."""
 
     name: str
     said: str
@@ -71,7 +73,7 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Checked:
-    """The outcome of a check: the accountants' opinions, the mismatches and the remarks."""
+    """The outcome of a check: the accountants' results, the mismatches and the remarks."""
 
     receipt: Receipt
     opinions: tuple[Account, ...]
@@ -85,7 +87,7 @@ class Checked:
 
 
 def check(receipt: Receipt, folder: Path | None = None) -> Checked:
-    """Recompute a receipt's epsilon by two accountants, and find every mismatch in it.
+    """Recompute a receipt's epsilon with two accountants, and find every mismatch in the receipt.
 
     Args:
         receipt: the receipt to check.
@@ -104,7 +106,7 @@ def check(receipt: Receipt, folder: Path | None = None) -> Checked:
         found.append(Mismatch("epsilon", f"cannot be recomputed: {error}"))
     found += (mismatch for judge in CHECKS for mismatch in judge(receipt, terms))
     found += _judge_files(receipt, folder) if folder else []
-    return Checked(receipt, answered, tuple(found), tuple(_remarks(receipt, terms, answered)))
+    return Checked(receipt, answered, tuple(found), tuple(_list_remarks(receipt, terms, answered)))
 
 
 def _flatten_events(receipt: Receipt) -> list[Term]:
@@ -138,7 +140,7 @@ def _judge_sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         if isinstance(term.leaf, sums) or term.rate < 1
     }
     if drawn != WITH_REPLACEMENT:
-        if None in accounted and drawn in LIMITED_SIZE and receipt.adjacency == "add-or-remove-one":
+        if None in accounted and drawn in LIMITED_SIZE_SAMPLING and receipt.adjacency == "add-or-remove-one":
             yield Mismatch(
                 "adjacency",
                 f"in batches drawn as {drawn!r}, an extra row displaces another, which moves a sum by two clips: "
@@ -154,10 +156,10 @@ def _judge_sampler(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
 
 
 def _unsampled_cost(receipt: Receipt, terms: list[Term]) -> str:
-    """Return a sentence on the cost without amplification, for batches that hold each row once an epoch."""
+    """Return a sentence on epsilon without amplification; empty unless batches hold each row once per epoch."""
     batches, stated = receipt.training.batches, receipt.adjacency or "add-or-remove-one"
     gaussian = all(isinstance(term.leaf, Gaussian) for term in terms)
-    if batches is None or batches.drawn not in ONCE_AN_EPOCH or not gaussian:
+    if batches is None or batches.drawn not in ONCE_PER_EPOCH_SAMPLING or not gaussian:
         return ""
     epochs = [Repeated(event=term.leaf, times=max(1, math.ceil(term.times * term.rate - 1e-9))) for term in terms]
     replaced = batches.drawn == "shuffled" and stated == "add-or-remove-one"
@@ -178,7 +180,7 @@ def _judge_rate(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     rate = (
         sum(weight * term.rate for weight, term in zip(weights, sampled, strict=True)) / sum(weights) if sampled else 1
     )
-    if actual > rate * (1 + TOLERANCE):
+    if actual > rate * (1 + RELATIVE_TOLERANCE):
         mean = " on average" if len({term.rate for term in sampled}) > 1 else ""
         yield Mismatch(
             "rate",
@@ -194,7 +196,7 @@ def _judge_steps(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     steps = batches.steps
     if batches.drawn == "cyclic-poisson":
         steps = math.ceil(steps / batches.groups)  # that a row can be in
-    elif batches.size and receipt.training.size and batches.drawn in ONCE_AN_EPOCH:
+    elif batches.size and receipt.training.size and batches.drawn in ONCE_PER_EPOCH_SAMPLING:
         rate = terms[0].rate if terms and terms[0].sampler else 1.0
         steps = math.ceil(steps * batches.size / (receipt.training.size * rate) - 1e-9)  # the same
     accounted = sum(term.times for term in list_noisy_sums(terms))
@@ -213,7 +215,7 @@ def _judge_noise(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
         yield Mismatch("noise", f"noise was added to a mean, but {unknown}")
     else:
         yield from _judge_divisor(noise, receipt.training.batches)
-        if noise.sigma < (stated := min(sigmas)) * (1 - TOLERANCE):
+        if noise.sigma < (stated := min(sigmas)) * (1 - RELATIVE_TOLERANCE):
             added = f"noise of std {noise.std:g} on a {noise.added_to} of rows clipped to {noise.clip:g}"
             yield Mismatch("noise", f"{added} is {noise.sigma:.4g} clips, but the events have sigma {stated:.4g}.")
 
@@ -223,7 +225,9 @@ def _judge_divisor(noise: Noise, batches: Batches | None) -> Iterator[Mismatch]:
         return
     if batches.normalised_by == "nothing":
         yield Mismatch("noise", "noise was added to a mean, but the receipt says that sums were not divided.")
-    elif batches.normalised_by != "constant" and batches.size and noise.divisor > batches.size * (1 + TOLERANCE):
+    elif (
+        batches.normalised_by != "constant" and batches.size and noise.divisor > batches.size * (1 + RELATIVE_TOLERANCE)
+    ):
         yield Mismatch(
             "noise",
             f"noise was added to a mean of batches of {batches.size:g} rows, so their sum was not divided by "
@@ -236,7 +240,7 @@ def _judge_normaliser(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]
     if batches is None or batches.normalised_by != "drawn-size":
         return
     fixed = batches.drawn in {"everything", "shuffled"} and receipt.adjacency == "add-or-remove-one"
-    if batches.drawn in RANDOM_SIZE or fixed:
+    if batches.drawn in RANDOM_SIZE_SAMPLING or fixed:
         yield Mismatch(
             "normaliser",
             "sums were divided by the number of rows drawn, which one row changes: divide by the expected number.",
@@ -316,7 +320,7 @@ def _is_comparable(audit: AuditFigures, receipt: Receipt) -> bool:
     return audit.delta is None or audit.delta >= receipt.delta  # a smaller delta has a larger epsilon
 
 
-def _epsilon_at(receipt: Receipt, delta: float) -> float | None:
+def _compute_epsilon_at(receipt: Receipt, delta: float) -> float | None:
     """Return the epsilon of the events at another delta; None if no accountant can compute it."""
     try:
         return compute_opinions(receipt.training.events, delta, receipt.adjacency or "add-or-remove-one")[0].upper
@@ -328,7 +332,7 @@ def _judge_audit(receipt: Receipt, terms: list[Term]) -> Iterator[Mismatch]:
     audit = receipt.audit
     if audit is None:
         return
-    most = receipt.epsilon if _is_comparable(audit, receipt) else _epsilon_at(receipt, audit.delta or 0.0)
+    most = receipt.epsilon if _is_comparable(audit, receipt) else _compute_epsilon_at(receipt, audit.delta or 0.0)
     if most is not None and audit.epsilon_lower is not None and audit.epsilon_lower > most:
         less = (
             "" if _is_comparable(audit, receipt) else f" at delta {audit.delta:g}, and the events cost {most:.4g} there"
@@ -356,7 +360,7 @@ def _judge_files(receipt: Receipt, folder: Path) -> Iterator[Mismatch]:
 
 
 def _describe_file_error(file: Path, digest: str) -> str | None:
-    """Return what is wrong with a file that should have this hash. Reads regular files only: others may never end."""
+    """Return an error if the file does not have this hash. Only regular files are read: others may never end."""
     try:
         if file.exists() and not file.is_file():
             return "cannot be read: it is not a regular file"
@@ -368,7 +372,7 @@ def _describe_file_error(file: Path, digest: str) -> str | None:
 
 
 def _list_unstated(receipt: Receipt) -> list[str]:
-    """List the facts about the loop that a receipt leaves out."""
+    """List the facts about the loop that the receipt does not state."""
     batches, noise = receipt.training.batches, receipt.training.noise
     parts = {
         "noise": noise, "batches": batches, "batches.size": not batches or batches.size,
@@ -378,7 +382,7 @@ def _list_unstated(receipt: Receipt) -> list[str]:
     return [name for name, stated in parts.items() if not stated]
 
 
-def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Account, ...]) -> Iterator[str]:
+def _list_remarks(receipt: Receipt, terms: list[Term], answered: tuple[Account, ...]) -> Iterator[str]:
     size, batches = receipt.training.size, receipt.training.batches
     if size and 0.5 / size < receipt.delta < 1 / size:
         yield f"Delta {receipt.delta:g} is {receipt.delta * size:.0%} of 1/n. Choose a delta well below 1/n."
@@ -395,7 +399,9 @@ def _remarks(receipt: Receipt, terms: list[Term], answered: tuple[Account, ...])
         yield "The events have noise of several sizes. The receipt states one, which was compared with the smallest."
     if receipt.audit is None or (receipt.audit.epsilon_lower is None and not receipt.audit.failed):
         yield "No audit: nothing but the author's word shows that the loop does what its events say."
-    elif not _is_comparable(receipt.audit, receipt) and _epsilon_at(receipt, receipt.audit.delta or 0.0) is None:
+    elif (
+        not _is_comparable(receipt.audit, receipt) and _compute_epsilon_at(receipt, receipt.audit.delta or 0.0) is None
+    ):
         yield (
             f"The audit's bound holds at delta {receipt.audit.delta:g}, below the stated {receipt.delta:g}, and no "
             "accountant has an epsilon there, so they were not compared. State the bound at the same delta."

@@ -1,7 +1,7 @@
-"""What was done to the private data, as a tree of events; and the tree as a flat list, for accountants.
+"""The mechanisms that were applied to the private data, as a tree of events, and as a flat list for accountants.
 
-A leaf is one release by one mechanism. Its noise is in units of the clip: the bound on what one row, added or removed,
-moves the sum by. That a replaced row moves it by two clips is the accountant's business and never the leaf's.
+A leaf is a single release by a mechanism. Its noise is in units of the clip: the bound on how far a row, added or
+removed, moves the sum. A replaced row moves it by two clips; the accountant takes care of that, not the leaf.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dpbench.support.validation import FiniteRecord
 Sampler = Literal["poisson", "fixed-size", "fixed-size-with-replacement"]
 WITH_REPLACEMENT: Literal["fixed-size-with-replacement"] = "fixed-size-with-replacement"
 """A row may be in such a sample several times, also where the rate is 1."""
-DEEPEST, MOST_EVENTS = 50, 10_000
+MAX_DEPTH, MAX_EVENTS = 50, 10_000
 """How deeply events may be nested, and how many one receipt may write down: what is alike is repeated."""
-LEAST_NOISE, LARGEST_COUNT = 1e-6, 10**12
+MIN_NOISE, LARGEST_COUNT = 1e-6, 10**12
 """In clips, below which nobody is protected and squares are 0; and of a count, which a float holds exactly."""
 Text = Annotated[
     str, Field(pattern=r"^[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]*$", max_length=4_000)
@@ -31,23 +31,23 @@ Text = Annotated[
 
 
 class Gaussian(FiniteRecord):
-    """One sum with Gaussian noise, continuous or discrete."""
+    """A sum with Gaussian noise, continuous or discrete."""
 
     kind: Literal["gaussian"] = "gaussian"
-    sigma: float = Field(ge=LEAST_NOISE, le=1e9, description="standard deviation of the noise, in L2 clips")
+    sigma: float = Field(ge=MIN_NOISE, le=1e9, description="standard deviation of the noise, in L2 clips")
     discrete: bool = Field(default=False, description="whether the noise is drawn on integers")
 
 
 class Laplace(FiniteRecord):
-    """One sum with Laplace noise, continuous or on integers."""
+    """A sum with Laplace noise, continuous or on integers."""
 
     kind: Literal["laplace"] = "laplace"
-    scale: float = Field(ge=LEAST_NOISE, le=1e9, description="scale of the noise, in L1 clips")
+    scale: float = Field(ge=MIN_NOISE, le=1e9, description="scale of the noise, in L1 clips")
     discrete: bool = Field(default=False, description="whether the noise is drawn on integers")
 
 
 class Chosen(FiniteRecord):
-    """One draw of the exponential mechanism (a choice), or of report noisy max with Gumbel noise."""
+    """A choice by the exponential mechanism, or by report noisy max with Gumbel noise."""
 
     kind: Literal["choice"] = "choice"
     epsilon: float = Field(gt=0, le=1e4, description="what one choice costs, under the receipt's adjacency")
@@ -62,7 +62,7 @@ class Pure(FiniteRecord):
 
 
 class Approximate(FiniteRecord):
-    """Any release of which no more is known than its epsilon and delta."""
+    """Any release of which only epsilon and delta are known."""
 
     kind: Literal["approximate"] = "approximate"
     epsilon: float = Field(ge=0, le=1e4, description="what it costs, under the receipt's adjacency")
@@ -84,7 +84,7 @@ class NonPrivate(FiniteRecord):
 
 
 class Sampled(FiniteRecord):
-    """An event on a random sample of the rows, drawn afresh each time."""
+    """An event on a random sample of the rows; each use draws a new sample."""
 
     kind: Literal["sampled"] = "sampled"
     sampler: Sampler = Field(description="how the accountant believes the sample was drawn")
@@ -93,7 +93,7 @@ class Sampled(FiniteRecord):
 
 
 class Repeated(FiniteRecord):
-    """The same event several times, each with fresh noise and a fresh sample."""
+    """The same event several times, each time with new noise and a new sample."""
 
     kind: Literal["repeated"] = "repeated"
     times: int = Field(ge=1, le=LARGEST_COUNT, description="how often")
@@ -104,11 +104,11 @@ class Composed(FiniteRecord):
     """Several events, one after the other."""
 
     kind: Literal["composed"] = "composed"
-    events: tuple[Event, ...] = Field(max_length=MOST_EVENTS, description="in any order")
+    events: tuple[Event, ...] = Field(max_length=MAX_EVENTS, description="in any order")
 
 
 class BestOf(FiniteRecord):
-    """The best of a random number of runs of one event (Papernot and Steinke, arXiv 2110.03620)."""
+    """The best of a random number of runs of an event (Papernot and Steinke, arXiv 2110.03620)."""
 
     kind: Literal["best-of"] = "best-of"
     mean: float = Field(gt=1, le=1e6, description="expected number of runs")
@@ -137,7 +137,7 @@ for _model in (Sampled, Repeated, Composed, BestOf):
 
 @dataclass(frozen=True)
 class Term:
-    """One mechanism, the sampler of its rows (None: all rows), and the number of times it is used."""
+    """A mechanism, the sampler of its rows (None for all rows), and the number of its uses."""
 
     leaf: Leaf
     sampler: Sampler | None = None
@@ -146,18 +146,18 @@ class Term:
 
 
 def flatten(event: Event) -> list[Term]:
-    """Flatten a tree without `best-of` into terms that compose; equal terms are merged.
+    """Flatten a tree without `best-of` into terms that compose; merge equal terms.
 
-    Several Gaussian sums over one sample become one Gaussian sum over it, with smaller noise.
+    Several Gaussian sums over the same sample become a single Gaussian sum with smaller noise.
 
     Raises:
         SpecError: the tree nests too deeply, has too many events or steps, or samples events that no accountant
             supports.
     """
     found: dict[tuple[Leaf, Sampler | None, float], int] = {}
-    for number, term in enumerate(_walk(event, None, 1.0, 0)):
-        if number == MOST_EVENTS:
-            raise SpecError(f"Expected at most {MOST_EVENTS:,} events written down. Write what is alike as 'repeated'.")
+    for number, term in enumerate(_walk_events(event, None, 1.0, 0)):
+        if number == MAX_EVENTS:
+            raise SpecError(f"Expected at most {MAX_EVENTS:,} events written down. Write what is alike as 'repeated'.")
         key = term.leaf, term.sampler, term.rate
         found[key] = found.get(key, 0) + term.times
     total = sum(found.values())
@@ -166,15 +166,15 @@ def flatten(event: Event) -> list[Term]:
     return [Term(*key, times) for key, times in found.items()]
 
 
-def _walk(event: Event, sampler: Sampler | None, rate: float, depth: int) -> Iterator[Term]:
-    if depth > DEEPEST:
-        raise SpecError(f"Expected events nested at most {DEEPEST} deep. Write what is alike as 'repeated'.")
+def _walk_events(event: Event, sampler: Sampler | None, rate: float, depth: int) -> Iterator[Term]:
+    if depth > MAX_DEPTH:
+        raise SpecError(f"Expected events nested at most {MAX_DEPTH} deep. Write what is alike as 'repeated'.")
     if isinstance(event, Repeated):
-        for term in _walk(event.event, sampler, rate, depth + 1):
+        for term in _walk_events(event.event, sampler, rate, depth + 1):
             yield Term(term.leaf, term.sampler, term.rate, term.times * event.times)
     elif isinstance(event, Composed):
         for part in event.events:
-            yield from _walk(part, sampler, rate, depth + 1)
+            yield from _walk_events(part, sampler, rate, depth + 1)
     elif isinstance(event, Sampled):
         yield from _flatten_sample(event, depth)
     elif isinstance(event, BestOf):
@@ -184,8 +184,8 @@ def _walk(event: Event, sampler: Sampler | None, rate: float, depth: int) -> Ite
 
 
 def _flatten_sample(event: Sampled, depth: int) -> Iterator[Term]:
-    """Yield the events on one sample as a single term; nothing if there are none."""
-    inner = [*_walk(event.event, None, 1.0, depth + 1)]
+    """Yield the events on a sample as a single term; yield nothing if there are no events."""
+    inner = [*_walk_events(event.event, None, 1.0, depth + 1)]
     if len(inner) == 1 and inner[0].sampler is None and inner[0].times == 1:
         yield Term(inner[0].leaf, event.sampler, event.rate)
         return
@@ -197,16 +197,16 @@ def _flatten_sample(event: Sampled, depth: int) -> Iterator[Term]:
             )
         precision += term.times / term.leaf.sigma**2
     if precision:
-        yield Term(Gaussian(sigma=max(LEAST_NOISE, precision**-0.5)), event.sampler, event.rate)
+        yield Term(Gaussian(sigma=max(MIN_NOISE, precision**-0.5)), event.sampler, event.rate)
 
 
 def list_noisy_sums(terms: Sequence[Term]) -> list[Term]:
-    """Return the terms that are noisy sums, the steps of a loop; all terms if none is a noisy sum."""
+    """Return the terms that are noisy sums, which are the steps of a loop; return all terms if none is a noisy sum."""
     return [term for term in terms if term.sampler or isinstance(term.leaf, Gaussian | Laplace)] or [*terms]
 
 
 def list_sigmas(terms: Sequence[Term]) -> set[float]:
-    """Return the standard deviations of noisy sums, in clips; for zCDP alone, those of sums with equal cost."""
+    """Return the standard deviations of the noisy sums, in clips; for zCDP terms alone, the equivalent values."""
     found = {term.leaf.sigma for term in terms if isinstance(term.leaf, Gaussian)}
     found |= {math.sqrt(2) * term.leaf.scale for term in terms if isinstance(term.leaf, Laplace)}
     return found or {(2 * term.leaf.rho) ** -0.5 for term in terms if isinstance(term.leaf, Concentrated)}

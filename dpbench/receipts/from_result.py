@@ -1,4 +1,4 @@
-"""Turn results of dpbench into receipts."""
+"""Make the receipt of a dpbench result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACCOUNTANT_LIBRARIES = {"pld": "dp-accounting", "rdp": "dp-accounting", "prv": "
 
 
 def from_result(file: Path) -> Receipt:
-    """Return the receipt of a result of dpbench: its plan as events, its guarantee, and the result's own hash.
+    """Return the receipt of a dpbench result: its plan as events, its guarantee and the hash of the result's file.
 
     Raises:
         DataError: the file is no result, or was changed after it was written.
@@ -46,7 +46,7 @@ def _build_receipt(file: Path, result: Result) -> Receipt:
         raise SpecError(f"Expected a private run in {file}, got one at epsilon=inf, which has nothing to state.")
     event: Event = Composed(
         events=tuple(
-            _to_event(release, used.sigma) for release, used in zip(privacy.releases, privacy.plan, strict=True)
+            _convert_release(release, used.sigma) for release, used in zip(privacy.releases, privacy.plan, strict=True)
         )
     )
     if privacy.repeats is not None:
@@ -62,7 +62,7 @@ def _build_receipt(file: Path, result: Result) -> Receipt:
                 drawn="poisson" if any(release.sample_rate < 1 for release in privacy.releases) else "everything",
                 steps=_count_steps(result), normalised_by="expected-size",
             ),
-            noise=None if (sigma := _least_sigma(result)) is None else Noise(
+            noise=None if (sigma := _find_smallest_sigma(result)) is None else Noise(
                 clip=1.0, std=sigma, added_to="sum", clipped_per=unit
             ),
             accountant=Accountant(
@@ -74,7 +74,7 @@ def _build_receipt(file: Path, result: Result) -> Receipt:
     )  # fmt: skip
 
 
-def _to_event(planned: Planned, sigma: float) -> Event:
+def _convert_release(planned: Planned, sigma: float) -> Event:
     if isinstance(planned, Choice):
         choice = Chosen(epsilon=compute_eps0(sigma), candidates=planned.candidates)
         return Repeated(event=choice, times=planned.steps)
@@ -82,12 +82,12 @@ def _to_event(planned: Planned, sigma: float) -> Event:
 
 
 def _count_steps(result: Result) -> int:
-    """Return the number of noisy sums that the run asked for; of all questions if it made only choices."""
+    """Return the number of noisy sums in the run; if it made only choices, the number of choices."""
     plan = result.privacy.releases
     return sum(use.steps for use in plan if use.gaussian) or sum(use.steps for use in plan)
 
 
-def _least_sigma(result: Result) -> float | None:
+def _find_smallest_sigma(result: Result) -> float | None:
     """Return the smallest noise of the run's sums, in clips; None if it made only choices."""
     privacy = result.privacy
     sigmas = [used.sigma for release, used in zip(privacy.releases, privacy.plan, strict=True) if release.gaussian]
@@ -95,7 +95,7 @@ def _least_sigma(result: Result) -> float | None:
 
 
 def _describe_search(result: Result) -> Search | None:
-    """Return how settings were chosen; None if that is not known."""
+    """Return the record of how settings were chosen; None if that is unknown."""
     rule, tried = result.selection, max(1, (result.search and result.search.tried) or 1)
     if rule == "default":
         return Search(runs=1)

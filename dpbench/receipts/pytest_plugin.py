@@ -1,4 +1,4 @@
-"""The pytest plugin `dpbench-audit`: fail a test if its training loop is less private than its receipt states.
+"""The pytest plugin `dpbench-audit`: fails a test if its training loop is less private than its receipt states.
 
 >>> def test_my_loop(dpbench_audit):
 ...     dpbench_audit(answers, "model.receipt.json", steps=20)
@@ -36,7 +36,7 @@ class LoopAudit:
         canaries: int = 2_000,
         seed: int = 0,
     ) -> Audit:
-        """Check a receipt, audit its loop, and return the audit; fail the test if either is wrong.
+        """Check the receipt, audit the loop and return the audit; fail the test if the check or the audit fails.
 
         Args:
             answers: (x, y, seed) -> the numbers that each step released; see `dpbench.audit.foreign.Answers`.
@@ -71,7 +71,7 @@ class LoopAudit:
 
 
 def make_claim(receipt: Receipt, steps: int | None = None) -> Claim:
-    """Turn a receipt's statement about its loop into a claim for the audit of foreign loops.
+    """Convert a receipt's statement about its loop to a claim that `dpbench.audit.foreign` can audit.
 
     Args:
         receipt: the receipt of a loop with one Gaussian mechanism, over Poisson samples or all rows.
@@ -98,5 +98,5 @@ def make_claim(receipt: Receipt, steps: int | None = None) -> Claim:
 
 @pytest.fixture
 def dpbench_audit() -> LoopAudit:
-    """Audit a training loop against its receipt: call it with the loop and the receipt's file."""
+    """Return an audit to call with a training loop and its receipt."""
     return LoopAudit()

@@ -1,4 +1,4 @@
-"""A receipt: one JSON file beside a model that holds all that its epsilon follows from. Imports no torch."""
+"""A receipt: a JSON file beside a model with all facts that its epsilon follows from. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpbench.errors import DataError, SpecError
 from dpbench.receipts.events import LARGEST_COUNT, Event, Text
 from dpbench.records import storage
 from dpbench.records.packed import hash_record
-from dpbench.support.untrusted import read_regular
+from dpbench.support.untrusted import read_regular_file
 from dpbench.support.validation import FiniteRecord, first_misfit
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ BatchSampling: TypeAlias = Literal[
 ]
 Divisor: TypeAlias = Literal["nothing", "constant", "expected-size", "drawn-size"]
 
-LARGEST_FILE = 20_000_000  # bytes: five times the most events that a receipt may have
+MAX_FILE_BYTES = 20_000_000  # bytes: five times the most events that a receipt may have
 
 
 class Noise(FiniteRecord):
-    """The noise and the clip that it is relative to, in the units of the released numbers."""
+    """The noise of a step and the clip, in the units of the released numbers."""
 
     clip: float = Field(gt=0, description="bound on the norm of what one row adds")
     std: float = Field(gt=0, description="standard deviation of the noise, as it was added")
@@ -55,7 +55,7 @@ class Noise(FiniteRecord):
 
 
 class Batches(FiniteRecord):
-    """How the loop drew its batches, and the divisor of their sums."""
+    """The batches as the loop drew them, and the divisor of their sums."""
 
     drawn: BatchSampling = Field(description="how the loop drew its batches")
     size: float | None = Field(default=None, gt=0, le=LARGEST_COUNT, description="rows in a batch, on average")
@@ -70,7 +70,7 @@ class Batches(FiniteRecord):
 
     @property
     def groups(self) -> int:
-        """Number of groups that cyclic Poisson sampling cycles through; 1 for other samplers."""
+        """The number of groups that cyclic Poisson sampling cycles through; 1 for other samplers."""
         return (self.cycle or 1) if self.drawn == "cyclic-poisson" else 1
 
 
@@ -84,7 +84,7 @@ class Accountant(FiniteRecord):
 
 
 class Training(FiniteRecord):
-    """What a loop did to the private data, as read by an exporter or written down by you."""
+    """The mechanisms and facts of a training loop, read by an exporter or written by you."""
 
     events: Event = Field(description="the mechanisms, as a tree")
     size: int | None = Field(default=None, ge=1, le=LARGEST_COUNT, description="rows of the private data")
@@ -95,7 +95,7 @@ class Training(FiniteRecord):
 
 
 class Search(FiniteRecord):
-    """How the settings were chosen."""
+    """The search for settings, and whether epsilon covers it."""
 
     runs: int = Field(ge=1, le=LARGEST_COUNT, description="how many settings were tried, the chosen one included")
     data: Literal["none", "public", "private"] = Field(
@@ -107,14 +107,14 @@ class Search(FiniteRecord):
 
 
 class HashedFile(FiniteRecord):
-    """A file that belongs to the receipt, with the hash of its content."""
+    """A file that the receipt is about, with the hash of its content."""
 
     path: Text = Field(description="relative to the receipt's folder, or absolute")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="of its content")
 
 
 class AuditFigures(FiniteRecord):
-    """The result of an audit."""
+    """The results of an audit."""
 
     epsilon_lower: float | None = Field(default=None, ge=0, description="a lower bound on epsilon, by attack")
     delta: float | None = Field(default=None, ge=0, lt=1, description="of the lower bound; the receipt's if left out")
@@ -124,9 +124,9 @@ class AuditFigures(FiniteRecord):
 
     @classmethod
     def of(cls, audit: Audit) -> Self:
-        """Return the figures of an audit by dpbench, in the form that a receipt states.
+        """Return the figures of a dpbench audit in the form of a receipt.
 
-        The lower bound is the one that holds for every mechanism (Steinke et al. 2023, theorem 5.2).
+        The lower bound is the bound that holds for every mechanism (Steinke et al. 2023, theorem 5.2).
 
         Args:
             audit: from `dpbench.audit.foreign.audit_loop`, or of a result.
@@ -143,7 +143,7 @@ class AuditFigures(FiniteRecord):
 
 
 class Receipt(FiniteRecord):
-    """Everything a model's epsilon is computed from; `dpbench receipt check` recomputes it."""
+    """All facts that a model's epsilon is computed from; `dpbench receipt check` recomputes it."""
 
     schema_version: Literal[1] = Field(default=1, description="of this schema")
     epsilon: float = Field(ge=0, description="as stated, in nats")
@@ -156,7 +156,7 @@ class Receipt(FiniteRecord):
     audit: AuditFigures | None = Field(default=None, description="what an audit found, if there was one")
 
     def write(self, file: Path | str) -> Path:
-        """Write the receipt atomically and return its file. Paths are made relative to its folder where possible.
+        """Write the receipt atomically and return its file. Paths of its files become relative to its folder.
 
         Raises:
             OutputError: the file cannot be written.
@@ -176,9 +176,9 @@ class Receipt(FiniteRecord):
             DataError: names the file and the first field that does not fit.
         """
         try:
-            text = read_regular(file, LARGEST_FILE)
+            text = read_regular_file(file, MAX_FILE_BYTES)
             found = cls.model_validate_json(text, strict=True)
-            json.loads(text, object_pairs_hook=_check_keys_differ)
+            json.loads(text, object_pairs_hook=_check_unique_keys)
         except OSError as error:
             raise DataError(f"Cannot read receipt {file}: {error.strerror}.") from error
         except ValidationError as error:
@@ -188,8 +188,8 @@ class Receipt(FiniteRecord):
         return found
 
 
-def _check_keys_differ(pairs: list[tuple[str, object]]) -> None:
-    """Raise ValueError if an object has a key twice, because readers differ on which value counts."""
+def _check_unique_keys(pairs: list[tuple[str, object]]) -> None:
+    """Raise ValueError if an object has a duplicate key, because readers differ on which value counts."""
     keys = set()
     for key, _ in pairs:
         if key in keys:
@@ -240,7 +240,7 @@ def receipt(
 
 
 def hash_file(path: Path) -> HashedFile:
-    """Return a file's path with its hash.
+    """Return a file's path and its SHA-256.
 
     Raises:
         DataError: the file cannot be read.
@@ -262,5 +262,5 @@ def find_version(distribution: str) -> str | None:
 
 
 def _make_relative(receipt_file: Path, path: str) -> str:
-    """Return a path relative to the receipt's folder, so that a published receipt names no folder above both."""
+    """Return a path relative to the receipt's folder, so that a published receipt reveals no folder above it."""
     return Path(os.path.relpath(path, receipt_file.absolute().parent)).as_posix()

@@ -1,4 +1,4 @@
-"""The events of most training loops: steps of one Gaussian mechanism over samples."""
+"""Describe most training loops: repeated steps of a Gaussian mechanism over samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dpbench.support.validation import first_misfit
 
 
 def gaussian_steps(*, sigma: float, steps: int, rate: float = 1.0, sampler: Sampler = "poisson") -> Event:
-    """Return `steps` sums with Gaussian noise, each over a fresh sample; without noise, non-private releases.
+    """Return `steps` sums with Gaussian noise, each over a new sample; without noise, return non-private releases.
 
     >>> gaussian_steps(sigma=1.0, steps=10).kind, gaussian_steps(sigma=1.0, steps=10, rate=0.1).event.kind
     ('repeated', 'sampled')

@@ -1,1 +1,1 @@
-"""Plain data that is written and read: specs, results, searches and boards. No torch; no plugin is called."""
+"""Plain records that are written and read: specs, results, searches and boards. No torch; no plugin is called."""

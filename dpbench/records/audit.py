@@ -1,4 +1,4 @@
-"""An audit: a JSON file with statistics and the figures that follow from them. No torch here."""
+"""An audit: a JSON file with statistics, and with the figures that follow from them. No torch here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS: tuple[Part, ...] = ("sensitivity", "noise", "attack")
 
 
 class Check(Record):
-    """A test of the stated guarantee; `p` is the probability of a statistic at least this odd if it holds."""
+    """A test of the stated guarantee; `p` is the probability of so extreme a statistic if the guarantee holds."""
 
     name: str
     p: float = Field(ge=0, le=1)
@@ -28,7 +28,7 @@ class Check(Record):
 
 
 class Sensitivity(Record):
-    """How far rows of every kind moved sums."""
+    """The largest change of a sum that a single row of any kind caused."""
 
     questions: int = Field(ge=0)  # that were asked again over other rows
     rows: int = Field(ge=0)  # that were tried, over all questions
@@ -51,7 +51,7 @@ class SampleSizes(FiniteRecord):
 
 
 class Noise(FiniteRecord):
-    """The noise that was added to sums, in units of the stated standard deviation."""
+    """Statistics of the noise that was added to sums, in units of the stated standard deviation."""
 
     numbers: int = Field(ge=0)  # coordinates of all answers
     squares: float = Field(ge=0)  # the sum of their squares
@@ -62,7 +62,7 @@ class Noise(FiniteRecord):
 
 
 class Attack(FiniteRecord):
-    """Membership guesses about canaries, made once, by the highest scores."""
+    """The result of guessing the membership of canaries once, by their scores."""
 
     canaries: int = Field(ge=1)
     members: int = Field(ge=1)  # of them in the data
@@ -73,7 +73,7 @@ class Attack(FiniteRecord):
 
 
 class Bound(Record):
-    """A lower bound on epsilon, and the largest bound that this design could have given."""
+    """A lower bound on epsilon, and the largest lower bound that this design can give."""
 
     epsilon: float = Field(ge=0)
     most: float = Field(ge=0)
@@ -93,7 +93,7 @@ class Figures(Record):
 
 
 class Audit(Record):
-    """A whole audit: what the run stated, and what was found."""
+    """A whole audit: the claims of the run, and the findings."""
 
     schema_version: Literal[1] = 1
     digest: str  # of the spec
@@ -119,18 +119,18 @@ class Audit(Record):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing contradicts the stated guarantee."""
+        """Whether no part of the audit contradicts the stated guarantee."""
         return not self.figures.failed
 
     def part(self, name: Part) -> bool | None:
-        """Return whether a part passed; None if it does not apply."""
+        """Return whether this part of the audit passed; None if it does not apply."""
         applies = getattr(self, name) is not None
         return not any(failure.startswith(name) for failure in self.figures.failed) if applies else None
 
     def write(self, folder: Path) -> Path:
         """Write the audit as `audit/<digest>.json` into `folder`, atomically, and return the file.
 
-        An audit of another seed than the first is `audit/<digest>-seed-<seed>.json`: it replaces none.
+        An audit of a later seed is written as `audit/<digest>-seed-<seed>.json`, so it replaces no other audit.
 
         Raises:
             OutputError: the folder cannot be written.
@@ -139,12 +139,12 @@ class Audit(Record):
         return self.write_to(folder / "audit" / f"{self.digest[:16]}{f'-seed-{self.seed}' if other else ''}.json")
 
     def write_to(self, file: Path) -> Path:
-        """Write the audit into this file, atomically, and return it.
+        """Write the audit into `file`, atomically, and return the file.
 
         Raises:
             OutputError: it cannot be written.
         """
-        return storage.write_sealed(self, file)
+        return storage.write_sealed_record(self, file)
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -153,4 +153,4 @@ class Audit(Record):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        return storage.read_validated(cls, file)
+        return storage.read_validated_record(cls, file)

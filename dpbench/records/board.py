@@ -1,7 +1,7 @@
-"""A board: a frozen protocol, as a TOML file. Only results of the same board are ranked together.
+"""A board: a frozen protocol in a TOML file. Only results of the same board are ranked together.
 
-A board that has results is never edited: a change is a new board. Every key of a protocol is spelled out in its file,
-so that no default of dpbench can change it later.
+A board with results is never edited; a changed protocol becomes a new board. A board's file states every key, so that
+no default of dpbench can change the protocol later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,79}$"
 
 
 class ReportedFigure(WrittenRecord):
-    """A figure that a paper reports for this board's question, shown apart from measured results."""
+    """A score that a paper reports for this board's task, shown apart from measured results."""
 
     learner: str
     value: float = Field(ge=0, le=1)
@@ -36,20 +36,20 @@ class ReportedFigure(WrittenRecord):
     differs: str = ""  # from this board's protocol
 
 
-def _keys_without_default() -> list[str]:
-    """Return the keys that have a default in a protocol but not in a board; the metric is a board's own key."""
+def _list_required_keys() -> list[str]:
+    """Return the protocol keys that a board must state, although a protocol has defaults for them."""
     return [key for key, field in Protocol.model_fields.items() if field.default is not None and key != "metric"]
 
 
 def _require_keys(schema: dict[str, Any]) -> None:
     """Mark every key of a board as required in the JSON Schema."""
-    for key in _keys_without_default():
+    for key in _list_required_keys():
         schema["properties"][key].pop("default")
-    schema["required"] += _keys_without_default()
+    schema["required"] += _list_required_keys()
 
 
 class Board(Protocol):
-    """A frozen protocol with every key spelled out, its name, and the ranking of its entries."""
+    """A frozen protocol with a name, all keys stated, and rules for ranking entries."""
 
     model_config = ConfigDict(json_schema_extra=_require_keys)
 
@@ -62,14 +62,14 @@ class Board(Protocol):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        missing = [key for key in _keys_without_default() if key not in self.model_fields_set]
+        missing = [key for key in _list_required_keys() if key not in self.model_fields_set]
         if missing:
             raise ValueError(f"every key of a protocol is spelled out, and {missing[0]!r} is not")
         return self
 
     @field_validator("selection")
     @classmethod
-    def _rankable(cls, rules: tuple[SelectionRule, ...]) -> tuple[SelectionRule, ...]:
+    def _check_selection_rules(cls, rules: tuple[SelectionRule, ...]) -> tuple[SelectionRule, ...]:
         for rule in rules:
             if rule in UNRANKED:
                 raise ValueError(f"{rule} is never ranked, as its search is outside epsilon or reads the test split")
@@ -92,17 +92,17 @@ class Board(Protocol):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that decides entries and their order; texts about the board may be reworded."""
+        """SHA-256 of everything that decides entries and their order; the descriptive texts are not included."""
         return canonical_digest(self.model_dump(mode="json", exclude={"title", "about", "published"}))
 
     @property
     def family(self) -> str:
-        """Everything that decides results and ranks except epsilon: boards of a family differ in nothing else."""
+        """A key for everything that decides results and ranks except epsilon; it is equal within a family of boards."""
         return self.model_dump_json(exclude={"name", "title", "about", "published", "epsilon"})
 
     @property
     def protocol(self) -> dict[str, Any]:
-        """The keys of a spec that this board fixes."""
+        """The keys of a spec that this board fixes, with their values."""
         return {key: getattr(self, key) for key in Protocol.model_fields}
 
 
@@ -110,23 +110,23 @@ TABLES: Mapping[str, type[BaseModel]] = {"": Board, "published": ReportedFigure,
 
 
 def find_board(name: str) -> Board:
-    """Return the board with the name `name`, or the board in the file `name`.
+    """Return the board that has this name or is in this file.
 
-    Boards lie in `leaderboard/boards/` of the current folder, and with dpbench itself.
+    Boards are read from `leaderboard/boards/` in the current folder, and from the package.
 
     Raises:
-        SpecError: there is no such board. The message lists those that exist.
+        SpecError: there is no such board. The message lists the existing boards.
     """
     if name.endswith(".toml") or os.sep in name:
         return Board.read(Path(name))
-    files = board_files()
+    files = list_board_files()
     if name not in files:
         raise SpecError(unknown_name("board", name, files))
     return Board.read(files[name])
 
 
-def board_files() -> dict[str, Path]:
-    """Return the files of all boards by name; those of the current folder take precedence over those of dpbench."""
+def list_board_files() -> dict[str, Path]:
+    """Return the files of all boards by name; boards in the current folder take precedence over those of dpbench."""
     package = PACKAGE
     folders = [package / "boards", package.parent / "leaderboard" / "boards", Path("leaderboard") / "boards"]
     return {file.stem: file for folder in folders for file in sorted(folder.glob("*.toml"))}

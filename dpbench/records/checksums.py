@@ -1,10 +1,11 @@
-"""Digests over the content of files, which reveal accidental changes.
+"""Digests of files' contents, which reveal accidental changes.
 
-A result has one over its evidence. The record of an audit or a re-run has one over everything, and names the evidence
-that it saw, so that it cannot be passed on to another result by editing that one line.
+A result has a digest of its evidence. The record of an audit or a re-run has a digest of everything in it, including
+the digest of the result's evidence, so that it cannot be passed off as a record of another result by editing that line
+alone.
 
-A digest proves nothing about who wrote the file: anybody can compute it anew. What a result states is evidence only
-where it is derived again, from plan and sigma or by running it.
+A digest proves nothing about the author of a file, because anybody can compute it again. A statement in a result is
+evidence only if it is derived again, from plan and sigma or by running the code.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from dpbench.support.files import canonical_digest
 
 
 def evidence_digest(content: Mapping[str, Any]) -> str:
-    """Return the digest of a result's JSON without its status, which belongs to the board."""
+    """Return the digest of a result's JSON without its status, because a board may change the status."""
     return _digest_without(content, "evidence_digest", "status")
 
 
-def record_seal(content: Mapping[str, Any]) -> str:
-    """Return the digest of an audit's or re-run's record, including the digest of the result that it saw."""
+def compute_seal(content: Mapping[str, Any]) -> str:
+    """Return the digest of an audit or re-run record, which covers the evidence digest of the result it is about."""
     return _digest_without(content, "seal")
 
 

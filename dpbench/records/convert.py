@@ -1,9 +1,9 @@
-"""Folders of results of an earlier schema, brought to that of today without losing any.
+"""Convert folders of results from an earlier schema to the current schema without losing any result.
 
-The new folder is written beside the old one, every file in it is read back and compared, and only then both are
-renamed. A call that was cut off leaves one whole folder, and the next call starts again or finishes. Audits and re-runs
-name a result by a digest of its file: those below the same folder name the converted file afterwards. Everything else
-(tunings, logs, figures) is copied as it is.
+The new folder is written beside the old folder, every file in it is read back and compared, and only then both folders
+are renamed. An interrupted call leaves one complete folder, and the next call starts again or finishes. Audits and
+re-runs name a result by a digest of its file: records below the same folder are updated to name the converted file. All
+other files (tunings, logs, figures) are copied unchanged.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.errors import DataError, OutputError, SpecError
-from dpbench.records.checksums import record_seal
+from dpbench.records.checksums import compute_seal
 from dpbench.records.packed import ARCHIVE, read_archive, write_archive
 from dpbench.records.result import Result
-from dpbench.records.schema1 import find_loss, upgrade
+from dpbench.records.schema1 import find_loss, upgrade_record
 from dpbench.records.storage import validate_record
 from dpbench.support.files import write_atomically, write_json
-from dpbench.support.untrusted import parse_json, read_regular
+from dpbench.support.untrusted import parse_json, read_regular_file
 
-NOW = 2
+CURRENT_SCHEMA = 2
 RECORDS = ("reruns", "audits")
 """Folders of a leaderboard whose records name results."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a call did."""
+    """The outcome of a conversion: the folder, its number of results, and the old folder if it was kept."""
 
     folder: Path
     results: int  # in the folder
@@ -44,13 +44,13 @@ class Conversion:
     kept: Path | None  # the old folder, where it is still there
 
 
-def convert(folder: Path, *, delete_old: bool = False) -> Conversion:
-    """Convert the results in a folder and below it, packed or not; the old folder stays, unless it is to be deleted.
+def convert_results(folder: Path, *, delete_old: bool = False) -> Conversion:
+    """Convert all results below a folder, packed or not; keep the old folder unless `delete_old` is set.
 
     Raises:
-        SpecError: there is no such folder, or no result in it.
-        DataError: it has results of two schemas, or one that cannot be read or was changed; nothing is changed then.
-        OutputError: the new folder cannot be written, or differs from the old one; nothing is changed then.
+        SpecError: the folder does not exist, or has no results.
+        DataError: it has results of two schemas, or an unreadable or changed result; nothing is changed then.
+        OutputError: the new folder cannot be written, or differs from the old folder; nothing is changed then.
     """
     folder = folder.resolve()
     old, new = folder.with_name(f"{folder.name}.schema-1"), folder.with_name(f".{folder.name}.converting")
@@ -80,22 +80,22 @@ def _alone(folder: Path) -> Iterator[None]:
 def _convert(folder: Path, old: Path, new: Path, *, delete_old: bool) -> Conversion:
     if not folder.exists() and old.is_dir() and new.is_dir():  # both whole: cut off between the two renames
         new.rename(folder)
-    count, version = _survey(folder)
-    if converted := version != NOW:
-        _build(folder, old, new, _find_successors(folder))
+    count, version = _count_results(folder)
+    if converted := version != CURRENT_SCHEMA:
+        _replace_folder(folder, old, new, _find_successors(folder))
     if delete_old and old.is_dir():
         compare_folders(old, folder, _find_successors(old))
         shutil.rmtree(old)
     return Conversion(folder, count, converted, old if old.is_dir() else None)
 
 
-def _survey(folder: Path) -> tuple[int, int]:
-    """Return how many results are below a folder, and their schema."""
+def _count_results(folder: Path) -> tuple[int, int]:
+    """Return the number of results below a folder and their schema version."""
     if not folder.is_dir():
         raise SpecError(f"Expected a folder of results, got {folder}, which is not one.")
     versions = Counter[int]()
-    for file in _files(folder):
-        for name, content in _results_in(folder / file):
+    for file in _list_files(folder):
+        for name, content in _read_results(folder / file):
             validate_record(Result, content, name)
             versions[content.get("schema_version", 1)] += 1
     if not versions:
@@ -114,9 +114,9 @@ Successors = Mapping[str, str]
 def _find_successors(folder: Path) -> Successors:
     """Return the successors of the results of schema 1 below a folder, whose seals are checked."""
     found: dict[str, str] = {}
-    for file in _files(folder):
-        for name, content in _results_in(folder / file):
-            made = upgrade(content, Result)
+    for file in _list_files(folder):
+        for name, content in _read_results(folder / file):
+            made = upgrade_record(content, Result)
             if made is content or "converted_from" not in made:
                 continue
             if found.setdefault(made["converted_from"], made["evidence_digest"]) != made["evidence_digest"]:
@@ -124,23 +124,25 @@ def _find_successors(folder: Path) -> Successors:
     return found
 
 
-def _update_record(raw: bytes, successors: Successors) -> bytes:
-    """Return an audit or a re-run that names a converted result by its evidence; everything else as it is."""
+def _update_evidence_digest(raw: bytes, successors: Successors) -> bytes:
+    """Return an audit or re-run with the evidence digest of its converted result; return other records unchanged."""
     if b'"content": "' not in raw or b'"seal": "' not in raw:
         return raw
     content = parse_json(raw, Path("record"))
     if not isinstance(content, dict) or content.get("content") not in successors:
         return raw
     updated = {**content, "content": successors[content["content"]]}
-    return _text({**updated, "seal": record_seal(updated)} if content.get("seal") == record_seal(content) else updated)
+    return _encode_json(
+        {**updated, "seal": compute_seal(updated)} if content.get("seal") == compute_seal(content) else updated
+    )
 
 
-def _build(folder: Path, old: Path, new: Path, successors: Successors) -> None:
+def _replace_folder(folder: Path, old: Path, new: Path, successors: Successors) -> None:
     if os.path.lexists(old):
         raise DataError(f"{old} is where the old results would be kept, and it exists already. Move it elsewhere.")
     shutil.rmtree(new, ignore_errors=True)  # of a call that was cut off
     try:
-        _write(folder, new, successors)
+        _write_converted(folder, new, successors)
         compare_folders(folder, new, successors)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
@@ -149,21 +151,28 @@ def _build(folder: Path, old: Path, new: Path, successors: Successors) -> None:
     new.rename(folder)
 
 
-def _write(folder: Path, new: Path, successors: Successors) -> None:
+def _write_converted(folder: Path, new: Path, successors: Successors) -> None:
     for place, names, _ in os.walk(folder):
         inside = new / Path(place).relative_to(folder)
         inside.mkdir(mode=0o700)
         names[:] = [name for name in names if not Path(place, name).is_symlink()]
-    for file in _files(folder):
+    for file in _list_files(folder):
         source, target = folder / file, new / file
-        results = {name: upgrade(content, Result) for name, content in _results_in(source)}
+        results = {name: upgrade_record(content, Result) for name, content in _read_results(source)}
         if file.name == ARCHIVE:
-            whole = {name: _update_record(raw, successors) for name, raw in read_archive(source.parent).items()}
-            write_archive(target.parent, {**whole, **{Path(name).name: _text(made) for name, made in results.items()}})
+            whole = {
+                name: _update_evidence_digest(raw, successors) for name, raw in read_archive(source.parent).items()
+            }
+            write_archive(
+                target.parent, {**whole, **{Path(name).name: _encode_json(made) for name, made in results.items()}}
+            )
         elif results:
             (made,) = results.values()
             write_json(target, made)
-        elif _may_hold_json(source) and (updated := _update_record(raw := read_regular(source), successors)) != raw:
+        elif (
+            _may_hold_json(source)
+            and (updated := _update_evidence_digest(raw := read_regular_file(source), successors)) != raw
+        ):
             write_atomically(target, lambda out: out.write(updated))
         else:
             shutil.copyfile(source, target, follow_symlinks=False)
@@ -172,52 +181,52 @@ def _write(folder: Path, new: Path, successors: Successors) -> None:
         shutil.copystat(place, new / Path(place).relative_to(folder))
 
 
-def _text(content: Any) -> bytes:
+def _encode_json(content: Any) -> bytes:
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
 def compare_folders(old: Path, new: Path, successors: Successors) -> None:
-    """Refuse a folder that lacks anything of the one that it was converted from.
+    """Check that a converted folder lacks nothing of the original folder.
 
     Raises:
         OutputError: names the first file and number that differs.
     """
-    if (before := _files(old)) != (now := _files(new)):
+    if (before := _list_files(old)) != (now := _list_files(new)):
         raise OutputError(f"Expected the same files in {old} and {new}, got others: {min({*before} ^ {*now})}.")
     for file in before:
-        results = {Path(name).name: content for name, content in _results_in(old / file)}
+        results = {Path(name).name: content for name, content in _read_results(old / file)}
         if not _may_hold_json(old / file):
-            same = _same_file(old / file, new / file)
+            same = _is_same_file(old / file, new / file)
         else:
-            after, others = _contents(new / file), _contents(old / file)
+            after, others = _read_contents(new / file), _read_contents(old / file)
             same = after.keys() == others.keys()
             for name in after.keys() & others.keys():
                 if name in results:
-                    _compare(results[name], after[name], new / file.with_name(name))
+                    _check_conversion(results[name], after[name], new / file.with_name(name))
                 else:
-                    same = same and after[name] == _update_record(others[name], successors)
+                    same = same and after[name] == _update_evidence_digest(others[name], successors)
         if not same:
             raise OutputError(f"Expected {new / file} to have what {old / file} has, got something else.")
 
 
-def _compare(before: Mapping[str, Any], raw: bytes, name: Path) -> None:
+def _check_conversion(before: Mapping[str, Any], raw: bytes, name: Path) -> None:
     content = parse_json(raw, name)
     read = validate_record(Result, content, name)
-    loss = find_loss(before, read) if before.get("schema_version", 1) != NOW else None
-    if loss is None and content != upgrade(before, Result):
+    loss = find_loss(before, read) if before.get("schema_version", 1) != CURRENT_SCHEMA else None
+    if loss is None and content != upgrade_record(before, Result):
         loss = "something"
     if loss is not None:
         raise OutputError(f"{name} does not have {loss} as the file that it was converted from: nothing is converted.")
 
 
-def _same_file(path: Path, other: Path) -> bool:
+def _is_same_file(path: Path, other: Path) -> bool:
     if path.is_symlink() or other.is_symlink():
         return path.is_symlink() and other.is_symlink() and path.readlink() == other.readlink()
     return filecmp.cmp(path, other, shallow=False)
 
 
-def _files(folder: Path) -> list[Path]:
-    """Return what is below a folder and is no folder, links included, relative to it."""
+def _list_files(folder: Path) -> list[Path]:
+    """Return all files and links below a folder, as paths relative to it."""
     found = []
     for place, folders, names in os.walk(folder):
         links = [name for name in folders if Path(place, name).is_symlink()]
@@ -225,11 +234,11 @@ def _files(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def _results_in(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield path and JSON of each result in a file: a result, or an archive of some."""
+def _read_results(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the path and JSON of each result in a file, which may be an archive."""
     if not _may_hold_json(file):
         return
-    for name, raw in _contents(file).items():
+    for name, raw in _read_contents(file).items():
         content = parse_json(raw, file.with_name(name))
         if isinstance(content, dict) and content.keys() >= {"spec", "privacy", "seeds"}:
             yield str(file.with_name(name)), content
@@ -239,5 +248,5 @@ def _may_hold_json(file: Path) -> bool:
     return not file.is_symlink() and (file.suffix == ".json" or file.name == ARCHIVE)
 
 
-def _contents(file: Path) -> Mapping[str, bytes]:
-    return read_archive(file.parent) if file.name == ARCHIVE else {file.name: read_regular(file)}
+def _read_contents(file: Path) -> Mapping[str, bytes]:
+    return read_archive(file.parent) if file.name == ARCHIVE else {file.name: read_regular_file(file)}

@@ -1,7 +1,7 @@
-"""Fingerprints: outputs of components, which tell whether changed code computes the same. No torch here.
+"""Fingerprints: outputs of components, which show whether changed code still computes the same. No torch here.
 
-A folder has one record for each learner and extractor, packed or not. A fingerprint stands there once, with every code
-that has it: a code is two digests, that of dpbench's core and that of the component's plugin, as results state them
+A folder has one record per learner and extractor, packed or not. Each fingerprint is stored once, with every code that
+produced it. A code is a pair of digests, one of dpbench's core and one of the component's plugin, as results state them
 (`provenance.code`).
 """
 
@@ -36,7 +36,7 @@ INT16_MAX = 32767
 
 
 class FitPrint(Record):
-    """The outcome of a fit: the scores of some test examples, and the labels of more."""
+    """The outcome of a fit: scores of a few test examples, and predicted labels of more examples."""
 
     scores: str  # base64 of int16, little-endian, in units of `unit`: (examples, classes)
     unit: float
@@ -44,7 +44,7 @@ class FitPrint(Record):
 
     @classmethod
     def of(cls, scores: np.ndarray, examples: int) -> FitPrint:
-        """Return the print of scores (n, classes), with the scores of the first `examples` only."""
+        """Return the fingerprint of scores (n, classes); scores are kept for the first `examples` only."""
         kept = scores[:examples].astype(np.float64)
         unit = float(f"{(np.abs(kept).max() or 1.0) / (INT16_MAX - 1):.6g}")
         whole = np.rint(kept / unit).astype("<i2").tobytes()
@@ -52,13 +52,13 @@ class FitPrint(Record):
         return cls(scores=base64.b64encode(whole).decode(), unit=unit, labels=labels)
 
     def values(self) -> np.ndarray:
-        """Return the scores as a single row of float64."""
+        """Return the scores as a one-dimensional array of float64."""
         return np.frombuffer(base64.b64decode(self.scores), "<i2") * self.unit
 
     def distance(self, other: FitPrint) -> float:
-        """Return the distance of another print's scores, in the units of `TOLERANCE`; infinite if the shapes differ.
+        """Return how far another fit's scores are from these, in units of `TOLERANCE`; infinity if the shapes differ.
 
-        The unit is the deviation of this print's own scores, or for constant scores their size.
+        The unit is the standard deviation of this fit's scores, or their magnitude if they are constant.
         """
         mine, theirs = self.values(), other.values()
         if mine.shape != theirs.shape:
@@ -67,7 +67,7 @@ class FitPrint(Record):
         return apart / spread if spread else apart / (float(np.abs(mine).max()) or 1.0)
 
     def agrees(self, other: FitPrint, tolerance: float = TOLERANCE) -> bool:
-        """Return whether another fit gave the same outcome, up to rounding."""
+        """Return whether another fit has the same outcome, up to rounding."""
         if len(self.labels) != len(other.labels):
             return False
         moved = sum(mine != theirs for mine, theirs in zip(self.labels, other.labels, strict=True))
@@ -75,14 +75,14 @@ class FitPrint(Record):
 
 
 class Behaviour(Record):
-    """The outputs of a component on fixed inputs; where it refuses an input, its error message."""
+    """The outputs of a component on fixed inputs, or its error message for each input that it refuses."""
 
     task: str  # of a learner, the fixed task that it was fitted on; of an extractor, its version and its weights
     fits: dict[str, FitPrint | str]  # of a learner by epsilon, of an extractor by the kind of images
     not_covered: str = Field(default="", exclude_if=lambda value: not value)  # why there are none
 
     def agrees(self, other: Behaviour, tolerance: float = TOLERANCE) -> bool:
-        """Return whether another code behaves the same, up to rounding; False if either is not covered."""
+        """Return whether another behaviour is the same up to rounding; False if either one is not covered."""
         if self.not_covered or other.not_covered or (self.task, self.fits.keys()) != (other.task, other.fits.keys()):
             return False
         return all(_fits_agree(fit, other.fits[name], tolerance) for name, fit in self.fits.items())
@@ -95,20 +95,20 @@ def _fits_agree(first: FitPrint | str, second: FitPrint | str, tolerance: float)
 
 
 class Code(Record):
-    """The code of a component as a result states it: the digests of dpbench's core and of the component's plugin."""
+    """The code of a component, as a result states it: digests of dpbench's core and of the component's plugin."""
 
     dpbench: str
     plugin: str
 
     @classmethod
     def stated(cls, made: Mapping[str, Any], role: str) -> Code | None:
-        """Return the code that a result names in `provenance.code`; None if it names none."""
+        """Return the code that a result records in `provenance.code`; None if it records none."""
         core, plugin = made.get("dpbench"), made.get(role)
         return cls(dpbench=core, plugin=plugin) if isinstance(core, str) and isinstance(plugin, str) else None
 
 
 class Fingerprint(Record):
-    """The behaviour of a component with given settings, and every code that behaves this way."""
+    """The behaviour of a component with given settings, and every code that shows this behaviour."""
 
     settings: dict[str, Any]
     codes: tuple[int, ...]  # places in `ComponentFingerprints.codes`
@@ -116,7 +116,7 @@ class Fingerprint(Record):
 
 
 class Choices(Record):
-    """The settings that a learner chooses where they are left to the budget, and every code that chooses them."""
+    """The settings that a learner chooses from the budget, and every code that chooses them."""
 
     asked: dict[str, Any]  # None where it is left
     codes: tuple[int, ...]
@@ -124,7 +124,7 @@ class Choices(Record):
 
 
 class ComponentFingerprints(Record):
-    """All fingerprints of a learner or extractor, or of the core, whose `Code.plugin` and settings are empty."""
+    """All fingerprints of a learner, an extractor or the core; for the core, `Code.plugin` and settings are empty."""
 
     schema_version: Literal[1] = 1
     kind: FingerprintKind
@@ -135,13 +135,13 @@ class ComponentFingerprints(Record):
 
     @property
     def tolerance(self) -> float:
-        """The largest distance at which two behaviours agree."""
+        """The largest distance at which two behaviours still agree."""
         return FEATURES_TOLERANCE if self.kind == "extractor" else TOLERANCE
 
     def same(self, settings: Mapping[str, Any], first: Code, second: Code) -> bool | None:
         """Return whether two codes behave the same with these settings.
 
-        None if a fingerprint of either code is missing, or does not cover the settings.
+        Returns None if a fingerprint of either code is missing or does not cover the settings.
         """
         found = [self.behaviour(settings, code) for code in (first, second)]
         if found[0] is None or found[1] is None or found[0].not_covered or found[1].not_covered:
@@ -149,27 +149,27 @@ class ComponentFingerprints(Record):
         return found[0] is found[1] or found[0].agrees(found[1], self.tolerance)
 
     def same_choices(self, asked: Mapping[str, Any], first: Code, second: Code) -> bool | None:
-        """Return whether two codes choose the same for open settings; None if a choice is not recorded."""
+        """Return whether two codes choose the same settings from a budget; None if a choice is not recorded."""
         if None not in asked.values():
             return True
         found = [self.chosen(asked, code) for code in (first, second)]
         return None if None in found else found[0] == found[1]
 
     def behaviour(self, settings: Mapping[str, Any], code: Code) -> Behaviour | None:
-        """Return the behaviour of a code with these settings, if it is recorded."""
-        place, key = self._place(code), settings_key(settings)
+        """Return the recorded behaviour of a code with these settings, or None."""
+        place, key = self._code_index(code), settings_key(settings)
         found = (kept.behaviour for kept in self.prints if place in kept.codes and settings_key(kept.settings) == key)
         return next(found, None)
 
     def chosen(self, asked: Mapping[str, Any], code: Code) -> dict[str, Any] | None:
-        """Return what a code chooses for these settings, if it is recorded."""
-        place, key = self._place(code), settings_key(asked)
+        """Return the recorded choice of a code for these requested settings, or None."""
+        place, key = self._code_index(code), settings_key(asked)
         return next(
             (kept.chosen for kept in self.choices if place in kept.codes and settings_key(kept.asked) == key), None
         )
 
     def with_behaviour(self, settings: Mapping[str, Any], behaviour: Behaviour, code: Code) -> ComponentFingerprints:
-        """Return the fingerprints with a behaviour added: to a fingerprint that agrees, or on its own."""
+        """Return a copy with this behaviour added, to an agreeing fingerprint if there is one."""
         kept, place = self._with_code(code)
         prints = list(kept.prints)
         for number, known in enumerate(prints):
@@ -182,7 +182,7 @@ class ComponentFingerprints(Record):
         return kept.model_copy(update={"prints": tuple(prints)})
 
     def with_choices(self, asked: Mapping[str, Any], chosen: Mapping[str, Any], code: Code) -> ComponentFingerprints:
-        """Return the fingerprints with a code's choice for these settings added."""
+        """Return a copy with this code's choice of settings added."""
         kept, place = self._with_code(code)
         choices = list(kept.choices)
         for number, known in enumerate(choices):
@@ -193,47 +193,47 @@ class ComponentFingerprints(Record):
             choices.append(Choices(asked=dict(asked), codes=(place,), chosen=dict(chosen)))
         return kept.model_copy(update={"choices": tuple(choices)})
 
-    def _place(self, code: Code) -> int:
+    def _code_index(self, code: Code) -> int:
         return self.codes.index(code) if code in self.codes else -1
 
     def _with_code(self, code: Code) -> tuple[ComponentFingerprints, int]:
         if code in self.codes:
-            return self, self._place(code)
+            return self, self._code_index(code)
         return self.model_copy(update={"codes": (*self.codes, code)}), len(self.codes)
 
     def write(self, folder: Path) -> Path:
-        """Write the file of this component below `folder`, atomically, and return it.
+        """Write this component's file below `folder`, atomically, and return the file.
 
         Raises:
             OutputError: the folder cannot be written.
         """
-        return storage.write_record(self, _file(folder, self.kind, self.name))
+        return storage.write_record(self, _fingerprint_file(folder, self.kind, self.name))
 
 
 def read_fingerprints(folder: Path, kind: FingerprintKind, name: str) -> ComponentFingerprints:
-    """Return a component's fingerprints in a folder; empty if the folder has none.
+    """Return a component's fingerprints from a folder; the record is empty if the folder has none.
 
     Raises:
-        DataError: the file does not fit.
+        DataError: the file does not fit the schema.
     """
-    file = _file(folder, kind, name)
+    file = _fingerprint_file(folder, kind, name)
     return (
-        storage.read_validated(ComponentFingerprints, file)
+        storage.read_validated_record(ComponentFingerprints, file)
         if record_exists(file)
         else ComponentFingerprints(kind=kind, name=name)
     )
 
 
-def fingerprint_folder() -> Path:
-    """Return the folder of fingerprints: that of the installed package, or else that of the leaderboard."""
+def locate_fingerprint_folder() -> Path:
+    """Return the folder of fingerprints in the installed package, or else in the leaderboard."""
     folders = [PACKAGE / "fingerprints", PACKAGE.parent / "leaderboard" / "fingerprints"]
     return next((folder for folder in folders if folder.is_dir()), Path("leaderboard") / "fingerprints")
 
 
-def _file(folder: Path, kind: FingerprintKind, name: str) -> Path:
+def _fingerprint_file(folder: Path, kind: FingerprintKind, name: str) -> Path:
     return folder / "core.json" if kind == "core" else folder / f"{kind}s" / f"{name}.json"
 
 
 def settings_key(settings: Mapping[str, Any]) -> str:
-    """Return settings as a text to look them up by; records spell infinity as text."""
+    """Return settings as a text that serves as a lookup key; infinity is spelled as records spell it."""
     return json.dumps(settings, sort_keys=True).replace('"Infinity"', "Infinity")

@@ -1,4 +1,4 @@
-"""Test images by group and class, as results keep them: column -> value -> counts, such as `sex` -> `female`."""
+"""Counts of test images by group and class, as results store them: column (`sex`) -> value (`female`) -> counts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import Field
 
 from dpbench.support.untrusted import PrintableText
 
-COLUMN = r"^[a-z][a-z0-9_ -]{0,39}$"
+COLUMN_PATTERN = r"^[a-z][a-z0-9_ -]{0,39}$"
 MAX_COLUMNS = 20
 MAX_VALUES = 50  # of a column
 MAX_VALUE_LENGTH = 60  # characters
-UNKNOWN = ""  # the value of test images of which a column says nothing
+UNKNOWN_VALUE = ""  # the value of test images of which a column says nothing
 
 # A count for each class: text, as a confusion matrix is, so that a file holds one line a group.
 ClassCounts = Annotated[str, Field(pattern=r"^\d{1,9}( \d{1,9})*$")]
@@ -24,13 +24,13 @@ _Values = Annotated[
     Field(min_length=1, max_length=MAX_VALUES + 1),
 ]
 GroupCounts = Annotated[
-    dict[Annotated[str, Field(pattern=COLUMN)], _Values], Field(min_length=1, max_length=MAX_COLUMNS)
+    dict[Annotated[str, Field(pattern=COLUMN_PATTERN)], _Values], Field(min_length=1, max_length=MAX_COLUMNS)
 ]
 """Column -> value -> counts by class; the value "" counts images of unknown group, so that values add up to all."""
 
 
 def read_counts(line: str) -> tuple[int, ...]:
-    """Return the counts by class that a line holds.
+    """Parse a line of counts by class.
 
     >>> read_counts("12 0 3")
     (12, 0, 3)
@@ -38,10 +38,10 @@ def read_counts(line: str) -> tuple[int, ...]:
     return tuple(map(int, line.split()))
 
 
-def total(line: str) -> int:
-    """Return the count over all classes in a line.
+def sum_counts(line: str) -> int:
+    """Return the sum of the counts in a line.
 
-    >>> total("12 0 3")
+    >>> sum_counts("12 0 3")
     15
     """
     return sum(read_counts(line))
@@ -57,7 +57,7 @@ def sum_by_class(values: Mapping[str, str]) -> tuple[int, ...]:
 
 
 def find_count_error(images: Mapping[str, Mapping[str, str]], classes: int) -> str | None:
-    """Return what is wrong with counts of test images; None if they are consistent."""
+    """Return a complaint if the counts of test images are inconsistent, or None."""
     if any(len(read_counts(line)) != classes for values in images.values() for line in values.values()):
         return f"expected a count for each of {classes} classes in each group"
     if len({sum_by_class(values) for values in images.values()}) > 1:
@@ -68,7 +68,7 @@ def find_count_error(images: Mapping[str, Mapping[str, str]], classes: int) -> s
 def find_excess_correct(
     images: Mapping[str, Mapping[str, str]], correct: Mapping[str, Mapping[str, str]]
 ) -> str | None:
-    """Return how a seed's correct predictions contradict the test images; None if they do not."""
+    """Return a complaint if a seed's correct predictions contradict the counts of test images, or None."""
     for column, value, there, right in _pair_groups(images, correct):
         if len(right) != len(there) or any(hits > count for hits, count in zip(right, there, strict=True)):
             return f"expected at most as many correct predictions as test images in {column} {value!r}"
@@ -77,9 +77,9 @@ def find_excess_correct(
 
 
 def count_differences(first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]]) -> float:
-    """Return a lower bound on the number of predictions in which two seeds differ, from the column with the most.
+    """Return a lower bound on the number of predictions that differ between two seeds.
 
-    Infinite if they have different groups.
+    The bound comes from the column with the most differences. It is infinite if the seeds have different groups.
     """
     if {column: values.keys() for column, values in first.items()} != {
         column: values.keys() for column, values in second.items()
@@ -94,7 +94,7 @@ def count_differences(first: Mapping[str, Mapping[str, str]], second: Mapping[st
 def _pair_groups(
     first: Mapping[str, Mapping[str, str]], second: Mapping[str, Mapping[str, str]]
 ) -> Iterator[tuple[str, str, tuple[int, ...], tuple[int, ...]]]:
-    """Yield column, value and both counts, for each group that both have."""
+    """Yield column, value and both counts by class, for each group that both mappings have."""
     for column in first.keys() & second.keys():
         for value in first[column].keys() & second[column].keys():
             yield column, value, read_counts(first[column][value]), read_counts(second[column][value])

@@ -1,7 +1,7 @@
 """Accuracy by group of the test split, the worst group, and the price of privacy for each group.
 
-Computed from the counts that a result keeps, for the terminal, pages and cards alike. An interval is over seeds, as for
-other metrics: it does not say how much another sample of test images would change a small group.
+All values are computed from the counts in a result, and terminals, pages and cards show the same values. Intervals are
+over seeds, as for other metrics: they do not show how much another sample of test images would change a small group.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.records.group_counts import UNKNOWN, total
-from dpbench.records.result import Interval, Result, interval
+from dpbench.records.group_counts import UNKNOWN_VALUE, sum_counts
+from dpbench.records.result import Interval, Result, mean_interval
 
 MIN_IMAGES = 20  # test images: in a smaller group one image is more than five points
 MAX_SHOWN = 6  # groups that a line of a summary names
@@ -20,7 +20,7 @@ MAX_SHOWN = 6  # groups that a line of a summary names
 
 @dataclass(frozen=True)
 class Group:
-    """The test images of one value of a column."""
+    """The test images that share a value of a column, and their accuracy."""
 
     value: str
     images: int
@@ -28,42 +28,42 @@ class Group:
 
     @property
     def name(self) -> str:
-        """Its value, or a word if the value is unknown."""
+        """The group's value, or a word for an unknown value."""
         return self.value or "not known"
 
     @property
     def comparable(self) -> bool:
-        """Whether it is a known group with enough test images to be called best or worst."""
-        return self.images >= MIN_IMAGES and self.value != UNKNOWN
+        """Whether the group is known and has enough test images to be called the best or the worst."""
+        return self.images >= MIN_IMAGES and self.value != UNKNOWN_VALUE
 
 
 @dataclass(frozen=True)
 class GroupColumn:
-    """Accuracy by the values of one column, such as sex."""
+    """Accuracy for each value of a column, such as sex."""
 
     name: str
     groups: tuple[Group, ...]  # by value; images of unknown group last
 
     @property
     def ranked(self) -> tuple[Group, ...]:
-        """The comparable groups, the worst first; empty if fewer than two have enough test images."""
+        """The comparable groups, worst first; empty if fewer than two groups have enough test images."""
         found = sorted((group for group in self.groups if group.comparable), key=lambda group: group.accuracy.mean)
         return tuple(found) if len(found) > 1 else ()
 
     @property
     def worst(self) -> Group | None:
-        """The group with the lowest accuracy; None if no two groups are comparable, or all are equal."""
+        """The group with the lowest accuracy; None if fewer than two groups are comparable, or all are equal."""
         return self.ranked[0] if self.gap else None
 
     @property
     def gap(self) -> float | None:
-        """Accuracy of the best group minus that of the worst, a share of 1; None if no two groups are comparable."""
+        """The best group's accuracy minus the worst group's, a share of 1; None if fewer than two are comparable."""
         return self.ranked[-1].accuracy.mean - self.ranked[0].accuracy.mean if self.ranked else None
 
 
 @dataclass(frozen=True)
 class GroupPrice:
-    """The price of privacy for the groups of a column: accuracy without noise minus accuracy with it."""
+    """The price of privacy for the groups of a column: accuracy without noise minus accuracy with noise."""
 
     column: str
     overall: float  # share of 1, over all test images
@@ -72,44 +72,44 @@ class GroupPrice:
 
     @property
     def added(self) -> float | None:
-        """The largest loss of any group minus the loss over all test images, a share of 1."""
+        """The largest loss of a group minus the loss over all test images, a share of 1; None if no group is ranked."""
         return None if self.most is None else self.losses[self.most.value] - self.overall
 
 
-def group_accuracies(
+def compute_group_accuracies(
     images: Mapping[str, Mapping[str, str]], correct: Sequence[Mapping[str, Mapping[str, str]]]
 ) -> tuple[GroupColumn, ...]:
-    """Return accuracy by group.
+    """Return accuracy by group, computed from counts.
 
     Args:
-        images: test images by column, value and class, see `GroupCounts`.
-        correct: the same of the correct predictions of each seed.
+        images: counts of test images by column, value and class, see `GroupCounts`.
+        correct: for each seed, the counts of correct predictions in the same form.
     """
     return tuple(
         GroupColumn(
             column,
             tuple(
-                Group(value, count, interval([total(seed[column][value]) / count for seed in correct]))
-                for value, line in sorted(values.items(), key=lambda item: (item[0] == UNKNOWN, item[0]))
-                if (count := total(line))
+                Group(value, count, mean_interval([sum_counts(seed[column][value]) / count for seed in correct]))
+                for value, line in sorted(values.items(), key=lambda item: (item[0] == UNKNOWN_VALUE, item[0]))
+                if (count := sum_counts(line))
             ),
         )
         for column, values in sorted(images.items())
     )
 
 
-def accuracy_by_group(result: Result) -> tuple[GroupColumn, ...]:
+def compute_accuracy_by_group(result: Result) -> tuple[GroupColumn, ...]:
     """Return a result's accuracy by group; empty if its test split has no groups."""
     correct = [seed.group_correct for seed in result.seeds if seed.group_correct is not None]
-    return group_accuracies(result.task.groups, correct) if result.task.groups and correct else ()
+    return compute_group_accuracies(result.task.groups, correct) if result.task.groups and correct else ()
 
 
-def price_by_group(result: Result, ceiling: Result) -> tuple[GroupPrice, ...]:
-    """Return the price of privacy for each group; `ceiling` is the result without privacy, from `find_ceiling`."""
+def compute_price_by_group(result: Result, ceiling: Result) -> tuple[GroupPrice, ...]:
+    """Return the price of privacy for each group; `ceiling` is the non-private result from `find_ceiling`."""
     overall = ceiling.metrics["accuracy"].mean - result.metrics["accuracy"].mean
     return tuple(
         _compute_price(private, free, overall)
-        for private, free in zip(accuracy_by_group(result), accuracy_by_group(ceiling), strict=True)
+        for private, free in zip(compute_accuracy_by_group(result), compute_accuracy_by_group(ceiling), strict=True)
     )
 
 
@@ -121,10 +121,10 @@ def _compute_price(private: GroupColumn, free: GroupColumn, overall: float) -> G
 
 
 def find_ceiling(result: Result, others: Iterable[Result]) -> Result | None:
-    """Return the result without privacy of the same learner on the same data and groups; None if there is none.
+    """Return the non-private result of the same learner on the same data and groups, or None.
 
-    Of several, results with the same settings, selection rule and seeds come first, in this order. None also for a
-    result that has no groups, or that is itself without privacy.
+    If there are several, results with the same settings, selection rule and seeds are preferred, in this order. Returns
+    None also if the result has no groups or is itself non-private.
     """
     if not result.task.groups or not result.privacy.plan or math.isinf(result.spec.epsilon):
         return None
@@ -151,41 +151,42 @@ def _preference_key(free: Result, result: Result) -> tuple[bool, bool, bool, str
     )
 
 
-def _write_accuracy(score: Interval) -> str:
+def _format_accuracy(score: Interval) -> str:
     return f"{100 * score.mean:.2f}%"
 
 
-def write_groups(
-    column: GroupColumn, score: Callable[[Interval], str] = _write_accuracy, most: int | None = None
+def format_groups(
+    column: GroupColumn, score: Callable[[Interval], str] = _format_accuracy, most: int | None = None
 ) -> str:
-    """Return a column in a line, with each group's number of test images; of many groups only the worst and the best.
+    """Format a column as a line with each group's accuracy and number of test images.
 
     Args:
-        column: what to write.
-        score: writes an accuracy, with its percent sign.
-        most: groups that are named; of more, the two ends are. None: all are named.
+        column: the column to format.
+        score: formats an accuracy, with its percent sign.
+        most: the largest number of groups to name; if there are more, only the worst and the best are named. None names
+            all groups.
     """
     if most is None or len(column.groups) <= most or not column.ranked:
         named = [
-            _write_group(group, column, score, first=not place) for place, group in enumerate(column.groups[:most])
+            _format_group(group, column, score, first=not place) for place, group in enumerate(column.groups[:most])
         ]
         more = len(column.groups) - len(named)
         return ", ".join(named) + (f"; {more} more groups" if more else "")
     worst, best = column.ranked[0], column.ranked[-1]
     return (
-        f"{_write_group(worst, column, score, first=True)} to {_write_group(best, column, score, first=False)}, of "
+        f"{_format_group(worst, column, score, first=True)} to {_format_group(best, column, score, first=False)}, of "
         f"{len(column.groups)} groups"
     )
 
 
-def _write_group(group: Group, column: GroupColumn, score: Callable[[Interval], str], *, first: bool) -> str:
+def _format_group(group: Group, column: GroupColumn, score: Callable[[Interval], str], *, first: bool) -> str:
     of = f"{group.images:,} test images" if first else f"{group.images:,}"
     mark = " (worst)" if group == column.worst else " (too few to compare)" if group.images < MIN_IMAGES else ""
     return f"{group.name} {score(group.accuracy)} of {of}{mark}"
 
 
-def write_price(price: GroupPrice) -> str:
-    """Return in a line the price of privacy for all test images, and for the group that loses most."""
+def format_price(price: GroupPrice) -> str:
+    """Format the price of privacy in a line: for all test images, and for the group that loses most."""
     said = f"{100 * price.overall:.2f} points overall"
     if price.most is None or price.added is None:
         return said

@@ -12,23 +12,23 @@ from dpbench.records.stated_plan import PlannedUse
 from dpbench.support.files import canonical_digest
 
 
-def fit_identity(
+def compute_fit_identity(
     spec: Spec, plan: Sequence[PlannedUse], digests: Mapping[str, str],
     components: Mapping[str, ComponentOrigin], networks: Sequence[str],
 ) -> str:  # fmt: skip
-    """Return the SHA-256 that, with a seed, gives the research noise: only equal questions share noise.
+    """Return the SHA-256 from which, with a seed, the research noise is drawn: only equal questions share noise.
 
-    Whatever changes a sum, or the noise's scale, changes the identity: the learner and its settings, the budget, sigma
-    of each release, the data, the weights of extractors, plugins and their versions, dpbench's own mechanism. Two
-    answers of one identity and seed are equal, so that subtracting them tells nothing. Seeds are told apart by the
-    streams.
+    Everything that changes a sum or the noise scale changes the identity: the learner and its settings, the budget,
+    sigma of each release, the data, the weights of extractors, plugins and their versions, and dpbench's own mechanism.
+    Two answers with the same identity and seed are equal, so their difference reveals nothing. Each seed has its own
+    noise stream.
 
     Args:
         spec: with the settings that are fitted.
-        plan: with sigma; empty where each setting of a search has its own.
-        digests: of the data.
-        components: who brought what.
-        networks: name, version and digest of the weights of each extractor that has any.
+        plan: with sigma; empty if each setting of a search has its own plan.
+        digests: digests of the data.
+        components: the plugin and version of each component.
+        networks: name, version and digest of the weights of each extractor that has weights.
     """
     asked = json.loads(spec.model_dump_json(exclude={"seeds", "secure_rng", "allow_overlap"}))
     releases = [use.model_dump(mode="json") for use in plan]

@@ -1,4 +1,4 @@
-"""The journal of a run: it keeps finished seeds, and an interrupted run continues from them."""
+"""The journal of a run: it stores finished seeds, so that an interrupted run can continue."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ from pathlib import Path
 
 from dpbench.errors import DataError
 from dpbench.records.result import SeedResult
-from dpbench.records.schema1 import upgrade
-from dpbench.support.files import open_to_append
-from dpbench.support.untrusted import read_regular
+from dpbench.records.schema1 import upgrade_record
+from dpbench.support.files import open_append_file
+from dpbench.support.untrusted import read_regular_file
 
 MAX_BYTES = 1_000_000_000  # bytes: it is this machine's own, and what ended is not to be lost
 
 
 @dataclass(frozen=True)
 class RunJournal:
-    """The file of a run under way, with a line per seed.
+    """The journal file of an unfinished run, with a line per finished seed.
 
     Args:
-        file: where it is.
-        identity: of the fit, code included: seeds of another are not taken.
+        file: the path of the file.
+        identity: the identity of the fit, including its code; seeds with another identity are ignored.
     """
 
     file: Path
     identity: str
 
     def seeds(self) -> dict[int, SeedResult]:
-        """Return the seeds that an earlier call finished, by seed."""
+        """Return the seeds that earlier calls finished, by seed number."""
         found = {}
         with suppress(OSError, DataError):
-            for line in read_regular(self.file, MAX_BYTES).decode(errors="replace").splitlines():
+            for line in read_regular_file(self.file, MAX_BYTES).decode(errors="replace").splitlines():
                 with suppress(ValueError, KeyError, TypeError, RecursionError, DataError):  # a line that was cut off
                     content = json.loads(line)
                     if content["identity"] == self.identity:
-                        seed = SeedResult.model_validate(upgrade(content["seed"], SeedResult))
+                        seed = SeedResult.model_validate(upgrade_record(content["seed"], SeedResult))
                         found[seed.seed] = seed
         return found
 
     def keep(self, result: SeedResult) -> None:
-        """Append a seed. The run goes on even if the seed cannot be kept."""
+        """Append a finished seed to the file; if the file cannot be written, the run continues without it."""
         line = json.dumps({"identity": self.identity, "seed": json.loads(result.model_dump_json())})
         with suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            with open_to_append(self.file) as file:
+            with open_append_file(self.file) as file:
                 file.write(f"\n{line}\n")  # a line that was cut off before does not take this one with it
 
 
 @dataclass(frozen=True)
 class Journal:
-    """A folder of results, with a file for each run under way: `unfinished/<name>l`."""
+    """The journals of a results folder, with a file for each unfinished run: `unfinished/<name>l`."""
 
     folder: Path
 
     def of(self, name: str, identity: str) -> RunJournal:
-        """Return the journal of the run whose result has this name."""
+        """Return the journal of the run whose result will have this name."""
         return RunJournal(self._file(name), identity)
 
     def end(self, name: str) -> None:
-        """Delete the journal of a run whose result has all seeds."""
+        """Delete the journal of a finished run."""
         with suppress(OSError):
             self._file(name).unlink(missing_ok=True)
             self._file(name).parent.rmdir()

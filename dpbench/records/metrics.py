@@ -1,7 +1,7 @@
-"""The evidence that a seed keeps of its test predictions, and the metrics that are counted from it.
+"""The evidence that a seed keeps of its test predictions, and the metrics that are computed from it.
 
-A new metric is a name in `Metric` and one function below, under `@metric`: results, checks, tables, flags and pages
-follow. No file holds metrics: they are counted when a result is read.
+To add a metric, add its name to `Metric` and one function below under `@register_metric`: results, checks, tables,
+flags and pages then include it. No file stores metrics; they are computed when a result is read.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ Metric = Literal[
     "accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "auroc", "class_gap", "ece", "nll", "brier"
 ]
 METRICS: tuple[Metric, ...] = get_args(Metric)
-BINS = 15  # of the reliability diagram (Guo et al. 2017)
+BIN_COUNT = 15  # of the reliability diagram (Guo et al. 2017)
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Loss = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Bins = Annotated[tuple[Count, ...], Field(min_length=BINS, max_length=BINS)]
+Bins = Annotated[tuple[Count, ...], Field(min_length=BIN_COUNT, max_length=BIN_COUNT)]
 
 
 class Calibration(Record):
-    """How well probabilities fit: test examples binned by confidence, the probability of the guessed class.
+    """Reliability bins: test examples grouped by confidence, the predicted probability of the guessed class.
 
     Bin b holds confidences above b / 15, up to (b + 1) / 15.
     """
 
     count: Bins
     right: Bins
-    confidence: Annotated[tuple[Loss, ...], Field(min_length=BINS, max_length=BINS)]  # sums
+    confidence: Annotated[tuple[Loss, ...], Field(min_length=BIN_COUNT, max_length=BIN_COUNT)]  # sums
     log_loss: Loss  # sum over test examples of -log p(true class), in nats
     brier: Loss  # sum over test examples of the squared distance from the one-hot label, 0 to 2 each
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence that a seed keeps of its predictions of n test examples."""
+    """The counts that a seed keeps of its predictions of n test examples."""
 
     confusion: tuple[tuple[int, ...], ...]  # row: true class, column: guessed class
     calibration: Calibration | None = None  # None where the learner gives no probabilities
 
     @cached_property
     def there(self) -> tuple[int, ...]:
-        """Number of test examples of each class."""
+        """The number of test examples of each class."""
         return tuple(map(sum, self.confusion))
 
     @cached_property
     def right(self) -> tuple[int, ...]:
-        """Number of correct answers by class."""
+        """The number of correct predictions for each class."""
         return tuple(row[label] for label, row in enumerate(self.confusion))
 
     @property
     def size(self) -> int:
-        """Number of test examples."""
+        """The number of test examples."""
         return sum(self.there)
 
     @cached_property
     def class_accuracy(self) -> tuple[float | None, ...]:
-        """Accuracy of each class; None for a class without test examples."""
+        """The accuracy of each class; None for a class without test examples."""
         return tuple(hit / count if count else None for hit, count in zip(self.right, self.there, strict=True))
 
     @property
     def present(self) -> tuple[float, ...]:
-        """Accuracies of the classes that have test examples."""
+        """The accuracies of the classes that have test examples."""
         return tuple(accuracy for accuracy in self.class_accuracy if accuracy is not None)
 
 
@@ -80,7 +80,7 @@ Compute = Callable[[Evidence], float | None]
 
 @dataclass(frozen=True)
 class MetricFacts:
-    """Title, direction and unit of a metric, and the function that counts it."""
+    """A metric's title, direction, unit, and the function that computes it."""
 
     title: str
     higher: bool = True  # is better
@@ -90,12 +90,12 @@ class MetricFacts:
 
     @property
     def scale(self) -> float:
-        """What a value is multiplied by where it is printed or drawn."""
+        """The factor that converts a value to the unit in which it is printed or drawn."""
         return 100.0 if self.share else 1.0
 
     @property
     def digits(self) -> int:
-        """How many digits are printed after the point."""
+        """The number of digits printed after the decimal point."""
         return 2 if self.share else 3
 
     @property
@@ -105,12 +105,12 @@ class MetricFacts:
 
     @property
     def word(self) -> str:
-        """The title within a sentence."""
+        """The title as it is written within a sentence."""
         return self.title if self.title.isupper() else f"{self.title[0].lower()}{self.title[1:]}"
 
     @property
     def axis(self) -> str:
-        """The label of an axis or of a column."""
+        """The label of an axis or a column, with the unit."""
         return f"{self.word} ({self.unit})" if self.unit else self.word
 
 
@@ -120,7 +120,7 @@ METRIC_FACTS: dict[str, MetricFacts] = {"auroc": MetricFacts("AUROC")}  # which 
 def register_metric(
     title: str, *, higher: bool = True, share: bool = True, most: float = 1.0
 ) -> Callable[[Compute], Compute]:
-    """Register the decorated function as the metric of its name."""
+    """Register the decorated function as the metric of the same name."""
 
     def register(compute: Compute) -> Compute:
         METRIC_FACTS[compute.__name__] = MetricFacts(title, higher, share, most, compute)
@@ -143,13 +143,13 @@ def balanced_accuracy(kept: Evidence) -> float:
 
 @register_metric("Worst class")
 def worst_class_accuracy(kept: Evidence) -> float:
-    """Return the lowest accuracy of any class."""
+    """Return the lowest class accuracy."""
     return min(kept.present)
 
 
 @register_metric("Macro F1")
 def macro_f1(kept: Evidence) -> float:
-    """Return the mean F1 over all classes; a class without test examples, or that is never guessed, counts as 0."""
+    """Return the mean F1 over all classes; a class that is never present or never predicted counts as 0."""
     guessed = map(sum, zip(*kept.confusion, strict=True))
     parts = [2 * hit / max(a + b, 1) for hit, a, b in zip(kept.right, kept.there, guessed, strict=True)]
     return math.fsum(parts) / len(parts)
@@ -157,13 +157,13 @@ def macro_f1(kept: Evidence) -> float:
 
 @register_metric("Class gap", higher=False)
 def class_gap(kept: Evidence) -> float:
-    """Return the accuracy of the best class minus that of the worst."""
+    """Return the accuracy of the best class minus the accuracy of the worst class."""
     return max(kept.present) - min(kept.present)
 
 
 @register_metric("Calibration error", higher=False)
 def ece(kept: Evidence) -> float | None:
-    """Return the expected calibration error: the mean difference of confidence and accuracy over 15 bins.
+    """Return the expected calibration error: the mean gap between confidence and accuracy over 15 bins.
 
     Source: Guo et al. 2017, equation 3.
     """
@@ -188,13 +188,13 @@ def brier(kept: Evidence) -> float | None:
 TITLES: Mapping[Metric, str] = {name: METRIC_FACTS[name].title for name in METRICS}
 
 
-def count_metrics(kept: Evidence) -> dict[str, float | None]:
-    """Return every metric that can be counted from a seed's evidence."""
+def compute_metrics(kept: Evidence) -> dict[str, float | None]:
+    """Return every metric that can be computed from a seed's evidence, by name."""
     return {name: facts.compute(kept) for name, facts in METRIC_FACTS.items() if facts.compute is not None}
 
 
-def count_confusion_metric(name: str, confusion: Sequence[Sequence[int]]) -> float:
-    """Return a metric of a confusion matrix; accuracy in place of a metric that needs scores, such as AUROC."""
+def compute_confusion_metric(name: str, confusion: Sequence[Sequence[int]]) -> float:
+    """Return a metric computed from a confusion matrix; accuracy replaces metrics that need scores, such as AUROC."""
     compute = METRIC_FACTS[name].compute or accuracy
     value = compute(Evidence(tuple(map(tuple, confusion))))
     assert value is not None  # what a board may rank by needs no probabilities
@@ -202,7 +202,7 @@ def count_confusion_metric(name: str, confusion: Sequence[Sequence[int]]) -> flo
 
 
 class StatedScores(Record):
-    """The scores of a seed without a confusion matrix to count them from."""
+    """The stated scores of a seed that kept no confusion matrix to compute them from."""
 
     accuracy: Share
     balanced_accuracy: Share
@@ -211,22 +211,22 @@ class StatedScores(Record):
     class_accuracy: tuple[Share | None, ...]
 
 
-def write_confusion(matrix: Sequence[Sequence[int]]) -> tuple[str, ...]:
-    """Return a confusion matrix as text: a line a true class, counts by guessed class.
+def encode_confusion(matrix: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    """Return a confusion matrix as texts: a line per true class, with counts by guessed class.
 
-    >>> write_confusion([[2, 1], [0, 3]])
+    >>> encode_confusion([[2, 1], [0, 3]])
     ('2 1', '0 3')
     """
     return tuple(" ".join(map(str, row)) for row in matrix)
 
 
 class KeptPredictions(Record):
-    """The evidence that a seed keeps of its test predictions; its metrics are counted from it."""
+    """The evidence that a seed keeps of its test predictions, from which its metrics are computed."""
 
     correct: str  # base64 of one bit a test example, in order
     predictions: str  # SHA-256 of the predicted classes, int64 little-endian: a rerun must give them
     auroc: Share | None  # its scores are not kept; None unless there are two classes
-    # One line a true class, counts by guessed class: see `write_confusion`.
+    # One line a true class, counts by guessed class: see `encode_confusion`.
     confusion: tuple[Annotated[str, Field(pattern=r"^[0-9]{1,9}( [0-9]{1,9})*$")], ...] | None = Field(
         default=None, exclude_if=lambda value: value is None
     )
@@ -234,7 +234,7 @@ class KeptPredictions(Record):
     stated: StatedScores | None = Field(default=None, exclude_if=lambda value: value is None)  # beside no confusion
 
     @model_validator(mode="after")
-    def _countable(self) -> KeptPredictions:
+    def _check_evidence(self) -> KeptPredictions:
         if (self.evidence is None) == (self.stated is None):
             raise ValueError("expected a confusion matrix, or stated scores where there is none")
         if self.evidence is None:
@@ -249,27 +249,27 @@ class KeptPredictions(Record):
 
     @property
     def matrix(self) -> tuple[tuple[int, ...], ...] | None:
-        """The confusion matrix: counts, with true classes as rows and guessed classes as columns."""
+        """The confusion matrix of counts: rows are true classes, columns are guessed classes."""
         return self.evidence.confusion if self.evidence else None
 
     @cached_property
     def evidence(self) -> Evidence | None:
-        """The counts that metrics follow from; None if the seed states its scores."""
+        """The counts from which metrics are computed; None if the seed states its scores instead."""
         if not self.confusion:
             return None
         return Evidence(tuple(tuple(map(int, row.split())) for row in self.confusion), self.calibration)
 
     @cached_property
     def metrics(self) -> Mapping[str, float | None]:
-        """Every metric by name; None for a metric that does not apply, such as AUROC of more than two classes."""
-        counted = count_metrics(self.evidence) if self.evidence else self.stated.model_dump() if self.stated else {}
+        """All metrics by name; None for a metric that does not apply, such as AUROC for more than two classes."""
+        counted = compute_metrics(self.evidence) if self.evidence else self.stated.model_dump() if self.stated else {}
         return {name: self.auroc if name == "auroc" else counted.get(name) for name in METRICS}
 
     def value(self, name: str) -> float:
-        """Return a metric that applies.
+        """Return the value of this metric.
 
         Raises:
-            ValueError: it does not.
+            ValueError: the metric does not apply.
         """
         if (found := self.metrics[name]) is None:
             raise ValueError(f"expected {name} in every seed, got none")
@@ -282,7 +282,7 @@ class KeptPredictions(Record):
 
     @property
     def class_accuracy(self) -> tuple[float | None, ...]:
-        """Accuracy of each class; None for a class without test examples."""
+        """The accuracy of each class; None for a class without test examples."""
         if self.evidence is not None:
             return self.evidence.class_accuracy
         return self.stated.class_accuracy if self.stated else ()

@@ -1,4 +1,4 @@
-"""The number of images that two splits share, and how many are too many. No torch here."""
+"""The number of images that two splits share, and the limits on it. No torch here."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ SUSPICIOUS_SHARE = 0.05
 
 
 class Overlap(Record):
-    """Of `among` images, how many equal an image of the other split, and how many equal or resemble it (`duplicates`).
+    """Counts of the images of a split (`among`) that equal or resemble an image of another split (`duplicates`).
 
-    `units` counts those whose patient, lesion or other unit has images in the other split too; None without units.
+    `units` counts the images whose patient, lesion or other unit also has images in the other split; None without
+    units.
     """
 
     exact: int = Field(ge=0)
@@ -50,15 +51,15 @@ class Overlap(Record):
 
 
 class Copies(Record):
-    """Of `among` private images, how many equal another private image, and how often the commonest occurs."""
+    """Counts of private images that equal another private image, and of the copies of the most common image."""
 
     images: int = Field(ge=0)
     most: int = Field(ge=0)
     among: int = Field(ge=0)
 
     @property
-    def too_many(self) -> str | None:
-        """The complaint of a board about such a private split, if any."""
+    def excess_complaint(self) -> str | None:
+        """A board's complaint if the private split has too many copies, or None."""
         if self.images <= MAX_COPIES * self.among:
             return None
         return (
@@ -68,11 +69,11 @@ class Copies(Record):
         )
 
 
-def find_excess(overlap: Mapping[str, Overlap], private: int) -> Iterator[tuple[str, str]]:
-    """Yield each pair of splits that shares too many images, with a complaint; `private` is a size.
+def find_excess_overlap(overlap: Mapping[str, Overlap], private: int) -> Iterator[tuple[str, str]]:
+    """Yield each pair of splits that shares too many images, with a complaint; `private` is the private split's size.
 
-    No image may be both trained on and tested on, and no public image may be a private one: what is learned from
-    public data is outside epsilon. The same holds of units, where they are known: none may be both public and private.
+    No image may be used for both training and testing, and no public image may also be private, because epsilon does
+    not cover what is learned from public data. If units are known, no unit may be both public and private either.
     """
     sizes = {"private": private, "public": overlap["public in private"].among if "public in private" in overlap else 0}
     for pair, counted in overlap.items():

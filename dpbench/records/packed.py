@@ -1,8 +1,8 @@
-"""Many records in a compressed file, for folders that nobody edits by hand. No torch here.
+"""Archives: many records in a compressed file, for folders that nobody edits by hand. No torch here.
 
-A packed record is addressed by the path that it had as a file, `FOLDER/NAME.json`, and is read through `read_record`. A
-loose file of that name takes precedence: what is run again supersedes what is packed, until the folder is packed anew.
-So one new record changes no byte of the others.
+A packed record keeps the path that it had as a file, `FOLDER/NAME.json`, and is read through `read_record`. A loose
+file with the same name takes precedence: a new record replaces the packed record until the folder is packed again, so
+adding a record changes no byte of the others.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import BinaryIO
 from dpbench.errors import DataError, OutputError
 from dpbench.support.files import sha256, write_atomically
 from dpbench.support.untrusted import MAX_BYTES as LARGEST
-from dpbench.support.untrusted import open_regular, read_regular
+from dpbench.support.untrusted import open_regular_file, read_regular_file
 
 ARCHIVE = "records.tar.xz"
 MAX_PACKED_BYTES = 50_000_000  # bytes of an archive
 MAX_BYTES = 50_000_000  # bytes of what is in it
 MAX_RECORDS = 10_000  # records in it
 MAX_MEMORY = 150_000_000  # bytes that unpacking may take; the strongest preset takes 65 MB
-_NAME = re.compile(r"[A-Za-z0-9][\w.,=@+-]*\.json", re.ASCII)
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.,=@+-]*\.json", re.ASCII)
 PRESET = 9 | lzma.PRESET_EXTREME
 
 
-def find_records(folder: Path) -> list[Path]:
-    """Return the paths of all records below a folder, packed or not, by name.
+def list_records(folder: Path) -> list[Path]:
+    """Return the paths of all records below a folder, packed or not, sorted by name.
 
     Raises:
         DataError: an archive is malformed.
@@ -47,7 +47,7 @@ def find_records(folder: Path) -> list[Path]:
 
 
 def list_packed_names(folder: Path) -> list[str]:
-    """Return the names of the records that are packed in this folder, sorted.
+    """Return the sorted names of the records in a folder's archive.
 
     Raises:
         DataError: the archive is malformed.
@@ -57,23 +57,23 @@ def list_packed_names(folder: Path) -> list[str]:
 
 
 def read_record(file: Path) -> bytes:
-    """Return the content of a record.
+    """Return the content of a record, packed or not.
 
     Raises:
         FileNotFoundError, OSError: there is no such record, or it cannot be read.
         DataError: the archive is malformed.
     """
     try:
-        return read_regular(file)
+        return read_regular_file(file)
     except FileNotFoundError:
-        packed = read_packed(file)
+        packed = read_packed_record(file)
         if packed is None:
             raise
         return packed
 
 
-def read_packed(file: Path) -> bytes | None:
-    """Return the content of a packed record; None if no archive has it.
+def read_packed_record(file: Path) -> bytes | None:
+    """Return the content of a packed record; None if it is not in the archive.
 
     Raises:
         DataError: the archive is malformed.
@@ -83,12 +83,12 @@ def read_packed(file: Path) -> bytes | None:
 
 
 def record_exists(file: Path) -> bool:
-    """Return whether a record of this name exists, packed or not; a link counts, wherever it leads.
+    """Return whether a record exists, packed or not; a link counts as existing even if its target is missing.
 
     Raises:
         DataError: the archive is malformed.
     """
-    return os.path.lexists(file) or read_packed(file) is not None
+    return os.path.lexists(file) or read_packed_record(file) is not None
 
 
 def hash_record(file: Path) -> str:
@@ -98,17 +98,17 @@ def hash_record(file: Path) -> str:
         FileNotFoundError, OSError: there is no such file, or it cannot be read.
         DataError: the archive is malformed.
     """
-    content = None if os.path.lexists(file) else read_packed(file)
+    content = None if os.path.lexists(file) else read_packed_record(file)
     return sha256(file) if content is None else hashlib.sha256(content).hexdigest()
 
 
 def modification_time(file: Path) -> int:
-    """Return when a record, or the archive that holds it, was last changed, in nanoseconds."""
+    """Return the time of the last change of a record or of its archive, in nanoseconds."""
     return (file if file.exists() else file.parent / ARCHIVE).stat().st_mtime_ns
 
 
 def read_archive(folder: Path) -> Mapping[str, bytes]:
-    """Return the records in the archive of a folder, by name.
+    """Return the records in a folder's archive by name.
 
     Raises:
         DataError: the archive is malformed.
@@ -117,10 +117,10 @@ def read_archive(folder: Path) -> Mapping[str, bytes]:
 
 
 def write_archive(folder: Path, records: Mapping[str, bytes]) -> None:
-    """Write the archive of a folder atomically; without records, delete it.
+    """Write a folder's archive atomically; if there are no records, delete the archive.
 
     Raises:
-        OutputError: it cannot be written, or would be too large.
+        OutputError: the archive cannot be written, or would be too large.
     """
     archive = folder / ARCHIVE
     if not records:
@@ -137,24 +137,24 @@ def write_archive(folder: Path, records: Mapping[str, bytes]) -> None:
 
 
 def pack_records(folder: Path) -> int:
-    """Move the records of a folder, without its subfolders, into its archive; return the number in the archive.
+    """Move the records of a folder, but not of its subfolders, into its archive and return the archive's record count.
 
-    Other JSON files stay where they are.
+    Other JSON files are left in place.
 
     Raises:
-        DataError: a file cannot be read, or the archive that is there is malformed.
+        DataError: a file cannot be read, or the existing archive is malformed.
         OutputError: the archive cannot be written; no file is removed then.
     """
     archive = folder / ARCHIVE
     held = dict(_read_members(archive)) if os.path.lexists(archive) else {}
     try:
-        found = {file: read_regular(file) for file in sorted(folder.glob("*.json"))}
+        found = {file: read_regular_file(file) for file in sorted(folder.glob("*.json"))}
     except OSError as error:
         raise DataError(f"Cannot read {error.filename}: {error.strerror}.") from error
     files = [file for file, content in found.items() if _is_record_content(content)]
     whole = held | {file.name: found[file] for file in files}
     for name in whole:
-        if not _NAME.fullmatch(name):
+        if not _NAME_PATTERN.fullmatch(name):
             raise DataError(f"Expected the name of a record, got {folder / name}. Move it elsewhere.")
     if whole != held:
         write_archive(folder, whole)
@@ -166,7 +166,7 @@ def pack_records(folder: Path) -> int:
 
 
 def _is_record_content(content: bytes) -> bool:
-    """Return whether this is a record of dpbench: every record has a version of its schema."""
+    """Return whether this content is a record of dpbench: every record has a schema version."""
     try:
         value = json.loads(content)
     except ValueError:
@@ -175,7 +175,7 @@ def _is_record_content(content: bytes) -> bool:
 
 
 def remove_record(file: Path) -> None:
-    """Remove a record, packed or not; an archive is removed with its last record.
+    """Delete a record, packed or not; an archive is deleted together with its last record.
 
     Raises:
         DataError: the archive is malformed.
@@ -189,7 +189,7 @@ def remove_record(file: Path) -> None:
 
 
 def _make_tar(records: Mapping[str, bytes]) -> bytes:
-    """Return an archive of names and contents alone, so that the same records give the same bytes."""
+    """Return a tar archive of names and contents without other metadata: equal records give equal bytes."""
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, content in sorted(records.items()):
@@ -200,16 +200,16 @@ def _make_tar(records: Mapping[str, bytes]) -> bytes:
 
 
 def _read_members(archive: Path) -> Mapping[str, bytes]:
-    """Return the records in an archive by name."""
+    """Return the records in an archive file by name."""
     with _open_archive(archive) as file:
         facts = os.fstat(file.fileno())
-    return _unpack(archive, facts.st_size, (facts.st_mtime_ns, facts.st_ino))
+    return _unpack_archive(archive, facts.st_size, (facts.st_mtime_ns, facts.st_ino))
 
 
 @contextmanager
 def _open_archive(archive: Path) -> Iterator[BinaryIO]:
     try:
-        with open_regular(archive, follow=False) as file:  # a link could lead out of the folder
+        with open_regular_file(archive, follow=False) as file:  # a link could lead out of the folder
             yield file
     except OSError as error:
         said = "it is a link" if archive.is_symlink() else error.strerror
@@ -217,7 +217,7 @@ def _open_archive(archive: Path) -> Iterator[BinaryIO]:
 
 
 @functools.lru_cache(maxsize=8)
-def _unpack(archive: Path, size: int, version: tuple[int, ...]) -> Mapping[str, bytes]:
+def _unpack_archive(archive: Path, size: int, version: tuple[int, ...]) -> Mapping[str, bytes]:
     if size > MAX_PACKED_BYTES:
         raise DataError(f"Expected {archive} to have at most {MAX_PACKED_BYTES:,} bytes, got {size:,}.")
     unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_MEMORY)
@@ -239,7 +239,7 @@ def _list_members(archive: Path, content: bytes) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
         for member in tar:
             file = tar.extractfile(member) if member.isreg() and not member.issparse() else None
-            if file is None or not _NAME.fullmatch(member.name) or member.name in seen:
+            if file is None or not _NAME_PATTERN.fullmatch(member.name) or member.name in seen:
                 raise DataError(f"Expected {archive} to hold JSON files, each once, got {member.name[:80]!r}.")
             if member.size > LARGEST or len(seen) == MAX_RECORDS:
                 raise DataError(

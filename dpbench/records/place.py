@@ -1,4 +1,4 @@
-"""The board, settings, device and results folder of a run."""
+"""The settings of a run besides its spec: board, settings file, device, threads and results folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpbench.support.validation import WrittenRecord
 
 
 class Place(WrittenRecord):
-    """A user's choices for a run besides its spec; they change no number, except through what they name."""
+    """The user's choices for a run besides its spec; they affect numbers only through the board or file they name."""
 
     board: str | None = Field(
         None,

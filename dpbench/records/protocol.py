@@ -1,6 +1,6 @@
 """The protocol of a run: everything that decides its numbers except the learner, its search and the randomness.
 
-A spec adds these (`records.spec`); a board freezes a protocol for all of its entries (`records.board`).
+A spec adds these three (`records.spec`); a board freezes a protocol for all of its entries (`records.board`).
 """
 
 from __future__ import annotations
@@ -42,21 +42,23 @@ PIXELS = "pixels"
 """The extractor of a dataset that suggests no other, and of one whose suggestion is not installed."""
 CONCAT = "concat"
 """The name under which a spec holds several extractors, `{"of": [{name, options}, ...]}` its options. No plugin's."""
-_JOIN = re.compile(r"\s*\+\s*(?=[a-z][a-z0-9._-]*\s*(?::|\+|$))")  # before a name alone: 1e+1 and a+b/c are values
-_UNIT = re.compile(r"[a-z][a-z -]*")
-_LIKE = "Write it like pixels:size=8+scatternet."
+_JOIN_PATTERN = re.compile(
+    r"\s*\+\s*(?=[a-z][a-z0-9._-]*\s*(?::|\+|$))"
+)  # before a name alone: 1e+1 and a+b/c are values
+_UNIT_WORDS = re.compile(r"[a-z][a-z -]*")
+_LIST_HINT = "Write it like pixels:size=8+scatternet."
 
 
 class Component(Record):
-    """A plugin's component by name, with the options that differ from its defaults."""
+    """A plugin's component, given by its name and the options that differ from its defaults."""
 
     name: str
     options: dict[str, Any] = Field(default={}, validate_default=True)
 
     @field_validator("options")
     @classmethod
-    def _of_concat(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        """Hold the parts of a concat as plain values, so that JSON gives back the same component."""
+    def _dump_concat_parts(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Store the parts of a concat as plain values, so that reading its JSON gives an equal component."""
         if info.data.get("name") != CONCAT:
             return options
         of = options.get("of")
@@ -74,7 +76,7 @@ class Component(Record):
 
     @classmethod
     def parse(cls, text: str) -> Component:
-        """Read `name` or `name:key=value,key=value`; a first value without a key is that of `shorthand`.
+        """Parse `name` or `name:key=value,key=value`; a first value without a key belongs to the `shorthand` option.
 
         >>> Component.parse("pillar:k=40,center=false")
         Component(name='pillar', options={'k': '40', 'center': 'false'})
@@ -83,7 +85,7 @@ class Component(Record):
         """
         name, _, rest = text.partition(":")
         if name.strip() == CONCAT:
-            raise SpecError(f"Expected extractors joined by '+', got {text!r}. {_LIKE}")
+            raise SpecError(f"Expected extractors joined by '+', got {text!r}. {_LIST_HINT}")
         options = {}
         for number, pair in enumerate(filter(None, rest.split(","))):
             key, equals, value = pair.partition("=")
@@ -100,25 +102,25 @@ class Component(Record):
 
     @classmethod
     def parse_extractor(cls, text: str) -> Component:
-        """Read an extractor as `parse` does, or several joined by `+`, each with its own options.
+        """Parse an extractor as `parse` does, or several extractors joined by `+`, each with its own options.
 
-        A `+` separates where a name follows it, and then `:`, `+` or the end.
+        A `+` separates extractors if it is followed by a name and then by `:`, `+` or the end of the text.
 
         >>> str(Component.parse_extractor("pixels:size=8,flat=true + scatternet"))
         'pixels:size=8,flat=true+scatternet'
         """
-        parts = [cls.parse(part) for part in _JOIN.split(text)]
+        parts = [cls.parse(part) for part in _JOIN_PATTERN.split(text)]
         if not all(part.name.strip() for part in parts) or any("+" in part.name for part in parts):
-            raise SpecError(f"Expected the name of an extractor on both sides of each '+' in {text!r}. {_LIKE}")
+            raise SpecError(f"Expected the name of an extractor on both sides of each '+' in {text!r}. {_LIST_HINT}")
         return parts[0] if len(parts) == 1 else cls(name=CONCAT, options={"of": parts})
 
     @property
     def parts(self) -> tuple[Component, ...]:
-        """The components that a concat joins; for any other component, itself alone."""
+        """The joined components of a concat; any other component is its own single part."""
         return tuple(Component(**part) for part in self.options["of"]) if self.name == CONCAT else (self,)
 
     def with_parts(self, parts: Sequence[Component]) -> Component:
-        """Return this component with other parts, joined as its own parts are; the inverse of `parts`."""
+        """Return a copy of this component with other parts, joined in the same way; the inverse of `parts`."""
         return Component(name=CONCAT, options={"of": parts}) if self.name == CONCAT else parts[0]
 
     @property
@@ -152,13 +154,13 @@ ExtractorField = Annotated[Component, BeforeValidator(_parse_extractor)]
 
 
 def _normalise_unit(unit: object) -> object:
-    if isinstance(unit, str) and not _UNIT.fullmatch(unit):
+    if isinstance(unit, str) and not _UNIT_WORDS.fullmatch(unit):
         raise ValueError("expected a word in lower case, like patient")
     return None if unit == "image" else unit
 
 
 def expand_seeds(seeds: object) -> object:
-    """Return seeds 0 to 4 for 5, or for the text 5; keep a list of seeds as it is, such as the text 3,7."""
+    """Expand a number of seeds, such as 5 or "5", to seeds 0 to 4; return a list of seeds, such as "3,7", unchanged."""
     if isinstance(seeds, str) and re.fullmatch(r"-?\d+", seeds.strip()):
         seeds = int(seeds)
     elif isinstance(seeds, str) and re.fullmatch(r"\d+(,\d+)*,?", seeds):
@@ -174,7 +176,7 @@ def expand_seeds(seeds: object) -> object:
 
 @dataclass(frozen=True)
 class SplitRule:
-    """The rule that cuts the published training split into public and private examples."""
+    """The rule that divides the published training split into public and private examples."""
 
     public_fraction: float
     train_fraction: float  # of what is not public
@@ -185,7 +187,7 @@ class SplitRule:
 
 
 class Protocol(WrittenRecord):
-    """Data, features, budget and seeds."""
+    """The data, features, budget and seeds of a run."""
 
     dataset: Annotated[ComponentField, Flag(several="A,B")] = Field(
         Component(name="digits"), title="Dataset", description="Dataset with the private and test data"
@@ -225,7 +227,7 @@ class Protocol(WrittenRecord):
     unit: Annotated[
         str | None, BeforeValidator(_normalise_unit), Flag(default="the dataset's own", auto=OWN_UNIT, none="image")
     ] = Field(
-        None, pattern=f"^{_UNIT.pattern}$", exclude_if=lambda value: value is None, title="Unit of the guarantee",
+        None, pattern=f"^{_UNIT_WORDS.pattern}$", exclude_if=lambda value: value is None, title="Unit of the guarantee",
         description="Unit of the guarantee: image, or a unit that the dataset identifies, such as patient",
     )  # fmt: skip
     # Public, and a learner may aim for it. Not written where it is accuracy.
@@ -239,22 +241,22 @@ class Protocol(WrittenRecord):
 
     @property
     def implied(self) -> frozenset[str]:
-        """Keys whose values follow from other keys: a public dataset leaves no public share."""
+        """The keys whose values follow from other keys, such as the public share if there is a public dataset."""
         return frozenset({"public_fraction"} if self.public_dataset is not None else ())
 
     @property
     def budget(self) -> Budget:
-        """The guarantee that a run may spend."""
+        """The privacy budget of a run."""
         return Budget(self.epsilon, self.delta, self.adjacency)
 
     @property
     def split_rule(self) -> SplitRule:
-        """The rule that cuts the training split."""
+        """The rule that divides the training split."""
         return SplitRule(self.public_fraction, self.train_fraction, self.imbalance, self.split_seed, self.unit)
 
     @property
     def data_key(self) -> str:
-        """Everything that decides the roles of examples: protocols with equal keys can share them."""
+        """A key for everything that decides the roles of examples; protocols with equal keys can share the roles."""
         fields: set[Any] = {
             "dataset", "extractor", "public_dataset", "public_fraction", "train_fraction", "imbalance", "split_seed",
             "unit",
@@ -263,7 +265,7 @@ class Protocol(WrittenRecord):
 
     @field_validator("epsilon")
     @classmethod
-    def _accountable(cls, epsilon: float) -> float:
+    def _check_epsilon(cls, epsilon: float) -> float:
         low, high = EPSILON_RANGE
         if not (low <= epsilon <= high or epsilon == math.inf):
             raise ValueError(f"accountants answer, and agree, for epsilon from {low:g} to {high:g}; inf is no privacy")
@@ -271,14 +273,14 @@ class Protocol(WrittenRecord):
 
     @field_validator("delta")
     @classmethod
-    def _answerable(cls, delta: float) -> float:
+    def _check_delta(cls, delta: float) -> float:
         if delta < SMALLEST_DELTA:
             raise ValueError(f"accountants answer, and agree, for delta from {SMALLEST_DELTA:g}")
         return delta
 
     @field_validator("imbalance")
     @classmethod
-    def _plausible(cls, imbalance: float | None) -> float | None:
+    def _check_imbalance(cls, imbalance: float | None) -> float | None:
         if imbalance is not None and imbalance > MAX_IMBALANCE:
             raise ValueError(
                 f"at most {MAX_IMBALANCE:g} of the first class to 1 of the last, or few have an example left"
@@ -286,7 +288,7 @@ class Protocol(WrittenRecord):
         return imbalance
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_public_source_and_seeds(self) -> Self:
         if self.public_dataset is not None and self.public_fraction > 0:
             raise ValueError("public data comes from public_dataset or from public_fraction, not from both")
         if len(set(self.seeds)) != len(self.seeds) or not self.seeds:

@@ -1,4 +1,4 @@
-"""The provenance of a result: versions, commit and machine."""
+"""The provenance of a result: package versions, commit and machine."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PACKAGES = (
 
 
 def collect_provenance(device: str) -> dict[str, Any]:
-    """Return versions, commit and machine of this process."""
-    commit, dirty = read_tree()
+    """Return the package versions, commit and machine of this process."""
+    commit, dirty = read_git_state()
     return {
-        "dpbench": _version(HARNESS),
+        "dpbench": _find_version(HARNESS),
         "commit": commit,
         "dirty": dirty,
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {name: found for name in PACKAGES if (found := _find_version(name))},
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": _find_processor(),
         "cores": os.cpu_count(),
@@ -44,20 +44,20 @@ def collect_provenance(device: str) -> dict[str, Any]:
     }
 
 
-def current_day() -> str:
-    """Return today's date for records, YYYY-MM-DD in UTC."""
+def current_date() -> str:
+    """Return today's date in UTC as YYYY-MM-DD."""
     return datetime.now(UTC).date().isoformat()
 
 
-def _version(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:
         return None
 
 
-def read_tree(root: Path | None = None) -> tuple[str | None, bool | None]:
-    """Return the commit of a source tree (default: dpbench's) and whether it has changes; (None, None) for a wheel."""
+def read_git_state(root: Path | None = None) -> tuple[str | None, bool | None]:
+    """Return a source tree's commit and whether it has changes (default: dpbench's tree); (None, None) for a wheel."""
     root = root or PACKAGE.parent
     if not (root / ".git").exists():
         return None, None
@@ -71,8 +71,8 @@ def read_tree(root: Path | None = None) -> tuple[str | None, bool | None]:
 def find_source(distribution: str) -> dict[str, Any] | None:
     """Return repository, commit and whether there are changes, for a distribution that was installed from git.
 
-    From a repository, as `pip install git+URL` notes it, or from a working copy (`pip install -e`), whose remote it is.
-    None where pip noted neither.
+    The source is the repository that `pip install git+URL` recorded, or the remote of a working copy that was installed
+    by `pip install -e`. Returns None if pip recorded neither.
     """
     try:
         installed = metadata_of(distribution).files or ()
@@ -82,24 +82,24 @@ def find_source(distribution: str) -> dict[str, Any] | None:
         return None
     url, vcs = str(noted.get("url", "")), noted.get("vcs_info")
     if vcs:
-        return {"repository": without_credentials(url), "commit": vcs.get("commit_id"), "dirty": False}
+        return {"repository": remove_credentials(url), "commit": vcs.get("commit_id"), "dirty": False}
     root = Path(unquote(urlparse(url).path)) if url.startswith("file:") else None
     if root is None or not (root / ".git").exists():
         return None
-    commit, dirty = read_tree(root)
+    commit, dirty = read_git_state(root)
     try:
-        origin = without_credentials(_run_git(root, "remote", "get-url", "origin"))
+        origin = remove_credentials(_run_git(root, "remote", "get-url", "origin"))
         return {"repository": origin, "commit": commit, "dirty": dirty}
     except (OSError, subprocess.SubprocessError):
         return {"repository": None, "commit": commit, "dirty": dirty}
 
 
-def without_credentials(address: str) -> str:
-    """Return the address of a repository without the credentials that somebody may have put into it.
+def remove_credentials(address: str) -> str:
+    """Return the address of a repository without any credentials in it.
 
-    >>> without_credentials("https://me:secret@example.org/me/plugin.git")
+    >>> remove_credentials("https://me:secret@example.org/me/plugin.git")
     'https://example.org/me/plugin.git'
-    >>> without_credentials("ssh://git:secret@example.org:22/me/plugin.git")
+    >>> remove_credentials("ssh://git:secret@example.org:22/me/plugin.git")
     'ssh://git@example.org:22/me/plugin.git'
     """
     address = re.sub(r"^(https?://)[^/]*@", r"\1", address)
@@ -107,7 +107,7 @@ def without_credentials(address: str) -> str:
 
 
 def find_user_name() -> str | None:
-    """Return the name under which commits are made here; None if git knows none."""
+    """Return the author name that git uses on this machine; None if git has none."""
     try:
         return _run_git(Path.cwd(), "config", "user.name") or None
     except (OSError, subprocess.SubprocessError):

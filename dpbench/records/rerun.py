@@ -1,4 +1,4 @@
-"""The record of a re-run: the outcome of re-running seeds of a result, by whom, and where. No torch here."""
+"""The record of a re-run: the outcome for each seed of a result, who ran it and where. No torch here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Verdict = Literal["same", "differs", "not checked"]
 
 
 class SeedRerun(Record):
-    """The outcome of a re-run seed."""
+    """The outcome of re-running a seed."""
 
     seed: int
     outcome: Outcome
@@ -29,7 +29,7 @@ class SeedRerun(Record):
 
 
 class ClaimCheck(Record):
-    """A claim of a result, and what the re-run found."""
+    """A claim of a result, and the verdict of a re-run on it."""
 
     claim: str  # the field of the result
     verdict: Verdict
@@ -37,7 +37,7 @@ class ClaimCheck(Record):
 
 
 class Rerun(Record):
-    """The outcome of a re-run: of all seeds, unless somebody took a quick look at a single seed."""
+    """The record of a re-run: of all seeds, or of some seeds for a quick look."""
 
     schema_version: Literal[2] = 2
     digest: str  # of the result's spec
@@ -51,7 +51,7 @@ class Rerun(Record):
 
     @property
     def outcome(self) -> Outcome:
-        """The worst outcome of its seeds; `differs` also if a claim of the result is false."""
+        """The worst outcome of the re-run seeds, or `differs` if a claim of the result is false."""
         found = {seed.outcome for seed in self.seeds}
         if "differs" in found or self.false_claims:
             return "differs"
@@ -59,23 +59,23 @@ class Rerun(Record):
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing contradicts the result."""
+        """Whether no seed and no claim contradicts the result."""
         return self.outcome != "differs"
 
     @property
     def false_claims(self) -> tuple[ClaimCheck, ...]:
-        """The claims of the result that are false."""
+        """The claims of the result that the re-run found to be false."""
         return tuple(claim for claim in self.claims if claim.verdict == "differs")
 
     @property
     def accuracy(self) -> float:
-        """Mean accuracy over the re-run seeds."""
+        """The mean accuracy over the re-run seeds."""
         return sum(seed.accuracy for seed in self.seeds) / len(self.seeds)
 
     def write_to(self, file: Path) -> Path:
-        """Write the sealed record into this file, atomically, and return the file.
+        """Write the sealed record into `file`, atomically, and return the file.
 
         Raises:
             OutputError: it cannot be written.
         """
-        return storage.write_sealed(self, file)
+        return storage.write_sealed_record(self, file)

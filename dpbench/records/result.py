@@ -1,4 +1,4 @@
-"""A result: a JSON file per run, written by the harness alone. No torch here: a board reads results without it."""
+"""A result: a JSON file per run, which only the harness writes. No torch here, so boards can read it without torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpbench.records import storage
 from dpbench.records.checksums import evidence_digest
 from dpbench.records.group_counts import GroupCounts, find_count_error, find_excess_correct
 from dpbench.records.metrics import METRICS, KeptPredictions, Share
-from dpbench.records.overlap import SUSPICIOUS_SHARE, Copies, Overlap, find_excess
+from dpbench.records.overlap import SUSPICIOUS_SHARE, Copies, Overlap, find_excess_overlap
 from dpbench.records.search import Selection, SelectionRule, Trial
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import Privacy, list_not_covered
@@ -28,7 +28,7 @@ TWO_SEEDS_REMARK = "Two seeds are too few for a reliable interval. Use five or m
 
 
 class SeedResult(KeptPredictions):
-    """A fit on the test split: which examples it classifies correctly, and the evidence of its scores."""
+    """The outcome of a seed on the test split: its correct predictions, and the evidence behind its scores."""
 
     seed: int
     spent: dict[str, int]
@@ -38,7 +38,7 @@ class SeedResult(KeptPredictions):
 
 
 class Interval(Record):
-    """Mean over seeds with its 95% Student t interval (none for a single seed)."""
+    """The mean over seeds, with its 95% Student t interval (None for a single seed)."""
 
     mean: float
     low: float | None
@@ -46,7 +46,7 @@ class Interval(Record):
 
 
 class UnitFacts(Record):
-    """The units that own the private images, and epsilon for a unit with several, where epsilon is an image's."""
+    """The units that own the private images, and epsilon for a unit with several images if epsilon is an image's."""
 
     word: str  # patient, lesion, track ...
     count: int = Field(ge=1)
@@ -59,7 +59,7 @@ class UnitFacts(Record):
 
     @property
     def remark(self) -> str:
-        """What an image's epsilon means for a unit with several images; empty if epsilon is a unit's or infinite."""
+        """The meaning of an image's epsilon for a unit with several images; empty if epsilon is a unit's or inf."""
         if self.largest_epsilon is None:
             return ""
         return (
@@ -70,7 +70,7 @@ class UnitFacts(Record):
 
 
 class TaskFacts(Record):
-    """The task of a run: its data, sizes and classes."""
+    """The task of a run: its data, the sizes of its splits, and its classes."""
 
     example_shape: tuple[int, ...]
     classes: tuple[PrintableText, ...] = Field(min_length=1)
@@ -95,19 +95,19 @@ class TaskFacts(Record):
     groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
-    def _grouped(self) -> TaskFacts:
+    def _check_group_counts(self) -> TaskFacts:
         if self.groups is not None and (said := find_count_error(self.groups, len(self.classes))):
             raise ValueError(said)
         return self
 
     @property
     def images(self) -> int:
-        """Number of private images: larger than `private` if that counts units."""
+        """The number of private images, which is larger than `private` if `private` counts units."""
         return self.private if self.units is None else self.units.images
 
     @property
-    def named_editions(self) -> tuple[str, ...]:
-        """The distinct copies of data that are not the whole as published, as a page or a terminal names them."""
+    def edition_names(self) -> tuple[str, ...]:
+        """The distinct names of data editions that are not the complete published data, for pages and terminals."""
         return tuple(dict.fromkeys((self.editions or {}).values()))
 
 
@@ -120,9 +120,9 @@ class ComponentOrigin(Record):
 
 
 class Result(Record):
-    """The whole evidence of a run: request, guarantee, correct answers and provenance.
+    """The whole evidence of a run: its spec, guarantee, correct predictions and provenance.
 
-    Metrics, intervals and remarks follow from it; no file holds them.
+    Metrics, intervals and remarks are computed from it; no file stores them.
     """
 
     schema_version: Literal[2] = 2
@@ -146,8 +146,8 @@ class Result(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _intact(cls, content: Any) -> Any:
-        """Refuse a file of a later version, and a file that was changed after it was written."""
+    def _check_integrity(cls, content: Any) -> Any:
+        """Refuse a file of a later schema version, and a file that was changed after it was written."""
         if isinstance(content, Mapping):
             if (version := content.get("schema_version", 2)) != 2:
                 raise MalformedFile("schema_version", f"expected 1 or 2, got {version!r:.20}. Update dpbench")
@@ -156,7 +156,7 @@ class Result(Record):
         return content
 
     @model_validator(mode="after")
-    def _grouped(self) -> Result:
+    def _check_group_counts(self) -> Result:
         images = self.task.groups
         for seed in self.seeds:
             if (images is None) != (seed.group_correct is None):
@@ -166,33 +166,33 @@ class Result(Record):
         return self
 
     def with_evidence_digest(self) -> Result:
-        """Return the result with the digest of its current evidence."""
+        """Return a copy of the result with the digest of its current evidence."""
         return self.model_copy(update={"evidence_digest": evidence_digest(json.loads(self.model_dump_json()))})
 
     @cached_property
     def digest(self) -> str:
-        """The digest of the spec, which names the result."""
+        """The digest of the spec, which is part of the result's name."""
         return self.spec.digest
 
     @cached_property
     def metrics(self) -> dict[str, Interval]:
-        """Mean and interval of every metric that all seeds have."""
-        return summarise(self.seeds)
+        """The mean and interval of every metric that all seeds have."""
+        return summarise_metrics(self.seeds)
 
     @property
     def not_covered(self) -> tuple[str, ...]:
-        """What the guarantee does not cover, in words."""
+        """The limits of the guarantee, in words."""
         return list_not_covered(self.privacy, self.task.left_out)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The learner's settings as they ran: as requested, chosen by a search, or derived from the budget."""
+        """The learner's settings in the run: requested by the user, chosen by a search, or derived from the budget."""
         chosen = (self.search and self.search.chosen) or {}
         return {**self.spec.learner.options, **chosen, **self.settled}
 
     @cached_property
     def class_accuracies(self) -> tuple[tuple[float, ...], ...]:
-        """Accuracies of each class in the seeds with test images of it; empty if no seed has any."""
+        """For each class, its accuracy in every seed with test images of it; empty if no seed has any."""
         seeds = [seed.class_accuracy for seed in self.seeds]
         return tuple(
             tuple(value for seed in seeds if number < len(seed) and (value := seed[number]) is not None)
@@ -201,8 +201,10 @@ class Result(Record):
 
     @cached_property
     def remarks(self) -> tuple[str, ...]:
-        """What a reader should know before the score: shared images, unused budget, a score no better than a guess."""
-        shared = [f"{pair.capitalize()}: {said}." for pair, said in find_excess(self.task.overlap, self.task.images)]
+        """Warnings to read before the score: shared images, unused budget, or a score no better than guessing."""
+        shared = [
+            f"{pair.capitalize()}: {said}." for pair, said in find_excess_overlap(self.task.overlap, self.task.images)
+        ]
         return (
             *(shared or self._lookalike_remark()),
             *self._processing_remark(),
@@ -216,8 +218,8 @@ class Result(Record):
         )
 
     @property
-    def without_private(self) -> str:
-        """Description of a plan that reads nothing private; it depends on how many public images are private images."""
+    def zero_epsilon_remark(self) -> str:
+        """The remark on a plan that reads no private data, with the number of public near-duplicates."""
         counted = self.task.overlap.get("public in private")
         if counted is None or not counted.near:
             return "ε 0: no private example was read"
@@ -227,7 +229,7 @@ class Result(Record):
         )
 
     def _lookalike_remark(self) -> list[str]:
-        """Return a remark if public images resemble private images more often than in an honest cut of most data."""
+        """Return a remark if public images resemble private images more often than an honest split usually does."""
         counted = self.task.overlap.get("public in private")
         if counted is None or counted.near <= SUSPICIOUS_SHARE * counted.among:
             return []
@@ -246,7 +248,7 @@ class Result(Record):
         ]
 
     def _copies_remark(self) -> list[str]:
-        """Return a remark if an image is in the private split several times: its owner has another epsilon."""
+        """Return a remark if the private split contains copies of an image, because its owner has a larger epsilon."""
         copies, epsilon = self.task.copies, self.copies_epsilon
         if copies is None or copies.most < 2 or not self.privacy.sigma or epsilon is None:
             return []
@@ -256,7 +258,7 @@ class Result(Record):
         ]
 
     def _left_out(self) -> list[str]:
-        """Return a remark on the number of private images that equal public images."""
+        """Return a remark on private images that were left out because they equal a public image."""
         if not self.task.left_out:
             return []
         return [
@@ -265,14 +267,14 @@ class Result(Record):
         ]
 
     def _owned(self) -> list[str]:
-        """Return a remark if epsilon is an image's and people have several images: their epsilon is larger."""
+        """Return a remark if people own several images but epsilon is an image's, because their epsilon is larger."""
         units = self.task.units
         if units is None or self.spec.unit or not self.privacy.sigma or not units.remark:
             return []
         return [units.remark]
 
     def _delta_remark(self) -> list[str]:
-        """Return a remark if delta is so near 1/n that it allows as much as publishing half of a random row."""
+        """Return a remark if delta is so close to 1/n that it permits publishing about half of a random row."""
         delta, size = self.privacy.delta, self.task.private
         if not self.privacy.sigma or delta <= 0.5 / size:
             return []
@@ -287,7 +289,7 @@ class Result(Record):
         ]
 
     def _unused_steps_remark(self) -> list[str]:
-        """Return a remark on releases that used fewer steps than planned, and paid for in sigma."""
+        """Return a remark on releases that used fewer steps than planned, so that sigma was larger than needed."""
         if not self.privacy.sigma:
             return []
         return [
@@ -298,7 +300,7 @@ class Result(Record):
         ]
 
     def _guessing_remark(self) -> list[str]:
-        """Return a remark if always guessing the largest class does as well."""
+        """Return a remark if always guessing the largest class scores as well."""
         accuracy, balanced = self.metrics["accuracy"].mean, self.metrics.get("balanced_accuracy")
         if accuracy > self.task.largest or balanced is None:
             return []
@@ -309,13 +311,13 @@ class Result(Record):
         ]
 
     def _two_seeds_remark(self) -> list[str]:
-        """Return a remark if an interval rests on two seeds only."""
+        """Return a remark if an interval is based on two seeds only."""
         return [TWO_SEEDS_REMARK] if len(self.seeds) == 2 else []
 
     @property
     def file_name(self) -> str:
-        """The name of this result's file: learner, dataset and digest of the spec."""
-        return result_name(self.spec, self.digest)
+        """The file name of this result: learner, dataset and digest of the spec."""
+        return make_result_name(self.spec, self.digest)
 
     def write(self, folder: Path) -> Path:
         """Write the result into `folder`, atomically, and return the file.
@@ -332,11 +334,11 @@ class Result(Record):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        return storage.read_validated(cls, file)
+        return storage.read_validated_record(cls, file)
 
 
 class Tuning(Record):
-    """A whole search for settings: request, trials and choice."""
+    """A complete search for settings: its spec, trials and choice."""
 
     schema_version: Literal[1] = 1
     digest: str
@@ -366,24 +368,24 @@ class Tuning(Record):
         Raises:
             DataError: names the file and the first field that does not fit.
         """
-        return storage.read_validated(cls, file)
+        return storage.read_validated_record(cls, file)
 
 
-def result_name(spec: Spec, digest: str | None = None) -> str:
-    """Return the name of the file for a spec's result: learner, dataset and digest."""
+def make_result_name(spec: Spec, digest: str | None = None) -> str:
+    """Return the file name of a spec's result: learner, dataset and digest."""
     return f"{spec.learner.name}-{spec.dataset.name}-{(digest or spec.digest)[:16]}.json"
 
 
-def summarise(seeds: Sequence[SeedResult]) -> dict[str, Interval]:
-    """Return mean and interval of every metric that all seeds have."""
+def summarise_metrics(seeds: Sequence[SeedResult]) -> dict[str, Interval]:
+    """Return the mean and interval of every metric that all seeds have."""
     columns = {name: [value for seed in seeds if (value := seed.metrics[name]) is not None] for name in METRICS}
-    return {name: interval(values) for name, values in columns.items() if len(values) == len(seeds)}
+    return {name: mean_interval(values) for name, values in columns.items() if len(values) == len(seeds)}
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """Return the mean with its 95% t interval.
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Return the mean of some values with its 95% t interval.
 
-    >>> interval([0.5, 0.7]).mean
+    >>> mean_interval([0.5, 0.7]).mean
     0.6
     """
     from scipy.special import stdtrit

@@ -1,7 +1,7 @@
-"""Records that earlier versions wrote, as records of today: the only file that knows what those had or lacked.
+"""Upgrade records of earlier versions to the current schema: no other module knows the earlier schemas.
 
-A result of schema 1 held, beside its evidence, what follows from it (metrics, intervals, accuracies by class, what the
-guarantee leaves out), and a seal: one digest a field.
+A result of schema 1 stored, beside its evidence, everything that is computed from it (metrics, intervals, class
+accuracies, the limits of the guarantee), and a seal with a digest per field.
 """
 
 from __future__ import annotations
@@ -12,96 +12,96 @@ from typing import Any, Protocol
 
 from dpbench.errors import MalformedFile
 from dpbench.records.checksums import evidence_digest
-from dpbench.records.tolerance import close
+from dpbench.records.tolerance import is_close
 from dpbench.support.files import canonical_digest
 
 Content = Mapping[str, Any]
 
 
-class Computed(Protocol):
-    """What a result of today computes, and one of schema 1 states (`dpbench.records.result.Result`)."""
+class ComputedValues(Protocol):
+    """The values that a current result computes and a schema 1 result stored (`dpbench.records.result.Result`)."""
 
     @property
     def digest(self) -> str:
-        """Of the spec."""
+        """The digest of the spec."""
 
     @property
     def not_covered(self) -> tuple[str, ...]:
-        """What the guarantee leaves out."""
+        """The limits of the guarantee."""
 
     @property
     def metrics(self) -> Mapping[str, Any]:
-        """Intervals by name."""
+        """The intervals of metrics by name."""
 
     @property
     def seeds(self) -> Sequence[Any]:
-        """Seeds, with metrics and accuracies by class."""
+        """The seeds, with their metrics and class accuracies."""
 
 
-def upgrade(content: Any, kind: type) -> Any:
-    """Return the JSON of a record in the form of today; what has that form, or no form that ever was, as it is.
+def upgrade_record(content: Any, kind: type) -> Any:
+    """Return a record's JSON in the current schema; return content of a current or unknown schema unchanged.
 
     Args:
-        content: of the file.
-        kind: what the file is read as.
+        content: the JSON of the file.
+        kind: the class of the record.
 
     Raises:
-        MalformedFile: a result lacks a field that all had, or was changed after it was written.
+        MalformedFile: a result lacks a field that all results had, or was changed after it was written.
     """
-    convert = _BY_KIND.get(kind.__name__)
+    convert = _UPGRADES.get(kind.__name__)
     return convert(content) if convert is not None and isinstance(content, Mapping) else content
 
 
-def find_loss(content: Content, result: Computed) -> str | None:
-    """Return the first number of a result of schema 1 that differs in what it was converted to; None where none does.
+def find_loss(content: Content, result: ComputedValues) -> str | None:
+    """Return the first number that changed when a schema 1 result was converted, or None.
 
-    What is counted is compared to the last digit; ends of intervals, which a library computes, as `records.tolerance`
-    says.
+    Counted numbers must be equal to the last digit. Ends of intervals, which a library computes, may differ within the
+    tolerance of `records.tolerance`.
     """
-    return next((name for name, before, now in _pairs(content, result) if before != now), None)
+    return next((name for name, before, now in _pair_numbers(content, result) if before != now), None)
 
 
-def _result(content: Content) -> Content:
+def _upgrade_result(content: Content) -> Content:
     if content.get("schema_version", 1) != 1:
         return content
     _check_seal(content)
-    made = {"search": None, "copies_epsilon": None, **_without(content, *_DERIVED), "schema_version": 2}
+    made = {"search": None, "copies_epsilon": None, **_drop_fields(content, *_DERIVED_FIELDS), "schema_version": 2}
     if isinstance(task := content.get("task"), Mapping):
         made["task"] = {"looks": None, "copies": None, "processing": None, **task}
     if isinstance(privacy := content.get("privacy"), Mapping):
-        made["privacy"] = {"repeats": None, **_without(privacy, "not_covered")}
+        made["privacy"] = {"repeats": None, **_drop_fields(privacy, "not_covered")}
     if isinstance(seeds := content.get("seeds"), list):
-        made["seeds"] = [_seed(seed, f"seeds.{number}.") for number, seed in enumerate(seeds)]
+        made["seeds"] = [_upgrade_seed(seed, f"seeds.{number}.") for number, seed in enumerate(seeds)]
     if content.get("seal"):
         made["converted_from"] = canonical_digest(content["seal"])
         made["evidence_digest"] = evidence_digest(made)
     return made
 
 
-def _seed(seed: Any, where: str) -> Any:
+def _upgrade_seed(seed: Any, where: str) -> Any:
     if not isinstance(seed, Mapping):
         return seed
-    _require(seed, _SCORES, where)
-    made = {"setting": None, **_without(seed, *_SCORES, *_COUNTED)}
-    return made if seed.get("confusion") else {**made, "stated": {name: seed[name] for name in _SCORES}}
+    _require_fields(seed, _SCORE_FIELDS, where)
+    made = {"setting": None, **_drop_fields(seed, *_SCORE_FIELDS, *_COUNTED_FIELDS)}
+    return made if seed.get("confusion") else {**made, "stated": {name: seed[name] for name in _SCORE_FIELDS}}
 
 
-def _line_of_journal(seed: Content) -> Content:
-    return _seed(seed, "") if "accuracy" in seed else seed
+def _upgrade_journal_line(seed: Content) -> Content:
+    return _upgrade_seed(seed, "") if "accuracy" in seed else seed
 
 
-def _rerun(content: Content) -> Content:
-    """Return a record of version 1, which was always of one seed, as one of several; older seeds kept no answers."""
+def _upgrade_rerun(content: Content) -> Content:
+    """Return a version 1 re-run, which had a single seed, as a re-run of several seeds; old seeds lack predictions."""
     if content.get("schema_version") == 1 and "seeds" not in content:
-        seed = {name: content[name] for name in _OF_A_SEED if name in content}
-        content = {**_without(content, *seed), "seeds": [seed], "schema_version": 2}
+        seed = {name: content[name] for name in _RERUN_SEED_FIELDS if name in content}
+        content = {**_drop_fields(content, *seed), "seeds": [seed], "schema_version": 2}
     if not isinstance(seeds := content.get("seeds"), list):
         return content
     return {**content, "seeds": [{"correct": None, **seed} if isinstance(seed, Mapping) else seed for seed in seeds]}
 
 
-def _audit(content: Content) -> Content:
-    """Return an audit whose samples may not say of which rates and units they were."""
+def _upgrade_audit(content: Content) -> Content:
+    """Return an audit with None for the rates and units of samples if the file does not state them."""
     noise = content.get("noise")
     if not isinstance(noise, Mapping) or not isinstance(samples := noise.get("samples"), list):
         return content
@@ -110,26 +110,26 @@ def _audit(content: Content) -> Content:
     return {**content, "noise": {**noise, "samples": whole}}
 
 
-def _tuning(content: Content) -> Content:
+def _upgrade_tuning(content: Content) -> Content:
     return {"default": None, "looks": None, **content}
 
 
-def _card(content: Content) -> Content:
+def _upgrade_card(content: Content) -> Content:
     if content.get("schema_version", 1) != 1 or not isinstance(privacy := content.get("privacy"), Mapping):
         return content
     said = [re.match(r"that ([\d,]+) private images equal", str(line)) for line in privacy.get("not_covered") or ()]
     count = sum(int(found[1].replace(",", "")) for found in said if found)
-    made = {"private_size": None, **content, "schema_version": 2, "privacy": _without(privacy, "not_covered")}
+    made = {"private_size": None, **content, "schema_version": 2, "privacy": _drop_fields(privacy, "not_covered")}
     return {**made, "left_out": count} if count else made
 
 
 def _check_seal(content: Content) -> None:
-    """Refuse a result that lacks what all had, or that its seal does not fit; one that nobody sealed has none."""
-    _require(content, ("digest", "metrics", "spec", "privacy", "seeds", "task"), "")
+    """Raise an error if a result lacks a field that all results had, or differs from its seal; a seal is optional."""
+    _require_fields(content, ("digest", "metrics", "spec", "privacy", "seeds", "task"), "")
     stated = content.get("seal")
     if not stated:
         return
-    found = _seal_of(content)
+    found = _compute_seal(content)
     stated = stated if isinstance(stated, Mapping) else {}
     changed = sorted(name for name in {*stated, *found} if stated.get(name) != found.get(name))
     if changed:
@@ -137,8 +137,8 @@ def _check_seal(content: Content) -> None:
         raise MalformedFile(changed[0], f"changed after the file was written: its seal does not fit{others}")
 
 
-def _seal_of(content: Content) -> dict[str, str]:
-    """Return field -> digest of a result's JSON; a field of `privacy` is `privacy.sigma`, a seed is `seeds.0`."""
+def _compute_seal(content: Content) -> dict[str, str]:
+    """Return field -> digest of a result's JSON; nested names are like `privacy.sigma`, and seeds like `seeds.0`."""
     seal: dict[str, str] = {}
     for name, value in content.items():
         if name in {"seal", "status"}:
@@ -150,8 +150,8 @@ def _seal_of(content: Content) -> dict[str, str]:
     return seal
 
 
-def _pairs(content: Content, result: Computed) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each number of a result of schema 1: its name, as the file has it, and as it is computed now."""
+def _pair_numbers(content: Content, result: ComputedValues) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the name of each number in a schema 1 result, its stored value, and the value computed now."""
     yield "digest", content["digest"], result.digest
     yield "not_covered", tuple(content["privacy"].get("not_covered", result.not_covered)), result.not_covered
     yield "metrics", content["metrics"].keys(), result.metrics.keys()
@@ -159,28 +159,29 @@ def _pairs(content: Content, result: Computed) -> Iterator[tuple[str, Any, Any]]
         now = result.metrics[name]
         yield f"metrics.{name}.mean", stated["mean"], now.mean
         for end in ("low", "high"):
-            yield f"metrics.{name}.{end}", True, close(stated[end], getattr(now, end))
+            yield f"metrics.{name}.{end}", True, is_close(stated[end], getattr(now, end))
     for number, (stated, seed) in enumerate(zip(content["seeds"], result.seeds, strict=True)):
         for name, value in seed.metrics.items():
             yield f"seeds.{number}.{name}", stated.get(name), value
         yield f"seeds.{number}.class_accuracy", tuple(stated["class_accuracy"]), seed.class_accuracy
 
 
-def _require(content: Content, names: tuple[str, ...], where: str) -> None:
+def _require_fields(content: Content, names: tuple[str, ...], where: str) -> None:
     for name in names:
         if name not in content:
             raise MalformedFile(f"{where}{name}", "field required")
 
 
-def _without(content: Content, *names: str) -> dict[str, Any]:
+def _drop_fields(content: Content, *names: str) -> dict[str, Any]:
     return {name: value for name, value in content.items() if name not in names}
 
 
-_DERIVED = ("digest", "metrics", "seal")
-_SCORES = ("accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "class_accuracy")
-_COUNTED = ("class_gap", "ece", "nll", "brier")  # only beside a confusion matrix
-_OF_A_SEED = ("seed", "outcome", "accuracy", "predictions", "agreement", "scores")
-_BY_KIND: Mapping[str, Callable[[Content], Content]] = {
-    "Result": _result, "SeedResult": _line_of_journal, "Rerun": _rerun, "Audit": _audit, "Tuning": _tuning,
-    "Card": _card,
+_DERIVED_FIELDS = ("digest", "metrics", "seal")
+_SCORE_FIELDS = ("accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1", "class_accuracy")
+_COUNTED_FIELDS = ("class_gap", "ece", "nll", "brier")  # only beside a confusion matrix
+_RERUN_SEED_FIELDS = ("seed", "outcome", "accuracy", "predictions", "agreement", "scores")
+_UPGRADES: Mapping[str, Callable[[Content], Content]] = {
+    "Result": _upgrade_result, "SeedResult": _upgrade_journal_line, "Rerun": _upgrade_rerun,
+    "Audit": _upgrade_audit, "Tuning": _upgrade_tuning,
+    "Card": _upgrade_card,
 }  # fmt: skip

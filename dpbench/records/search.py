@@ -1,4 +1,4 @@
-"""The selection of a run's hyperparameters: the request, and the record of it. No torch here."""
+"""The selection of a run's hyperparameters: the user's request, and the record of the search. No torch here."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CLEANEST_FIRST: tuple[SelectionRule, ...] = (
 UNRANKED: frozenset[SelectionRule] = frozenset({"private-unaccounted", "oracle"})
 
 
-def least_clean(*rules: SelectionRule) -> SelectionRule:
-    """Return the least clean of some rules: the rule of a setting that all of them contributed to.
+def least_clean_rule(*rules: SelectionRule) -> SelectionRule:
+    """Return the least clean of some selection rules: the rule for settings that came from all of them.
 
-    >>> least_clean("transfer", "private-unaccounted", "default")
+    >>> least_clean_rule("transfer", "private-unaccounted", "default")
     'private-unaccounted'
     """
     return max(rules, key=CLEANEST_FIRST.index)
@@ -41,8 +41,8 @@ NO_SEARCH_HINTS = {
 """What to do in place of a search by a rule of `SelectionRule` that names none."""
 
 
-def _read_space(space: object) -> object:
-    """Return the search space of texts like `k=3,4`, as flags and files give it; keep a single `own` or `paper`."""
+def _parse_space(space: object) -> object:
+    """Parse a search space from texts like `k=3,4` in flags and files; keep the single word `own` or `paper`."""
     space = [space] if isinstance(space, str) else space
     if not isinstance(space, list) or not all(isinstance(text, str) for text in space):
         return space
@@ -58,7 +58,7 @@ def _read_space(space: object) -> object:
 
 
 class Search(WrittenRecord):
-    """A search over a learner's settings, as a part of a spec.
+    """A search over a learner's settings, as part of a spec.
 
     ====================== ================================================= =====================================
     rule                   every setting is trained on                       and scored on the labels of
@@ -76,7 +76,7 @@ class Search(WrittenRecord):
         Literal["public-validation", "private-accounted", "private-unaccounted"],
         Flag(key="selection", none="default", switch=TUNE_SWITCH),
     ] = Field("public-validation", description="How to choose settings")
-    space: Annotated[dict[str, tuple[Any, ...]] | Literal["own", "paper"], BeforeValidator(_read_space)] = Field(
+    space: Annotated[dict[str, tuple[Any, ...]] | Literal["own", "paper"], BeforeValidator(_parse_space)] = Field(
         "own",
         description="Search space: own (the learner's), paper, or setting=value,value (repeat for several)",
     )
@@ -96,8 +96,8 @@ _UNUSED_HINTS = {"tries": ", since the number of runs is random. Use repeats", "
 """What is said of keys that a rule does not use, beside that."""
 
 
-def find_unused_settings(search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a search, as the user wrote it, that its rule would ignore, each with an explanation."""
+def list_unused_settings(search: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each key of the user's search that its rule ignores, with an explanation."""
     rule = search.get("rule", Search.model_fields["rule"].default)
     for name in ("tries",) if rule == "private-accounted" else ("repeats", "shape"):
         if name in search:
@@ -105,13 +105,13 @@ def find_unused_settings(search: Mapping[str, Any]) -> Iterator[tuple[str, str]]
 
 
 class ResolvedSearch(Search):
-    """A search with its space written out: settings of the learner, each with values of its type."""
+    """A search with an explicit space: the learner's settings, each with values of the right type."""
 
     space: dict[str, tuple[Any, ...]]
 
 
 class Trial(Record):
-    """A setting and its accuracy on all validation labels, or the reason why it has none."""
+    """A setting with its accuracy on all validation labels, or with the error that it caused."""
 
     setting: dict[str, Any]
     accuracy: float | None = Field(ge=0, le=1)
@@ -121,12 +121,12 @@ class Trial(Record):
 
     @property
     def value(self) -> float | None:
-        """The score by which settings are chosen."""
+        """The score by which settings are compared: the protocol's metric, or else accuracy."""
         return self.accuracy if self.score is None else self.score
 
 
 class SettingsSource(Record):
-    """The run or tuning that a setting was taken from; `selection` is the least clean rule of all before it."""
+    """The run or tuning from which a setting was taken; `selection` is the least clean rule of the whole chain."""
 
     digest: str
     dataset: str
@@ -136,7 +136,7 @@ class SettingsSource(Record):
 
 
 class Selection(Record):
-    """The record of how the settings of a result were chosen."""
+    """The record of how a result's settings were chosen."""
 
     rule: SelectionRule
     space: dict[str, tuple[Any, ...]]

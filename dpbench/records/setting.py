@@ -1,7 +1,7 @@
-"""The settings of a run: record fields that have a description, such as those of `Protocol`, `Search` and `Place`.
+"""The settings of a run: described fields of records such as `Protocol`, `Search` and `Place`.
 
-Flags, keys of TOML files, checks, messages and printed commands follow from a field's name, type, range, default and
-description. `Flag` adds the little that only a shell needs.
+Flags, TOML keys, checks, messages and printed commands are derived from a field's name, type, range, default and
+description. `Flag` adds the few facts that only a shell needs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PARSED_TYPES = (bool, int, float, Path)
 
 @dataclass(frozen=True)
 class Switch:
-    """A flag without a value that stands for a value of a setting."""
+    """A flag without an argument that sets a setting to a fixed value."""
 
     key: str
     value: str
@@ -30,7 +30,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Flag:
-    """What the shell needs to know about a field besides its name, type and description."""
+    """Facts about a field that only a shell needs, besides its name, type and description."""
 
     key: str = ""  # the name of the flag and of the key in a file, where another field has the field's own name
     default: str = ""  # how the help tells the default, where that is no value
@@ -42,7 +42,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Setting:
-    """A field as a user sees it."""
+    """A field of a record as the user sees it: a key in files and a flag in the shell."""
 
     name: str  # of the field
     field: FieldInfo
@@ -50,54 +50,54 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """The key in a file, and the name of a command's parameter."""
+        """The key in a file, which is also the name of a command's parameter."""
         return self.flag.key or self.name
 
     @property
     def option(self) -> str:
-        """The flag.
+        """The flag in the shell.
 
         >>> from dpbench.records.search import Search
-        >>> [setting.option for setting in settings(Search)][:2]
+        >>> [setting.option for setting in list_record_settings(Search)][:2]
         ['--selection', '--space']
         """
-        return option(self.key)
+        return flag_name(self.key)
 
     @property
     def types(self) -> tuple[Any, ...]:
-        """The types that the field takes, without None."""
+        """The types that the field accepts, without None."""
         hint = self.field.annotation
         members = (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
         return tuple(member for member in members if member is not NoneType)
 
     @property
     def kind(self) -> type:
-        """The type that the parser of flags reads."""
+        """The type that the flag parser reads."""
         plain = len(self.types) == 1 and self.types[0] in PARSED_TYPES and not self.flag.auto
         return self.types[0] if plain else str
 
     @property
     def repeated(self) -> bool:
-        """Whether a value takes several flags: a table takes a flag for each key."""
+        """Whether the flag is repeated: a table takes a flag for each of its keys."""
         return any(get_origin(hint) is dict for hint in self.types)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that the field takes, if it takes only some; the word for None comes first."""
+        """The words that the field accepts if they are limited; the word for None comes first."""
         (hint, *others) = self.types
         words = tuple(map(str, get_args(hint))) if get_origin(hint) is Literal and not others else ()
         return (self.flag.none, *words) if words and self.flag.none else words
 
     @property
     def default(self) -> str:
-        """The default as the help shows it; empty if there is none to show."""
+        """The default that the help shows; empty if it shows none."""
         value = self.field.default
         if self.flag.default or self.flag.none or self.field.is_required() or value is None:
             return self.flag.default or self.flag.none
-        return "" if isinstance(value, bool) else write_value(value)[0]
+        return "" if isinstance(value, bool) else format_flag_value(value)[0]
 
     def words(self, record: BaseModel, *, defaults: bool = False) -> list[str]:
-        """Return the words of a shell that give the value of a record; empty if it need not be given."""
+        """Return the shell words that give this setting the value in a record; empty if the default suffices."""
         value = getattr(record, self.name)
         if self.flag.auto:
             silent = self.name not in record.model_fields_set or value == self.flag.auto
@@ -107,12 +107,12 @@ class Setting:
             silent = value == self.field.default
         if silent:
             return []
-        written = [self.flag.none] if value is None else write_value(value)
+        written = [self.flag.none] if value is None else format_flag_value(value)
         return [word for text in written for word in ([self.option] if value is True else [self.option, text])]
 
 
-def settings(record: type[BaseModel]) -> Iterator[Setting]:
-    """Yield the settings among the fields of a record: the fields with a description, required settings first."""
+def list_record_settings(record: type[BaseModel]) -> Iterator[Setting]:
+    """Yield the settings of a record: its fields that have a description, required settings first."""
     for name, field in sorted(record.model_fields.items(), key=lambda item: not item[1].is_required()):
         if field.description:
             flags = [extra for extra in field.metadata if isinstance(extra, Flag)]
@@ -122,12 +122,12 @@ def settings(record: type[BaseModel]) -> Iterator[Setting]:
 def describe_fields(
     record: BaseModel, kind: type[BaseModel], implied: Container[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Yield the title and value of each field of a kind of record, as a page shows them.
+    """Yield the title and the formatted value of each field of a record, as pages show them.
 
     Args:
-        record: of that kind, or of one made from it.
-        kind: whose titles are told.
-        implied: names of fields whose value follows from others.
+        record: an instance of `kind` or of a class derived from it.
+        kind: the class whose fields are described.
+        implied: names of fields whose values follow from other fields; they are left out.
     """
     for name, field in kind.model_fields.items():
         value = getattr(record, name)
@@ -142,42 +142,44 @@ def _write_field(value: Any, *, words: bool) -> str:
         return "yes" if value else "no"
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
-    return str(value).replace("_", " ") if words else write_value(value)[0]
+    return str(value).replace("_", " ") if words else format_flag_value(value)[0]
 
 
-def list_words(words: Sequence[str]) -> str:
-    """Return words as an enumeration in a sentence.
+def join_words(words: Sequence[str]) -> str:
+    """Join words to an enumeration in a sentence.
 
-    >>> list_words(["pld", "rdp", "prv"]), list_words(["pld"])
+    >>> join_words(["pld", "rdp", "prv"]), join_words(["pld"])
     ('pld, rdp or prv', 'pld')
     """
     return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
-def option(key: str) -> str:
-    """Return the flag of a key.
+def flag_name(key: str) -> str:
+    """Return the flag that belongs to a key.
 
-    >>> option("search_seed")
+    >>> flag_name("search_seed")
     '--search-seed'
     """
     return f"--{key.replace('_', '-')}"
 
 
-def write_value(value: Any) -> list[str]:
-    """Return a value in the form of flags: a table as a text for each of its keys.
+def format_flag_value(value: Any) -> list[str]:
+    """Format a value as arguments of a flag; a table gives an argument for each of its keys.
 
-    >>> write_value(0.5), write_value(2.0), write_value((0, 1, 2)), write_value((7,)), write_value({"k": (3, 5)})
-    (['0.5'], ['2'], ['3'], ['7,'], ['k=3,5'])
+    >>> format_flag_value(0.5), format_flag_value(2.0), format_flag_value((0, 1, 2)), format_flag_value((7,))
+    (['0.5'], ['2'], ['3'], ['7,'])
+    >>> format_flag_value({"k": (3, 5)})
+    ['k=3,5']
     """
     if isinstance(value, Mapping):
         return [f"{name}={','.join(map(str, values))}" for name, values in value.items()]
     if isinstance(value, tuple):
-        return [_write_seeds(value)]
+        return [_format_seeds(value)]
     return [str(value).removesuffix(".0") if isinstance(value, float) else str(value)]
 
 
-def _write_seeds(seeds: Sequence[int]) -> str:
-    """Return the number of seeds if they count from 0, else the seeds; a single seed gets a comma, as in Python."""
+def _format_seeds(seeds: Sequence[int]) -> str:
+    """Return the number of seeds if they are 0, 1, 2, ..., otherwise the list of seeds; a single seed gets a comma."""
     if tuple(seeds) == tuple(range(len(seeds))):
         return str(len(seeds))
     return f"{','.join(map(str, seeds))}{',' * (len(seeds) == 1)}"

@@ -1,4 +1,4 @@
-"""The guarantee that a result states: the plan with its noise, its cost, and what it does not cover."""
+"""The guarantee that a result states: its plan with the noise, its privacy cost, and its limits."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ NOT_COVERED = (
     "timing and memory",
     "a plugin written to defeat the harness",
 )
-SEEDED = (
+KNOWN_SEED_LIMIT = (
     "whoever knows the seed and can run this code: research noise follows from them, and --secure-rng keeps no seed"
 )
-SEEDED_SEARCH = "whoever knows the seed: noise and the number of runs follow from it, and --secure-rng keeps no seed"
-EXACT = (
+KNOWN_SEARCH_SEED_LIMIT = (
+    "whoever knows the seed: noise and the number of runs follow from it, and --secure-rng keeps no seed"
+)
+LATTICE_LIMIT = (
     "less than 1e-12 of epsilon: noise is a discrete Gaussian on a fine lattice, and that of the accountants continuous"
 )
 
 
 class PlannedUse(Record):
-    """A use in the plan, with its noise multiplier; each kind of use has a record with its own fields."""
+    """A use in the plan with its noise multiplier; each kind of use has a record class with its own fields."""
 
     name: str
     steps: int = Field(ge=1)
@@ -42,7 +44,7 @@ class PlannedUse(Record):
 
     @property
     def planned(self) -> Planned:
-        """The use as the learner planned it."""
+        """The use as the learner planned it, without the noise multiplier."""
         kind = next(kind for kind, record in USE_RECORDS.items() if isinstance(self, record))
         return kind(**self.model_dump(exclude={"sigma"}))
 
@@ -70,13 +72,13 @@ else:
 
 
 def state_plan(plan: Sequence[Planned], sigma: float) -> tuple[PlannedUse, ...]:
-    """Return the record of a plan in a result, given its base noise multiplier."""
+    """Return a plan as records for a result, given the base noise multiplier."""
     noise = release_sigmas(plan, sigma)
     return tuple(USE_RECORDS[type(use)](**use.record(), sigma=noise[use.name]) for use in plan)
 
 
 def restore_plan(plan: Sequence[PlannedUse]) -> tuple[Planned, ...]:
-    """Return the learner's plan from the record of a result."""
+    """Return the learner's plan from its records in a result."""
     return tuple(use.planned for use in plan)
 
 
@@ -88,7 +90,7 @@ class PlannedRepeats(Record):
 
 
 class Privacy(Record):
-    """The guarantee, computed from plan and sigma."""
+    """The privacy guarantee of a run, computed from plan and sigma."""
 
     epsilon: float = Field(ge=0)  # 0 where the plan is empty
     delta: float = Field(ge=0, lt=1)  # 0 where the plan is one choice, which is pure
@@ -103,25 +105,25 @@ class Privacy(Record):
 
     @property
     def releases(self) -> tuple[Planned, ...]:
-        """The plan as the learner made it."""
+        """The plan as the learner made it, without noise multipliers."""
         return restore_plan(self.plan)
 
     @property
     def repeatable(self) -> bool:
-        """Whether this code samples, sums and adds noise as the code that made the result did."""
+        """Whether this code samples, sums and adds noise in the same way as the code that made the result."""
         return self.mechanism == MECHANISM
 
 
 def list_not_covered(privacy: Privacy, left_out: int) -> tuple[str, ...]:
-    """Return what a guarantee does not cover, in words.
+    """Return the limits of a guarantee, in words.
 
     Args:
-        privacy: the guarantee; with repeats it covers the choice of hyperparameters.
-        left_out: how many private images were left out, as a public image equals each.
+        privacy: the guarantee; with repeats it also covers the choice of hyperparameters.
+        left_out: the number of private images that were left out because a public image equals them.
     """
     search = privacy.repeats is not None
     left = [line for line in NOT_COVERED if not (search and line.startswith("the choice of hyperparameters"))]
-    left.append(EXACT if privacy.rng == "secure" else SEEDED_SEARCH if search else SEEDED)
+    left.append(LATTICE_LIMIT if privacy.rng == "secure" else KNOWN_SEARCH_SEED_LIMIT if search else KNOWN_SEED_LIMIT)
     if left_out:
         left.append(f"that {left_out:,} private images equal a public image, pixel by pixel, and were left out")
     return tuple(left)

@@ -1,4 +1,4 @@
-"""Records as JSON files, written atomically and read, packed or not, against their schema. No torch here."""
+"""Write records as JSON files atomically, and read and validate them, packed or not. No torch here."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dpbench.errors import DataError, MalformedFile, SpecError
-from dpbench.records.checksums import record_seal
+from dpbench.records.checksums import compute_seal
 from dpbench.records.packed import read_record
-from dpbench.records.schema1 import upgrade
+from dpbench.records.schema1 import upgrade_record
 from dpbench.support.files import write_atomically, write_json
 from dpbench.support.untrusted import parse_json
 from dpbench.support.validation import first_misfit
@@ -20,46 +20,46 @@ Kind = TypeVar("Kind", bound=BaseModel)
 
 NOT_PRIVATE = "not-private"
 """The folder, below the one that results go to, of what was computed on private data without noise."""
-_MARK = (
+_WARNING_TEXT = (
     "The files in this folder were computed on private data without noise. No guarantee of differential privacy covers "
     "them: keep them where the private data may be seen, and do not publish them.\n"
 )
 
 
 def write_record(record: BaseModel, file: Path) -> Path:
-    """Write a record into `file` atomically and return the file; infinity is spelled as JSON allows.
+    """Write a record into `file` atomically and return the file; infinity is spelled in valid JSON.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the file cannot be written.
     """
     write_json(file, json.loads(record.model_dump_json()))
     return file
 
 
-def write_sealed(record: BaseModel, file: Path) -> Path:
-    """Write a record that has a field `seal`, with a digest over its whole content, and return the file.
+def write_sealed_record(record: BaseModel, file: Path) -> Path:
+    """Write a record with its `seal` set to a digest of its whole content, and return the file.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the file cannot be written.
     """
     content = json.loads(record.model_dump_json())
-    write_json(file, {**content, "seal": record_seal(content)})
+    write_json(file, {**content, "seal": compute_seal(content)})
     return file
 
 
 def make_not_private_folder(folder: Path) -> Path:
-    """Create a folder below `folder` for records without a guarantee, marked as such, and return it.
+    """Create a folder below `folder` for records without a guarantee, put a warning into it, and return it.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: the folder cannot be written.
     """
     apart = folder / NOT_PRIVATE
-    write_atomically(apart / "NOT-PRIVATE.txt", lambda file: file.write(_MARK.encode()))
+    write_atomically(apart / "NOT-PRIVATE.txt", lambda file: file.write(_WARNING_TEXT.encode()))
     return apart
 
 
-def read_validated(kind: type[Kind], file: Path) -> Kind:
-    """Read a record and check it against its schema.
+def read_validated_record(kind: type[Kind], file: Path) -> Kind:
+    """Read a record from a file and check it against its schema.
 
     Raises:
         DataError: names the file and the first field that does not fit.
@@ -71,13 +71,13 @@ def read_validated(kind: type[Kind], file: Path) -> Kind:
 
 
 def validate_record(kind: type[Kind], content: Any, source: object) -> Kind:
-    """Return JSON as a record of the current schema, whichever version wrote it; `source` names it in messages.
+    """Return JSON of any schema version as a validated record of the current schema; `source` names it in messages.
 
     Raises:
         DataError: names the source and the first field that does not fit.
     """
     try:
-        return kind.model_validate(upgrade(content, kind))
+        return kind.model_validate(upgrade_record(content, kind))
     except (ValidationError, MalformedFile) as error:
         wrong = first_misfit(error) if isinstance(error, ValidationError) else error
         raise DataError(f"{kind.__name__} {source} does not fit the schema at {wrong}.") from error

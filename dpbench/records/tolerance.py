@@ -1,12 +1,12 @@
 """The tolerance within which two floating-point numbers count as equal: the same on every machine.
 
-Whole numbers, labels, text and digests are compared for equality. What a library computed from floating-point numbers
-(epsilon and its bounds, sigma, means, intervals, AUROC) is not: another processor, another version or another number
-of threads adds in another order, and exp and log differ in their last bits. Which processor made a number is never
-asked, as a name such as "AMD EPYC" is that of many.
+Integers, labels, text and digests must be equal. Numbers that a library computes in floating point (epsilon and its
+bounds, sigma, means, intervals, AUROC) are compared within a tolerance: another processor, library version or number of
+threads adds in another order, and exp and log differ in their last bits. The processor's name plays no role, because a
+name such as "AMD EPYC" stands for many processors.
 
-What a forger gains: nothing. A millionth of epsilon or of a score is below all digits that a page prints; the target
-of epsilon is held exactly; entries are ranked and sorted by answers that are counted (`board.ranking`).
+A forger gains nothing from the tolerance. A millionth of epsilon or of a score is below every digit that a page prints;
+the target epsilon is checked exactly; and entries are ranked and sorted by counted answers (`board.ranking`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import math
 RELATIVE_TOLERANCE = 1e-6  # relative
 
 
-def close(stated: float | None, found: float | None) -> bool:
+def is_close(stated: float | None, found: float | None) -> bool:
     """Return whether two numbers are equal up to rounding; None equals only None.
 
-    >>> close(0.3, 0.1 + 0.2), close(0.0, 5e-324), close(1.0, 1.00001), close(float("nan"), float("nan"))
+    >>> is_close(0.3, 0.1 + 0.2), is_close(0.0, 5e-324), is_close(1.0, 1.00001), is_close(float("nan"), float("nan"))
     (True, True, False, False)
     """
     if stated is None or found is None:

@@ -1,4 +1,4 @@
-"""Installed plugins: their entry points, the hooks they implement, and the components that a spec names."""
+"""The registry of installed plugins: entry points, hooks, and the components that a spec names."""
 
 from dpbench.registry.entry_points import (
     KINDS,

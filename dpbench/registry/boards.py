@@ -1,4 +1,4 @@
-"""Boards and installed components: spell out a board's components, and make the spec of an entry."""
+"""Spell out the options of a board's components, and build the spec of an entry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpbench.support.validation import Origin, name_origin
 
 
 def spell_out_board(board: Board, plugins: Registry) -> Board:
-    """Return the board with every option of its components written out, defaults included.
+    """Return a copy of the board with every option of its components written out, including defaults.
 
     Raises:
         SpecError: a component is not installed, or an option does not fit.
@@ -29,12 +29,12 @@ def spell_out_board(board: Board, plugins: Registry) -> Board:
 
 
 def make_entry_spec(board: Board, values: Mapping[str, Any], plugins: Registry, origin: Origin) -> Spec:
-    """Return the spec of an entry: the learner and how it is tuned from `values`, all else from the board.
+    """Build the spec of an entry: `values` give the learner and its tuning, the board gives all other keys.
 
     A reference learner (the ceiling) runs without privacy.
 
     Raises:
-        SpecError: a key is fixed by the board or allowed on no board, or the board does not rank the selection.
+        SpecError: the board fixes a key, no board allows a key, or the board does not rank the selection.
     """
     taken = sorted(values.keys() & Protocol.model_fields.keys())
     if taken:

@@ -1,4 +1,4 @@
-"""Build the components that a spec names, spell out their options, and name them when a call fails."""
+"""Build the components that a spec names, spell out their options, and describe them if a call fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpbench.support.plugin_calls import call_plugin
 
 @dataclasses.dataclass(frozen=True)
 class BuiltComponents:
-    """The built components of a spec, and the plugin that registered each."""
+    """The built components of a spec, and the plugin that registered each component."""
 
     dataset: Dataset
     public_dataset: Dataset | None
@@ -45,32 +45,33 @@ class ResolvedSpec:
 
     @property
     def rule(self) -> Literal["default", "by-hand"]:
-        """How the learner's settings were chosen, as far as they tell: all are its defaults, or somebody set them."""
-        return selection(self.parts.learner)
+        """The selection rule: `default` if the learner has its default settings, `by-hand` if the user changed any."""
+        return selection_rule(self.parts.learner)
 
     def check_data(self) -> None:
         """Check that the datasets are on this machine.
 
         Raises:
-            DataMissing: a dataset is not; the message says how to get it.
+            DataMissing: a dataset is not on this machine; the message says how to get it.
         """
-        sources.check_present(*filter(None, (self.parts.dataset, self.parts.public_dataset)))
+        sources.check_datasets_present(*filter(None, (self.parts.dataset, self.parts.public_dataset)))
 
     def with_delta(self, delta: float) -> ResolvedSpec:
-        """Return the same spec with a delta, for specs that leave delta to the data."""
+        """Return a copy of the spec with this delta, for specs whose delta depends on the data."""
         return dataclasses.replace(self, spec=self.spec.with_default("delta", delta, given=True))
 
     def with_learner(self, learner: Learner) -> ResolvedSpec:
-        """Return the same spec with other settings of the learner."""
+        """Return a copy of the spec with other settings of the learner."""
         spec = self.spec.model_copy(update={"learner": write_component(learner)})
         return dataclasses.replace(self, spec=spec, parts=dataclasses.replace(self.parts, learner=learner))
 
 
 def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
-    """Build the components that the spec names and spell everything out. Imports no torch.
+    """Build the components of a spec and write out all options and the search space. Imports no torch.
 
     Raises:
-        SpecError: an unknown name or option (says what exists), a value that does not fit, or a search without a space.
+        SpecError: a name or option is unknown (the message lists the known names), a value does not fit, or a search
+            has no space.
     """
     default = "extractor" not in spec.model_fields_set
     if default:
@@ -99,7 +100,7 @@ def resolve(spec: Spec, registry: Registry) -> ResolvedSpec:
 
 
 def default_extractor(registry: Registry, dataset: Component) -> Component:
-    """Return a dataset's own extractor, for runs that name none; pixels if its weights are not on this machine.
+    """Return the default extractor of a dataset; pixels if its weights are not on this machine.
 
     Raises:
         SpecError: no dataset has this name or these options, or its default is not an extractor.
@@ -128,10 +129,10 @@ def component_kind(role: str) -> Kind:
 
 
 def build(registry: Registry, kind: Kind, component: Component) -> Any:
-    """Build a component; of a concat, each part.
+    """Build a component; for a concat, build each of its parts.
 
     Raises:
-        SpecError: an unknown name or option (says what exists), or a value that does not fit.
+        SpecError: a name or option is unknown (the message lists the known names), or a value does not fit.
     """
     if kind == "extractor" and component.name == CONCAT:
         return Concat(tuple(build(registry, kind, part) for part in component.parts))
@@ -139,15 +140,15 @@ def build(registry: Registry, kind: Kind, component: Component) -> Any:
 
 
 def _named_settings(asked: Component, learner: Learner) -> Mapping[str, Any]:
-    """Return the learner's settings that the user named, including those of its paper if the user asked for them."""
+    """Return the settings that the user named; if the user named the paper's settings, include these."""
     return {**learner.paper, **asked.options} if "" in asked.options else asked.options
 
 
 def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -> ResolvedSearch:
-    """Return the search with its space written out, without the fields that the user set.
+    """Return the search with its space written out, without the settings that the user fixed.
 
     Raises:
-        SpecError: a field that the learner does not have, a value that does not fit, or nothing to search.
+        SpecError: the learner has no such field, a value does not fit, or the search space is empty.
     """
     space: Mapping[str, Sequence[Any]]
     if isinstance(search.space, dict):
@@ -171,16 +172,16 @@ def resolve_search(search: Search, learner: Learner, fixed: Mapping[str, Any]) -
     return ResolvedSearch(**{**dict(search), "space": typed})
 
 
-def selection(learner: Learner) -> Literal["default", "by-hand"]:
-    """Return whether the learner's settings are its defaults or somebody set them."""
+def selection_rule(learner: Learner) -> Literal["default", "by-hand"]:
+    """Return `default` if the learner has its default settings, else `by-hand`."""
     return "by-hand" if changed_fields(learner) else "default"
 
 
 def write_component(part: Any) -> Component:
-    """Return a built component as a spec writes it, with every option spelled out; of a concat, those of each part.
+    """Return the spec's record of a built component, with every option spelled out; a concat lists its parts.
 
-    An option that a component gained after results were published is `setting(..., added=True)`: it is left out at its
-    default, so that the digests of earlier specs stay what they were.
+    Options that a component gained after results were published are declared with `setting(..., added=True)`. They are
+    left out at their default, so that the digests of earlier specs do not change.
     """
     if isinstance(part, Concat):
         return Component(name=CONCAT, options={"of": [write_component(extractor) for extractor in part.parts]})
@@ -190,7 +191,7 @@ def write_component(part: Any) -> Component:
 
 
 def component_shortener(registry: Registry) -> Callable[[Kind, Component], str]:
-    """Return a function that writes a component with only the options that differ from the installed defaults."""
+    """Return a function that writes a component with only the options that differ from installed defaults."""
 
     def shorten(kind: Kind, part: Component) -> str:
         known = registry.components[kind].get(part.name)

@@ -1,4 +1,4 @@
-"""Load the components of installed plugins. A broken plugin is reported and never stops a command."""
+"""Load the components of installed plugins. A broken plugin is reported and does not stop a command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpbench.api import Dataset, Extractor, Learner
 from dpbench.errors import DuplicateName, PluginError, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT
 from dpbench.registry.moved import describe_move
-from dpbench.support.fields import hints, in_words, is_fully_described, is_required
+from dpbench.support.fields import field_types, is_fully_described_type, is_required_field, type_in_words
 from dpbench.support.messages import unknown_name
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.validation import first_misfit, refuse_boolean
@@ -37,7 +37,7 @@ HOOKS: Mapping[str, Kind] = {f"dpbench_{kind}s": kind for kind in KINDS}
 
 @dataclasses.dataclass(frozen=True)
 class Registration:
-    """A component and the plugin that registered it."""
+    """A component, and the plugin and distribution that registered it."""
 
     cls: type[Any]
     plugin: str
@@ -51,7 +51,7 @@ class Registration:
 
 @dataclasses.dataclass(frozen=True)
 class BrokenPlugin:
-    """A plugin that could not be used, and why."""
+    """A plugin that could not be loaded, and the reason."""
 
     plugin: str
     distribution: str
@@ -63,7 +63,7 @@ class BrokenPlugin:
 
 @dataclasses.dataclass(frozen=True)
 class NameClash:
-    """A name that several plugins register: dpbench refuses to use it, whatever the order of loading."""
+    """A name that several plugins register; dpbench refuses to use it, whatever the loading order."""
 
     kind: Kind
     name: str
@@ -86,11 +86,11 @@ class Registry:
     clashes: tuple[NameClash, ...] = ()
 
     def find(self, kind: Kind, name: str) -> Registration:
-        """Return the component called `name`.
+        """Return the registration of the component called `name`.
 
         Raises:
-            UnknownName: lists what exists and the nearest name.
-            DuplicateName: several plugins claim it; names them.
+            UnknownName: no plugin registers the name; the message lists the known names and suggests the nearest name.
+            DuplicateName: several plugins register the name; the message names the plugins.
         """
         self._check_clash(kind, name)
         known = self.components[kind]
@@ -102,21 +102,21 @@ class Registry:
         return known[name]
 
     def build(self, kind: Kind, name: str, options: Mapping[str, object]) -> Any:
-        """Return an instance of component `name` with its fields set from `options`, types checked.
+        """Return an instance of component `name` with its fields set from `options`, after checking their types.
 
         Strings are accepted for every type, as they come from the command line.
 
         Raises:
-            SpecError: an unknown option (lists what exists) or a value that does not fit.
-            ComponentFailed: the component raises where it checks its own options.
+            SpecError: an option is unknown (the message lists the known options), or a value does not fit.
+            ComponentFailed: the component raised an error when it checked its own options.
         """
         item = self.find(kind, name)
         cls = item.cls
         if "" in options:
-            options = _name_options(options, cls, f"{kind} {name!r}")
+            options = _resolve_unnamed_option(options, cls, f"{kind} {name!r}")
         given = convert_fields(cls, options, f"{kind} {name!r}")
         for field in dataclasses.fields(cls):
-            if is_required(field) and field.name not in given:
+            if is_required_field(field) and field.name not in given:
                 raise SpecError(
                     f"Expected option {field.name!r} for {kind} {name!r}; it has no default. "
                     f"Write {name}:{field.name}=..."
@@ -124,7 +124,7 @@ class Registry:
         return call_plugin(item.who("Building"), cls, **given)
 
     def with_component(self, kind: Kind, cls: type[Any]) -> Registry:
-        """Return the registry with one more component: a class that no package brings, as in a notebook.
+        """Return a copy of the registry that also holds a class from outside any package, as in a notebook.
 
         Raises:
             PluginError: the class is not a valid component.
@@ -145,8 +145,8 @@ class Registry:
             )
         return dataclasses.replace(self, components={**self.components, kind: known})
 
-    def report_broken(self) -> None:
-        """Report on standard error the plugins that were left out, and the names that several plugins register."""
+    def report_broken_plugins(self) -> None:
+        """Report on standard error which plugins were left out, and which names several plugins register."""
         for left_out in (*self.broken, *self.clashes):
             print(f"dpbench: {left_out}", file=sys.stderr)
 
@@ -156,8 +156,8 @@ class Registry:
                 raise DuplicateName(str(clash))
 
 
-def _name_options(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping[str, object]:
-    """Return the options with the unnamed value under its name, or with the settings of the paper."""
+def _resolve_unnamed_option(options: Mapping[str, object], cls: type[Any], owner: str) -> Mapping[str, object]:
+    """Return the options with the unnamed value under its option's name, or replaced by the paper's settings."""
     name, value, paper = getattr(cls, "shorthand", ""), options[""], getattr(cls, "paper", {})
     if value == "paper" and paper:
         return {**paper, **{key: given for key, given in options.items() if key}}
@@ -173,7 +173,7 @@ def _name_options(options: Mapping[str, object], cls: type[Any], owner: str) -> 
 
 def convert_fields(cls: type, options: Mapping[str, object], owner: str) -> dict[str, Any]:
     """Return `options` as keyword arguments of dataclass `cls`, with types checked; see `Registry.build`."""
-    types = hints(cls)
+    types = field_types(cls)
     names = [field.name for field in dataclasses.fields(cls)]
     values = {}
     for key, value in options.items():
@@ -185,7 +185,7 @@ def convert_fields(cls: type, options: Mapping[str, object], owner: str) -> dict
 
 @lru_cache(4096)
 def _type_adapter(cls: type, field: str) -> TypeAdapter[Any]:
-    return TypeAdapter(hints(cls)[field])
+    return TypeAdapter(field_types(cls)[field])
 
 
 def _convert_value(what: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> Any:
@@ -196,19 +196,19 @@ def _convert_value(what: str, value: object, hint: Any, adapter: TypeAdapter[Any
     except ValueError as error:  # pydantic's is one too
         why = (
             f": {first_misfit(error).said}"
-            if isinstance(error, ValidationError) and not is_fully_described(hint)
+            if isinstance(error, ValidationError) and not is_fully_described_type(hint)
             else ""
         )
-        raise SpecError(f"Expected {what} to be {in_words(hint)}{why}.") from None
+        raise SpecError(f"Expected {what} to be {type_in_words(hint)}{why}.") from None
     if isinstance(typed, float) and math.isnan(typed):  # no comparison refuses it, so a component would take it
         raise SpecError(f"Expected {what} to be a number, got nan.")
     return typed
 
 
 def load() -> Registry:
-    """Import every installed plugin, or those that `DPBENCH_PLUGINS` names (comma-separated); collect their components.
+    """Import all installed plugins, or those in `DPBENCH_PLUGINS` (comma-separated), and collect their components.
 
-    If several plugins register a name, only requests for that name are refused.
+    If several plugins register the same name, dpbench refuses only requests for that name.
 
     Raises:
         UnknownName: `DPBENCH_PLUGINS` names a plugin that is not installed.
@@ -216,8 +216,8 @@ def load() -> Registry:
     manager = pluggy.PluginManager("dpbench")
     manager.add_hookspecs(hooks)
     claims: dict[Kind, dict[str, list[Registration]]] = {kind: {} for kind in KINDS}
-    broken, named = [], cache(_name_and_version)
-    for point in _chosen_points(list(entry_points(group="dpbench"))):
+    broken, named = [], cache(_read_name_and_version)
+    for point in _select_entry_points(list(entry_points(group="dpbench"))):
         try:
             found = _load_components(manager, point, named(point.dist))
         except (Exception, SystemExit) as error:  # whatever a stranger's module raises
@@ -237,7 +237,7 @@ def load() -> Registry:
     return Registry(components, tuple(broken), tuple(clashes))
 
 
-def _chosen_points(points: list[EntryPoint]) -> list[EntryPoint]:
+def _select_entry_points(points: list[EntryPoint]) -> list[EntryPoint]:
     chosen = os.environ.get(PLUGINS_VARIABLE)
     if chosen is None:
         return sorted(points, key=lambda point: point.name)
@@ -303,6 +303,6 @@ def _check_class(cls: type[Any], kind: Kind, hook: str) -> None:
         raise PluginError(f"{cls.__name__} is not a frozen dataclass; decorate it with @dataclass(frozen=True).")
 
 
-def _name_and_version(distribution: Distribution | None) -> tuple[str, str]:
-    """Return a distribution's name and version; reading either one parses all of its metadata."""
+def _read_name_and_version(distribution: Distribution | None) -> tuple[str, str]:
+    """Return a distribution's name and version; each attribute parses all of the distribution's metadata."""
     return (distribution.name, distribution.version) if distribution else ("unknown", "unknown")

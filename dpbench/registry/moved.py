@@ -1,11 +1,11 @@
-"""Modules that moved in version 0.3: a plugin that imports one is told its new name."""
+"""Modules that moved in version 0.3; a plugin that imports an old module gets an error with the new name."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-MOVED: Mapping[str, str] = {
+MOVED_MODULES: Mapping[str, str] = {
     "dpbench.claims": "dpbench_lab.claims",
     "dpbench.cli.advise": "dpbench_lab.advise.command",
     "dpbench.cli.claims": "dpbench_lab.claims.command",
@@ -31,9 +31,9 @@ MOVED: Mapping[str, str] = {
 
 
 def describe_move(error: BaseException) -> str | None:
-    """Return a message with the new name of a module that was not found; None for other errors and modules."""
+    """Return a message with the new name of the module that was not found; None if no moved module is missing."""
     missing = _missing_module(error)
-    for old, new in MOVED.items():
+    for old, new in MOVED_MODULES.items():
         if missing == old or missing.startswith(f"{old}."):
             return (
                 f"it imports {old}, which moved to {new} in version 0.3. Import the names of dpbench.__all__ instead, "
@@ -43,7 +43,7 @@ def describe_move(error: BaseException) -> str | None:
 
 
 def _missing_module(error: BaseException) -> str:
-    """Return the module that an import did not find, also of `from package import module`; empty for other errors.
+    """Return the module that an import did not find, also for `from package import module`; empty for other errors.
 
     >>> _missing_module(ModuleNotFoundError("No module named 'dpbench.museum'", name="dpbench.museum"))
     'dpbench.museum'

@@ -1,4 +1,4 @@
-"""Compare the code that made a result with the installed code: by digest, or else by fingerprint."""
+"""Compare the code of a result with the installed code: by digest, or else by fingerprint."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dpbench.records.fingerprints import (
     Code,
     ComponentFingerprints,
     FingerprintKind,
-    fingerprint_folder,
+    locate_fingerprint_folder,
     read_fingerprints,
 )
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.registry import Kind, Registry
 from dpbench.registry.components import component_kind
-from dpbench.support.code import DPBENCH, code_digest, core
+from dpbench.support.code import DPBENCH, code_digest, core_digest
 
 Sameness = Literal["digest", "fingerprint", "data", "differs", "unknown"]
 """By what code is known to be the same: its digest, its fingerprint or, of a dataset, the digests of its data.
@@ -32,9 +32,9 @@ SAME_CODE = ("digest", "fingerprint", "data")
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """The fingerprints in a folder, and those taken on demand."""
+    """The stored fingerprints in a folder, and fingerprints of the installed code that are taken on demand."""
 
-    folder: Path = field(default_factory=fingerprint_folder)
+    folder: Path = field(default_factory=locate_fingerprint_folder)
     take: Callable[[FingerprintKind, str, Mapping[str, Any]], Behaviour] | None = None
     """Takes one of the installed code, where none is kept; None: what is not kept is unknown."""
     take_choices: Callable[[str, Mapping[str, Any]], dict[str, Any]] | None = None
@@ -71,23 +71,24 @@ class Fingerprints:
 
 @functools.cache
 def stored_fingerprints() -> Fingerprints:
-    """Return the fingerprints that come with dpbench, read once per process; new ones are not taken."""
+    """Return the fingerprints that come with dpbench, read once per process; no new fingerprints are taken."""
     return Fingerprints()
 
 
 def compare_code(
     result: Result, plugins: Registry, known: Fingerprints, *, same_data: bool | None
 ) -> dict[str, Sameness]:
-    """Return how the code of each role of a result, and of dpbench, is known to equal the installed code.
+    """Compare the code of each role of a result, and of dpbench, with the installed code.
 
-    The code of a dataset is the same if its data are. If the digest of the core differs, its code is the same if the
-    learner and every extractor behave the same on it, and it answers fixed questions the same to the last bit.
+    The code of a dataset counts as the same if its data are the same. If the digest of dpbench's core differs, the core
+    counts as the same if the learner and every extractor behave the same on it, and if it answers fixed questions the
+    same to the last bit.
 
     Args:
-        result: a result that states digests of code; a role whose digest it does not state is unknown.
-        plugins: what is installed.
+        result: a result that states digests of code; a role without a stated digest is unknown.
+        plugins: the installed components.
         known: fingerprints.
-        same_data: whether the data here have the digests that the result states; None if that was not checked.
+        same_data: whether the installed data have the digests that the result states; None if that was not checked.
 
     Raises:
         DataError: a file of fingerprints is not valid.
@@ -111,14 +112,14 @@ def compare_code(
         behaving = [found[role] for role in found if component_kind(role) != "dataset"]
         alike = _compare_core(stated[DPBENCH], plugins, known)
         found[DPBENCH] = alike if alike == "digest" else _weakest_sameness([*behaving, alike])
-    elif core() is not None:
+    elif core_digest() is not None:
         found[DPBENCH] = "unknown"
     same = {role for role in parts if role in stated and here[role] == stated[role]}  # whatever the core's is
     return {role: "digest" if role in same else value for role, value in found.items()}
 
 
 def stated_code(result: Result) -> Mapping[str, str]:
-    """Return the code digests that a result states, by role; values of another form are left out."""
+    """Return the code digests that a result states, by role; values that are not text are left out."""
     code = result.provenance.get("code")
     if not isinstance(code, Mapping):
         return {}
@@ -126,24 +127,24 @@ def stated_code(result: Result) -> Mapping[str, str]:
 
 
 def is_same_code(result: Result, plugins: Registry, known: Fingerprints, *, same_data: bool | None) -> bool:
-    """Return whether the installed code is known to compute what a result's code computes; see `compare_code`."""
+    """Return whether the installed code is known to compute the same as the result's code; see `compare_code`."""
     return all(verdict in SAME_CODE for verdict in compare_code(result, plugins, known, same_data=same_data).values())
 
 
 def installed_digest(kind: Kind, name: str, plugins: Registry) -> str | None:
-    """Return the digest of a component's installed code; None if it is not installed, or has no files."""
+    """Return the digest of a component's installed code; None if it is not installed or has no files."""
     item = plugins.components[kind].get(name)
     return code_digest(item.cls) if item else None
 
 
 def installed_code(kind: FingerprintKind, name: str, plugins: Registry) -> Code | None:
-    """Return the installed code of a component; None if it is not installed, or is written in a notebook."""
-    made, digest = core(), "" if kind == "core" else installed_digest(kind, name, plugins)
+    """Return the installed code of a component; None if it is not installed or was written in a notebook."""
+    made, digest = core_digest(), "" if kind == "core" else installed_digest(kind, name, plugins)
     return None if made is None or digest is None else Code(dpbench=made, plugin=digest)
 
 
 def requested_settings(settings: Mapping[str, Any], settled: Container[str]) -> dict[str, Any]:
-    """Return the settings as they were requested: None where the value follows from the budget."""
+    """Return the settings as the user requested them: None for every setting that was chosen from the budget."""
     return {name: None if name in settled else value for name, value in settings.items()}
 
 
@@ -155,10 +156,10 @@ def _compare_component(result: Result, role: str, part: Component, plugins: Regi
     if stated == here:
         return "digest"
     if kind == "extractor":
-        return _sameness([known.same(kind, part.name, part.options, stated, here)])
+        return _combine_matches([known.same(kind, part.name, part.options, stated, here)])
     settings = result.settings
     alike = known.same_choices(part.name, requested_settings(settings, result.settled), stated, here)
-    return _sameness([known.same(kind, part.name, settings, stated, here), alike])
+    return _combine_matches([known.same(kind, part.name, settings, stated, here), alike])
 
 
 def _compare_core(stated: str, plugins: Registry, known: Fingerprints) -> Sameness:
@@ -166,10 +167,10 @@ def _compare_core(stated: str, plugins: Registry, known: Fingerprints) -> Samene
     if here is None:
         return "unknown"
     there = Code(dpbench=stated, plugin="")
-    return "digest" if there == here else _sameness([known.same("core", "core", {}, there, here)])
+    return "digest" if there == here else _combine_matches([known.same("core", "core", {}, there, here)])
 
 
-def _sameness(found: list[bool | None]) -> Sameness:
+def _combine_matches(found: list[bool | None]) -> Sameness:
     return "differs" if False in found else "unknown" if None in found else "fingerprint"
 
 
@@ -178,7 +179,7 @@ def _weakest_sameness(found: list[Sameness]) -> Sameness:
 
 
 def describe_differences(found: Mapping[str, Sameness]) -> Iterator[str]:
-    """Yield in words each role whose code is not known to be the same."""
+    """Yield a description of each role whose code is not known to be the same."""
     for role, value in found.items():
         if value not in SAME_CODE:
             name = "dpbench" if role == DPBENCH else f"the {role}"

@@ -1,4 +1,4 @@
-"""Creation of plugin packages from templates: a new package installs, passes every law and runs."""
+"""Create plugin packages from templates; a new package can be installed, keeps every law and runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUN_COMMANDS: Mapping[Kind, str] = {
 
 
 def create_package(name: str, kind: Kind, parent: Path, registry: Registry) -> Path:
-    """Write a package with a component `name` into the new folder `parent`/dpbench-`name`; return the folder.
+    """Write a package with a component `name` to the new folder `parent`/dpbench-`name`, and return the folder.
 
     Raises:
         SpecError: the name is malformed or taken.
@@ -58,7 +58,7 @@ def create_package(name: str, kind: Kind, parent: Path, registry: Registry) -> P
 
 
 def render_package(name: str, kind: Kind) -> dict[str, str]:
-    """Return the text of each file of the package, by its path within.
+    """Return the text of each file of the package, by its path in the package.
 
     Raises:
         SpecError: the name is malformed, or its class would shadow a name that the module uses.
@@ -71,7 +71,13 @@ def render_package(name: str, kind: Kind) -> dict[str, str]:
             f"to have at most {MAX_LENGTH} characters, like my-method."
         )
     run = RUN_COMMANDS[kind].format(name=name)
-    words = {"name": name, "kind": kind, "module": _module_name(name), "class_name": _class_name(name), "run": run}
+    words = {
+        "name": name,
+        "kind": kind,
+        "module": _make_module_name(name),
+        "class_name": _make_class_name(name),
+        "run": run,
+    }
     loader = PackageLoader("dpbench.scaffold", "templates")
     environment = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
@@ -80,16 +86,16 @@ def render_package(name: str, kind: Kind) -> dict[str, str]:
         "pyproject.toml": "pyproject.toml",
         "README.md": "README.md",
         ".gitignore": "gitignore",
-        f"{_module_name(name)}.py": f"{kind}.py",
-        f"tests/test_{_module_name(name)}.py": "tests.py",
+        f"{_make_module_name(name)}.py": f"{kind}.py",
+        f"tests/test_{_make_module_name(name)}.py": "tests.py",
     }
     files = {path: environment.get_template(f"{source}.jinja").render(words) for path, source in sources.items()}
     _check_class_name(name, files)
     return files
 
 
-def next_commands(folder: Path, name: str, kind: Kind) -> list[str]:
-    """Return the commands to type next: install the package, check the laws, run it."""
+def list_next_commands(folder: Path, name: str, kind: Kind) -> list[str]:
+    """Return the commands to type next: install the package, check the laws, run the component."""
     path = str(folder) if len(folder.parts) > 1 else os.path.join(os.curdir, folder)  # noqa: PTH118 - pip wants the dot
     return [f"pip install -e {shlex.quote(path)}", f"dpbench check {name}", RUN_COMMANDS[kind].format(name=name)]
 
@@ -99,12 +105,12 @@ def _write_file(path: Path, text: str) -> None:
 
 
 def _check_name_is_free(name: str, registry: Registry) -> None:
-    """Check that no component, plugin, distribution or module has the name already."""
-    for owner in _find_owners(name, registry):
+    """Check that no component, plugin, distribution or module already has the name."""
+    for owner in _describe_owners(name, registry):
         raise SpecError(f"Expected a new NAME, got {name!r}: {owner}. Choose another.")
 
 
-def _find_owners(name: str, registry: Registry) -> Iterator[str]:
+def _describe_owners(name: str, registry: Registry) -> Iterator[str]:
     if name == CONCAT:
         yield "dpbench keeps it for extractors that are joined by '+'"
     for kind, known in registry.components.items():
@@ -119,23 +125,23 @@ def _find_owners(name: str, registry: Registry) -> Iterator[str]:
         yield f"it would replace the installed distribution {installed.name!r}"
     except PackageNotFoundError:
         pass
-    found = importlib.util.find_spec(_module_name(name))
+    found = importlib.util.find_spec(_make_module_name(name))
     if found is not None:
         where = found.origin or ", ".join(found.submodule_search_locations or ())
-        yield f"it would shadow the module {_module_name(name)} in {where}"
+        yield f"it would shadow the module {_make_module_name(name)} in {where}"
 
 
 def _check_class_name(name: str, files: Mapping[str, str]) -> None:
-    """Check that a class name does not shadow an import or helper of its module, a keyword or a builtin."""
-    own = _class_name(name)
+    """Check that the class name does not shadow an import, a class, a keyword or a builtin in its module."""
+    own = _make_class_name(name)
     modules = [text for path, text in files.items() if path.endswith(".py")]
-    if own in RESERVED or any(Counter(_bound_names(text))[own] > 1 for text in modules):
+    if own in RESERVED or any(Counter(_list_bound_names(text))[own] > 1 for text in modules):
         raise SpecError(
             f"Expected another NAME than {name!r}: its class {own} would shadow a name that its module uses."
         )
 
 
-def _bound_names(source: str) -> Iterator[str]:
+def _list_bound_names(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             yield from (alias.name for alias in node.names)
@@ -143,9 +149,9 @@ def _bound_names(source: str) -> Iterator[str]:
             yield node.name
 
 
-def _module_name(name: str) -> str:
+def _make_module_name(name: str) -> str:
     return f"dpbench_{name.replace('-', '_')}"
 
 
-def _class_name(name: str) -> str:
+def _make_class_name(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("-"))

@@ -3,19 +3,19 @@
 Layout::
 
     index.html                       learners by dataset and epsilon, what epsilon means, how to submit
-    boards/<board>.html, .csv, .png  one board: standings, charts, protocol; its table; its preview
+    boards/<board>.html, .csv, .png  one board: standings, charts, protocol; its table and preview image
     entries.html, entries.csv        every entry, sorted and filtered
     entries/<board>/<id>.html        one entry: command, privacy, scores, settings, provenance
     results/<board>/<id>.json        the raw files
     learners.html, learners/         one page a learner
     data.html, datasets/, extractors/
-    audits.html                      what was run again and attacked
-    ...                              pages of other rooms: see `extras`
+    audits.html                      re-runs and audits
+    ...                              pages of other packages: see `extras`
     leaderboard.json                 the index
-    docs/                            the documentation, where it is built along
-    404.html, assets/                for servers that want one; our own styles and script
+    docs/                            the documentation, if it is built too
+    404.html, assets/                for servers that support it; the site's own styles and script
 
-Everything is there without scripts; ours sorts and filters tables.
+The pages are complete without scripts. The site's own script sorts and filters tables.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ def build_site(
     docs: Callable[[Path], None] | None = None,
     extras: Extras = NO_EXTRAS,
 ) -> None:
-    """Write the site of `index` into the folder `out`, replacing it whole. The same index gives the same bytes.
+    """Write the site of `index` into the folder `out`, replacing all its content. The same index gives the same bytes.
 
     Args:
         index: all boards with their entries.
         root: the leaderboard's folder, where each `entry.file` lies.
-        out: where the site goes: absent, empty, or a site that was built before.
-        plugins: the registry, if it is already loaded: it says what learners, datasets and extractors are.
-        docs: builds the documentation into the folder it is given; without it the site has none.
+        out: the folder of the site: missing, empty, or from an earlier build.
+        plugins: the registry if it is already loaded; it describes learners, datasets and extractors.
+        docs: builds the documentation into a given folder; without it, the site has no documentation.
         extras: further pages, and parts of pages.
 
     Raises:
-        DataError: a name that is no file's; a result that cannot be read.
+        DataError: a name is not valid as a file name, or a result cannot be read.
         SpecError: the environment names a malformed address; see `settings`.
-        OutputError: `out` holds what no build made, or cannot be written.
+        OutputError: `out` holds files that no build wrote, or cannot be written.
     """
     layout.check_names(index)
     site = Site.of(index, root, plugins or load(), docs=docs is not None, further=extras.sections)

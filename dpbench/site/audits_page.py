@@ -1,4 +1,4 @@
-"""The page of re-runs and audits, which the project makes in addition to the checks of every result."""
+"""The page of re-runs and audits. The project makes them in addition to the checks of every result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpbench.site.render import Renderer
 
 @dataclass(frozen=True)
 class BoardEvidence:
-    """The re-run and the audited entries of one board, each with the address of its page."""
+    """The re-run entries and the audited entries of one board, each with the path of its page."""
 
     standing: Standing
     again: list[tuple[Entry, str]]
@@ -20,13 +20,13 @@ class BoardEvidence:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Numbers of re-run, audited and reproduced entries."""
+        """The numbers of re-run, audited and reproduced entries."""
         return len(self.again), len(self.audited), sum(entry.reproduced for entry in self.standing.entries)
 
 
 def audits_page(site: Site, renderer: Renderer) -> bytes:
     """Return the page of re-runs and audits, board by board."""
-    old, among = view.count_by_earlier_code(site.index)
+    old, among = view.count_earlier_mechanisms(site.index)
     boards = [_collect_evidence(standing) for family in site.families for standing in family]
     values = {
         "boards": [board for board in boards if board.again or board.audited],
@@ -37,5 +37,5 @@ def audits_page(site: Site, renderer: Renderer) -> bytes:
 
 
 def _collect_evidence(standing: Standing) -> BoardEvidence:
-    rows = [(entry, layout.entry_page(standing, entry)) for entry in standing.entries]
+    rows = [(entry, layout.entry_page_path(standing, entry)) for entry in standing.entries]
     return BoardEvidence(standing, [row for row in rows if row[0].again], [row for row in rows if row[0].audit])

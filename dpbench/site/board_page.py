@@ -10,18 +10,18 @@ from dpbench.records.protocol import Protocol
 from dpbench.records.setting import describe_fields
 from dpbench.site import text, view
 from dpbench.site.context import Site
-from dpbench.site.cost import cost_chart
-from dpbench.site.lines import k_chart
+from dpbench.site.cost import make_cost_chart
+from dpbench.site.lines import make_k_chart
 from dpbench.site.picture import Chart
 from dpbench.site.render import PREVIEW, Renderer
 
 
 def board_page(site: Site, standing: Standing, against: Sequence[Chart], renderer: Renderer) -> bytes:
-    """Return the page of a board; `against` holds its family's charts of scores against epsilon."""
-    table = view.board_table(site.rows[standing.board.name])
+    """Return the page of a board; `against` holds the charts of scores against epsilon for the board's family."""
+    table = view.make_board_table(site.rows[standing.board.name])
     family = site.family(standing)
     rows = (*table.rows, *table.unranked)
-    k, best = k_chart(site.rows[standing.board.name], site.looks), view.best_entry(standing)
+    k, best = make_k_chart(site.rows[standing.board.name], site.looks), view.find_best_entry(standing)
     labels = best is not None and best.reads_labels  # as all entries do
     values = {
         "standing": standing, "table": table, "family": family, "looks": site.looks, "learners": site.learners,
@@ -29,11 +29,11 @@ def board_page(site: Site, standing: Standing, against: Sequence[Chart], rendere
         "with_labels": view.rank_one_entries(standing, labels=True),
         "count": count_rivals(standing, labels=labels), "all": view.count_ranked(standing),
         "worthy": next((entry for entry in standing.entries if entry.rank == 1 and entry.worth), None),
-        "control": view.public_only_result(standing), "ceiling": view.non_private_result(standing),
-        "epsilon_charts": against, "k_chart": k, "cost_chart": cost_chart(standing, site.looks),
+        "control": view.find_public_only_result(standing), "ceiling": view.find_non_private_result(standing),
+        "epsilon_charts": against, "k_chart": k, "cost_chart": make_cost_chart(standing, site.looks),
         "protocol": _list_protocol_facts(standing),
         "rules": sorted({row.entry.selection for row in rows} | set(standing.board.selection)),
-        "before": sum(view.is_by_earlier_code(row.entry) for row in rows),
+        "before": sum(view.has_earlier_mechanism(row.entry) for row in rows),
         "read": sum(row.entry.reads_private for row in rows),
         "tied": sum(entry.rank == 1 and entry.reads_labels is labels for entry in standing.entries),
         "corrected": any(view.uncorrected_rank(row.entry) for row in rows),
@@ -44,11 +44,11 @@ def board_page(site: Site, standing: Standing, against: Sequence[Chart], rendere
 
 def _list_protocol_facts(standing: Standing) -> list[tuple[str, str]]:
     board = standing.board
-    chance = view.chance_accuracy(standing, board.metric)
+    chance = view.find_chance_score(standing, board.metric)
     return [
         ("Board", board.name),
         *describe_fields(board, Protocol, board.implied),
         *([("Split", view.describe_split(standing))] if standing.private else []),
-        *([("A uniform guess", f"{text.percent(chance)}%")] if chance else []),
+        *([("A uniform guess", f"{text.format_percent(chance)}%")] if chance else []),
         ("Ranked selections", ", ".join(board.selection)),
     ]

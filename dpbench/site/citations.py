@@ -46,12 +46,12 @@ def citations_page(site: Site, renderer: Renderer) -> bytes:
     groups = [
         (kind, title, [citation for citation in every if citation.kind == kind]) for kind, title in TITLES.items()
     ]
-    own = own_entry(site.settings.version, site.settings.repository)
+    own = make_dpbench_entry(site.settings.version, site.settings.repository)
     return renderer.page("cite", "cite.html", "cite", {"groups": groups, "own": own})
 
 
 def list_citations(plugins: Registry) -> Iterator[Citation]:
-    """Yield the citation of each installed component, by kind and name."""
+    """Yield the citation of each installed component, sorted by kind and name."""
     for kind in KINDS:
         for name, found in sorted(plugins.components[kind].items()):
             yield Citation(
@@ -61,23 +61,23 @@ def list_citations(plugins: Registry) -> Iterator[Citation]:
 
 
 def find_references(kind: Kind, found: Registration) -> tuple[Reference, ...]:
-    """Return the references of a component: those in dpbench's catalogue, or else the papers that its class cites."""
+    """Return a component's references from dpbench's catalogue, or else the papers that its class cites."""
     name = f"{kind}/{found.cls.name}"
-    kept = tuple(reference for reference in catalogue() if name in reference.components)
-    cited = prose.paper_links(*prose.docstrings(found.cls), getattr(found.cls, "citation", ""))
-    return kept or tuple(_arxiv_reference(kind, found, link) for link in cited)
+    kept = tuple(reference for reference in read_catalogue() if name in reference.components)
+    cited = prose.list_paper_links(*prose.read_docstrings(found.cls), getattr(found.cls, "citation", ""))
+    return kept or tuple(_make_arxiv_reference(kind, found, link) for link in cited)
 
 
-def _arxiv_reference(kind: Kind, found: Registration, link: str) -> Reference:
-    """Return a reference for a paper known only by its arXiv number."""
+def _make_arxiv_reference(kind: Kind, found: Registration, link: str) -> Reference:
+    """Return a reference for a paper of which only the arXiv number is known."""
     number = link.removeprefix(prose.ARXIV_ABSTRACTS)
     fields = {"note": f"arXiv:{number}, the paper of {kind} {found.cls.name}", "url": link}
     return Reference(_format_bibtex("misc", f"arxiv-{number}", fields), frozenset(), link)
 
 
 @cache
-def catalogue() -> tuple[Reference, ...]:
-    """Return the references in dpbench's own catalogue."""
+def read_catalogue() -> tuple[Reference, ...]:
+    """Read the references of dpbench's own catalogue."""
     kept = (files("dpbench.site") / "references.bib").read_text(encoding="utf-8")
     return tuple(_parse_reference(match[0]) for match in _ENTRY.finditer(kept))
 
@@ -90,10 +90,10 @@ def _parse_reference(entry: str) -> Reference:
     return Reference(_KEYWORDS.sub("", entry), frozenset(names), address)
 
 
-def own_entry(version: str, repository: str) -> str:
+def make_dpbench_entry(version: str, repository: str) -> str:
     """Return the BibTeX entry of dpbench itself.
 
-    >>> print(own_entry("0.2.0", ""))
+    >>> print(make_dpbench_entry("0.2.0", ""))
     @software{dpbench,
       author    = {{The dpbench developers}},
       title     = {dpbench: a benchmark and leaderboard for differentially private image classification},

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dpbench.site.context import Site
-from dpbench.site.home_page import filled_boards, learner_lines
-from dpbench.site.overall import overall_results
+from dpbench.site.home_page import list_filled_boards, list_learner_lines
+from dpbench.site.overall import list_overall_results
 from dpbench.site.render import Renderer
 
 MAX_LEARNERS = 60  # columns: the nearest to the best
 
 
 def compare_page(site: Site, renderer: Renderer) -> bytes:
-    """Return the page: a table of boards by learner. The script shows two columns and their difference."""
-    boards = filled_boards(site)
-    lines = {line.label: line for line in learner_lines(site, boards)}
-    near = [result.distance.learner for result in overall_results(site.index)]
+    """Return the page with a table of boards by learner. A script shows two columns and their difference."""
+    boards = list_filled_boards(site)
+    lines = {line.label: line for line in list_learner_lines(site, boards)}
+    near = [result.distance.learner for result in list_overall_results(site.index)]
     names = [*near, *sorted(lines.keys() - set(near))][:MAX_LEARNERS]
     rows = [(board, [lines[name].rows[place] for name in names]) for place, board in enumerate(boards)]
     return renderer.page("compare", "compare.html", "compare", {"names": names, "rows": rows})

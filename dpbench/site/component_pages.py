@@ -10,7 +10,7 @@ from dpbench.board.index import Standing
 from dpbench.errors import DpbenchError
 from dpbench.registry import Registration
 from dpbench.site import prose, view
-from dpbench.site.context import Site, slugs
+from dpbench.site.context import Site, make_slugs
 from dpbench.site.render import Renderer
 from dpbench.support.messages import bytes_in_words
 
@@ -29,17 +29,17 @@ class BoardComponent:
 
     @property
     def cited(self) -> bool:
-        """Whether the page of citations lists it."""
+        """Whether the citations page lists the component."""
         return self.registered is not None and self.registered.cls.name == self.name
 
     @property
     def entries(self) -> int:
-        """Number of ranked entries on its boards."""
+        """The number of ranked entries on the component's boards."""
         return sum(entry.role == "entry" for standing in self.boards for entry in standing.entries)
 
 
 def list_components(site: Site) -> list[BoardComponent]:
-    """Return all datasets, then all extractors, that the boards use."""
+    """Return the datasets and then the extractors that the boards use."""
     datasets: dict[str, list[Standing]] = {}
     extractors: dict[str, list[Standing]] = {}
     for standing in (standing for family in site.families for standing in family):
@@ -51,14 +51,14 @@ def list_components(site: Site) -> list[BoardComponent]:
     return [*_build_components(site, "dataset", datasets), *_build_components(site, "extractor", extractors)]
 
 
-def pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
-    """Yield the page of each component, then the page that lists them all."""
+def render_pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+    """Yield the page of each dataset and extractor, then the page that lists them all."""
     found = list_components(site)
     for component in found:
         cls = component.registered.cls if component.registered else None
         values = {
-            "part": component, "paragraphs": prose.paragraphs(cls) if cls else [],
-            "papers": prose.paper_links(*prose.docstrings(cls), getattr(cls, "citation", "")) if cls else [],
+            "part": component, "paragraphs": prose.render_paragraphs(cls) if cls else [],
+            "papers": prose.list_paper_links(*prose.read_docstrings(cls), getattr(cls, "citation", "")) if cls else [],
         }  # fmt: skip
         yield component.page, renderer.page("component", component.page, "data", values)
     yield "data.html", renderer.page("data", "data.html", "data", {"parts": found})
@@ -67,7 +67,7 @@ def pages(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
 def _build_components(
     site: Site, kind: Literal["dataset", "extractor"], named: Mapping[str, list[Standing]]
 ) -> Iterator[BoardComponent]:
-    for name, slug in slugs(named).items():
+    for name, slug in make_slugs(named).items():
         found = site.plugins.components[kind].get(name)
         boards = tuple(named[name])
         facts, source = (_describe_dataset if kind == "dataset" else _describe_extractor)(site, found, boards)
@@ -76,10 +76,10 @@ def _build_components(
         )
 
 
-Facts = tuple[list[tuple[str, str]], str]
+FactsAndSource = tuple[list[tuple[str, str]], str]
 
 
-def _describe_dataset(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> Facts:
+def _describe_dataset(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> FactsAndSource:
     filled = next(
         (board for board in boards if board.private and board.board.dataset.name == (found and found.cls.name)), None
     )
@@ -106,7 +106,7 @@ def _describe_dataset(site: Site, found: Registration | None, boards: tuple[Stan
     return facts, page
 
 
-def _describe_extractor(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> Facts:
+def _describe_extractor(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> FactsAndSource:
     if found is None:
         return [], ""
     size, dimension = found.cls.weights_size, found.cls.dimension

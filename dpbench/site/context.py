@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dpbench.analysis.palette import LearnerStyle, learner_styles
+from dpbench.analysis.palette import LearnerStyle, assign_learner_styles
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.rows import EntryRow, board_rows
+from dpbench.board.rows import EntryRow, make_board_rows
 from dpbench.registry import Registry
 from dpbench.site import layout, view
 from dpbench.site.layout import PageSection
@@ -34,31 +34,31 @@ class Site:
     def of(
         cls, index: Index, root: Path, plugins: Registry, *, docs: bool, further: tuple[PageSection, ...] = ()
     ) -> Self:
-        """Return the site of an index, with further sections in the header.
+        """Build the site of an index; `further` adds sections to the header.
 
         Raises:
             SpecError: see `Settings.read`.
         """
         pairs = [entry for standing in index.standings for entry in standing.entries]
         ranked = {entry.learner for entry in pairs if entry.role in {"entry", "unranked"}}
-        every = learner_styles(ranked, {entry.learner for entry in pairs} - ranked)
-        pages = {name: f"learners/{slug}.html" for name, slug in slugs(every).items()}
+        every = assign_learner_styles(ranked, {entry.learner for entry in pairs} - ranked)
+        pages = {name: f"learners/{slug}.html" for name, slug in make_slugs(every).items()}
         settings = Settings.read(index, docs=docs, further=further)
-        rows = {standing.board.name: board_rows(standing) for standing in index.standings}
-        return cls(index, root, plugins, settings, every, pages, view.families(index), rows)
+        rows = {standing.board.name: make_board_rows(standing) for standing in index.standings}
+        return cls(index, root, plugins, settings, every, pages, view.group_families(index), rows)
 
     @property
     def entries(self) -> Iterator[tuple[Standing, Entry]]:
-        """All results with their boards."""
+        """All results, each with its board."""
         return ((standing, entry) for standing in self.index.standings for entry in standing.entries)
 
     def family(self, standing: Standing) -> list[Standing]:
-        """Return the boards that differ from this board only in epsilon, itself included."""
+        """Return all boards that differ from this board only in epsilon, including this board."""
         return next(found for found in self.families if standing in found)
 
 
-def slugs(names: Mapping[str, object] | set[str]) -> dict[str, str]:
-    """Return a file name for each name: the name itself if it is valid and free, otherwise a digest of it."""
+def make_slugs(names: Mapping[str, object] | set[str]) -> dict[str, str]:
+    """Return a file name for each name: the name itself if it is valid and not taken, otherwise a digest of it."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for name in sorted(names):

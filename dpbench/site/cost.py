@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.columns import write_percent
-from dpbench.analysis.draw import Line, draw_lines, in_units, list_names, new_figure, score_without_interval
+from dpbench.analysis.draw import Line, draw_lines, draw_name_list, new_figure, score_without_interval, to_chart_units
 from dpbench.analysis.palette import LearnerStyle
 from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import name_entry
 from dpbench.records.metrics import METRIC_FACTS, Metric
 from dpbench.site import text, view
-from dpbench.site.picture import Chart, inline_svg
+from dpbench.site.picture import Chart, render_inline_svg
 from dpbench.support.messages import bytes_in_words, seconds_in_words
 
 if TYPE_CHECKING:
@@ -26,23 +26,23 @@ UNRECORDED = "the result does not record it"
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Cost of an entry as text for its two cells; both are empty if the cost is unknown."""
+class CostCells:
+    """The cost of an entry as the text of two table cells. Both are empty if the cost is unknown."""
 
     seconds: str
     memory: str
     why: str  # nothing is there to say, where nothing is
 
 
-def cost_cells(entry: Entry) -> Cost:
-    """Return the cost cells of an entry, or the reason why they are empty."""
+def cost_cells(entry: Entry) -> CostCells:
+    """Return the cost cells of an entry; if the cost is unknown, they are empty and state the reason."""
     if entry.unmeasured or entry.cpu_seconds is None or not entry.peak_bytes:
-        return Cost("", "", entry.unmeasured or UNRECORDED)
-    return Cost(seconds_in_words(entry.cpu_seconds), bytes_in_words(entry.peak_bytes), "")
+        return CostCells("", "", entry.unmeasured or UNRECORDED)
+    return CostCells(seconds_in_words(entry.cpu_seconds), bytes_in_words(entry.peak_bytes), "")
 
 
-def cost_chart(standing: Standing, every: Mapping[str, LearnerStyle]) -> Chart | None:
-    """Return a chart of ranked entries' scores against their cost; None with fewer than two measured entries."""
+def make_cost_chart(standing: Standing, every: Mapping[str, LearnerStyle]) -> Chart | None:
+    """Return a chart of ranked entries' scores against cost, or None if fewer than two of them record a cost."""
     entries = [entry for entry in standing.entries if entry.role == "entry" and not cost_cells(entry).why]
     entries = [entry for entry in entries if entry.cpu_seconds]  # a logarithm has no zero
     best = list(dict.fromkeys(entry.learner for entry in entries))[:MAX_LEARNERS]
@@ -62,7 +62,7 @@ def cost_chart(standing: Standing, every: Mapping[str, LearnerStyle]) -> Chart |
         (name_entry(entry), write_percent(entry.metrics[metric]), cost_cells(entry).seconds, cost_cells(entry).memory)
         for entry in shown
     )
-    drawn = inline_svg(
+    drawn = render_inline_svg(
         lambda: _draw_chart(shown, standing, every), "cost", f"{title}. The table below the chart lists the numbers."
     )
     head = ("Entry", METRIC_FACTS[metric].axis, "processor s", "peak memory")
@@ -75,8 +75,8 @@ def _draw_chart(entries: Sequence[Entry], standing: Standing, every: Mapping[str
     figure = new_figure(6.6, 3.6)
     left, right = figure.add_axes((0.09, 0.14, 0.32, 0.84)), figure.add_axes((0.45, 0.14, 0.32, 0.84))
     metric = standing.board.metric
-    draw_lines(left, [_entry_mark(entry, entry.cpu_seconds or 0.0, metric, every) for entry in entries])
-    draw_lines(right, [_entry_mark(entry, entry.peak_bytes / GIGABYTE, metric, every) for entry in entries])
+    draw_lines(left, [_make_entry_mark(entry, entry.cpu_seconds or 0.0, metric, every) for entry in entries])
+    draw_lines(right, [_make_entry_mark(entry, entry.peak_bytes / GIGABYTE, metric, every) for entry in entries])
     left.set_xscale("log")
     spent = [entry.cpu_seconds or 0.0 for entry in entries]
     left.set_xlim(min(spent) / 1.5, max(spent) * 1.5)
@@ -91,11 +91,11 @@ def _draw_chart(entries: Sequence[Entry], standing: Standing, every: Mapping[str
     right.tick_params(labelleft=False)
     best = dict.fromkeys(entry.learner for entry in entries)
     names = [Line(name, {}, every[name]) for name in best]
-    list_names(right, names, MAX_LEARNERS, lambda name: text.shorten_string(name, MAX_LABEL_LENGTH))
+    draw_name_list(right, names, MAX_LEARNERS, lambda name: text.shorten_string(name, MAX_LABEL_LENGTH))
     return figure
 
 
-def _entry_mark(entry: Entry, x: float, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
+def _make_entry_mark(entry: Entry, x: float, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
     style = replace(every[entry.learner], hollow=entry.selection != "default")
-    score = score_without_interval(in_units(metric, entry.metrics[metric]).mean)
+    score = score_without_interval(to_chart_units(metric, entry.metrics[metric]).mean)
     return Line(entry.learner, {x: score}, style, stroke="", size=6.5)

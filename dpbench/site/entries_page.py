@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dpbench.analysis.columns import ENTRY_COLUMNS, Column, pick_columns
 from dpbench.board.rows import EntryRow
 from dpbench.site.context import Site
-from dpbench.site.home_page import HeatMap, filled_boards
+from dpbench.site.home_page import HeatMap, list_filled_boards
 from dpbench.site.render import Renderer
 
 SHOWN_COLUMNS = (
@@ -20,20 +20,20 @@ MAX_NAME_LENGTH = 120  # characters of a learner's name
 
 
 def entries_page(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> bytes:
-    """Return the page of all results, best first: boards of the home page's map, then the other epsilons."""
+    """Return the page of all results, board by board, best first; boards of the home page's map come first."""
     order = {heat_map.epsilon: place for place, heat_map in enumerate(found)}
-    boards = sorted(filled_boards(site), key=lambda board: order.get(board.board.epsilon, len(order)))
+    boards = sorted(list_filled_boards(site), key=lambda board: order.get(board.board.epsilon, len(order)))
     rows = [row for standing in boards for row in site.rows[standing.board.name]]
     values = {
         "rows": rows, "columns": COLUMNS, "longest": MAX_NAME_LENGTH, "boards": len(boards),
         "numeric": {column.name for column in COLUMNS if any(column.number(row) is not None for row in rows)},
-        "filters": [(column, _filter_choices(column, rows)) for column in COLUMNS if column.filter],
+        "filters": [(column, _list_filter_choices(column, rows)) for column in COLUMNS if column.filter],
         "ranked": sum(row.standing.rank is not None for row in rows), "first": found[0].epsilon if found else None,
     }  # fmt: skip
     return renderer.page("entries", "entries.html", "entries", values)
 
 
-def _filter_choices(column: Column, rows: Sequence[EntryRow]) -> list[str]:
+def _list_filter_choices(column: Column, rows: Sequence[EntryRow]) -> list[str]:
     """Return the distinct values of a column: numbers in order, then texts."""
     found = {column.show(row): column.number(row) for row in rows}
     return sorted(found, key=lambda shown: (found[shown] or 0.0, shown))[:MAX_CHOICES]

@@ -1,4 +1,4 @@
-"""Entries' pages, each with a copy of its raw file. There are thousands, so several processes share the work."""
+"""The pages of entries, each with a copy of the raw file. There are thousands, so several processes share the work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from dpbench.analysis.confusion import MAX_PRINTED_CLASSES, largest_errors, total_confusion
+from dpbench.analysis.confusion import MAX_PRINTED_CLASSES, list_largest_errors, sum_confusion
 from dpbench.analysis.describe import describe_result
 from dpbench.analysis.palette import LearnerStyle
 from dpbench.analysis.risk import Risk, membership_risk
@@ -23,7 +23,7 @@ from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import EntryRow, count_rivals
 from dpbench.errors import DataError
-from dpbench.records.metrics import BINS, METRICS
+from dpbench.records.metrics import BIN_COUNT, METRICS
 from dpbench.records.packed import read_record
 from dpbench.records.result import Result
 from dpbench.records.storage import validate_record
@@ -42,8 +42,8 @@ BATCH_SIZE = 250
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Entries of one board that one process writes."""
+class EntryBatch:
+    """The entries of one board whose pages one process writes."""
 
     standing: Standing
     rows: tuple[EntryRow, ...]  # of some of its entries
@@ -59,10 +59,10 @@ class Batch:
 
 @contextmanager
 def write_entries(site: Site, folder: Path) -> Iterator[None]:
-    """Write every entry's page and raw file into `folder` while the block does something else.
+    """Write the page and the raw file of every entry into `folder` while the with-block runs.
 
     Raises:
-        DataError: a result that cannot be read.
+        DataError: a result cannot be read.
     """
     batches = list(_split_into_batches(site, folder))
     count = sum(len(batch.rows) for batch in batches)
@@ -84,14 +84,14 @@ def write_entries(site: Site, folder: Path) -> Iterator[None]:
             raise
 
 
-def write_batch(batch: Batch) -> None:
-    """Write the pages of a batch, in a process of its own."""
+def write_batch(batch: EntryBatch) -> None:
+    """Write the pages of a batch; runs in a worker process."""
     gc.disable()  # a page leaves next to nothing to collect, and the search for it takes a tenth of the time
     _write_pages(batch, make_renderer(batch.settings))
     gc.enable()
 
 
-def _split_into_batches(site: Site, folder: Path) -> Iterator[Batch]:
+def _split_into_batches(site: Site, folder: Path) -> Iterator[EntryBatch]:
     for standing in site.index.standings:
         rows, bare = site.rows[standing.board.name], standing.model_copy(update={"entries": ()})
         shared = Counter(row.entry.rank for row in rows if row.entry.rank and not row.entry.reads_labels)
@@ -103,22 +103,22 @@ def _split_into_batches(site: Site, folder: Path) -> Iterator[Batch]:
             looks = {name: site.looks[name] for name in names}
             pages = {name: site.learners[name] for name in names}
             free = tuple(row.entry for row in rows if math.isinf(row.entry.epsilon) and row.entry.learner in names)
-            yield Batch(bare, some, rivals, tied, free, looks, pages, site.root, folder, site.settings)
+            yield EntryBatch(bare, some, rivals, tied, free, looks, pages, site.root, folder, site.settings)
 
 
-def _write_pages(batch: Batch, shared: Renderer) -> None:
+def _write_pages(batch: EntryBatch, shared: Renderer) -> None:
     for kind in ("entries", "results"):
         (batch.site / kind / batch.standing.board.name).mkdir(parents=True, exist_ok=True)
     risk = functools.cache(membership_risk)  # entries of a board share plans
     for row in batch.rows:
         raw = _read_raw(layout.result_path(batch.root, row.entry))
-        path = layout.entry_page(batch.standing, row.entry)
+        path = layout.entry_page_path(batch.standing, row.entry)
         (batch.site / row.entry.file).write_bytes(raw)
         (batch.site / path).write_bytes(_render_page(batch, row, raw, risk, shared))
 
 
-def _describe_rank(batch: Batch, row: EntryRow) -> str:
-    """Describe an entry's rank in words. Without a rank, name its reference line or say that it is not ranked."""
+def _describe_rank(batch: EntryBatch, row: EntryRow) -> str:
+    """Describe an entry's rank in words. Without a rank, return the label of its reference or "not ranked"."""
     entry = row.entry
     if entry.rank is None:
         return view.REFERENCE_LABELS.get(entry.role, "not ranked")
@@ -141,7 +141,7 @@ def _read_raw(file: Path) -> bytes:
     return raw
 
 
-def _render_page(batch: Batch, row: EntryRow, raw: bytes, risk: Risk, shared: Renderer) -> bytes:
+def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: Risk, shared: Renderer) -> bytes:
     entry, board = row.entry, batch.standing.board
     result = _parse_result(raw, entry.file)
     values = {
@@ -150,7 +150,7 @@ def _render_page(batch: Batch, row: EntryRow, raw: bytes, risk: Risk, shared: Re
         "description": describe_result(result, risk=risk),
         "metrics": [name for name in METRICS if name in result.metrics],
         "seeds": result.seeds[:MAX_SEEDS], "more_seeds": max(len(result.seeds) - MAX_SEEDS, 0),
-        "task": result.task, "old": view.is_by_earlier_code(entry), "classes": _class_rows(result),
+        "task": result.task, "old": view.has_earlier_mechanism(entry), "classes": _class_rows(result),
         "groups": _group_tables(batch, entry, result), "confusion": _confusion_rows(result),
         "errors": _largest_confusions(result),
         "reliability": list(_reliability_rows(result)),
@@ -159,11 +159,11 @@ def _render_page(batch: Batch, row: EntryRow, raw: bytes, risk: Risk, shared: Re
         "tree": batch.settings.code("", entry.made.commit) if entry.made.commit else "",
     }  # fmt: skip
     preview = f"boards/{board.name}.png" if batch.rivals[True] else PREVIEW
-    return shared.page("entry", layout.entry_page(batch.standing, entry), "entries", values, preview)
+    return shared.page("entry", layout.entry_page_path(batch.standing, entry), "entries", values, preview)
 
 
 def _class_rows(result: Result) -> list[tuple[str, float, float, float]]:
-    """Return name and mean, least and greatest accuracy over seeds of the worst classes that have test images."""
+    """Return the least accurate classes that have test images: name, and mean, minimum and maximum over seeds."""
     rows = [
         (text.show_string(name, 40), fmean(values), min(values), max(values))
         for name, values in zip(result.task.classes, result.class_accuracies, strict=True)
@@ -173,8 +173,8 @@ def _class_rows(result: Result) -> list[tuple[str, float, float, float]]:
     return [row for row in rows if row in worst]
 
 
-def _group_tables(batch: Batch, entry: Entry, result: Result) -> list[GroupTable]:
-    """Return accuracy by group, with the price of privacy if the board has a non-private result of the learner."""
+def _group_tables(batch: EntryBatch, entry: Entry, result: Result) -> list[GroupTable]:
+    """Return tables of accuracy by group, with the price of privacy if the learner has a non-private result."""
     if not result.task.groups:
         return []
     free = [other for other in batch.free if other.learner == entry.learner]
@@ -183,8 +183,8 @@ def _group_tables(batch: Batch, entry: Entry, result: Result) -> list[GroupTable
 
 
 def _confusion_rows(result: Result) -> list[tuple[str, list[float | None]]]:
-    """Return each true class with the shares of its test images by guessed class; empty with many classes."""
-    matrix = total_confusion(result)
+    """Return each true class with the shares of its test images per guessed class; empty if there are many classes."""
+    matrix = sum_confusion(result)
     if matrix is None or len(matrix) > MAX_PRINTED_CLASSES:
         return []
     rows = [[count / row.sum() if row.sum() else None for count in row] for row in matrix]
@@ -192,22 +192,24 @@ def _confusion_rows(result: Result) -> list[tuple[str, list[float | None]]]:
 
 
 def _largest_confusions(result: Result) -> list[tuple[str, str, float]]:
-    """Return the largest errors of a confusion matrix that is too large to be shown whole."""
-    matrix = total_confusion(result)
+    """Return the largest errors of a confusion matrix that is too large to show in full; empty for smaller matrices."""
+    matrix = sum_confusion(result)
     if matrix is None or len(matrix) <= MAX_PRINTED_CLASSES:
         return []
-    return [(text.show_string(a, 40), text.show_string(b, 40), part) for a, b, part in largest_errors(result, matrix)]
+    return [
+        (text.show_string(a, 40), text.show_string(b, 40), part) for a, b, part in list_largest_errors(result, matrix)
+    ]
 
 
 def _reliability_rows(result: Result) -> Iterator[tuple[str, float, float, float]]:
-    """Yield the range, share of images, mean confidence and accuracy of each confidence bin that has images."""
+    """Yield each confidence bin that has images: its range, share of images, mean confidence and accuracy."""
     kept = [seed.calibration for seed in result.seeds if seed.calibration]
     total = sum(sum(calibration.count) for calibration in kept)
-    for place in range(BINS):
+    for place in range(BIN_COUNT):
         count = sum(calibration.count[place] for calibration in kept)
         if count:
             confidence = math.fsum(calibration.confidence[place] for calibration in kept) / count
-            span = f"{100 * place / BINS:.0f} to {100 * (place + 1) / BINS:.0f}%"
+            span = f"{100 * place / BIN_COUNT:.0f} to {100 * (place + 1) / BIN_COUNT:.0f}%"
             yield span, count / total, confidence, sum(calibration.right[place] for calibration in kept) / count
 
 

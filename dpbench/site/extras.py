@@ -24,7 +24,7 @@ class ExtraPages:
 
 @dataclass(frozen=True)
 class Extras:
-    """Additions to the site and the manual. Without any, both are complete: every link leads to a page."""
+    """Additions to the site and the manual. Without additions, both are complete and no link is broken."""
 
     pages: tuple[ExtraPages, ...] = ()
     evidence: tuple[Callable[[], Markup], ...] = ()  # a sentence each, on the first page: why to trust the numbers
@@ -33,12 +33,12 @@ class Extras:
 
     @property
     def sections(self) -> tuple[PageSection, ...]:
-        """Sections that the header links to, besides the site's own."""
+        """The sections that the header links to in addition to the site's own."""
         return tuple(page.section for page in self.pages)
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Packages that hold the templates."""
+        """The packages that hold the templates of the additional pages."""
         return tuple(page.package for page in self.pages)
 
 

@@ -1,4 +1,4 @@
-"""Deprecated, removed in 0.4: publish the site to a folder, replacing it whole and never overwriting foreign files.
+"""Deprecated, removed in 0.4: replace a folder with the site, unless it holds files that dpbench did not publish.
 
 The workflow `pages` builds the site with `dpbench leaderboard build --site` and leaves publishing to GitHub's actions.
 """
@@ -9,20 +9,20 @@ import shutil
 from pathlib import Path
 
 from dpbench.errors import DataError, OutputError
-from dpbench.site.upload import MARKER, changed_lines
+from dpbench.site.upload import MARKER, describe_changes
 from dpbench.support.files import sha256, write_json
 from dpbench.support.folders import replace_folder
-from dpbench.support.untrusted import parse_json, read_regular
+from dpbench.support.untrusted import parse_json, read_regular_file
 
 NOJEKYLL = ".nojekyll"  # GitHub serves the files as they are
 KEPT_FILES = (".git", "CNAME")
 
 
 def publish_to_folder(site: Path, folder: Path, *, dry_run: bool) -> list[str]:
-    """Make a folder hold the files of `site`, `.nojekyll` and its old `KEPT_FILES`; return a line for each change.
+    """Replace a folder's files with those of `site`, keep `KEPT_FILES`, add `.nojekyll`; return a line for each change.
 
     Raises:
-        OutputError: the folder holds what dpbench did not publish, or cannot be written.
+        OutputError: the folder holds files that dpbench did not publish, or cannot be written.
     """
     folder = folder.resolve()
     if Path.cwd().is_relative_to(folder):
@@ -31,7 +31,7 @@ def publish_to_folder(site: Path, folder: Path, *, dry_run: bool) -> list[str]:
         hidden.unlink()
     (site / NOJEKYLL).touch()
     after = _digest_files(site)
-    lines = changed_lines(read_published_digests(folder), after)
+    lines = describe_changes(read_published_digests(folder), after)
     if lines and not dry_run:
         try:
             with replace_folder(folder, KEPT_FILES) as new:
@@ -49,7 +49,7 @@ def read_published_digests(folder: Path) -> dict[str, str]:
     """Return the digests of the files that are already published in a folder.
 
     Raises:
-        OutputError: it is a file, or holds a file that dpbench did not publish or that was edited since.
+        OutputError: the path is a file, or holds a file that dpbench did not publish or that was edited since.
     """
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"Expected a folder to publish to, got the file {folder}. Name another place.")
@@ -65,7 +65,7 @@ def read_published_digests(folder: Path) -> dict[str, str]:
 
 
 def _digest_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder, by path. Links get no digest: dpbench publishes none."""
+    """Return the SHA-256 of every file below a folder, by path. dpbench publishes no links, so links get no digest."""
     files = {file.relative_to(folder): file for file in folder.rglob("*") if file.is_symlink() or not file.is_dir()}
     return {
         path.as_posix(): sha256(file) if file.is_file() and not file.is_symlink() else "no plain file"
@@ -76,7 +76,7 @@ def _digest_files(folder: Path) -> dict[str, str]:
 
 def _read_recorded_digests(marker: Path) -> dict[str, str]:
     try:
-        recorded = parse_json(read_regular(marker), marker)
+        recorded = parse_json(read_regular_file(marker), marker)
     except (OSError, DataError):
         return {}
     return recorded if isinstance(recorded, dict) else {}

@@ -10,9 +10,9 @@ from dpbench.records.groups import (
     MIN_IMAGES,
     GroupColumn,
     GroupPrice,
-    accuracy_by_group,
+    compute_accuracy_by_group,
+    compute_price_by_group,
     find_ceiling,
-    price_by_group,
 )
 from dpbench.records.result import Result
 
@@ -21,7 +21,7 @@ OVERALL = "all test images"
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One group, or all test images, with a cell for each result."""
+    """The row of one group, or of all test images, with a cell for each result."""
 
     name: str
     images: int
@@ -30,7 +30,7 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class GroupTable:
-    """The groups of one column, such as sex."""
+    """The table of one column of groups, such as sex."""
 
     column: str
     enough: int  # test images that a group needs to be compared
@@ -46,8 +46,8 @@ def tabulate_groups(results: Sequence[tuple[str, Result]], others: Sequence[Resu
     """Return a table for each column of groups.
 
     Args:
-        results: a head and a result for each column of cells; those without groups are left out.
-        others: where results of the same learners without privacy are looked for.
+        results: the head and the result of each column of cells; results without groups are left out.
+        others: results among which to find the same learners without privacy.
     """
     grouped = [(head, result) for head, result in results if result.task.groups]
     if not grouped:
@@ -55,8 +55,8 @@ def tabulate_groups(results: Sequence[tuple[str, Result]], others: Sequence[Resu
     groups = grouped[0][1].task.groups
     alike = [(head, result) for head, result in grouped if result.task.groups == groups]
     free = [(head, result, found) for head, result in alike if (found := find_ceiling(result, others))]
-    prices = [price_by_group(result, found) for _, result, found in free]
-    columns = zip(*(accuracy_by_group(result) for _, result in alike), strict=True)
+    prices = [compute_price_by_group(result, found) for _, result, found in free]
+    columns = zip(*(compute_accuracy_by_group(result) for _, result in alike), strict=True)
     return [
         _make_table(
             tuple(head for head, _ in alike),

@@ -14,7 +14,7 @@ from dpbench.board.index import Standing
 from dpbench.board.rows import EntryRow, find_reference_row
 from dpbench.site import view
 from dpbench.site.context import Site
-from dpbench.site.overall import count_data_sets, describe_distance, overall_results
+from dpbench.site.overall import count_data_sets, describe_distance, list_overall_results
 from dpbench.site.render import Renderer
 
 MAX_EPSILONS = 12  # that have a map, a page each
@@ -33,7 +33,7 @@ class BoardColumn:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """The boards of one epsilon, by learner."""
+    """A heat map of scores at one epsilon, by learner and board."""
 
     epsilon: float
     path: str  # of its page
@@ -43,34 +43,34 @@ class HeatMap:
 
     @property
     def lines(self) -> list[GridLine[EntryRow]]:
-        """The learners' rows of the map."""
+        """The rows of learners."""
         return [line for line in self.grid.lines if not line.reference]
 
     @property
     def references(self) -> list[GridLine[EntryRow]]:
-        """The rows below the map, of references: results that are not entries."""
+        """The rows of references below the map. References are results that are not entries."""
         return [line for line in self.grid.lines if line.reference]
 
 
-def heat_maps(site: Site) -> list[HeatMap]:
-    """Return a map for each of the most common epsilons: that of the home page first, then by epsilon."""
-    filled = filled_boards(site)
+def make_heat_maps(site: Site) -> list[HeatMap]:
+    """Return a map for each of the most common epsilons: the home page's map first, then the others by epsilon."""
+    filled = list_filled_boards(site)
     often = Counter(standing.board.epsilon for standing in filled).most_common(MAX_EPSILONS)
     first = max(often, key=lambda found: (found[1], -abs(math.log(found[0]))), default=(None, 0))[0]
     order = sorted((epsilon for epsilon, _ in often), key=lambda epsilon: (epsilon != first, epsilon))
-    learners = [line.label for line in learner_lines(site, filled)]
+    learners = [line.label for line in list_learner_lines(site, filled)]
     return [_make_map(site, filled, epsilon, learners, place) for place, epsilon in enumerate(order)]
 
 
-def filled_boards(site: Site) -> list[Standing]:
+def list_filled_boards(site: Site) -> list[Standing]:
     """Return the boards that have results, the largest families first."""
     return [standing for family in site.families for standing in family if standing.entries]
 
 
 def _make_map(site: Site, filled: Sequence[Standing], epsilon: float, learners: Sequence[str], place: int) -> HeatMap:
     boards = [standing for standing in filled if standing.board.epsilon == epsilon]
-    lines = sorted(learner_lines(site, boards), key=lambda line: learners.index(line.label))
-    references = [_reference_line(site, boards, role) for role in view.REFERENCE_LABELS]
+    lines = sorted(list_learner_lines(site, boards), key=lambda line: learners.index(line.label))
+    references = [_make_reference_line(site, boards, role) for role in view.REFERENCE_LABELS]
     titles = tuple(view.family_title(standing) for standing in boards)
     grid = ResultGrid(f"ε {epsilon:g}", None, titles, (*lines[:MAX_LEARNERS], *references))
     return HeatMap(
@@ -79,9 +79,9 @@ def _make_map(site: Site, filled: Sequence[Standing], epsilon: float, learners: 
     )  # fmt: skip
 
 
-def render_further_maps(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
-    """Yield the page of every map except that of the home page."""
-    shared = {"maps": _sort_by_epsilon(found), "looks": site.looks, "learners": site.learners, "heat": heat_level}
+def render_other_maps(site: Site, found: Sequence[HeatMap], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+    """Yield the page of each map except the home page's map."""
+    shared = {"maps": _sort_by_epsilon(found), "looks": site.looks, "learners": site.learners, "heat": cell_shade}
     for heat_map in found[1:]:
         yield heat_map.path, renderer.page("epsilon", heat_map.path, "home", {"map": heat_map, **shared})
 
@@ -91,13 +91,13 @@ def _sort_by_epsilon(found: Sequence[HeatMap]) -> list[HeatMap]:
 
 
 def render_home(site: Site, found: Sequence[HeatMap], evidence: Sequence[Markup], renderer: Renderer) -> bytes:
-    """Return the home page; `evidence` holds further sentences on why its numbers can be trusted."""
-    filled = filled_boards(site)
-    lines = learner_lines(site, filled)
+    """Return the home page; `evidence` holds more sentences on why you can trust its numbers."""
+    filled = list_filled_boards(site)
+    lines = list_learner_lines(site, filled)
     everything = [entry for _, entry in site.entries]
     ranked = [entry for entry in everything if entry.role == "entry"]
-    old, read = view.count_by_earlier_code(site.index)
-    distances, data_sets = overall_results(site.index), count_data_sets(site.index)
+    old, read = view.count_earlier_mechanisms(site.index)
+    distances, data_sets = list_overall_results(site.index), count_data_sets(site.index)
     values = {
         "map": found[0] if found and lines else None, "maps": _sort_by_epsilon(found),
         "answer": _most_ties(lines, len(filled)), "among": len(filled), "looks": site.looks, "learners": site.learners,
@@ -108,7 +108,7 @@ def render_home(site: Site, found: Sequence[HeatMap], evidence: Sequence[Markup]
         "again": sum(entry.again is not None and not entry.reproduced for entry in everything),
         "reproduced": sum(entry.reproduced for entry in everything),
         "audited": sum(entry.audit is not None for entry in everything),
-        "evidence": evidence, "heat": heat_level,
+        "evidence": evidence, "heat": cell_shade,
         "above": {view.family_title(standing): standing for standing in reversed(filled) if standing.above},
         "open": [standing for standing in site.index.standings if not standing.entries],
         "ranking": site.index.ranking, "learner": lines[0].label if lines else "pillar",
@@ -122,10 +122,10 @@ def _make_column(standing: Standing) -> BoardColumn:
     return BoardColumn(data, features, standing)
 
 
-def learner_lines(site: Site, boards: Sequence[Standing]) -> list[GridLine[EntryRow]]:
-    """Return the best ranked entry of each learner on each of the boards.
+def list_learner_lines(site: Site, boards: Sequence[Standing]) -> list[GridLine[EntryRow]]:
+    """Return the best ranked entry of each learner on each board.
 
-    Sorted by the number of boards on which a learner ties with the best, then by its mean distance behind the best.
+    Learners are sorted by the number of boards where they tie with the best, then by mean distance behind the best.
     """
     best: dict[str, dict[str, EntryRow]] = defaultdict(dict)
     for standing in boards:
@@ -145,18 +145,18 @@ def _count_ties(line: GridLine[EntryRow]) -> int:
     return sum(row.standing.tied for row in line.filled)
 
 
-def heat_level(row: EntryRow) -> int:
-    """Return the paleness of a cell: 0 for a tie with the best entry, otherwise 1 plus the steps behind it."""
+def cell_shade(row: EntryRow) -> int:
+    """Return a cell's shade: 0 for a tie with the best entry, otherwise 1 plus the number of colour steps behind it."""
     return 0 if row.standing.tied else 1 + sum((row.behind or 0.0) > step for step in COLOUR_STEPS)
 
 
-def _reference_line(site: Site, boards: Sequence[Standing], role: str) -> GridLine[EntryRow]:
+def _make_reference_line(site: Site, boards: Sequence[Standing], role: str) -> GridLine[EntryRow]:
     rows = tuple(find_reference_row(site.rows[standing.board.name], role) for standing in boards)
     return GridLine(view.REFERENCE_LABELS[role], rows, reference=True)
 
 
 def _most_ties(lines: Sequence[GridLine[EntryRow]], boards: int) -> list[tuple[str, int]]:
-    """Return the learners with the two largest numbers of boards on which they tie with the best."""
+    """Return the learners with the highest and second-highest number of ties with the best, and that number."""
     found = [(line.label, _count_ties(line)) for line in lines]
     numbers = sorted({count for _, count in found if count}, reverse=True)[:2]
     return [(label, count) for label, count in found if count in numbers] if boards else []

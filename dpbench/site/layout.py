@@ -1,4 +1,4 @@
-"""Paths of the site's files, and which names are safe as paths."""
+"""Paths of the site's files, and checks that names are safe as paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpbench.errors import DataError
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of the site that the header of every page leads to."""
+    """A section of the site that the header of every page links to."""
 
     key: str  # what a page of it calls itself
     title: str
@@ -32,7 +32,7 @@ def check_names(index: Index) -> None:
     """Check that no name leads out of the site's folder and that no two files share a name.
 
     Raises:
-        DataError: names the board and the entry.
+        DataError: a name is unsafe or used twice; the message names the board or the entry.
     """
     boards: set[str] = set()
     for standing in index.standings:
@@ -59,10 +59,10 @@ def _check_name(name: str, taken: set[str], whose: str) -> None:
 
 
 def result_path(root: Path, entry: Entry) -> Path:
-    """Return the path of a result's file, which lies within the leaderboard's folder.
+    """Return the path of a result's file, after checking that it lies within the leaderboard's folder.
 
     Raises:
-        DataError: it is a link to elsewhere.
+        DataError: the file is a link out of the folder.
     """
     file = (root / entry.file).resolve()
     if not file.is_relative_to(root.resolve()):
@@ -72,11 +72,11 @@ def result_path(root: Path, entry: Entry) -> Path:
     return file
 
 
-def entry_page(standing: Standing, entry: Entry) -> str:
+def entry_page_path(standing: Standing, entry: Entry) -> str:
     """Return the path of an entry's page within the site."""
     return f"entries/{standing.board.name}/{entry.id}.html"
 
 
-def row_page(row: EntryRow) -> str:
+def row_page_path(row: EntryRow) -> str:
     """Return the path of a row's page within the site."""
     return f"entries/{row.protocol.name}/{row.entry.id}.html"

@@ -12,7 +12,7 @@ from dpbench.board.rows import EntryRow
 from dpbench.registry import Registration
 from dpbench.site import prose, text, view
 from dpbench.site.context import Site
-from dpbench.site.overall import count_data_sets, describe_distance, overall_results
+from dpbench.site.overall import count_data_sets, describe_distance, list_overall_results
 from dpbench.site.picture import Chart
 from dpbench.site.render import Renderer
 
@@ -21,7 +21,7 @@ MAX_ENTRIES = 200  # entries on a learner's page
 
 @dataclass(frozen=True)
 class LearnerView:
-    """A learner as its page shows it."""
+    """The data of a learner's page."""
 
     name: str
     registered: Registration | None  # None: its plugin is not installed where the site was built
@@ -32,37 +32,37 @@ class LearnerView:
 
     @property
     def firsts(self) -> int:
-        """Number of boards on which it shares rank 1."""
+        """The number of boards on which the learner has rank 1, alone or tied."""
         return len({standing.board.name for standing, row in self.entries if row.entry.rank == 1})
 
     @property
     def boards(self) -> int:
-        """Number of boards on which it has results."""
+        """The number of boards on which the learner has results."""
         return len({standing.board.name for standing, _ in self.entries})
 
 
 Charts = Callable[[str], Iterable[Chart]]  # of a learner, by its name
 
 
-def pages(site: Site, further: Sequence[Charts], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
-    """Yield the page of each learner, with its further charts, then the page that lists them all."""
+def render_pages(site: Site, further: Sequence[Charts], renderer: Renderer) -> Iterator[tuple[str, bytes]]:
+    """Yield the page of each learner, including `further` charts, then the page that lists all learners."""
     data_sets = count_data_sets(site.index)
     distances = {
-        result.distance.learner: describe_distance(result, data_sets) for result in overall_results(site.index)
+        result.distance.learner: describe_distance(result, data_sets) for result in list_overall_results(site.index)
     }
     every = [_make_view(site, name, rows, distances.get(name, "")) for name, rows in _rows_by_learner(site).items()]
     for page in every:
         shown = [chart for charts in further for chart in charts(page.name)]
         yield site.learners[page.name], _render_page(site, page, shown, renderer)
-    found = {result.distance.learner: result for result in overall_results(site.index)}
+    found = {result.distance.learner: result for result in list_overall_results(site.index)}
     places = {name: place for place, name in enumerate(found)}
     every.sort(key=lambda view: (view.role != "entry", places.get(view.name, len(places)), -view.firsts, view.name))
-    values = {"learners": [(view, _summary(view), found.get(view.name)) for view in every], "site": site}
+    values = {"learners": [(view, _read_summary(view), found.get(view.name)) for view in every], "site": site}
     yield "learners.html", renderer.page("learners", "learners.html", "learners", values)
 
 
 def _rows_by_learner(site: Site) -> dict[str, list[tuple[Standing, EntryRow]]]:
-    """Return every learner's rows, board by board in the order of families."""
+    """Return the rows of each learner, board by board, in the order of families."""
     found: dict[str, list[tuple[Standing, EntryRow]]] = {name: [] for name in site.learners}
     for family in site.families:
         for standing in family:
@@ -78,19 +78,19 @@ def _make_view(site: Site, name: str, rows: Sequence[tuple[Standing, EntryRow]],
     return LearnerView(name, registered, tuple(rows), view.Axis.of(row.score for _, row in rows), role, distance)
 
 
-def _summary(view: LearnerView) -> Markup:
+def _read_summary(view: LearnerView) -> Markup:
     """Return the first paragraph of a learner's docstring."""
-    return next(iter(prose.paragraphs(view.registered.cls)), Markup()) if view.registered else Markup()
+    return next(iter(prose.render_paragraphs(view.registered.cls)), Markup()) if view.registered else Markup()
 
 
 def _render_page(site: Site, view: LearnerView, charts: Sequence[Chart], renderer: Renderer) -> bytes:
     first = view.entries[0] if view.entries else None
     cls = view.registered.cls if view.registered else None
     commits = [row.entry.made.commit for _, row in view.entries if row.entry.made.commit]
-    file = prose.source_path(cls) if cls else ""
+    file = prose.find_source_path(cls) if cls else ""
     values = {
-        "learner": view, "look": site.looks[view.name], "paragraphs": prose.paragraphs(cls)[1:] if cls else [],
-        "papers": prose.paper_links(*prose.docstrings(cls)) if cls else [], "summary": _summary(view),
+        "learner": view, "look": site.looks[view.name], "paragraphs": prose.render_paragraphs(cls)[1:] if cls else [],
+        "papers": prose.list_paper_links(*prose.read_docstrings(cls)) if cls else [], "summary": _read_summary(view),
         "file": file, "code": site.settings.code(file, commits[0] if commits else None) if file else "",
         "commit": commits[0] if commits else None, "rows": view.entries[:MAX_ENTRIES],
         "left_out": max(len(view.entries) - MAX_ENTRIES, 0),

@@ -1,4 +1,4 @@
-"""Line charts of scores, a line per learner: against epsilon over a protocol's boards, or against k on a board."""
+"""Line charts of scores, one line per learner: against epsilon for a protocol, or against k for a board."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import Line, draw_lines, in_units, label_ends, new_figure, score_without_interval
+from dpbench.analysis.draw import Line, draw_lines, label_line_ends, new_figure, score_without_interval, to_chart_units
 from dpbench.analysis.formats import write_score
-from dpbench.analysis.grid import GridSeries, ResultGrid, grid_by_number
+from dpbench.analysis.grid import GridSeries, ResultGrid, make_numeric_grid
 from dpbench.analysis.palette import REFERENCE, LearnerStyle
 from dpbench.analysis.rows import ResultRow, merit
 from dpbench.board.rows import EntryRow, find_reference_row
 from dpbench.records.metrics import METRIC_FACTS, Metric
 from dpbench.site import text, view
-from dpbench.site.picture import Chart, inline_svg
+from dpbench.site.picture import Chart, render_inline_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,33 +23,33 @@ MAX_SERIES = 16  # of one chart: beyond, the best
 MAX_LABEL_LENGTH = 24  # characters
 
 
-def epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str, LearnerStyle]) -> list[Chart]:
-    """Return the charts of accuracy against epsilon for a protocol: default settings, then tuned settings if any.
+def make_epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str, LearnerStyle]) -> list[Chart]:
+    """Return a protocol's charts of accuracy against epsilon: with default settings, then with tuned settings if any.
 
-    The second chart draws a learner that nobody tuned with its default settings, and is there only if it differs. A
-    chart needs entries at two budgets. `family` has the rows of each board, by epsilon.
+    In the second chart, learners that nobody tuned keep their default settings. This chart is left out if it equals
+    the first. A chart needs entries at two values of epsilon. `family` has the rows of each board, by epsilon.
     """
-    found = [_epsilon_chart(family, rules, every) for rules in (("default",), ("default", "public-validation"))]
+    found = [_make_epsilon_chart(family, rules, every) for rules in (("default",), ("default", "public-validation"))]
     charts = [chart for chart in found if chart is not None]
     return charts[:1] if len({chart.rows for chart in charts}) == 1 else charts
 
 
-def _epsilon_chart(
+def _make_epsilon_chart(
     family: Sequence[Sequence[EntryRow]], rules: Sequence[str], every: Mapping[str, LearnerStyle]
 ) -> Chart | None:
-    """Return the chart of the entries whose selection rule is in `rules`; a later rule takes precedence."""
-    grid = grid_by_epsilon(family, rules)
+    """Return the chart of entries whose selection rule is in `rules`; later rules override earlier ones."""
+    grid = make_epsilon_grid(family, rules)
     if len({x for line in grid.series if not line.reference for x in line.points}) < 2:
         return None
     key, word = ("default", "default settings") if len(rules) == 1 else ("tuned", "tuned settings")
     note = "Each learner on each board of this protocol; bars: 95% intervals. Grey lines are references, not entries."
     if len(rules) > 1:
         note += " Settings tuned on public labels where there are any; otherwise default settings."
-    return lines_chart(grid, every, f"epsilon-{key}", note, f", {word}")
+    return make_line_chart(grid, every, f"epsilon-{key}", note, f", {word}")
 
 
-def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) -> ResultGrid[EntryRow]:
-    """Return the grid of learners and references by epsilon, over the boards of a protocol that have entries."""
+def make_epsilon_grid(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) -> ResultGrid[EntryRow]:
+    """Return the grid of learners and references by epsilon, from the boards of a protocol that have entries."""
     lines: dict[str, dict[float, EntryRow]] = defaultdict(dict)
     references: dict[str, dict[float, EntryRow]] = defaultdict(dict)
     measured = [rows for rows in family if any(row.entry.role == "entry" for row in rows)]
@@ -63,11 +63,11 @@ def grid_by_epsilon(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]) 
             if found := find_reference_row(scored, role):
                 references[label][found.protocol.epsilon] = found
     metric = next((row.protocol.metric for rows in measured for row in rows), None)
-    return grid_by_number("", metric, "ε", lines, references)
+    return make_numeric_grid("", metric, "ε", lines, references)
 
 
-def k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Chart | None:
-    """Return the chart of accuracy against k (dimensions kept); None if no learner's entries differ only in k."""
+def make_k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Chart | None:
+    """Return a chart of accuracy against k (dimensions kept), or None if no entries of a learner differ only in k."""
     groups: dict[tuple[object, ...], dict[float, EntryRow]] = defaultdict(dict)
     for row in rows:
         k = _parse_positive(row.entry.settings.get("k", ""))
@@ -81,13 +81,13 @@ def k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Char
     if not lines:
         return None
     note = "Entries of one learner that differ only in k, the number of dimensions kept; bars: 95% intervals."
-    return lines_chart(grid_by_number("", rows[0].protocol.metric, "k", lines), every, "k", note)
+    return make_line_chart(make_numeric_grid("", rows[0].protocol.metric, "k", lines), every, "k", note)
 
 
-def lines_chart(
+def make_line_chart(
     grid: ResultGrid[ResultRow], every: Mapping[str, LearnerStyle], key: str, note: str, settings: str = ""
 ) -> Chart:
-    """Return the line chart of a grid with its numbers as a table; `settings` ends its title."""
+    """Return the line chart of a grid, with its numbers as a table; `settings` is the end of its title."""
     metric = grid.metric
     assert metric is not None
     title = f"{METRIC_FACTS[metric].title} against {grid.axis}{settings}"
@@ -97,7 +97,7 @@ def lines_chart(
     rows = [(line.label, f"{x:g}", write_score(metric, line.points[x])) for line in kept for x in sorted(line.points)]
     if len(best) < len(series):
         note += f" Shown: the best {len(best)} of {len(series)} learners."
-    drawn = inline_svg(
+    drawn = render_inline_svg(
         lambda: _draw_chart(kept, f"{grid.axis} (log scale)", metric, every), key,
         f"{title}. The table below the chart lists the numbers.",
     )  # fmt: skip
@@ -113,14 +113,14 @@ def _draw_chart(series: Sequence[GridSeries], x: str, metric: Metric, every: Map
     axes.minorticks_off()
     axes.set_xlim(xs[0] / (xs[-1] / xs[0]) ** 0.04, xs[-1] * (xs[-1] / xs[0]) ** 0.04)
     axes.set(xlabel=x, ylabel=METRIC_FACTS[metric].axis)
-    drawn = [_series_line(line, metric, every) for line in series]
+    drawn = [_make_line(line, metric, every) for line in series]
     draw_lines(axes, drawn)
-    label_ends(axes, drawn, lambda name: text.shorten_string(name, MAX_LABEL_LENGTH))
+    label_line_ends(axes, drawn, lambda name: text.shorten_string(name, MAX_LABEL_LENGTH))
     return figure
 
 
-def _series_line(series: GridSeries, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
-    points = {x: in_units(metric, score) for x, score in series.points.items()}
+def _make_line(series: GridSeries, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
+    points = {x: to_chart_units(metric, score) for x, score in series.points.items()}
     if not series.reference:
         return Line(series.label, points, every[series.label])
     means = {x: score_without_interval(score.mean) for x, score in points.items()}

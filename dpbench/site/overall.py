@@ -9,8 +9,8 @@ from dpbench.site import text
 
 
 @dataclass(frozen=True)
-class Overall:
-    """A learner's result over all boards."""
+class OverallResult:
+    """The result of a learner over all boards."""
 
     distance: Distance
     firsts: int  # boards on which an entry of it has rank 1, whatever its settings
@@ -27,12 +27,12 @@ class Overall:
         return "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
 
 
-def overall_results(index: Index) -> list[Overall]:
-    """Return the overall result of every learner that has a distance, in the index's order."""
-    return [Overall(distance, count_firsts(index, distance.learner)) for distance in index.distances]
+def list_overall_results(index: Index) -> list[OverallResult]:
+    """Return the overall result of each learner that has a distance, in the index's order."""
+    return [OverallResult(distance, count_first_ranks(index, distance.learner)) for distance in index.distances]
 
 
-def count_firsts(index: Index, learner: str) -> int:
+def count_first_ranks(index: Index, learner: str) -> int:
     """Count the boards on which an entry of a learner has rank 1."""
     return sum(
         any(entry.rank == 1 and entry.learner == learner for entry in found.entries) for found in index.standings
@@ -44,10 +44,10 @@ def count_data_sets(index: Index) -> int:
     return len({str(found.board.dataset) for found in index.standings if any(entry.rank for entry in found.entries)})
 
 
-def describe_distance(overall: Overall, data_sets: int) -> str:
-    """Describe a learner's distance in words.
+def describe_distance(overall: OverallResult, data_sets: int) -> str:
+    """Describe a learner's distance from the best entry in words.
 
-    >>> whole = Overall(Distance(learner="a", points=0.5, low=0.1, high=1.2, boards=9, data_sets=4), 3)
+    >>> whole = OverallResult(Distance(learner="a", points=0.5, low=0.1, high=1.2, boards=9, data_sets=4), 3)
     >>> describe_distance(whole, 4)
     '0.50 points (95% interval 0.10 to 1.20, from 4 datasets)'
     """
@@ -55,4 +55,4 @@ def describe_distance(overall: Overall, data_sets: int) -> str:
     among = f"{found.data_sets} of {data_sets}" if found.data_sets < data_sets else str(data_sets)
     interval = f"95% interval {overall.interval}, " if overall.interval else ""
     noun = "dataset" if data_sets == 1 else "datasets"
-    return f"{text.points(found.points / 100)} ({interval}from {among} {noun})"
+    return f"{text.format_points(found.points / 100)} ({interval}from {among} {noun})"

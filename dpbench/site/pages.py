@@ -1,11 +1,11 @@
-"""The site's files other than those of entries."""
+"""All files of the site except the files of entries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from dpbench.board.export import leaderboard_csv
+from dpbench.board.export import render_leaderboard_csv
 from dpbench.board.index import Standing
 from dpbench.site import component_pages, learner_pages, view
 from dpbench.site.audits_page import audits_page
@@ -15,15 +15,15 @@ from dpbench.site.compare_page import compare_page
 from dpbench.site.context import Site
 from dpbench.site.entries_page import entries_page
 from dpbench.site.extras import Extras
-from dpbench.site.home_page import heat_maps, render_further_maps, render_home
-from dpbench.site.lines import epsilon_charts
+from dpbench.site.home_page import make_heat_maps, render_home, render_other_maps
+from dpbench.site.lines import make_epsilon_charts
 from dpbench.site.picture import Chart
-from dpbench.site.preview import board_preview, map_preview
+from dpbench.site.preview import render_board_preview, render_map_preview
 from dpbench.site.render import PREVIEW, STATIC_FILES, Renderer, make_renderer, read_static, site_stylesheet
 
 
 def write_pages(site: Site, extras: Extras, folder: Path) -> None:
-    """Write all files except those of entries into `folder`."""
+    """Write all files of the site into `folder`, except the files of entries."""
     for path, content in _render_files(site, extras):
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -32,17 +32,17 @@ def write_pages(site: Site, extras: Extras, folder: Path) -> None:
 
 def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
     shared = make_renderer(site.settings, extras.packages)
-    found = heat_maps(site)
+    found = make_heat_maps(site)
     yield "index.html", render_home(site, found, [sentence() for sentence in extras.evidence], shared)
-    yield from render_further_maps(site, found, shared)
+    yield from render_other_maps(site, found, shared)
     yield "entries.html", entries_page(site, found, shared)
-    yield "entries.csv", leaderboard_csv(site.index).encode("utf-8", "replace")
+    yield "entries.csv", render_leaderboard_csv(site.index).encode("utf-8", "replace")
     for family in site.families:
-        against = epsilon_charts([site.rows[standing.board.name] for standing in family], site.looks)
+        against = make_epsilon_charts([site.rows[standing.board.name] for standing in family], site.looks)
         for standing in family:
             yield from _render_board(site, standing, against, shared)
-    yield from learner_pages.pages(site, [charts(site) for charts in extras.charts], shared)
-    yield from component_pages.pages(site, shared)
+    yield from learner_pages.render_pages(site, [charts(site) for charts in extras.charts], shared)
+    yield from component_pages.render_pages(site, shared)
     yield "compare.html", compare_page(site, shared)
     yield "cite.html", citations_page(site, shared)
     yield "audits.html", audits_page(site, shared)
@@ -50,7 +50,7 @@ def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:
         yield from page.files(site, shared)
     yield "404.html", shared.lost()
     yield "leaderboard.json", site.index.model_dump_json(indent=1).encode() + b"\n"
-    yield PREVIEW, map_preview(found[0] if found else None)
+    yield PREVIEW, render_map_preview(found[0] if found else None)
     yield "assets/site.css", site_stylesheet()
     for name in STATIC_FILES:
         yield f"assets/{name}", read_static(name)
@@ -63,7 +63,7 @@ def _render_board(
     yield f"{path}.html", board_page(site, standing, against, shared)
     yield (
         f"{path}.csv",
-        leaderboard_csv(site.index.model_copy(update={"standings": (standing,)})).encode("utf-8", "replace"),
+        render_leaderboard_csv(site.index.model_copy(update={"standings": (standing,)})).encode("utf-8", "replace"),
     )
     if view.count_ranked(standing):
-        yield f"{path}.png", board_preview(standing, site.looks)
+        yield f"{path}.png", render_board_preview(standing, site.looks)

@@ -1,7 +1,8 @@
 """A matplotlib figure as SVG within a page: text stays text, and colours follow the page's theme.
 
-A page may load no style but its own, so every declaration becomes an attribute; colours that the style sheet names
-become its variables, and all others stay. Names within the picture begin with its key, as several stand in one page.
+A page loads only its own stylesheet, so each style declaration of a figure becomes an attribute. Colours of the
+stylesheet become its variables; other colours stay. Names in a picture begin with the picture's key, because a page can
+hold several pictures.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ THEME_VARIABLES = {
     INK: "var(--ink)", QUIET: "var(--quiet)", LINE: "var(--line)", PAPER: "var(--paper)",
     **{colour: f"var(--c{place})" for place, colour in enumerate(LIGHT)},
 }  # fmt: skip
-_SVG, _LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+_SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _FONT = re.compile(r"(?:(?P<style>italic) )?(?:(?P<weight>bold|[0-9]{3}) )?(?P<size>[0-9.]+)px .*")
 
 
@@ -40,8 +41,8 @@ class Chart:
     rows: tuple[tuple[str, ...], ...] = ()
 
 
-def inline_svg(draw: Callable[[], Figure], key: str, described: str) -> Markup:
-    """Return the figure that `draw` makes as SVG for a page; `described` is its text for screen readers."""
+def render_inline_svg(draw: Callable[[], Figure], key: str, described: str) -> Markup:
+    """Draw a figure and return it as SVG for a page; `described` is its text for screen readers."""
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(render_figure(draw, "svg", figure_facecolor="none", font_size=10))
     for parent in list(root.iter()):
@@ -66,10 +67,10 @@ def _expand_style(element: ElementTree.Element, key: str) -> None:
     for name, value in element.attrib.items():
         if name == "id":
             element.set(name, f"{key}-{value}")
-        elif name == f"{{{_LINK}}}href" or "url(#" in value:
+        elif name == f"{{{_XLINK}}}href" or "url(#" in value:
             element.set(name, value.replace("#", f"#{key}-", 1))
         elif value.lower() in THEME_VARIABLES:
             element.set(name, THEME_VARIABLES[value.lower()])
-    target = element.attrib.pop(f"{{{_LINK}}}href", None)
+    target = element.attrib.pop(f"{{{_XLINK}}}href", None)
     if target:
         element.set("href", target)

@@ -1,4 +1,4 @@
-"""The preview image of a page whose address is shared: PNG, because no other format is shown everywhere."""
+"""Preview images for links to the site. They are PNG, because not every program shows other formats."""
 
 from __future__ import annotations
 
@@ -6,46 +6,46 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import Bar, HeatCell, draw_bars, draw_heat_map, in_units, new_figure, render_figure
+from dpbench.analysis.draw import Bar, HeatCell, draw_bars, draw_heat_map, new_figure, render_figure, to_chart_units
 from dpbench.analysis.palette import INK, QUIET, LearnerStyle
 from dpbench.board.index import Standing
 from dpbench.board.rows import name_entry
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench.records.result import Interval
 from dpbench.site import text, view
-from dpbench.site.home_page import BoardColumn, HeatMap, heat_level
+from dpbench.site.home_page import BoardColumn, HeatMap, cell_shade
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 QUESTION = "Which private learner is best on this data, at this ε?"
 MAX_ROWS, MAX_COLUMNS = 8, 10
-INCHES, DOTS = (12.0, 6.3), 100
+FIGURE_INCHES, DOTS_PER_INCH = (12.0, 6.3), 100
 
 
-def board_preview(standing: Standing, looks: Mapping[str, LearnerStyle]) -> bytes:
-    """Return the preview of a board: its first entries with their intervals."""
+def render_board_preview(standing: Standing, looks: Mapping[str, LearnerStyle]) -> bytes:
+    """Return the preview image of a board: its best entries with their intervals."""
     return _render_png(lambda: _draw_board(standing, looks))
 
 
-def map_preview(shown: HeatMap | None) -> bytes:
-    """Return the preview of the home page: its map below the site's question, or the question alone without a map."""
+def render_map_preview(shown: HeatMap | None) -> bytes:
+    """Return the preview image of the home page: the site's question and, if there is a map, the map below it."""
     return _render_png(lambda: _draw_map(shown))
 
 
 def _render_png(draw: Callable[[], Figure]) -> bytes:
-    return render_figure(draw, "png", figure_dpi=DOTS, savefig_dpi=DOTS, font_size=10)
+    return render_figure(draw, "png", figure_dpi=DOTS_PER_INCH, savefig_dpi=DOTS_PER_INCH, font_size=10)
 
 
-def _titled_figure(title: str) -> Figure:
-    figure = new_figure(*INCHES)
+def _make_titled_figure(title: str) -> Figure:
+    figure = new_figure(*FIGURE_INCHES)
     figure.text(0.04, 0.94, "dpbench", fontsize=22, weight="bold", color=QUIET, va="center")
     figure.text(0.04, 0.85, title, fontsize=27, va="center", color=INK)
     return figure
 
 
 def _draw_map(shown: HeatMap | None) -> Figure:
-    figure = _titled_figure(QUESTION)
+    figure = _make_titled_figure(QUESTION)
     if shown is None:
         return figure
     lines = shown.lines[:MAX_ROWS]
@@ -57,7 +57,7 @@ def _draw_map(shown: HeatMap | None) -> Figure:
     columns = shown.columns[:MAX_COLUMNS]
     axes = figure.add_axes((0.15, 0.12, 0.69, 0.46))
     cells = [
-        HeatCell(place, row, heat_level(cell), f"{100 * cell.score.mean:.1f}")
+        HeatCell(place, row, cell_shade(cell), f"{100 * cell.score.mean:.1f}")
         for row, line in enumerate(lines)
         for place, cell in enumerate(line.rows[:MAX_COLUMNS])
         if cell and cell.score
@@ -65,14 +65,14 @@ def _draw_map(shown: HeatMap | None) -> Figure:
     draw_heat_map(axes, cells, len(columns), len(lines), text_size=15)
     axes.set_yticks([row + 0.5 for row in range(len(lines))], [text.shorten_string(line.label, 16) for line in lines])
     places = [place + 0.5 for place in range(len(columns))]
-    axes.set_xticks(places, _column_heads(columns), rotation=24, ha="left")
+    axes.set_xticks(places, _make_column_heads(columns), rotation=24, ha="left")
     axes.xaxis.tick_top()
     axes.tick_params(labelsize=15)
     return figure
 
 
-def _column_heads(columns: Sequence[BoardColumn]) -> list[str]:
-    """Return the head of each column: its data, and whatever distinguishes boards of the same data."""
+def _make_column_heads(columns: Sequence[BoardColumn]) -> list[str]:
+    """Return the head of each column: the data and, where boards share the data, the privacy unit or the features."""
     often, units = (
         Counter(column.data for column in columns),
         {column.data for column in columns if column.standing.board.unit},
@@ -87,13 +87,13 @@ def _column_heads(columns: Sequence[BoardColumn]) -> list[str]:
 
 
 def _draw_board(standing: Standing, looks: Mapping[str, LearnerStyle]) -> Figure:
-    figure = _titled_figure(text.shorten_string(standing.board.title, 62))
+    figure = _make_titled_figure(text.shorten_string(standing.board.title, 62))
     axes = figure.add_axes((0.28, 0.14, 0.66, 0.6))
     metric = standing.board.metric
     rows = view.top_entries(standing, MAX_ROWS)
-    draw_bars(axes, (_interval_bar(place, in_units(metric, entry.metrics[metric]), looks[entry.learner])
+    draw_bars(axes, (_interval_bar(place, to_chart_units(metric, entry.metrics[metric]), looks[entry.learner])
                 for place, entry in enumerate(rows)))  # fmt: skip
-    for line, style in ((view.public_only_result(standing), ":"), (view.non_private_result(standing), "--")):
+    for line, style in ((view.find_public_only_result(standing), ":"), (view.find_non_private_result(standing), "--")):
         if line:
             axes.axvline(100 * line.metrics[metric].mean, color=QUIET, linestyle=style, linewidth=1.5)
     axes.set_yticks(

@@ -17,25 +17,25 @@ _CODE = re.compile(r"`([^`\n]+)`")
 ARXIV_ABSTRACTS = "https://arxiv.org/abs/"
 
 
-def paragraphs(documented: object) -> list[Markup]:
-    """Return the paragraphs of a docstring, code marked and papers linked. Items of a numbered list are paragraphs."""
+def render_paragraphs(documented: object) -> list[Markup]:
+    """Return the paragraphs of a docstring as HTML, with links to papers; each numbered item is a paragraph."""
     said = inspect.getdoc(documented) or ""
     return [render_paragraph(" ".join(part.split())) for part in _BREAK.split(said) if part.strip()]
 
 
-def paper_links(*said: str | None) -> list[str]:
-    """Return the distinct addresses of the papers that the texts cite."""
+def list_paper_links(*said: str | None) -> list[str]:
+    """Return the distinct addresses of the papers that some texts cite."""
     found = [number for text in said for number in _ARXIV.findall(text or "")]
     return [ARXIV_ABSTRACTS + number for number in dict.fromkeys(found)]
 
 
-def docstrings(cls: type) -> tuple[str, str]:
+def read_docstrings(cls: type) -> tuple[str, str]:
     """Return the docstrings of a class and of its module."""
     return inspect.getdoc(cls) or "", inspect.getdoc(sys.modules[cls.__module__]) or ""
 
 
-def source_path(cls: type) -> str:
-    """Return the path of a class's file within dpbench's repository; empty if it lies elsewhere."""
+def find_source_path(cls: type) -> str:
+    """Return the path of a class's file within dpbench's repository, or an empty text if it lies elsewhere."""
     root = PACKAGE.parent
     try:
         file = Path(inspect.getfile(cls))

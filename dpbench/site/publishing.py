@@ -10,13 +10,13 @@ from dpbench.board import build
 from dpbench.board.exchange import CURVES_FOLDER as CURVES
 from dpbench.board.index import Index
 from dpbench.errors import ChecksFailed, DataError
-from dpbench.records.board import board_files
+from dpbench.records.board import list_board_files
 from dpbench.records.packed import read_record
 from dpbench.registry import Registry
 from dpbench.site import build_site, github_pages, upload
 from dpbench.site.extras import NO_EXTRAS, Extras
 from dpbench.site.layout import result_path
-from dpbench.site.readme import dataset_card
+from dpbench.site.readme import make_dataset_card
 
 HUB_PREFIX = "hf:"
 
@@ -32,33 +32,33 @@ def publish(
 ) -> list[str]:
     """Upload the data of the leaderboard `root` to `hf:OWNER/NAME`, or put its site into a folder (until 0.4).
 
-    Return one line for each file that is added, changed or deleted. Nothing that was built before is trusted: the index
-    is made again from results that pass every check.
+    Return one line for each file that is added, changed or deleted. The index is
+    always rebuilt from results that pass every check; no earlier build is trusted.
 
     Raises:
-        DataError: a result fails a check, or `leaderboard.json` is not what follows from the results.
-        SpecError: the target, or what the hub needs of the environment, does not fit.
-        OutputError: the target cannot be written, or holds what dpbench did not publish.
+        DataError: a result fails a check, or `leaderboard.json` does not match the results.
+        SpecError: the target, or an environment variable that the hub needs, does not fit.
+        OutputError: the target cannot be written, or holds files that dpbench did not publish.
     """
     hub = target.startswith(HUB_PREFIX)
     if hub:
         upload.make_client(target.removeprefix(HUB_PREFIX))  # what is missing is said before all is verified
     else:
         github_pages.read_published_digests(Path(target))  # and so is a place that does not fit
-    index = _verified_index(root, plugins)
+    index = _build_verified_index(root, plugins)
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "made"
         if hub:
-            for path, content in _repository_files(index, root).items():
+            for path, content in _collect_repository_files(index, root).items():
                 (made / path).parent.mkdir(parents=True, exist_ok=True)
                 (made / path).write_bytes(content)
-            return upload.upload(target.removeprefix(HUB_PREFIX), made, dry_run=dry_run)
+            return upload.upload_folder(target.removeprefix(HUB_PREFIX), made, dry_run=dry_run)
         build_site(index, root, made, plugins, docs, extras)
         return github_pages.publish_to_folder(made, Path(target), dry_run=dry_run)
 
 
-def _verified_index(root: Path, plugins: Registry) -> Index:
-    """Return the index that follows from the results, after checking that `leaderboard.json` holds the same."""
+def _build_verified_index(root: Path, plugins: Registry) -> Index:
+    """Build the index from the results and check that `leaderboard.json` holds the same index."""
     try:
         index = build.build_index(root, plugins)
     except ChecksFailed as error:
@@ -67,13 +67,13 @@ def _verified_index(root: Path, plugins: Registry) -> Index:
             f"Expected every result in {root} to pass its checks, got {count} complaint(s), the first of {first.file}: "
             f"{first}. Nothing is published; `dpbench leaderboard verify` lists them all."
         ) from None
-    if not build.is_current(index, root):
+    if not build.is_index_current(index, root):
         raise DataError(f"{root / build.INDEX} does not match the results. Run `dpbench leaderboard build`.")
     return index
 
 
-def _repository_files(index: Index, root: Path) -> dict[str, bytes]:
-    """Return the files of a repository of the hub: everything that the index follows from, a schema and a card."""
+def _collect_repository_files(index: Index, root: Path) -> dict[str, bytes]:
+    """Return the files of the hub's repository: the index, all of its sources, the schema and the dataset card."""
     entries = [entry for standing in index.standings for entry in standing.entries]
     reruns = [f"reruns/{entry.file.removeprefix('results/')}" for entry in entries if entry.again]
     audits = [f"audits/{entry.file.removeprefix('results/')}" for entry in entries if entry.audit]
@@ -81,13 +81,13 @@ def _repository_files(index: Index, root: Path) -> dict[str, bytes]:
     curves = [f"{CURVES}/{standing.board.name}.json" for standing in index.standings]
     curves = [path for path in curves if (root / path).exists()]
     files = {path: read_record(root / path) for path in (build.INDEX, build.SCHEMA, *reruns, *audits, *curves)}
-    files |= {path: _board_file(root / path).read_bytes() for path in boards}
+    files |= {path: _find_board_file(root / path).read_bytes() for path in boards}
     return {
         **files,
         **{entry.file: read_record(result_path(root, entry)) for entry in entries},
-        "README.md": dataset_card(index),
+        "README.md": make_dataset_card(index),
     }
 
 
-def _board_file(file: Path) -> Path:
-    return file if file.exists() else board_files()[file.stem]
+def _find_board_file(file: Path) -> Path:
+    return file if file.exists() else list_board_files()[file.stem]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from dpbench.analysis.formats import percent
+from dpbench.analysis.formats import write_percent_score
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.rows import name_trust
+from dpbench.board.rows import describe_trust
 from dpbench.site import view
 from dpbench.site.cost import cost_cells
 
@@ -25,8 +25,8 @@ one fit, and memory is the peak of the whole run. An empty cell means that the r
 """
 
 
-def dataset_card(index: Index) -> bytes:
-    """Return the card: the header that the hub reads, then a table for every board that has entries."""
+def make_dataset_card(index: Index) -> bytes:
+    """Return the dataset card: the header that the hub reads, then a table for each board that has entries."""
     from huggingface_hub import DatasetCardData
 
     count = sum(len(standing.entries) for standing in index.standings)
@@ -64,7 +64,7 @@ def _table_row(entry: Entry, metric: str) -> str:
     other, spent = view.uncorrected_rank(entry), cost_cells(entry)
     rank = entry.role if entry.rank is None else f"{entry.rank} ({other})" if other else str(entry.rank)
     rank += " with labels" * bool(entry.rank and entry.reads_labels)
-    value = percent(entry.metrics[metric]) if metric in entry.metrics else ""
+    value = write_percent_score(entry.metrics[metric]) if metric in entry.metrics else ""
     cells = (
         rank,
         _plain(entry.learner),
@@ -78,8 +78,8 @@ def _table_row(entry: Entry, metric: str) -> str:
 
 
 def _describe_trust(entry: Entry) -> str:
-    """Describe what confirms an entry beyond the checks of all entries; if it is disputed or withdrawn, return that."""
-    return name_trust(entry) if entry.status == "submitted" else entry.status
+    """Return how an entry was confirmed beyond the checks of all entries, or its status if disputed or withdrawn."""
+    return describe_trust(entry) if entry.status == "submitted" else entry.status
 
 
 def _plain(text: str) -> str:

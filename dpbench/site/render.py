@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from dpbench.analysis import describe, palette
 from dpbench.analysis.rows import SELECTION_WORDS
-from dpbench.board.rows import name_trust
+from dpbench.board.rows import describe_trust
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench.site import layout, text, view, words
 from dpbench.site.cost import cost_cells
@@ -37,13 +37,13 @@ PREVIEW = "assets/preview.png"
 
 @dataclass(frozen=True)
 class Renderer:
-    """Renders pages by name."""
+    """Renders pages from templates, by the name of the template."""
 
     environment: Environment
     settings: Settings
 
     def page(self, template: str, path: str, here: str, values: Mapping[str, Any], preview: str = PREVIEW) -> bytes:
-        """Return the page at `path` of the site, in the section `here`, with the image that previews it."""
+        """Render a template as the page at `path` of the site, in the section `here`, with its preview image."""
         address = self.settings.address
         shared = {
             "root": "../" * path.count("/"), "here": here, "policy": POLICY, "settings": self.settings,
@@ -63,7 +63,7 @@ class Renderer:
 
 
 def make_renderer(settings: Settings, packages: tuple[str, ...] = ()) -> Renderer:
-    """Return a renderer with the shared functions and filters; `packages` hold further templates."""
+    """Return a renderer with the shared functions and filters; `packages` names packages with further templates."""
     return Renderer(_build_environment(packages), settings)
 
 
@@ -85,8 +85,8 @@ def _build_environment(packages: tuple[str, ...]) -> Environment:
     environment.filters.update(text.FILTERS)
     environment.globals.update(
         chosen=SELECTION_WORDS,
-        trust=words.TRUST,
-        name_trust=name_trust,
+        trust=words.TRUST_SENTENCES,
+        name_trust=describe_trust,
         describe_trust=words.describe_trust,
         rng=describe.NOISE_SOURCES,
         describe_model=words.describe_model,
@@ -95,8 +95,8 @@ def _build_environment(packages: tuple[str, ...]) -> Environment:
         axis=lambda metric: METRIC_FACTS[metric].axis,
         uncorrected=view.uncorrected_rank,
         cost=cost_cells,
-        page=layout.entry_page,
-        row_page=layout.row_page,
+        page=layout.entry_page_path,
+        row_page=layout.row_page_path,
     )
     return environment
 

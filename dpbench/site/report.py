@@ -14,23 +14,23 @@ from markupsafe import Markup
 
 from dpbench.analysis.columns import NO_VALUE
 from dpbench.analysis.describe import Description, count_public, describe_together
-from dpbench.analysis.draw import can_draw
+from dpbench.analysis.draw import has_matplotlib
 from dpbench.analysis.grid import GridLine, ResultGrid
-from dpbench.analysis.palette import LearnerStyle, row_styles
+from dpbench.analysis.palette import LearnerStyle, assign_row_styles
 from dpbench.analysis.reader import StoredResult
 from dpbench.analysis.rows import ResultRow, best_score, distance_behind
-from dpbench.analysis.tables import Named, make_grids, result_label
-from dpbench.analysis.text_tables import grid_heading
+from dpbench.analysis.tables import ComponentNamer, make_grids, write_result_label
+from dpbench.analysis.text_tables import write_grid_heading
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRIC_FACTS, METRICS, Metric
 from dpbench.records.result import Result
 from dpbench.site import text
-from dpbench.site.citations import own_entry
+from dpbench.site.citations import make_dpbench_entry
 from dpbench.site.group_tables import GroupTable, tabulate_groups
-from dpbench.site.lines import lines_chart
+from dpbench.site.lines import make_line_chart
 from dpbench.site.picture import Chart
 from dpbench.site.render import STANDALONE_POLICY, Renderer, make_renderer, site_stylesheet
-from dpbench.site.settings import Settings, installed_repository, installed_version
+from dpbench.site.settings import Settings, read_installed_version, read_repository_address
 from dpbench.support.messages import bytes_in_words, seconds_in_words
 
 MAX_CLASS_ROWS = 60  # of more, the ones with the lowest accuracy are shown
@@ -39,7 +39,7 @@ MAX_REMARKS = 40
 
 @dataclass(frozen=True)
 class ReportSection:
-    """The section of the report on the results of one protocol."""
+    """A section of the report: the results of one protocol."""
 
     key: str
     grid: ResultGrid[ResultRow]
@@ -61,7 +61,7 @@ class ReportSection:
     sentence: str
 
 
-def render_report(filed: Sequence[StoredResult], metric: Metric, named: Named, title: str) -> bytes:
+def render_report(filed: Sequence[StoredResult], metric: Metric, named: ComponentNamer, title: str) -> bytes:
     """Return the report on some results, with charts if matplotlib is installed.
 
     Raises:
@@ -80,20 +80,24 @@ def render_report(filed: Sequence[StoredResult], metric: Metric, named: Named, t
         "count": len(filed), "first": dates[0] if dates else "", "last": dates[-1] if dates else "",
         "versions": sorted({str(result.provenance.get("dpbench")) for result in results}),
         "policy": STANDALONE_POLICY.format(digest=digest), "style": Markup(style),
-        "own": own_entry(installed_version(), installed_repository()),
+        "own": make_dpbench_entry(read_installed_version(), read_repository_address()),
     }  # fmt: skip
     return _make_renderer().page("report", "report.html", "", values)
 
 
 def _make_renderer() -> Renderer:
-    return make_renderer(Settings("", "", "", installed_version()))
+    return make_renderer(Settings("", "", "", read_installed_version()))
 
 
-def _make_section(key: str, grid: ResultGrid[ResultRow], named: Named, all_results: Sequence[Result]) -> ReportSection:
+def _make_section(
+    key: str, grid: ResultGrid[ResultRow], named: ComponentNamer, all_results: Sequence[Result]
+) -> ReportSection:
     results = list({row.result.digest: row.result for line in grid.lines for row in line.filled}.values())
     private = [result for result in results if result.privacy.plan and math.isfinite(result.spec.epsilon)]
-    styles = row_styles([line.label for line in grid.lines], {line.label for line in grid.lines if line.reference})
-    place, epsilon = _fullest_column(grid)
+    styles = assign_row_styles(
+        [line.label for line in grid.lines], {line.label for line in grid.lines if line.reference}
+    )
+    place, epsilon = _find_fullest_column(grid)
     shown = list(grid.column(place))
     metrics = tuple(name for name in METRICS if any(name in row.facts.metrics for _, row in shown))
     classes = list(_class_rows(shown))
@@ -101,21 +105,21 @@ def _make_section(key: str, grid: ResultGrid[ResultRow], named: Named, all_resul
     scores = [(line.label, tuple(_write_scores(row, metrics))) for line, row in shown]
     remarks = dict.fromkeys(said for result in results for said in result.remarks)
     return ReportSection(
-        key, grid, styles, grid_heading(grid), _make_chart(key, grid, styles), tuple(_price_rows(grid)), epsilon,
+        key, grid, styles, write_grid_heading(grid), _make_chart(key, grid, styles), tuple(_price_rows(grid)), epsilon,
         tuple(scores), metrics, tuple(line.label for line, _ in shown),
         tuple((name, values) for low, name, values in classes if (low, name, values) in worst),
         max(0, len(classes) - MAX_CLASS_ROWS),
         tuple(tabulate_groups([(line.label, row.result) for line, row in shown], all_results)),
         tuple(_cost_rows(shown)), describe_together(results, named), bool(private),
-        tuple(remarks)[:MAX_REMARKS], _methods_sentence(results, private, grid, named),
+        tuple(remarks)[:MAX_REMARKS], _write_methods_text(results, private, grid, named),
     )  # fmt: skip
 
 
 def _write_scores(row: ResultRow, metrics: Sequence[Metric]) -> Iterator[str]:
-    return (text.plain_score(row.facts.metrics.get(name), name) for name in metrics)
+    return (text.format_plain_score(row.facts.metrics.get(name), name) for name in metrics)
 
 
-def _fullest_column(grid: ResultGrid[ResultRow]) -> tuple[int, float]:
+def _find_fullest_column(grid: ResultGrid[ResultRow]) -> tuple[int, float]:
     """Return the index and epsilon of the column with the most results; ties go to the epsilon nearest to 1."""
     found = {}
     for place in range(len(grid.columns)):
@@ -127,27 +131,27 @@ def _fullest_column(grid: ResultGrid[ResultRow]) -> tuple[int, float]:
 
 
 def _make_chart(key: str, grid: ResultGrid[ResultRow], styles: Mapping[str, LearnerStyle]) -> Chart | None:
-    if len({x for line in grid.series if not line.reference for x in line.points}) < 2 or not can_draw():
+    if len({x for line in grid.series if not line.reference for x in line.points}) < 2 or not has_matplotlib():
         return None
-    return lines_chart(grid, styles, key, "Bars: 95% intervals over seeds.")
+    return make_line_chart(grid, styles, key, "Bars: 95% intervals over seeds.")
 
 
 def _price_rows(grid: ResultGrid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield each learner with its distance in points below the best non-private result, at each epsilon."""
+    """Yield each learner with the points by which it is below the best non-private result, at each epsilon."""
     free = [line for line in grid.lines if line.reference and any(map(_is_non_private, line.filled))]
     if not free:
         return
     ceilings = [[line.rows[place] for line in free] for place in range(len(grid.columns))]
     for line in grid.lines:
         if not line.reference:
-            yield line.label, tuple(_points_lost(grid, *pair) for pair in zip(line.rows, ceilings, strict=True))
+            yield line.label, tuple(_format_points_lost(grid, *pair) for pair in zip(line.rows, ceilings, strict=True))
 
 
 def _is_non_private(row: ResultRow) -> bool:
     return bool(row.result.privacy.plan) and math.isinf(row.protocol.epsilon)
 
 
-def _points_lost(grid: ResultGrid[ResultRow], row: ResultRow | None, free: Sequence[ResultRow | None]) -> str:
+def _format_points_lost(grid: ResultGrid[ResultRow], row: ResultRow | None, free: Sequence[ResultRow | None]) -> str:
     ceilings = [grid.score(row) for row in free if row]
     if not row or not ceilings:
         return NO_VALUE
@@ -156,20 +160,20 @@ def _points_lost(grid: ResultGrid[ResultRow], row: ResultRow | None, free: Seque
     return f"{METRIC_FACTS[metric].scale * lost:.{METRIC_FACTS[metric].digits}f}"
 
 
-Shown = Sequence[tuple[GridLine[ResultRow], ResultRow]]
+ColumnRows = Sequence[tuple[GridLine[ResultRow], ResultRow]]
 
 
-def _class_rows(shown: Shown) -> Iterator[tuple[float, str, tuple[str, ...]]]:
-    """Yield each class with test images: the lowest mean accuracy of any learner, its name, and all learners' means."""
+def _class_rows(shown: ColumnRows) -> Iterator[tuple[float, str, tuple[str, ...]]]:
+    """Yield each class with test images: its lowest mean accuracy over learners, its name, and all learners' means."""
     accuracies = [row.result.class_accuracies for _, row in shown]
     for name, *columns in zip(shown[0][1].result.task.classes, *accuracies, strict=False):
         means = [fmean(values) if values else None for values in columns]
         known = [mean for mean in means if mean is not None]
         if known:
-            yield min(known), text.show_string(name, 60), tuple(text.percent(mean) for mean in means)
+            yield min(known), text.show_string(name, 60), tuple(text.format_percent(mean) for mean in means)
 
 
-def _cost_rows(shown: Shown) -> Iterator[tuple[str, str, str, str]]:
+def _cost_rows(shown: ColumnRows) -> Iterator[tuple[str, str, str, str]]:
     for line, row in shown:
         result = row.result
         fit, peak = result.cpu_seconds.get("fit"), row.facts.peak_bytes
@@ -178,10 +182,10 @@ def _cost_rows(shown: Shown) -> Iterator[tuple[str, str, str, str]]:
         yield line.label, seconds, bytes_in_words(peak) if peak else NO_VALUE, machine.rstrip(", ")
 
 
-def _methods_sentence(
-    results: Sequence[Result], private: Sequence[Result], grid: ResultGrid[ResultRow], named: Named
+def _write_methods_text(
+    results: Sequence[Result], private: Sequence[Result], grid: ResultGrid[ResultRow], named: ComponentNamer
 ) -> str:
-    """Return a description of these results as a paper would give it."""
+    """Return a description of these results for the methods section of a paper."""
     first = results[0]
     task, spec, many = first.task, first.spec, sorted({len(result.seeds) for result in results})
     whose = spec.unit or "image"
@@ -199,7 +203,9 @@ def _methods_sentence(
     neighbours = " or ".join(sorted({result.privacy.adjacency.replace("-", " ") for result in private}))
     accountants = " and ".join(sorted({result.privacy.accountant.upper() for result in private}))
     versions = " and ".join(sorted({str(result.provenance.get("dpbench", "of unknown version")) for result in private}))
-    unaccounted = sorted({result_label(result) for result in private if result.selection == "private-unaccounted"})
+    unaccounted = sorted(
+        {write_result_label(result) for result in private if result.selection == "private-unaccounted"}
+    )
     outside = f" ε does not cover the search for settings of {', '.join(unaccounted)}." * bool(unaccounted)
     return (
         f"{ran}All private runs are (ε, δ)-differentially private for one {whose}, with ε {epsilons} and "
@@ -208,10 +214,10 @@ def _methods_sentence(
     )
 
 
-def default_file(places: Sequence[Path]) -> Path:
+def default_report_path(places: Sequence[Path]) -> Path:
     """Return the default path of the report on some files or folders.
 
-    >>> default_file([Path("dpbench-results")]).name
+    >>> default_report_path([Path("dpbench-results")]).name
     'report.html'
     """
     first = places[0]

@@ -18,7 +18,7 @@ ADDRESS = "127.0.0.1"
 
 class _QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
-        """Log nothing: the browser shows what is missing."""
+        """Log nothing, because the browser shows missing files."""
 
     def send_head(self) -> Any:
         """Answer only requests for the site: refuse foreign host names and links that lead out of its folder."""
@@ -31,11 +31,11 @@ class _QuietHandler(SimpleHTTPRequestHandler):
 
 
 def serve(site: Path, port: int, ready: Callable[[str], object]) -> None:
-    """Serve a built site on the loopback interface until interrupted; `ready` gets its address once it answers.
+    """Serve a built site on the loopback interface until interrupted; call `ready` with its address once it answers.
 
     Raises:
         SpecError: the port is in use, or only an administrator may open it.
-        OutputError: there is no site.
+        OutputError: the site has not been built.
     """
     if not (site / "index.html").is_file():
         raise OutputError(f"Expected the leaderboard's page in {site}, got none. Run `dpbench leaderboard build`.")

@@ -26,7 +26,7 @@ _URL = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~%/-]*)?"
 
 @dataclass(frozen=True)
 class Settings:
-    """Address, repository, date and version of a site; each is empty if nothing states it."""
+    """The address, repository, date and version of a site; each is empty if unknown."""
 
     address: str  # of the site's first folder, with a slash at its end
     repository: str
@@ -45,13 +45,13 @@ class Settings:
         dates = [entry.made.date for standing in index.standings for entry in standing.entries if entry.made.date]
         address = _read_address(ADDRESS)
         return cls(
-            address and f"{address}/", _read_address(REPOSITORY) or installed_repository(),
+            address and f"{address}/", _read_address(REPOSITORY) or read_repository_address(),
             _read_date() or max(dates, default=""),
-            installed_version(), docs, (*SECTIONS, *further),
+            read_installed_version(), docs, (*SECTIONS, *further),
         )  # fmt: skip
 
     def code(self, file: str, commit: str | None) -> str:
-        """Return the address of a file at a commit, or of the whole tree if `file` is empty; empty if unknown."""
+        """Return the web address of a file at a commit, or of the whole tree without a file; empty if it is unknown."""
         kind = "blob" if file else "tree"
         return f"{self.repository}/{kind}/{commit or 'HEAD'}/{file}".rstrip("/") if self.repository else ""
 
@@ -72,8 +72,8 @@ def _read_date() -> str:
     return datetime.fromtimestamp(int(found), UTC).date().isoformat()
 
 
-def installed_repository() -> str:
-    """Return the address of the repository from dpbench's package metadata; empty if they do not state it."""
+def read_repository_address() -> str:
+    """Return the address of the repository from dpbench's package metadata; empty if the metadata lack it."""
     try:
         lines = metadata(HARNESS).get_all("Project-URL", [])
     except PackageNotFoundError:
@@ -83,7 +83,7 @@ def installed_repository() -> str:
     return found if _URL.fullmatch(found) else ""
 
 
-def installed_version() -> str:
+def read_installed_version() -> str:
     """Return the version of dpbench; empty if it is not installed."""
     try:
         return version(HARNESS)

@@ -1,6 +1,6 @@
 """Formatting of values for pages: numbers as in a paper's tables, and untrusted strings made harmless.
 
-Jinja escapes. This module handles the rest: strings without end, and characters that reorder or hide their
+Jinja escapes HTML. This module also shortens long strings, and replaces characters that reorder or hide their
 neighbours.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from dpbench.analysis import formats
-from dpbench.analysis.columns import NO_VALUE, write_budget, write_percent
+from dpbench.analysis.columns import NO_VALUE, write_epsilon, write_percent
 from dpbench.records.result import Interval
 
 MAX_LENGTH = 2000  # characters of one string on a page; the raw file has all of it
@@ -43,23 +43,23 @@ def shorten_string(text: str, longest: int) -> str:
 
 
 def finalize(value: object) -> object:
-    """Return the text that a template prints for a value: strings that are not markup pass through `show_string`."""
+    """Return a value as a template prints it: strings that are not markup pass through `show_string`."""
     return show_string(value) if type(value) is str else value
 
 
-def percent(share: float | None) -> str:
+def format_percent(share: float | None) -> str:
     """Return a share in percent with two digits.
 
-    >>> percent(0.72041)
+    >>> format_percent(0.72041)
     '72.04'
     """
     return NO_VALUE if share is None else f"{100 * share:.2f}"
 
 
-def points(share: float, digits: int = 2) -> str:
+def format_points(share: float, digits: int = 2) -> str:
     """Return a difference of shares in points.
 
-    >>> points(0.0123)
+    >>> format_points(0.0123)
     '1.23 points'
     """
     return f"{100 * share:.{digits}f} points"
@@ -74,31 +74,33 @@ def show_signed_points(share: float, digits: int = 2) -> str:
     return f"{100 * share:+.{digits}f}".replace("-", "−") if share else "0"
 
 
-def score(interval: Interval | None, metric: str) -> str:
+def format_score(interval: Interval | None, metric: str) -> str:
     """Return a metric's mean with its interval and its unit, as `dpbench results show` prints it.
 
-    >>> score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), score(Interval(mean=1.5, low=1, high=2), "nll")
-    ('72.00% ± 2.00', '1.500 ± 0.500')
+    >>> format_score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy")
+    '72.00% ± 2.00'
+    >>> format_score(Interval(mean=1.5, low=1, high=2), "nll")
+    '1.500 ± 0.500'
     """
     return NO_VALUE if interval is None else formats.write_score(metric, interval, unit=True)
 
 
-def plain_score(interval: Interval | None, metric: str) -> str:
-    """Return a metric's mean with its interval, without the unit: the head of the column shows it.
+def format_plain_score(interval: Interval | None, metric: str) -> str:
+    """Return a metric's mean with its interval but without its unit, which the head of the column shows.
 
-    >>> plain_score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), plain_score(None, "nll")
+    >>> format_plain_score(Interval(mean=0.72, low=0.70, high=0.74), "accuracy"), format_plain_score(None, "nll")
     ('72.00 ± 2.00', '–')
     """
     return NO_VALUE if interval is None else formats.write_score(metric, interval)
 
 
-def seed_score(value: float | None, metric: str) -> str:
-    """Return a seed's score, formatted as `score` does.
+def format_seed_score(value: float | None, metric: str) -> str:
+    """Return a seed's score in the format of `format_score`.
 
-    >>> seed_score(0.72, "accuracy"), seed_score(None, "auroc")
+    >>> format_seed_score(0.72, "accuracy"), format_seed_score(None, "auroc")
     ('72.00%', '–')
     """
-    return NO_VALUE if value is None else score(Interval(mean=value, low=None, high=None), metric)
+    return NO_VALUE if value is None else format_score(Interval(mean=value, low=None, high=None), metric)
 
 
 def keep_epsilon_together(title: str) -> str:
@@ -115,27 +117,28 @@ def round_to_four(value: float) -> str:
     return f"{value:.4g}"
 
 
-def capital(name: str) -> str:
-    """Return a name with a capital letter. A symbol stays as it is, because Δ and δ differ in meaning.
+def capitalise_name(name: str) -> str:
+    """Return a name with a capital first letter. A symbol stays as it is, because Δ and δ differ in meaning.
 
-    >>> capital("not covered"), capital("δ")
+    >>> capitalise_name("not covered"), capitalise_name("δ")
     ('Not covered', 'δ')
     """
     return name[:1].upper() + name[1:] if name.isascii() else name
 
 
-def anchor(name: str) -> str:
-    """Return a name as the fragment of an address.
+def make_anchor(name: str) -> str:
+    """Return a name as the fragment of a web address.
 
-    >>> anchor("audit: noise"), anchor("cifar10.1")
+    >>> make_anchor("audit: noise"), make_anchor("cifar10.1")
     ('audit-noise', 'cifar10-1')
     """
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 FILTERS = {
-    "percent": percent, "points": points, "signed": show_signed_points, "spread": write_percent, "score": score,
-    "plain_score": plain_score, "seed_score": seed_score, "budget": write_budget,
+    "percent": format_percent, "points": format_points, "signed": show_signed_points, "spread": write_percent,
+    "score": format_score,
+    "plain_score": format_plain_score, "seed_score": format_seed_score, "budget": write_epsilon,
     "upward": formats.round_up, "downward": formats.round_down, "four": round_to_four, "bound": keep_epsilon_together,
-    "capital": capital, "anchor": anchor, "shorten": show_string,
+    "capital": capitalise_name, "anchor": make_anchor, "shorten": show_string,
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """The leaderboard as a dataset repository of the Hugging Face hub, uploaded by the hub's own client.
 
-The token comes from the environment alone, and goes into the Authorization header alone. No message repeats what the
-hub or its client says, because either might repeat the token.
+The token comes from the environment alone, and goes into the Authorization header alone. No message
+quotes the hub or its client, because either might repeat the token.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*"
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
-def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Compare two states of a folder or repository, each as digests by path; return a line for each changed file.
+def describe_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Compare two states of a folder or repository (digests by path); return a line for each changed file.
 
-    >>> changed_lines({"a": "1", "b": "1"}, {"b": "2", "c": "1"})
+    >>> describe_changes({"a": "1", "b": "1"}, {"b": "2", "c": "1"})
     ['add c', 'change b', 'delete a']
     """
     added, deleted = sorted(after.keys() - before.keys()), sorted(before.keys() - after.keys())
@@ -46,14 +46,14 @@ def changed_lines(before: Mapping[str, str], after: Mapping[str, str]) -> list[s
             *(f"delete {path}" for path in deleted)]  # fmt: skip
 
 
-def upload(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
+def upload_folder(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
     """Make a dataset repository hold exactly the files of `folder`; create it if it does not exist.
 
     Return one line for each file that is added, changed or deleted. The hub's client may split many files into several
     commits. After an interruption, uploading again completes them.
 
     Raises:
-        SpecError: as `make_client`.
+        SpecError: see `make_client`.
         OutputError: the hub does not answer or refuses, or the repository holds files that dpbench did not publish.
     """
     api = make_client(repository)
@@ -61,10 +61,10 @@ def upload(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
     write_json(folder / MARKER, {path: sha256(file) for path, file in files.items() if path != MARKER})
     files[MARKER] = folder / MARKER
     with _translate_errors(repository, api.endpoint):
-        head, before = _repository_state(api, repository)
+        head, before = _read_repository_state(api, repository)
     _check_published_by_dpbench(f"{api.endpoint}/datasets/{repository}", before)
     after = {path: _digest_as_hub(file.read_bytes(), before.get(path, "")) for path, file in files.items()}
-    lines = changed_lines(before, after)
+    lines = describe_changes(before, after)
     if lines and not dry_run:
         with _translate_errors(repository, api.endpoint):
             if head is None:
@@ -80,7 +80,7 @@ def upload(repository: str, folder: Path, *, dry_run: bool) -> list[str]:
     return lines
 
 
-def _token() -> str:
+def _read_token() -> str:
     token = os.environ.get("HF_TOKEN", "").strip()
     if not token:
         raise SpecError(
@@ -102,7 +102,7 @@ def make_client(repository: str) -> HfApi:
 
     if not re.fullmatch(REPOSITORY, repository):
         raise SpecError(f"Expected hf:OWNER/NAME to publish to, got hf:{repository}.")
-    api = huggingface_hub.HfApi(token=_token(), library_name="dpbench")
+    api = huggingface_hub.HfApi(token=_read_token(), library_name="dpbench")
     if huggingface_hub.constants.HF_HUB_OFFLINE:
         raise SpecError("Expected to reach the hub to publish there, but HF_HUB_OFFLINE is set. Unset it.")
     address = urlsplit(api.endpoint)
@@ -113,7 +113,7 @@ def make_client(repository: str) -> HfApi:
     return api
 
 
-def _repository_state(api: HfApi, repository: str) -> tuple[str | None, dict[str, str]]:
+def _read_repository_state(api: HfApi, repository: str) -> tuple[str | None, dict[str, str]]:
     """Return a repository's latest commit (None if it does not exist) and the digests of its files by path."""
     try:
         info = api.dataset_info(repository, files_metadata=True, timeout=TIMEOUT)
@@ -144,8 +144,8 @@ def _check_published_by_dpbench(place: str, before: Mapping[str, str]) -> None:
 
 @contextmanager
 def _translate_errors(repository: str, hub: str) -> Iterator[None]:
-    """Replace any error of the hub's client in the block by a sentence of dpbench, and log no word of the hub."""
-    token = _token()
+    """Replace errors of the hub's client in the block with dpbench's messages, and drop log records with the token."""
+    token = _read_token()
     client = logging.getLogger("huggingface_hub._upload_pipeline")  # which logs the hub's answer before it tries again
     without_token = lambda record: token not in record.getMessage()
     client.addFilter(without_token)
@@ -163,7 +163,7 @@ def _http_status(error: BaseException) -> int | None:
 
 
 def _describe_error(error: Exception, repository: str, hub: str) -> OutputError:
-    """Return an error in dpbench's own words; those of the hub stay unread."""
+    """Return an error in dpbench's own words, without a word of the hub."""
     status = _http_status(error)
     if status == 401:
         return OutputError(f"Expected a token in HF_TOKEN that {hub} knows, got one that it refuses. Make a new one.")

@@ -22,7 +22,7 @@ REFERENCE_LABELS = {"control": "public labels only", "ceiling": "no privacy"}
 
 @dataclass(frozen=True)
 class Axis:
-    """The axis that the interval bars of a table share, in percent: as narrow as their values allow."""
+    """The common axis of a table's interval bars, in percent, as narrow as their values allow."""
 
     low: float
     high: float
@@ -32,12 +32,12 @@ class Axis:
     EDGE: ClassVar[int] = 8
 
     def at(self, share: float) -> str:
-        """Return the SVG coordinate of a share of 1; shares beyond the axis are placed at its edge."""
+        """Return the SVG coordinate of a value from 0 to 1; values beyond the axis are placed at its edge."""
         part = (100 * share - self.low) / (self.high - self.low)
         return f"{self.EDGE + min(max(part, 0.0), 1.0) * (self.WIDTH - 2 * self.EDGE):.1f}"
 
     def cut(self, share: float) -> bool:
-        """Return whether a share lies below the axis."""
+        """Return whether a value from 0 to 1 lies below the axis."""
         return 100 * share < self.low
 
     @classmethod
@@ -62,9 +62,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class BoardTable:
-    """The rows of a board's table: ranked entries, with the references among the first group by their scores.
+    """The rows of a board's table: two groups of ranked entries, with references placed in the first by score.
 
-    Entries that read no public labels are the first group; entries that read them follow. The best of each come first.
+    Entries of the first group read no public labels; entries of the second group do. Each group lists its best entry
+    first.
     """
 
     rows: tuple[EntryRow, ...]
@@ -75,13 +76,13 @@ class BoardTable:
     ruled: tuple[tuple[str, Interval], ...]  # role and score of the references that rule the axis
 
 
-def board_table(lines: Sequence[EntryRow]) -> BoardTable:
-    """Return the rows of a board as its page shows them, at most `MAX_ROWS` of each role."""
+def make_board_table(lines: Sequence[EntryRow]) -> BoardTable:
+    """Return the table of a board's page, with at most `MAX_ROWS` entries of each role."""
     roles: dict[str, list[EntryRow]] = defaultdict(list)
     for row in lines:
         roles[row.entry.role].append(row)
     ranked, unranked = roles["entry"], roles["unranked"]
-    beside = [*_representative_row(roles["control"]), *_representative_row(roles["ceiling"])]
+    beside = [*_choose_reference(roles["control"]), *_choose_reference(roles["ceiling"])]
     rows = ranked[:MAX_ROWS]
     labels = bool(ranked) and ranked[0].entry.reads_labels  # as all do
     for line in beside:
@@ -97,26 +98,26 @@ def _scores_at_least(row: EntryRow, line: EntryRow) -> bool:
     return row.score is not None and line.score is not None and row.score.mean >= line.score.mean
 
 
-def _representative_row(rows: Sequence[EntryRow]) -> list[EntryRow]:
-    """Return a single row for several references: that with default settings, otherwise the best."""
+def _choose_reference(rows: Sequence[EntryRow]) -> list[EntryRow]:
+    """Return at most one row of several references: the best with default settings, or else the best of all."""
     order = sorted(rows, key=lambda row: (row.entry.selection != "default", -(row.score.mean if row.score else -1.0)))
     return [row for row in order if row.score][:1]
 
 
-def best_entry(standing: Standing) -> Entry | None:
-    """Return the best ranked entry, if any."""
+def find_best_entry(standing: Standing) -> Entry | None:
+    """Return the best ranked entry, or None if no entry is ranked."""
     return next((entry for entry in standing.entries if entry.role == "entry"), None)
 
 
 def rank_one_entries(standing: Standing, *, labels: bool = False) -> list[Entry]:
-    """Return one entry of rank 1 per learner, in order: without public labels, or with them if `labels` is set."""
+    """Return an entry of rank 1 per learner, in the board's order; with `labels`, entries that read public labels."""
     tied = [entry for entry in standing.entries if entry.rank == 1 and entry.reads_labels is labels]
     found = {entry.learner: entry for entry in reversed(tied)}
     return sorted(found.values(), key=standing.entries.index)
 
 
 def top_entries(standing: Standing, limit: int) -> list[Entry]:
-    """Return the best ranked entries of a board, at most `limit`; the best that read public labels are among them."""
+    """Return at most `limit` of the best ranked entries of a board, including the best that read public labels."""
     ranked = [entry for entry in standing.entries if entry.role == "entry"]
     if len(ranked) <= limit:
         return ranked
@@ -130,23 +131,23 @@ def count_ranked(standing: Standing) -> int:
     return sum(entry.role == "entry" for entry in standing.entries)
 
 
-def non_private_result(standing: Standing) -> Entry | None:
-    """Return the best result without privacy, if any."""
+def find_non_private_result(standing: Standing) -> Entry | None:
+    """Return the best result without privacy, or None."""
     return find_reference(standing, "ceiling")
 
 
-def public_only_result(standing: Standing) -> Entry | None:
-    """Return the result from public labels alone, if any; default settings, as in the learning curve, come first."""
+def find_public_only_result(standing: Standing) -> Entry | None:
+    """Return the result of public labels alone, or None. Default settings take precedence, as in the learning curve."""
     return find_reference(standing, "control")
 
 
-def chance_accuracy(standing: Standing, metric: str) -> float | None:
-    """Return the score of a uniform guess, if it is known."""
+def find_chance_score(standing: Standing, metric: str) -> float | None:
+    """Return the score of a uniform guess, or None if it is unknown."""
     return standing.chance if metric in ("accuracy", "balanced_accuracy") and standing.chance else None
 
 
-def families(index: Index) -> list[list[Standing]]:
-    """Return all boards in families that differ only in epsilon; families with the most filled boards first."""
+def group_families(index: Index) -> list[list[Standing]]:
+    """Return all boards in families that differ only in epsilon; families with the most filled boards come first."""
     groups: dict[str, list[Standing]] = defaultdict(list)
     for standing in index.standings:
         groups[standing.board.family].append(standing)
@@ -158,9 +159,9 @@ def families(index: Index) -> list[list[Standing]]:
 
 
 def family_title(standing: Standing) -> str:
-    """Return the title of a board without the number of its epsilon: the title that its whole family shares.
+    """Return a board's title without the number of its epsilon, which is the title of its whole family.
 
-    Where the title says whose epsilon it is, as in "ε 1 for a patient", that stays: boards differ in it.
+    If the title names the unit of epsilon, as in "ε 1 for a patient", the unit stays, because boards differ in it.
     """
     shared, _, budget = standing.board.title.rpartition(", ε ")
     whose = budget.partition(" ")[2]
@@ -183,15 +184,15 @@ def uncorrected_rank(entry: Entry) -> int | None:
     return entry.uncorrected_rank if entry.uncorrected_rank != entry.rank else None
 
 
-def is_by_earlier_code(entry: Entry) -> bool:
-    """Return whether earlier code made a result: today's code would sum and add noise differently."""
+def has_earlier_mechanism(entry: Entry) -> bool:
+    """Return whether a private result was made by earlier code, whose sums and noise differ from those of today."""
     return entry.reads_private and entry.mechanism != MECHANISM
 
 
-def count_by_earlier_code(index: Index) -> tuple[int, int]:
-    """Count the results that earlier code made, and all results that read private rows."""
+def count_earlier_mechanisms(index: Index) -> tuple[int, int]:
+    """Count the private results that earlier code made, and all private results."""
     read = [entry for standing in index.standings for entry in standing.entries if entry.reads_private]
-    return sum(map(is_by_earlier_code, read)), len(read)
+    return sum(map(has_earlier_mechanism, read)), len(read)
 
 
 def metric_title(metric: Metric) -> str:

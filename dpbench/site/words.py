@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dpbench.board.index import Entry, Trust
 
-TRUST: Mapping[Trust, str] = {
+TRUST_SENTENCES: Mapping[Trust, str] = {
     "submitted": "it passed all checks; the project has neither re-run nor audited it yet",
     "re-run": "the project re-ran some seeds, or all seeds with other code, and got the same outcome",
     "reproduced": "the project re-ran all seeds with the same code and settings and got the same predictions",
@@ -15,10 +15,10 @@ TRUST: Mapping[Trust, str] = {
 
 
 def describe_trust(entry: Entry) -> str:
-    """Describe how an entry was confirmed, in sentences without the last full stop."""
+    """Describe how an entry was confirmed, without a full stop at the end."""
     done: list[Trust] = ["reproduced"] if entry.reproduced else ["re-run"] if entry.again else []
     found = [*done, "audited"] if entry.audit else done or [entry.trust]
-    return "; ".join(TRUST[trust] for trust in found)
+    return "; ".join(TRUST_SENTENCES[trust] for trust in found)
 
 
 def describe_model(entry: Entry) -> str:

@@ -1,4 +1,4 @@
-"""Digests of a component's code, so that results of edited code can be told from results of the installed code."""
+"""Compute digests of a component's code, which tell results of edited code from results of installed code."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def top_package(module: object) -> str:
 
 
 def plugin_module(module: str) -> str:
-    """Return the plugin that an imported module is part of: the nearest module or package above it that has a hook.
+    """Return the plugin that contains an imported module: the nearest enclosing module or package with a hook.
 
-    If none has a hook, as in a notebook or a module that plugins share, return the module itself.
+    If no enclosing module has a hook, as in a notebook or in a module that plugins share, return the module itself.
     """
     parts = module.split(".")
     above = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
@@ -39,10 +39,10 @@ def plugin_module(module: str) -> str:
 def code_digest(component: type) -> str | None:
     """Return a digest of a component's code: 16 hexadecimal digits of a SHA-256.
 
-    The code is the plugin, which is the module or all modules of the package that registers the component; the plugins
-    of the components that it inherits from; and every module of the same distribution that these import, directly or
-    not (`find_own_imports`). Comments count as code. Return None if there are no files, as in a notebook, and for
-    dpbench itself, whose version and commit are stated in results.
+    The code consists of the plugin (the module, or all modules of the package, that registers the component), the
+    plugins of the component's base classes, and every module of the same distribution that these plugins import,
+    directly or indirectly (`find_own_imports`). Comments count as code. Return None if there are no files, as in a
+    notebook, and for dpbench itself, whose version and commit are stated in results.
     """
     bases = [
         ancestor
@@ -60,20 +60,20 @@ def code_digest(component: type) -> str | None:
 
 
 def find_own_imports(name: str, file: Path) -> dict[str, Path]:
-    """Return the modules of its own distribution that a module or a package imports, directly or not, by name.
+    """Return the modules of the same distribution that a module or package imports, directly or not, by name.
 
-    They are found in the source, wherever an import stands in it, and none is imported for this. A module is of the
-    same distribution if it is in the same topmost package, if the distribution that brings the plugin lists it, or if
-    it lies beside that package in a folder that is no `site-packages`. Modules of dpbench are left out: `core` covers
-    those that decide a run's numbers.
+    Imports are read from the source, wherever they stand in it; no module is imported for this. A module belongs to the
+    same distribution if it is in the same topmost package, if the distribution that contains the plugin lists it, or if
+    it lies beside that package in a folder that is not `site-packages`. Modules of dpbench are left out: `core_digest`
+    covers the modules that decide a run's numbers.
     """
     parts = name.split(".")
     folder = file.parents[len(parts) - (file.name != INIT)]
-    tops = _distribution_tops(parts[0], folder)
+    tops = _list_top_level_names(parts[0], folder)
     start = {name: file} if file.name != INIT else _package_modules(name, file.parent)
     found, left = dict(start), [*start.items()]
     while left:
-        for imported in _source_imports(*left.pop()):
+        for imported in _list_source_imports(*left.pop()):
             for module, place in _locate_module(imported, folder, tops):
                 if module not in found:
                     found[module] = place
@@ -82,8 +82,8 @@ def find_own_imports(name: str, file: Path) -> dict[str, Path]:
 
 
 @functools.cache
-def core() -> str | None:
-    """Return a digest of the parts of dpbench that decide a run's numbers; 16 hexadecimal digits of a SHA-256."""
+def core_digest() -> str | None:
+    """Return a digest of the parts of dpbench that decide a run's numbers: 16 hexadecimal digits of a SHA-256."""
     root = Path(__file__).parents[1]
     files = [root / "api.py", *(file for room in ROOMS for file in sorted((root / room).rglob("*.py")))]
     found = hashlib.sha256()
@@ -97,7 +97,7 @@ def core() -> str | None:
 
 @functools.cache
 def _module_digest(file: Path) -> str | None:
-    """Digest a module or package; read once per process, as imported code stays what it was at the start."""
+    """Return the digest of a module or package, cached because imported code does not change during a process."""
     package = file.name == "__init__.py"
     found = hashlib.sha256()
     try:
@@ -110,7 +110,7 @@ def _module_digest(file: Path) -> str | None:
 
 @functools.cache
 def _shared_digest(plugins: tuple[tuple[str, Path], ...]) -> str | None:
-    """Return a digest of the modules that plugins import from their distribution; `EMPTY_DIGEST` if there are none."""
+    """Return a digest of the modules that plugins import from their distribution; `EMPTY_DIGEST` if none."""
     shared = {name: file for plugin in plugins for name, file in find_own_imports(*plugin).items()}
     for name, file in plugins:
         for own in _package_modules(name, file.parent) if file.name == INIT else (name,):
@@ -138,8 +138,8 @@ def _package_modules(package: str, folder: Path) -> dict[str, Path]:
 
 
 @functools.cache
-def _distribution_tops(package: str, folder: Path) -> frozenset[str]:
-    """Return the topmost packages and modules of the distribution that a package in `folder` belongs to."""
+def _list_top_level_names(package: str, folder: Path) -> frozenset[str]:
+    """Return the topmost packages and modules of the distribution that contains a package in `folder`."""
     brings = {
         point.dist.name: point.dist
         for point in entry_points(group=DPBENCH)
@@ -157,8 +157,8 @@ def _topmost_package(module: str) -> str:
 
 
 @functools.cache
-def _source_imports(module: str, file: Path) -> frozenset[str]:
-    """Return the modules that a source imports; of `from a import b` both a and a.b, which may not be a module."""
+def _list_source_imports(module: str, file: Path) -> frozenset[str]:
+    """Return the modules that a source file imports; for `from a import b`, both a and a.b (maybe not a module)."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # its digest changes all the same
@@ -182,9 +182,9 @@ def _source_imports(module: str, file: Path) -> frozenset[str]:
 
 
 def _locate_module(name: str, folder: Path, tops: Set[str]) -> Iterator[tuple[str, Path]]:
-    """Yield a module below `folder` if its topmost package is in `tops`, and the packages that importing it imports.
+    """Yield a module below `folder` and its parent packages, if its topmost package is in `tops`.
 
-    A package that holds only a docstring is left out: importing it runs nothing.
+    A package that holds only a docstring is left out, because importing it runs no code.
     """
     parts = name.split(".")
     if parts[0] not in tops:
@@ -198,7 +198,7 @@ def _locate_module(name: str, folder: Path, tops: Set[str]) -> Iterator[tuple[st
 
 @functools.cache
 def _is_empty_source(file: Path) -> bool:
-    """Return whether a source is empty, or holds only a docstring."""
+    """Return whether a source file is empty or holds only a docstring."""
     try:
         body = ast.parse(file.read_bytes()).body
     except (OSError, SyntaxError, ValueError):

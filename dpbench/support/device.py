@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device that `auto`, `cpu`, `cuda`, `cuda:1` ... names.
+    """Return the torch device with this name: `auto`, `cpu`, `cuda`, `cuda:1` ...
 
     Raises:
-        SpecError: it cannot be used on this machine.
+        SpecError: the device cannot be used on this machine.
     """
     import torch
 

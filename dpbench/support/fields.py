@@ -1,4 +1,4 @@
-"""The fields of a dataclass, the options of a component: their types in words, and which are at their default."""
+"""Describe the fields of a dataclass, such as a component's options: their types in words, and changed values."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TYPE_WORDS: Mapping[Any, str] = {
 
 
 def has_type(value: Any, hint: Any) -> bool:
-    """Return whether a value has a setting's declared type; only numbers, text and choices are checked.
+    """Return whether a value has the declared type of a setting; only numbers, text and choices are checked.
 
     >>> has_type(3, float), has_type(True, int | None), has_type("L", Literal["L"]), has_type(float("nan"), float)
     (True, False, True, False)
     """
     if get_origin(hint) is Literal:
         return value in get_args(hint)
-    if is_union(hint):
+    if is_union_type(hint):
         return any(has_type(value, part) for part in get_args(hint))
     if hint in NUMBERS:
         return isinstance(value, NUMBERS[hint]) and not isinstance(value, bool) and bool(value == value)  # noqa: PLR0124
@@ -31,39 +31,39 @@ def has_type(value: Any, hint: Any) -> bool:
 
 
 @functools.lru_cache(1024)
-def hints(cls: type) -> dict[str, Any]:
-    """Return the types of a class's fields."""
+def field_types(cls: type) -> dict[str, Any]:
+    """Return the types of a class's fields, by name."""
     return get_type_hints(cls)
 
 
-def in_words(hint: Any, limits: str = "") -> str:
-    """Return a type in words, with the limits of its numbers.
+def type_in_words(hint: Any, limits: str = "") -> str:
+    """Describe a type in words, with the limits of its numbers.
 
-    >>> in_words(int | None), in_words(Literal["RGB", "L"]), in_words(int | None, ">= 1")
+    >>> type_in_words(int | None), type_in_words(Literal["RGB", "L"]), type_in_words(int | None, ">= 1")
     ('a whole number or auto', "'RGB' or 'L'", 'a whole number >= 1 or auto')
     """
     if get_origin(hint) is Literal:
         *values, last = map(repr, get_args(hint))
         return f"{', '.join(values)} or {last}" if values else last
-    if is_union(hint):
-        return " or ".join(in_words(part, limits) for part in get_args(hint))
+    if is_union_type(hint):
+        return " or ".join(type_in_words(part, limits) for part in get_args(hint))
     said = TYPE_WORDS.get(hint, getattr(hint, "__name__", str(hint)))
     return f"{said} {limits}" if limits and hint is not type(None) else said
 
 
-def is_fully_described(hint: Any) -> bool:
-    """Return whether `in_words` says everything about a type."""
-    parts = get_args(hint) if is_union(hint) else (hint,)
+def is_fully_described_type(hint: Any) -> bool:
+    """Return whether `type_in_words` describes a type completely."""
+    parts = get_args(hint) if is_union_type(hint) else (hint,)
     return all(part in TYPE_WORDS or get_origin(part) is Literal for part in parts)
 
 
-def is_union(hint: Any) -> bool:
+def is_union_type(hint: Any) -> bool:
     """Return whether a type is a union."""
     return get_origin(hint) in {Union, UnionType}
 
 
 def write_value(value: object) -> str:
-    """Return a value as a user writes it after `name:setting=`.
+    """Return a value as users write it after `name:setting=`.
 
     >>> write_value(None), write_value(True), write_value(8192 / 50_000)
     ('auto', 'true', '0.16384')
@@ -73,13 +73,13 @@ def write_value(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def is_required(field: dataclasses.Field[Any]) -> bool:
-    """Say whether a field has no default."""
+def is_required_field(field: dataclasses.Field[Any]) -> bool:
+    """Return whether a field has no default."""
     return field.default is field.default_factory is dataclasses.MISSING
 
 
 def changed_fields(part: Any) -> dict[str, Any]:
-    """Return a dataclass's fields that differ from their default, by name; fields without a default are included.
+    """Return the fields of a dataclass that differ from their default or have no default, by name.
 
     >>> @dataclasses.dataclass
     ... class Some:
@@ -93,7 +93,7 @@ def changed_fields(part: Any) -> dict[str, Any]:
 
 
 def filled_fields(before: Any, after: Any) -> dict[str, Any]:
-    """Return the fields that are None in `before` and have a value in `after`, another instance of its class.
+    """Return the fields that are None in `before` and have a value in `after`, an instance of the same class.
 
     >>> @dataclasses.dataclass
     ... class Some:
@@ -107,5 +107,5 @@ def filled_fields(before: Any, after: Any) -> dict[str, Any]:
 
 
 def read_default(field: dataclasses.Field[Any]) -> Any:
-    """Return the default of a field that has one."""
+    """Return the default of a field; the field must have a default."""
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

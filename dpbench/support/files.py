@@ -1,4 +1,4 @@
-"""Write files so that they are complete or absent; everything that dpbench writes is written here."""
+"""Write files atomically, so that they are complete or absent; dpbench writes all its files with this module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMAGE_ENDINGS = frozenset(
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file so that readers see the old content or the new, never a part.
+    """Write a file so that readers see the old or the new content, and never a part of it.
 
     Raises:
         OutputError: the file cannot be written.
@@ -40,8 +40,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         raise OutputError(f"Cannot write {path}: {error.strerror}. Choose a writable folder.") from error
 
 
-def check_writable(folder: Path) -> None:
-    """Check that a folder can be written, before anything is computed.
+def check_writable_folder(folder: Path) -> None:
+    """Check that a folder can be written, before a computation starts.
 
     Raises:
         OutputError: the folder cannot be created or written.
@@ -53,20 +53,20 @@ def check_writable(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Check that a folder of results is not a file; it may not exist yet.
+    """Check that the path of a results folder is not a file; the folder may not exist yet.
 
     Raises:
-        OutputError: it is a file.
+        OutputError: the path is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"Expected a folder, got {folder}, which is a file. Name another one.")
 
 
-def open_to_append(path: Path) -> IO[str]:
-    """Open a text file to append to it; a link, which could lead out of its folder, is not followed.
+def open_append_file(path: Path) -> IO[str]:
+    """Open a text file for appending; links are not followed, because they could lead out of the folder.
 
     Raises:
-        OSError: it is a link, or cannot be written.
+        OSError: the file is a link, or cannot be written.
     """
     return open(path, "a", encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o644))
 
@@ -77,7 +77,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, read in blocks."""
+    """Return the SHA-256 of a file, which is read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -17,7 +17,7 @@ _MARKER_TEXT = b"Made by `dpbench leaderboard build`, which replaces this folder
 
 @contextmanager
 def replace_site(out: Path) -> Iterator[Path]:
-    """Yield a new folder beside `out` that replaces it if the block succeeds, and else is deleted.
+    """Yield a new folder beside `out` that replaces `out` if the block succeeds; otherwise the new folder is deleted.
 
     Raises:
         OutputError: `out` exists and is not a built site, or it cannot be written.
@@ -40,9 +40,9 @@ def replace_site(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def replace_folder(folder: Path, kept: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield a new folder that replaces `folder` if the block succeeds; `kept` entries move over from the old folder.
+    """Yield a new folder that replaces `folder` if the block succeeds; the entries in `kept` are moved to it.
 
-    Whatever interrupts it, either the old folder or the new folder is there.
+    After any interruption, either the old folder or the new folder exists.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))  # same disk: renaming is enough

@@ -1,4 +1,4 @@
-"""Keep the memory that a step frees for the next: faulting in fresh pages costs more than computing in them."""
+"""Keep the memory that a step frees for the next step, because fresh pages cost more than the computation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_BLOCK_BYTES = 2**25  # bytes: a larger block goes back at once; glibc takes 
 
 
 def keep_freed_memory() -> None:
-    """Make glibc keep up to `MAX_KEPT_BYTES` of freed memory; do nothing if the C library has no such setting.
+    """Make glibc keep up to `MAX_KEPT_BYTES` of freed memory; do nothing for other C libraries.
 
     By default glibc returns the end of its heap to the system after every step. A full batch then spends more than half
     of its time in the kernel, which clears pages.

@@ -1,4 +1,4 @@
-"""Wording that many messages share: unknown names, sizes, durations."""
+"""Word the parts that many messages share: unknown names, sizes and durations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def unknown_name(what: str, name: str, known: Iterable[str], owner: str = "") -> str:
-    """Return a message that `name` is unknown, with the nearest name and all available ones.
+    """Return the message that `name` is unknown, with the nearest name and all available names.
 
     >>> unknown_name("learner", "pilar", ["pillar", "dp-sgd"])
     "Unknown learner 'pilar'. Did you mean 'pillar'? Available: dp-sgd, pillar."
@@ -22,7 +22,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], owner: str = "") ->
 
 
 def _nearest_name(name: str, known: list[str]) -> str | None:
-    """Return the name that was most likely meant: a similar spelling, else a name with that part."""
+    """Return the known name that the user most likely meant: a similar spelling, or a name with that part."""
     lower = {name.lower(): name for name in known}
     wanted = name.strip().lower()
     if wanted in lower:
@@ -33,7 +33,7 @@ def _nearest_name(name: str, known: list[str]) -> str | None:
 
 
 def bytes_in_words(size: int) -> str:
-    """Return a number of bytes as text; empty for 0.
+    """Return a number of bytes as text; empty text for 0 bytes.
 
     >>> bytes_in_words(1_234_000_000), bytes_in_words(169_001_437), bytes_in_words(0)
     ('1.2 GB', '169 MB', '')
@@ -44,7 +44,7 @@ def bytes_in_words(size: int) -> str:
 
 
 def seconds_in_words(value: float) -> str:
-    """Return seconds with three significant digits, never a power of ten.
+    """Return seconds as text with three significant digits, never in scientific notation.
 
     >>> [seconds_in_words(spent) for spent in (0.0731, 4.443, 76.25, 1234.0)]
     ['0.0731', '4.44', '76.2', '1,234']
@@ -54,7 +54,7 @@ def seconds_in_words(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as text: to two units, and to two digits below ten seconds.
+    """Return a duration as text: in two units, or with two digits below ten seconds.
 
     >>> duration(3 * 3600 + 25 * 60 + 7), duration(75.2), duration(0.6219)
     ('3 h 25 min', '1 min 15 s', '0.62 s')

@@ -1,4 +1,4 @@
-"""Where dpbench looks for data and keeps its cache."""
+"""Find the folders where dpbench looks for data and keeps its cache."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ PACKAGE = Path(__file__).parents[1]
 _ONLY_FOLDER: ContextVar[Path | None] = ContextVar("only", default=None)
 
 
-def is_installed(name: str) -> bool:
-    """Return whether a package is installed; a leftover folder of data from an installation does not count."""
+def is_installed_package(name: str) -> bool:
+    """Return whether a package is installed; a data folder left by an old installation does not count."""
     found = find_spec(name)
     return found is not None and found.origin is not None
 
 
 @contextmanager
 def restrict_data(folder: Path) -> Iterator[None]:
-    """Look for data in one folder only while the block runs: to test data before it is imported."""
+    """Search for data in one folder only while the block runs, to check data before importing it."""
     token = _ONLY_FOLDER.set(folder)
     try:
         yield
@@ -32,13 +32,13 @@ def restrict_data(folder: Path) -> Iterator[None]:
         _ONLY_FOLDER.reset(token)
 
 
-def is_restricted() -> bool:
-    """Return whether data is looked for in one folder only; see `restrict_data`."""
+def is_data_restricted() -> bool:
+    """Return whether dpbench searches for data in one folder only; see `restrict_data`."""
     return _ONLY_FOLDER.get() is not None
 
 
 def user_data_folder() -> Path:
-    """Return the folder where dpbench puts data by default: the user's data folder."""
+    """Return the user's data folder, where dpbench puts data by default."""
     return Path(platformdirs.user_data_dir("dpbench"))
 
 

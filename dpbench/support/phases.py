@@ -1,4 +1,4 @@
-"""Seconds, processor time and peak memory of each phase of a run."""
+"""Measure the seconds, processor time and peak memory of each phase of a run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Phases:
 
 
 def peak_bytes() -> int:
-    """Return the peak resident size of the process: since the last phase began on Linux, elsewhere since its start."""
+    """Return the peak resident size of the process, on Linux since the last phase began, elsewhere since its start."""
     if _STATUS.exists():
         for line in _STATUS.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):

@@ -1,4 +1,4 @@
-"""Calls into plugins: failures become one sentence that names the plugin, never a traceback."""
+"""Call plugins, and turn their failures into one sentence that names the plugin, without a traceback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 def call_plugin(what: str, function: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
-    """Call a plugin's code; turn its exceptions into `ComponentFailed` and pass on dpbench's own errors.
+    """Call a plugin's code; turn its exceptions into `ComponentFailed`, but pass on dpbench's own errors.
 
     Raises:
         ComponentFailed: the plugin raised; the message says what failed and how.
@@ -37,7 +37,7 @@ def call_plugin(what: str, function: Callable[P, R], *arguments: P.args, **keywo
 
 
 def _failing_line(error: Exception) -> str:
-    """Return the file and line that failed: the last in the package that was called, not in a library below it."""
+    """Return the file and line of a failure: the last line in the called package, not in a library that it uses."""
     lines = [(_frame_package(frame.f_globals), frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
     called = next((package for package, _, _ in lines if package not in _NEUTRAL_PACKAGES), "dpbench")
     code, line = [(code, line) for package, code, line in lines if package == called][-1]

@@ -1,4 +1,4 @@
-"""A pool of worker processes that end silently on Ctrl-C."""
+"""Provide a pool of worker processes that end silently on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 
 
 class _SigintBlockedProcess(SpawnProcess):
-    """A process in which Ctrl-C is blocked from its start; its parent ends it."""
+    """A process that blocks Ctrl-C from its start; its parent process ends it."""
 
     def start(self) -> None:
-        """Start with SIGINT blocked, which a new program inherits."""
+        """Start the process with SIGINT blocked; the new program inherits the blocked signal."""
         resource_tracker.ensure_running()  # or this process would start it below, and unblock SIGINT as it does
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -30,9 +30,9 @@ class _SigintBlockedContext(SpawnContext):
 
 @contextmanager
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool whose workers are killed if the block is interrupted, and otherwise end after their work.
+    """Yield a process pool; its workers are killed if the block is interrupted, and else end after their work.
 
-    Workers are spawned: forked children of a process that has threads, such as torch's, may hang.
+    Workers are spawned, because forked children of a process with threads, such as torch's, may hang.
     """
     with ProcessPoolExecutor(workers, _SigintBlockedContext()) as pool:
         try:
@@ -47,6 +47,6 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _report_thread_error(error: threading.ExceptHookArgs) -> None:
-    """Report a thread's error, but not Python 3.11's bug of reporting dead workers to cancelled futures."""
+    """Report a thread's error, except the error that Python 3.11 raises by mistake for cancelled futures."""
     if not issubclass(error.exc_type, InvalidStateError):
         threading.__excepthook__(error)

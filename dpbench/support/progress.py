@@ -1,4 +1,4 @@
-"""Show progress on standard error: a bar on a terminal, else a line now and then; `set_verbosity` sets how much."""
+"""Show progress on standard error: a bar on a terminal, else periodic lines; `set_verbosity` sets the amount."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ _VERBOSE: ContextVar[bool] = ContextVar("everything", default=False)
 
 
 def set_verbosity(*, nothing: bool, everything: bool) -> None:
-    """Show no progress from now on, or every stage on a line of its own, on a terminal or not."""
+    """Show no progress from now on, or print every stage on its own line, with or without a terminal."""
     _QUIET.set(nothing)
     _VERBOSE.set(everything)
 
 
 def is_verbose() -> bool:
-    """Return whether every stage is reported on a line of its own."""
+    """Return whether every stage is printed on its own line."""
     return _VERBOSE.get()
 
 
-def console() -> Console:
-    """Return the console for bars and spinners, which shows nothing if no progress is wanted."""
+def progress_console() -> Console:
+    """Return the console for bars and spinners, which shows nothing if progress is switched off."""
     return Console(stderr=True, quiet=_QUIET.get())
 
 
 def print_line(text: str, who: str = "dpbench: ") -> None:
-    """Print a line on standard error, unless no progress is wanted."""
+    """Print a line on standard error, unless progress is switched off."""
     if not _QUIET.get():
         print(f"{who}{text}", file=sys.stderr, flush=True)
 
 
 class _LineMeter:
-    """Prints how far a task is, at most every `INTERVAL` seconds."""
+    """Prints the progress of a task as a line, at most every `INTERVAL` seconds."""
 
     def __init__(self, description: str, total: int) -> None:
         self._description, self._total, self._done, self._begin = description, total, 0, monotonic()
@@ -66,7 +66,7 @@ class _LineMeter:
             print_line(f"{description}: {total:,}.")
 
     def advance(self, units: int) -> None:
-        """Count some more."""
+        """Count `units` more as done, and print a line if the last line is `INTERVAL` seconds old."""
         self._done += units
         now = monotonic()
         if now - self._last < INTERVAL:
@@ -84,7 +84,7 @@ class _RateColumn(ProgressColumn):
 @contextmanager
 def show_status(description: str) -> Iterator[None]:
     """Show a spinner while the block runs."""
-    shown = console()
+    shown = progress_console()
     if is_verbose():
         print_line(f"{description}.")
     if not shown.is_terminal or is_verbose():
@@ -95,9 +95,9 @@ def show_status(description: str) -> Iterator[None]:
 
 
 @contextmanager
-def transfer(description: str, total: int) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
+def transfer_bar(description: str, total: int) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
     """Show a progress bar in bytes while the block runs; yield functions that set the bytes done and the total."""
-    shown = console()
+    shown = progress_console()
     columns = (
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
     )  # fmt: skip
@@ -111,8 +111,8 @@ def transfer(description: str, total: int) -> Iterator[tuple[Callable[[int], Non
 
 @contextmanager
 def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar with count, rate and time left while the block runs; yield the function that advances it."""
-    shown = console()
+    """Show a progress bar with count, rate and time left while the block runs; yield the function to advance it."""
+    shown = progress_console()
     if not shown.is_terminal or is_verbose():
         yield _LineMeter(description, total).advance
         return
@@ -129,7 +129,7 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
 
 
 class TimeEstimate:
-    """Prints once, early, how long a long task will take, on standard error, on a terminal or not."""
+    """Prints once, early in a long task, how long it will take; on standard error, with or without a terminal."""
 
     def __init__(self, doing: str, advice: Callable[[], str] | None = None) -> None:
         self._doing, self._advice = doing, advice  # the second is said of what takes over five minutes
@@ -138,7 +138,7 @@ class TimeEstimate:
         self._said = False
 
     def update(self, units: int, left: int) -> None:
-        """Count `units` more as done, with `left` to go; the first call is not timed, as it warms up."""
+        """Count `units` more as done, with `left` units to go; the first call is a warm-up and is not timed."""
         if self._begin is None:
             self._begin = monotonic()
             return

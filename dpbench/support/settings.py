@@ -1,4 +1,4 @@
-"""The settings of a component: their defaults, ranges and meanings, and the check of each when one is built."""
+"""Declare the settings of a component with defaults, ranges and meanings, and check them when it is built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from typing_extensions import deprecated
 
 from dpbench.errors import SpecError
-from dpbench.support.fields import has_type, hints, in_words, is_required, read_default, write_value
+from dpbench.support.fields import field_types, has_type, is_required_field, read_default, type_in_words, write_value
 
 T = TypeVar("T")
 LIMITS = "limits"  # the key of a field's metadata
@@ -29,7 +29,7 @@ class Limits:
     says: str = ""
 
     def allow(self, value: Any) -> bool:
-        """Say whether a value, or each of several, is in range; nan never is."""
+        """Return whether a value, or every value of a list, is in range; nan is never in range."""
         if isinstance(value, list | tuple):
             return all(map(self.allow, value))
         return (
@@ -42,11 +42,11 @@ class Limits:
 
     @property
     def condition(self) -> str:
-        """The range as it follows a value in a sentence."""
+        """The range, worded so that it can follow a value in a sentence."""
         return f"to be {self}" if self.choices else str(self)
 
     def __str__(self) -> str:
-        """Write the range.
+        """Return the range as text.
 
         >>> print(Limits(ge=1), Limits(ge=0, lt=1), Limits(gt=0, lt=math.inf), Limits(choices=(28, 64)), sep="; ")
         >= 1; in [0, 1); > 0 and finite; one of 28, 64
@@ -100,25 +100,25 @@ def setting(  # noqa: PLR0913 - one for each fact
 
 
 class Configured:
-    """The base of learners, datasets and extractors: settings are checked whenever one is built.
+    """The base class of learners, datasets and extractors; it checks the settings of every instance.
 
-    A subclass may have a `__post_init__` of its own, for checks across settings. It runs after the checks of each
-    setting, whether or not it calls that of its base.
+    A subclass may define its own `__post_init__` for checks across settings. It runs after the checks of the single
+    settings, whether or not it calls the `__post_init__` of its base class.
     """
 
     def __post_init__(self) -> None:
-        """Check every setting."""
+        """Check the type and range of every setting."""
         check_settings(self)
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         own = cls.__post_init__
         if own is not Configured.__post_init__ and not hasattr(own, "checks_settings"):
-            cls.__post_init__ = _check_first(own)  # type: ignore[method-assign]
+            cls.__post_init__ = _add_settings_check(own)  # type: ignore[method-assign]
 
 
-def _check_first(own: Callable[..., None]) -> Callable[..., None]:
-    """Return a `__post_init__` that checks every setting before it calls the one that a class or its mixin defines."""
+def _add_settings_check(own: Callable[..., None]) -> Callable[..., None]:
+    """Wrap a `__post_init__` of a class or its mixin so that every setting is checked before it runs."""
 
     @functools.wraps(own)
     def checked(self: Any, *arguments: Any) -> None:
@@ -130,47 +130,47 @@ def _check_first(own: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_settings(part: Any) -> None:
-    """Refuse a value of another type or out of range in the settings of a component that declare theirs.
+    """Check the type and range of every declared setting of a component.
 
     Raises:
         SpecError: names the setting, its value, its range, its meaning and the component.
     """
     cls: type = type(part)
-    for field, limits, hint in _limited(cls):
+    for field, limits, hint in _list_limited_fields(cls):
         value = getattr(part, field.name)
         fits = has_type(value, hint)
         if fits and (value is None or limits.allow(value)):
             continue
-        owner, name = _kind(cls), getattr(cls, "name", cls.__name__)
-        got = f"{value!s:.80} {limits.condition}" if fits else f"{value!r:.80} to be {in_words(hint, str(limits))}"
+        owner, name = _component_kind(cls), getattr(cls, "name", cls.__name__)
+        got = f"{value!s:.80} {limits.condition}" if fits else f"{value!r:.80} to be {type_in_words(hint, str(limits))}"
         meaning = f": {limits.says}" if limits.says else ""
-        default = "" if is_required(field) else f" or leave it out ({write_value(field.default)})"
+        default = "" if is_required_field(field) else f" or leave it out ({write_value(field.default)})"
         raise SpecError(
             f"Expected {field.name}={got} in {owner} {name!r}{meaning}. Set {name}:{field.name}=...{default}."
         )
 
 
 @functools.lru_cache(1024)
-def _limited(cls: type) -> list[tuple[dataclasses.Field[Any], Limits, Any]]:
-    types, fields = _types(cls), dataclasses.fields(cls)
+def _list_limited_fields(cls: type) -> list[tuple[dataclasses.Field[Any], Limits, Any]]:
+    types, fields = _setting_types(cls), dataclasses.fields(cls)
     return [(item, item.metadata[LIMITS], types[item.name]) for item in fields if LIMITS in item.metadata]
 
 
-def _types(cls: type) -> Mapping[str, Any]:
-    """Return the types of settings; as they are written, where one of them is imported for type checkers only."""
+def _setting_types(cls: type) -> Mapping[str, Any]:
+    """Return the types of settings; as written in the source if a type is imported only for type checkers."""
     try:
-        return hints(cls)
+        return field_types(cls)
     except NameError:
         return {item.name: item.type for item in dataclasses.fields(cls)}
 
 
-def _kind(cls: type) -> str:
-    """Return the word for what a class is: the class right below `Configured`, such as learner."""
+def _component_kind(cls: type) -> str:
+    """Return the word for a class of components, such as learner: the class right below `Configured`."""
     return next(base.__name__.lower() for base in cls.__mro__ if Configured in base.__bases__)
 
 
 class SettingRow(NamedTuple):
-    """A line of a table of settings."""
+    """A row of a table of settings."""
 
     name: str
     default: str  # as a user writes it, or `required`
@@ -179,20 +179,20 @@ class SettingRow(NamedTuple):
 
 
 def list_settings(cls: type) -> list[SettingRow]:
-    """Return the table of a component's settings."""
-    rows, types = [], _types(cls)
+    """Return the rows of a component's table of settings."""
+    rows, types = [], _setting_types(cls)
     for field in dataclasses.fields(cls):
         limits: Limits = field.metadata.get(LIMITS, Limits())
-        default = "required" if is_required(field) else write_value(read_default(field))
-        rows.append(SettingRow(field.name, default, in_words(types[field.name], str(limits)), limits.says))
+        default = "required" if is_required_field(field) else write_value(read_default(field))
+        rows.append(SettingRow(field.name, default, type_in_words(types[field.name], str(limits)), limits.says))
     return rows
 
 
 def require_setting(setting: T | None) -> T:
-    """Return a setting that `auto` has filled in with a number.
+    """Return a setting that may have been `auto`, after it was filled in.
 
     Raises:
-        SpecError: it is None still.
+        SpecError: the setting is still None.
     """
     if setting is None:
         raise SpecError("Expected a number, but the setting is still auto. Call learner.settle(task, budget) first.")
@@ -201,5 +201,5 @@ def require_setting(setting: T | None) -> T:
 
 @deprecated("dpbench.settled is called require_setting. The old name will be removed in version 0.4.")
 def settled(setting: T | None) -> T:
-    """Old name of `require_setting`, until version 0.2."""
+    """Return what `require_setting` returns: the name of this function until version 0.2."""
     return require_setting(setting)

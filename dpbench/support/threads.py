@@ -29,15 +29,16 @@ MULTITHREADED_FROM = 10_000_000  # numbers in the private features from which mo
 
 
 def let_idle_threads_sleep() -> None:
-    """Make OpenMP's threads sleep while they wait for one another; call it before torch is imported.
+    """Make OpenMP's idle threads sleep while they wait; call this before torch is imported.
 
-    By default they spin, on a core that another process could use. OMP_WAIT_POLICY in the environment takes precedence.
+    By default idle threads spin on a core that another process could use. OMP_WAIT_POLICY in the environment takes
+    precedence.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def choose_thread_count(numbers: int) -> int:
-    """Return the number of threads for a fit on so many numbers: one, or as many as torch may use."""
+    """Return the number of threads for a fit on this many numbers: 1, or all threads that torch may use."""
     import torch
 
     return torch.get_num_threads() if numbers >= MULTITHREADED_FROM else 1
@@ -45,7 +46,7 @@ def choose_thread_count(numbers: int) -> int:
 
 @contextmanager
 def limit_threads(threads: int) -> Iterator[None]:
-    """Compute with this many threads in the block: torch, and any BLAS and OpenMP that other libraries have loaded."""
+    """Limit torch, and any BLAS and OpenMP that other libraries loaded, to this many threads while the block runs."""
     import torch
     from threadpoolctl import threadpool_limits
 

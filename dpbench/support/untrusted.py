@@ -1,4 +1,4 @@
-"""Read what strangers may have written: files that end, valid JSON, and text that is safe on a terminal."""
+"""Read untrusted files: regular files of limited size, valid JSON, and text that is safe on a terminal."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u206
 
 
 @contextmanager
-def open_regular(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
-    """Open a regular file, not a pipe or device that could block or never end; `follow` links or not.
+def open_regular_file(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
+    """Open a regular file, and refuse pipes and devices, which may block or never end.
+
+    `follow` says whether links are followed.
 
     Raises:
         FileNotFoundError, OSError: there is no such file, it is a link that is not followed, or it cannot be read.
@@ -39,13 +41,13 @@ def open_regular(path: Path, *, follow: bool = True) -> Iterator[BinaryIO]:
         yield file
 
 
-def read_regular(path: Path, most: int = MAX_BYTES) -> bytes:
-    """Return the content of a regular file; errors as `open_regular`.
+def read_regular_file(path: Path, most: int = MAX_BYTES) -> bytes:
+    """Return the content of a regular file; raise the same errors as `open_regular_file`.
 
     Raises:
-        DataError: it is larger than `most` bytes.
+        DataError: the file is larger than `most` bytes.
     """
-    with open_regular(path) as file:
+    with open_regular_file(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise DataError(f"Expected {path} to have at most {most:,} bytes.")
@@ -53,7 +55,7 @@ def read_regular(path: Path, most: int = MAX_BYTES) -> bytes:
 
 
 def parse_json(content: bytes, source: object) -> Any:
-    """Parse JSON and check its values; `source` names it in messages.
+    """Parse JSON and check its values; `source` names the JSON in messages.
 
     Raises:
         DataError: it is not JSON, is nested too deeply, or holds a value that `check_values` refuses.
@@ -75,7 +77,7 @@ def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) 
         SpecError: the file cannot be read, is not TOML, or holds a value that `check_values` refuses.
     """
     try:
-        text = read_regular(path, MAX_TOML_BYTES).decode("utf-8-sig")  # some editors begin a file with a mark
+        text = read_regular_file(path, MAX_TOML_BYTES).decode("utf-8-sig")  # some editors begin a file with a mark
         if any(line.count(".") > MAX_DOTS for line in text.splitlines()):
             raise SpecError(f"Cannot read the {what} {path}: a line has more than {MAX_DOTS:,} dots.")
         found = tomllib.loads(text, parse_float=parse_float)
@@ -90,7 +92,7 @@ def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) 
 
 
 def check_values(value: Any, source: object) -> None:
-    """Check that text, keys included, is safe on a terminal, and that numbers can be printed.
+    """Check that all text, including keys, is safe on a terminal, and that numbers can be printed.
 
     Raises:
         DataError: some text is not safe, or some number cannot be printed.

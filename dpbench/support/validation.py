@@ -1,4 +1,4 @@
-"""Base classes of records in files, and pydantic's errors as one complaint in one sentence."""
+"""Provide base classes for records in files, and describe an error of pydantic in one sentence."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dpbench.support.messages import unknown_name
 
 
 class Record(BaseModel):
-    """Base of the records in files: frozen, no unknown keys, infinities written as text."""
+    """The base class of records in files: frozen, without unknown keys, infinities written as text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy, which computes its cached properties anew."""
+        """Return a copy that computes its cached properties again."""
         copied = super().model_copy(update=update, deep=deep)
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
@@ -26,7 +26,7 @@ class Record(BaseModel):
 
 
 class WrittenRecord(Record):
-    """A record that people write: refuses `true` and `false` as numbers, which pydantic would read as 1 and 0."""
+    """A record that users write; it refuses `true` and `false` as numbers, which pydantic would read as 1 and 0."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -36,7 +36,7 @@ class WrittenRecord(Record):
 
 
 def refuse_boolean(hint: Any, value: object) -> None:
-    """Refuse a boolean, or a list with one, for a type that takes numbers and no booleans.
+    """Refuse a boolean, or a list that holds a boolean, for a type that takes numbers but no booleans.
 
     >>> refuse_boolean(bool | int, True)
     >>> refuse_boolean(float | None, True)
@@ -53,7 +53,7 @@ def refuse_boolean(hint: Any, value: object) -> None:
 
 
 def _plain_types(hint: Any) -> set[type]:
-    """Return the classes that a type is made of: int and str for `tuple[int, ...] | Literal["auto"] | str`."""
+    """Return the classes that a type consists of: int and str for `tuple[int, ...] | Literal["auto"] | str`."""
     inner = set[type]().union(*map(_plain_types, get_args(hint)))
     return {hint, *inner} if isinstance(hint, type) else inner
 
@@ -81,7 +81,7 @@ _UNION = re.compile(r"str|int|float|bool|\w+\[.*\]")  # which type of a union py
 
 
 def first_misfit(error: ValidationError) -> Misfit:
-    """Return the most telling error of pydantic: a misspelt key explains a missing key, so it comes first."""
+    """Return pydantic's most helpful error: an unknown key first, because a misspelt key explains a missing key."""
     kinds: dict[str, Literal["unknown", "missing"]] = {
         "extra_forbidden": "unknown", "unexpected_keyword_argument": "unknown", "missing": "missing",
     }  # fmt: skip
@@ -100,7 +100,7 @@ EXPECTED_WORDS: Mapping[str, str] = {
 
 
 def _plain_words(error: str, said: str) -> str:
-    """Return a complaint of pydantic in the words of people who write files and flags.
+    """Translate a complaint of pydantic into the words of users who write files and flags.
 
     >>> _plain_words("int_parsing", "Input should be a valid integer, unable to parse string as an integer")
     'expected a whole number'
@@ -121,7 +121,7 @@ Origin = str | Callable[..., str]
 
 
 def name_origin(origin: Origin, *keys: str) -> str:
-    """Return the name of the file or flags that gave some keys; without keys, of all that gave any."""
+    """Return the name of the file or flags that gave these keys; without keys, the name for all keys."""
     return origin if isinstance(origin, str) else origin(*keys)
 
 

@@ -1,4 +1,4 @@
-"""What a sweep keeps on disk: results, failures and a log. From them the next call knows what is left to do.
+"""The files of a sweep: results, failures and a log. The next call reads from them which cells are left to run.
 
 Layout of the folder::
 
@@ -23,8 +23,8 @@ from filelock import FileLock, Timeout
 from dpbench.errors import DataError, OutputError
 from dpbench.records.packed import record_exists
 from dpbench.records.result import Result
-from dpbench.support.files import check_folder, check_writable, open_to_append, write_json
-from dpbench.support.untrusted import parse_json, printable, read_regular
+from dpbench.support.files import check_folder, check_writable_folder, open_append_file, write_json
+from dpbench.support.untrusted import parse_json, printable, read_regular_file
 from dpbench.sweep.grid import Cell
 
 State = Literal["done", "other code", "other data", "failed", "to do"]
@@ -37,7 +37,7 @@ TO_RUN: tuple[State, ...] = ("to do", "other data")
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """The folder of one sweep, or of several: digests tell cells apart."""
+    """The folder of one or more sweeps; digests tell their cells apart."""
 
     path: Path
 
@@ -47,17 +47,17 @@ class SweepFolder:
 
     @property
     def log_file(self) -> Path:
-        """The log of events, and of what workers print."""
+        """The path of the log, which holds events and the output of workers."""
         return self.path / "sweep.log"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other sweeps out while the block runs: they would run the same cells.
+        """Lock the folder while the block runs, so that no other sweep runs the same cells.
 
         Raises:
             OutputError: the folder cannot be written, or another sweep is running in it.
         """
-        check_writable(self.path)
+        check_writable_folder(self.path)
         lock = FileLock(self.path / ".sweep.lock", timeout=0)
         try:
             lock.acquire()
@@ -86,33 +86,33 @@ class SweepFolder:
         return result if result.digest == cell.digest else None
 
     def failure(self, cell: Cell) -> str | None:
-        """Return why the cell failed, if it did."""
+        """Return the error of a failed cell; None if the cell did not fail."""
         try:
-            failure = parse_json(read_regular(self._failure_file(cell)), cell.file_name)
+            failure = parse_json(read_regular_file(self._failure_file(cell)), cell.file_name)
             return str(failure["error"]) if failure["digest"] == cell.digest else None
         except (OSError, DataError, KeyError, TypeError):
             return None
 
     def keep(self, cell: Cell, result: Result) -> None:
-        """Write a result; from then on the cell is done.
+        """Write a cell's result and delete its failure; the cell is then done.
 
         Raises:
-            OutputError: it cannot be written; nothing is written then.
+            OutputError: the result cannot be written; nothing is written then.
         """
         result.write(self.path)
         self.forget_failure(cell)
         self.log(f"done     {cell.file_name}  {sum(result.seconds.values()):.2f} s  ({cell})")
 
     def forget_failure(self, cell: Cell) -> None:
-        """Remove the record of a failure, if there is one: the cell has a result."""
+        """Delete the cell's failure record, if there is one, because the cell has a result."""
         with suppress(OSError):
             self._failure_file(cell).unlink()
 
     def record_failure(self, cell: Cell, error: str) -> None:
-        """Record why a cell failed.
+        """Record the error of a failed cell.
 
         Raises:
-            OutputError: it cannot be written.
+            OutputError: the record cannot be written.
         """
         spec = json.loads(cell.spec.model_dump_json())
         content = {"digest": cell.digest, "cell": str(cell), "spec": spec, "error": printable(error)}
@@ -120,8 +120,8 @@ class SweepFolder:
         self.log(f"failed   {cell.file_name}: {error}  ({cell})")
 
     def log(self, line: str) -> None:
-        """Log an event. A sweep does not stop because its log cannot be written."""
-        with suppress(OSError), open_to_append(self.log_file) as file:
+        """Log an event; if the log cannot be written, the sweep continues."""
+        with suppress(OSError), open_append_file(self.log_file) as file:
             file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {line}\n")
 
     def _failure_file(self, cell: Cell) -> Path:

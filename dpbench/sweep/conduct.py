@@ -1,4 +1,4 @@
-"""A sweep from file to summary: data is prepared once, cells run on workers, each result is saved as it comes."""
+"""Run a sweep from its file to its summary: prepare data once, run cells on workers, save each result at once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dpbench.registry.same_code import Fingerprints, is_same_code
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.sweep.cell_files import TO_RUN, State, SweepFolder
 from dpbench.sweep.deltas import settle_deltas
-from dpbench.sweep.display import CellCounter, show_count
+from dpbench.sweep.display import CellCounter, show_cell_counts
 from dpbench.sweep.grid import Cell, SweepGrid, read_grid
 from dpbench.sweep.resources import Resources
 
 
 @dataclass(frozen=True)
 class Overview:
-    """The cells of a sweep and what is left to do."""
+    """The cells of a sweep, their states, and the estimated time for the cells that are left."""
 
     grid: SweepGrid
     folder: SweepFolder
@@ -35,7 +35,7 @@ class Overview:
     seconds: float | None  # estimate for the cells to do, on one worker; None without a result to go by
 
     def cells(self, *states: State) -> list[Cell]:
-        """Return the cells in these states."""
+        """Return the cells that are in one of these states."""
         return [cell for cell, state in zip(self.grid.cells, self.states, strict=True) if state in states]
 
 
@@ -59,13 +59,13 @@ def overview(
     *,
     data: bool = False,
 ) -> Overview:
-    """Return every cell of a sweep and its state; nothing is run.
+    """Return every cell of a sweep and its state, without running any cell.
 
     Args:
         definition: a sweep file, or a mapping with its keys; see `sweep.grid`.
         out: the results folder; by default `dpbench-results/` and the sweep's name.
         plugins: the registry, if it is already loaded.
-        data: open the datasets, to tell what was done on other data; a figure of results does not depend on it.
+        data: whether to open the datasets, to find cells that were run on other data; figures of results need no data.
 
     Raises:
         SpecError: the definition is invalid; see `read_grid`.
@@ -84,11 +84,12 @@ def sweep(
     refresh: bool = False,
     plugins: Registry | None = None,
 ) -> Summary:
-    """Run every cell of a sweep that is not done; each result is written to its own file as it comes.
+    """Run every cell of a sweep that is not done; write each result to its own file as soon as it arrives.
 
-    Cells with a result in the folder are skipped, unless the data have changed since, or with `refresh` the code: that
-    of a plugin, dpbench's core or its mechanism. Failed ones are skipped unless `retry_failed`. A sweep that was
-    stopped, even killed, continues when it is called again and ends with the same numbers. Arguments as in `overview`.
+    Cells with a result in the folder are skipped, unless the data have changed since, or with `refresh` the code (of a
+    plugin, of dpbench's core or of the cell's mechanism). Failed cells are skipped unless `retry_failed` is set. A
+    sweep that was stopped, or even killed, continues when it is called again, and ends with the same numbers. For the
+    arguments, see `overview`.
 
     Raises:
         SpecError: the definition or the resources are invalid; no cell is run.
@@ -136,13 +137,13 @@ def _survey_cells(grid: SweepGrid, folder: SweepFolder, plugins: Registry, data:
 
 
 class _CurrentDigests:
-    """The digests of the data as they are now; each dataset is opened once."""
+    """The current digests of the datasets; each dataset is opened only once."""
 
     def __init__(self, plugins: Registry) -> None:
         self._plugins, self._digests = plugins, dict[tuple[str, int], str | None]()
 
     def match_result(self, cell: Cell, result: Result) -> bool | None:
-        """Return whether a result was made from the data that are here; None for data that cannot be read here."""
+        """Return whether a result was computed on the current data; None if the data cannot be read here."""
         spec = cell.spec
         parts = {"private": spec.dataset, "public": spec.public_dataset or spec.dataset}
         now = {role: self._digest(part, spec.seeds[0]) for role, part in parts.items()}
@@ -156,7 +157,7 @@ class _CurrentDigests:
 
 
 def _current_digest(dataset: Dataset, seed: int) -> str | None:
-    """Return a dataset's digest; None if it is drawn for each seed, missing, damaged, or not yet downloaded."""
+    """Return a dataset's digest; None if it is drawn for each seed, missing, damaged, or not downloaded yet."""
     try:
         source = sources.describe_source(dataset)
         away = source is not None and source.hub and sources.find_dataset(dataset) is None
@@ -188,13 +189,13 @@ def _cell_state(
 
 
 def _run_cells(left: Sequence[Cell], before: Overview, resources: Resources, plugins: Registry) -> int:
-    """Run cells and save their results; return how many succeeded."""
+    """Run cells and save their results; return the number of cells that succeeded."""
     from dpbench.sweep.start import make_executor  # imports torch
 
     folder, chosen = before.folder, make_executor(resources, before.folder)
-    ordered = prepare_cells(left, folder, resources.device_here, plugins)
+    ordered = prepare_cells(left, folder, resources.local_device, plugins)
     count = CellCounter(len(ordered), chosen)
-    with closing(chosen.run(ordered)) as outcomes, show_count(before.grid.name, count):
+    with closing(chosen.run(ordered)) as outcomes, show_cell_counts(before.grid.name, count):
         for outcome in outcomes:
             if outcome.result is None:
                 folder.record_failure(outcome.cell, outcome.error)
@@ -206,7 +207,7 @@ def _run_cells(left: Sequence[Cell], before: Overview, resources: Resources, plu
 
 
 def prepare_cells(cells: Sequence[Cell], folder: SweepFolder, device: str, plugins: Registry) -> list[Cell]:
-    """Extract features and compare images once for all workers; return the cells grouped by their data.
+    """Extract features and compare images once for all workers; return the cells grouped by data.
 
     Raises:
         OutputError: the cache folder cannot be written.

@@ -1,8 +1,8 @@
-"""Cells on the workers of a Dask scheduler; without an address cells run on `local` processes instead.
+"""Run cells on the workers of a Dask scheduler; without an address, cells run on `local` processes.
 
-A scheduler has its own configuration: after how many deaths of workers it blames a cell (`allowed-failures`), and how
-many cells it sends a worker in advance (`worker-saturation`). Features are read from each worker's cache folder: with
-several machines, point `DPBENCH_CACHE` at a shared one.
+The scheduler's own configuration sets how many workers may die before it blames a cell (`allowed-failures`), and how
+many cells it sends to a worker in advance (`worker-saturation`). Features are read from each worker's cache folder:
+with several machines, point `DPBENCH_CACHE` at a shared folder.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ CONNECT_TIMEOUT = 5  # seconds: with imports before and cleanup after, the comma
 POLL = 0.05  # seconds between looks at what has finished
 
 
-class WorkerMemory(WorkerPlugin):
-    """Gives each worker process a `Worker` that lives as long as the sweep's client."""
+class CellWorkerPlugin(WorkerPlugin):
+    """Gives each Dask worker process a `Worker` that lives as long as the sweep's client."""
 
     name = "dpbench-sweep"
 
@@ -36,15 +36,15 @@ class WorkerMemory(WorkerPlugin):
         self._worker: Worker | None = None
 
     def work(self, spec: str, device: str, threads: int) -> str:
-        """Run one cell at a time, however many threads the worker has."""
+        """Run a cell; the worker runs one cell at a time, even if it has several threads."""
         with self._lock:
             self._worker = self._worker or Worker(device, threads)
             return self._worker.work(spec)
 
 
-def work(spec: str, device: str, threads: int) -> str:
-    """Run one cell on the worker where this is called."""
-    plugin: Any = get_worker().plugins[WorkerMemory.name]
+def run_cell_on_worker(spec: str, device: str, threads: int) -> str:
+    """Run a cell on the Dask worker that executes this call."""
+    plugin: Any = get_worker().plugins[CellWorkerPlugin.name]
     return str(plugin.work(spec, device, threads))
 
 
@@ -62,43 +62,43 @@ class DaskCluster:
     workers: int = 0  # how many it had when it answered
 
     def __post_init__(self) -> None:
-        """Refuse a scheduler that does not answer, before data is prepared."""
+        """Check that the scheduler answers before data is prepared, and count its workers."""
         with connect_client(self.scheduler) as client:
             self.workers = len(client.nthreads())
 
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
-        """Yield one outcome per cell as it comes.
+        """Run cells and yield the outcome of each cell as it arrives.
 
         Raises:
             DpbenchError: the scheduler is gone.
         """
         with connect_client(self.scheduler) as client:
-            client.register_plugin(WorkerMemory())
+            client.register_plugin(CellWorkerPlugin())
             yield from stream_outcomes(client, cells, self.device, self.threads)
 
 
 def stream_outcomes(
     client: Any, cells: Sequence[Cell], device: str, threads: int, on_poll: Callable[[], None] = lambda: None
 ) -> Generator[Outcome]:
-    """Yield one outcome per cell as it comes; `on_poll` is called repeatedly while cells are left.
+    """Run cells and yield the outcome of each cell as it arrives; call `on_poll` regularly while cells are left.
 
     Raises:
         DpbenchError: the scheduler is gone, or whatever `on_poll` raises.
     """
     address, pending = client.scheduler.address, {}
     for cell in cells:
-        pending[client.submit(work, cell.request, device, threads, pure=False)] = cell
+        pending[client.submit(run_cell_on_worker, cell.request, device, threads, pure=False)] = cell
     completed = as_completed(list(pending), loop=client.loop)  # type: ignore[no-untyped-call]
     while pending:
         batch = completed.next_batch(block=False)  # type: ignore[no-untyped-call]
         for future in batch:
-            yield _outcome(future, pending.pop(future), address)
+            yield _future_outcome(future, pending.pop(future), address)
         on_poll()
         if not batch:
             time.sleep(POLL)
 
 
-def _outcome(future: Any, cell: Cell, address: str) -> Outcome:
+def _future_outcome(future: Any, cell: Cell, address: str) -> Outcome:
     if future.status == "finished":
         return Outcome.of(cell, future.result())
     if future.status != "error":
@@ -108,12 +108,12 @@ def _outcome(future: Any, cell: Cell, address: str) -> Outcome:
         )
     error = future.exception()
     if isinstance(error, KilledWorker):
-        return Outcome.for_killed(cell)
+        return Outcome.from_killed_workers(cell)
     return Outcome(cell, error=f"{type(error).__name__} on a Dask worker: {error}")
 
 
 def connect_client(address: Any) -> Any:
-    """Return a client of a cluster, or of the scheduler at an address.
+    """Connect a client to a cluster, or to the scheduler at an address.
 
     Raises:
         DpbenchError: no scheduler answers.

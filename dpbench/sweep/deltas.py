@@ -1,7 +1,8 @@
-"""Compute delta for cells that leave it to their data; it is part of a cell's name, so data is opened before.
+"""Compute delta for cells that do not state it; a cell's name contains delta, so data is opened before cells run.
 
-Only sizes are needed: with up to 50,000 private units, delta is the usual value. Data of the hub is fetched for this
-before cells run, but not to list or draw them. If data cannot be opened here, the run reports why.
+Only the sizes of the data are needed: with up to 50,000 private units, delta has its usual value. Data from the hub is
+fetched for this before cells run, but not to list cells or draw their results. If data cannot be opened here, the run
+reports the reason.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from dpbench.sweep.grid import Cell, SweepGrid
 
 
 def settle_deltas(grid: SweepGrid, plugins: Registry, *, fetch: bool = False) -> SweepGrid:
-    """Return the grid with delta as a number in every cell whose data can be opened here.
+    """Return the grid with a number for delta in every cell whose data can be opened here.
 
-    `fetch` says whether data may come from the hub.
+    `fetch` says whether data may be fetched from the hub.
     """
     splits: dict[str, Splits | None] = {}
     cells: dict[str, Cell] = {}
@@ -54,7 +55,7 @@ def _settle_delta(cell: Cell, plugins: Registry, splits: dict[str, Splits | None
 
 
 def _load_splits(resolved: ResolvedSpec, fetch: bool) -> Splits | None:
-    """Return the splits of a dataset, None if it is damaged or not on this machine."""
+    """Return the splits of a dataset; None if the dataset is damaged or not on this machine."""
     dataset = resolved.parts.dataset
     try:
         source = sources.describe_source(dataset)

@@ -1,4 +1,4 @@
-"""Progress of a sweep: one bar on a terminal, a line every minute otherwise."""
+"""Show the progress of a sweep: a bar on a terminal, otherwise a line every minute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERVAL = 60.0  # seconds between lines
 
 
 class CellCounter:
-    """Counts of cells that are done, running and failed, and the pace."""
+    """The numbers of done, running and failed cells, and the pace of the sweep."""
 
     def __init__(self, total: int, executor: Executor) -> None:
         self.total, self.done, self.failed, self._executor = total, 0, 0, executor
@@ -37,9 +37,9 @@ class CellCounter:
 
 
 @contextmanager
-def show_count(name: str, count: CellCounter) -> Iterator[None]:
-    """Show the count while the block runs, on standard error."""
-    console, ended, said = progress.console(), threading.Event(), f"Sweep {name}, {count.total} cells"
+def show_cell_counts(name: str, count: CellCounter) -> Iterator[None]:
+    """Show the counts of cells on standard error while the block runs."""
+    console, ended, said = progress.progress_console(), threading.Event(), f"Sweep {name}, {count.total} cells"
     bar = console.is_terminal and not progress.is_verbose()
     if progress.is_verbose():
         progress.print_line(f"{said}.")

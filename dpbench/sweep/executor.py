@@ -1,4 +1,4 @@
-"""The interface of executors, which run cells: local processes, Dask or Slurm."""
+"""The interface of executors, which run cells on local processes, Dask or Slurm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A cell that was run: its result, or why it failed."""
+    """The outcome of a cell: its result, or the error that made it fail."""
 
     cell: Cell
     result: Result | None = None
@@ -46,8 +46,8 @@ class Outcome:
         return cls(cell, result)
 
     @classmethod
-    def for_killed(cls, cell: Cell) -> Outcome:
-        """Return the outcome of a cell that killed its workers."""
+    def from_killed_workers(cls, cell: Cell) -> Outcome:
+        """Return the outcome of a cell during which too many workers died."""
         return cls(cell, error=f"{MAX_TRIES} worker processes died running it: killed, out of memory or out of time.")
 
 
@@ -56,10 +56,10 @@ class Executor(Protocol):
 
     @property
     def workers(self) -> int:
-        """The number of cells that run at a time, as far as is known."""
+        """The number of cells that run at the same time, as far as it is known."""
 
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
-        """Yield one outcome per cell as it comes; closing the iterator stops every worker that was started.
+        """Run cells and yield the outcome of each cell as it arrives; closing the iterator stops all workers.
 
         Raises:
             DpbenchError: no worker can be started or reached.

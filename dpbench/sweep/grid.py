@@ -1,4 +1,4 @@
-"""Read a sweep file into cells: products of axes, where each cell is a `Spec` with the file name of its result.
+"""Read a sweep file into cells: products of axes. Each cell has a `Spec` and the file name of its result.
 
 ::
 
@@ -45,8 +45,8 @@ from dpbench.analysis.formula import collect_numbers
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.records.protocol import CONCAT, PIXELS, Component, Protocol
-from dpbench.records.result import result_name
-from dpbench.records.spec import COMPONENTS, Spec, fill_extractor, make_spec, names_extractor
+from dpbench.records.result import make_result_name
+from dpbench.records.spec import COMPONENTS, Spec, fill_extractor, has_extractor_key, make_spec
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
 from dpbench.support.messages import unknown_name
@@ -70,7 +70,7 @@ class SweepFile(Record):
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a sweep."""
+    """A run of a sweep."""
 
     spec: Spec  # as requested, before defaults are filled in
     digest: str  # of the spec with every option filled in
@@ -79,13 +79,13 @@ class Cell:
 
     @property
     def request(self) -> str:
-        """The spec as JSON for a worker, without the keys that nobody gave, as the data decides some of them."""
+        """The spec as JSON for a worker, without keys that the user left out, as the data decides some of them."""
         return self.spec.model_dump_json(exclude_unset=True)
 
     @property
     def file_name(self) -> str:
-        """The file name of its result; see `Result.file_name`."""
-        return result_name(self.spec, self.digest)
+        """The file name of the cell's result; see `Result.file_name`."""
+        return make_result_name(self.spec, self.digest)
 
     def __str__(self) -> str:
         return describe_values(self.values)
@@ -93,7 +93,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class SweepGrid:
-    """All cells of a sweep, each once."""
+    """All cells of a sweep, without duplicates."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -102,7 +102,7 @@ class SweepGrid:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Every axis that some cell has, in the file's order."""
+        """The axes of all cells, in the order of the file."""
         return tuple(dict.fromkeys(axis for cell in self.cells for axis in cell.values))
 
 
@@ -110,7 +110,7 @@ def read_grid(definition: Path | Mapping[str, Any], plugins: Registry) -> SweepG
     """Return the cells that a sweep file, or a mapping with the same keys, describes.
 
     Raises:
-        SpecError: an unknown key, an axis without values, or an invalid cell, named by its values.
+        SpecError: a key is unknown, an axis has no values, or a cell is invalid, named by its values.
     """
     origin = str(definition) if isinstance(definition, Path) else "the sweep"
     content = read_toml(definition, "spec") if isinstance(definition, Path) else definition
@@ -149,8 +149,8 @@ def _parse_file(content: Mapping[str, Any], origin: str) -> SweepFile:
 def _fill_extractors(
     fixed: dict[str, Any], shared: Mapping[str, Any], products: list[dict[str, list[Any]]], origin: str
 ) -> tuple[dict[str, Any], list[dict[str, list[Any]]]]:
-    """Return fixed keys and products, each with an extractor; if no product names one, it is a fixed key."""
-    silent = [not names_extractor([*fixed, *shared, *own]) for own in products]
+    """Add the default extractor to each product that names no extractor; to the fixed keys if no product does."""
+    silent = [not has_extractor_key([*fixed, *shared, *own]) for own in products]
     if all(silent):
         return fill_extractor(fixed, origin), products
     filled = {key: [value] for key, value in fill_extractor({}, origin).items()} if any(silent) else {}
@@ -158,7 +158,7 @@ def _fill_extractors(
 
 
 def _flatten_keys(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """Check the keys, and flatten `learner = {k = 1}`, which is how TOML reads learner.k = 1, to `learner.k`."""
+    """Check the keys, and flatten `learner = {k = 1}` to `learner.k` (TOML reads `learner.k = 1` as a table)."""
     flat: dict[str, Any] = {}
     for key, value in table.items():
         nested = isinstance(value, Mapping) and (key in COMPONENTS and "name" not in value)
@@ -210,7 +210,7 @@ def _make_cell(fixed: Mapping[str, Any], values: Mapping[str, Any], origin: str,
 
 
 def _nest_options(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the keys of `Spec`, with options moved into their components."""
+    """Return the keys of `Spec`, with each option moved into its component."""
     keys = {key: value for key, value in flat.items() if "." not in key}
     for key, value in flat.items():
         root, dot, option = key.partition(".")
@@ -235,14 +235,14 @@ def _nest_options(flat: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def describe_values(values: Mapping[str, Any]) -> str:
-    """Return the axis values of a cell, like `learner=jl, epsilon=1.0`."""
+    """Return the axis values of a cell as text, like `learner=jl, epsilon=1.0`."""
     return ", ".join(f"{axis}={value}" for axis, value in values.items())
 
 
 def sweep_definition(
     values: Mapping[str, Any], several: Mapping[str, Sequence[Any]], plugins: Registry
 ) -> dict[str, Any]:
-    """Return the definition of a sweep over some axes; a learner that is the ceiling runs once, without privacy."""
+    """Return the definition of a sweep over several axes; a ceiling learner runs once, without privacy."""
     fixed = {name: value for name, value in values.items() if name not in several}
     learners = list(several.get("learner", ()))
     ceilings = [learner for learner in learners if plugins.find("learner", _learner_name(learner)).cls.reference]

@@ -1,11 +1,11 @@
-"""Cells on worker processes of this machine.
+"""Run cells on worker processes of this machine.
 
-Not `concurrent.futures` or loky: when one of their workers is killed, they abandon all the others and every running
-cell, and do not say which cell it was. Here each worker has its own pipe, so a death costs one cell its run and is
-attributed to that cell; a worker whose parent is gone reads the end of its pipe and exits; and lines of JSON need no
-pickle. (A pool of one process for each worker would tell whose death it was, and still pickle, import the caller's
-script again and outlive a parent that is killed.) A single worker is a process too, so a cell that is killed does not
-take the sweep down.
+`concurrent.futures` and loky are not used: when one of their workers is killed, they abandon all other workers and
+every running cell, and do not say which cell the worker was running. Here each worker has its own pipe. If a worker
+dies, only its cell has to run again, and the death is attributed to that cell. If the parent is gone, a worker reads
+the end of its pipe and exits. Lines of JSON need no pickle. (A pool of one process per worker would show which worker
+died, but it would still pickle, import the caller's script again and outlive a parent that is killed.) A single worker
+is a process too, so a cell that is killed does not end the sweep.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from dpbench.sweep.worker import READY
 
 
 class WorkerDied(Exception):
-    """A worker ended without an answer."""
+    """Raised if a worker process ends without an answer."""
 
 
 @dataclass(frozen=True)
 class LocalPool:
-    """Processes that live as long as the sweep; with several GPUs, each uses one."""
+    """Worker processes that live as long as the sweep; if there are several GPUs, each process uses one GPU."""
 
     workers: int
     threads: int  # per worker
@@ -42,7 +42,7 @@ class LocalPool:
     folder: SweepFolder
 
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
-        """Yield one outcome per cell as it comes; closing the iterator stops all workers.
+        """Run cells and yield the outcome of each cell as it arrives; closing the iterator stops all workers.
 
         Raises:
             DpbenchError: a worker cannot be started.
@@ -51,7 +51,7 @@ class LocalPool:
         for cell in cells:
             shared.cells.put(cell)
         indices = range(min(self.workers, len(cells)))
-        threads = [threading.Thread(target=self._serve, args=(index, shared), daemon=True) for index in indices]
+        threads = [threading.Thread(target=self._feed_worker, args=(index, shared), daemon=True) for index in indices]
         for thread in threads:
             thread.start()
         try:
@@ -65,8 +65,8 @@ class LocalPool:
             for thread in threads:
                 thread.join()
 
-    def _serve(self, index: int, shared: _SharedState) -> None:
-        """Feed cells to one worker, and replace it when it dies."""
+    def _feed_worker(self, index: int, shared: _SharedState) -> None:
+        """Feed cells to a worker, and replace the worker if it dies."""
         worker = None
         try:
             while not shared.ended:
@@ -85,7 +85,7 @@ class LocalPool:
                             f"killed   a worker running {cell.file_name}, try {attempt + 1} of {MAX_TRIES}  ({cell})"
                         )
                 else:
-                    shared.outcomes.put(Outcome.for_killed(cell))
+                    shared.outcomes.put(Outcome.from_killed_workers(cell))
         except queue.Empty:
             return
         except BaseException as error:  # any error at all: the sweep must not wait for an outcome that never comes
@@ -94,15 +94,15 @@ class LocalPool:
             if worker is not None:
                 worker.end()
 
-    def _started(self, index: int, shared: _SharedState) -> _Worker:
+    def _started(self, index: int, shared: _SharedState) -> _WorkerProcess:
         environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(self.threads)), "PYTHONPATH": _import_path()}
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[index % len(self.gpus)]
         try:
             with self.folder.log_file.open("ab") as log:
-                worker = _Worker(self.device, self.threads, environment, log.fileno())
+                worker = _WorkerProcess(self.device, self.threads, environment, log.fileno())
             shared.add(worker)
-            worker.expect(READY)
+            worker.expect_line(READY)
         except (OSError, WorkerDied) as error:
             if shared.ended:
                 raise WorkerDied from None
@@ -111,8 +111,8 @@ class LocalPool:
         return worker
 
 
-class _Worker:
-    """One process that answers one line at a time."""
+class _WorkerProcess:
+    """A worker process that reads one line at a time and answers it."""
 
     def __init__(self, device: str, threads: int, environment: dict[str, str], log: int) -> None:
         command = [sys.executable, "-P", "-m", "dpbench.sweep.worker", device, str(threads)]
@@ -121,7 +121,7 @@ class _Worker:
         )
 
     def ask(self, line: str) -> str:
-        """Send one line and return the answer.
+        """Send a line to the worker and return its answer.
 
         Raises:
             WorkerDied: no answer came.
@@ -134,13 +134,13 @@ class _Worker:
             raise WorkerDied from error
         return self._answer()
 
-    def expect(self, line: str) -> None:
-        """Wait for the worker's first line."""
+    def expect_line(self, line: str) -> None:
+        """Wait for the worker's first line; raise `WorkerDied` if it is another line."""
         if self._answer() != line:
             raise WorkerDied
 
     def end(self) -> None:
-        """Kill the process, wait for it and close its pipes."""
+        """Kill the process, wait until it ends, and close its pipes."""
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -158,16 +158,16 @@ class _Worker:
 
 @dataclass
 class _SharedState:
-    """What the threads that feed workers share."""
+    """The state that all threads share; each thread feeds one worker."""
 
     cells: queue.SimpleQueue[Cell] = field(default_factory=queue.SimpleQueue)
     outcomes: queue.SimpleQueue[Outcome | BaseException] = field(default_factory=queue.SimpleQueue)
     ended: bool = False
-    _workers: list[_Worker] = field(default_factory=list)
+    _workers: list[_WorkerProcess] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, worker: _Worker) -> None:
-        """Add a worker, to be stopped with the others; stop it at once if they already are."""
+    def add(self, worker: _WorkerProcess) -> None:
+        """Add a worker, to be stopped with the others; stop it at once if the others have been stopped."""
         with self._lock:
             self._workers.append(worker)
             if self.ended:
@@ -182,5 +182,5 @@ class _SharedState:
 
 
 def _import_path() -> str:
-    """Return this process's import path: a worker must find the same plugins."""
+    """Return this process's import path, so that workers find the same plugins."""
     return os.pathsep.join(part or str(Path.cwd()) for part in sys.path)

@@ -1,4 +1,4 @@
-"""What a sweep runs on: processes of this machine, a Dask cluster or jobs of Slurm."""
+"""The resources of a sweep: processes of this machine, a Dask cluster or Slurm jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMORY_SIZE = re.compile(r"\d+(\.\d+)? ?[kKMGT](i?B)?")
 
 @dataclass(frozen=True)
 class Slurm:
-    """What each Slurm job requests, named as in `dask_jobqueue.SLURMCluster`; its cores are its worker's threads."""
+    """The resources of each Slurm job, named as in `dask_jobqueue.SLURMCluster`; its worker has a thread per core."""
 
     queue: str | None = None  # a partition; None: the cluster's default
     account: str | None = None
@@ -30,14 +30,14 @@ class Slurm:
     job_script_prologue: tuple[str, ...] = ()  # shell commands that run before the worker, like module load cuda
 
     def __post_init__(self) -> None:
-        """Check that Slurm can parse the memory size; Slurm itself reports other values that it does not have."""
+        """Check that Slurm can parse the memory size; Slurm itself reports other invalid values."""
         if not MEMORY_SIZE.fullmatch(self.memory):
             raise SpecError(f"Expected memory={self.memory} of --slurm to be a size, like 8GB or 500MB.")
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a sweep runs on. No noisy answer depends on it; the number of threads may change how public maps round."""
+    """The resources of a sweep. Noisy answers do not depend on them, but threads may change how public maps round."""
 
     executor: ExecutorName = "local"
     scheduler: str | None = None  # address of a Dask scheduler; None: processes of this machine, as with "local"
@@ -47,7 +47,7 @@ class Resources:
     slurm: Slurm | None = None  # what each job requests; None: the defaults of `Slurm`
 
     def __post_init__(self) -> None:
-        """Check that the options make sense together."""
+        """Check that the options fit together."""
         if self.executor not in get_args(ExecutorName):
             raise SpecError(f"Expected --executor {self.executor} to be one of {', '.join(get_args(ExecutorName))}.")
         if self.scheduler is not None and (self.executor != "dask" or self.workers is not None):
@@ -65,8 +65,8 @@ class Resources:
             raise SpecError(f"Expected threads={self.threads} to be at most {MAX_THREADS:,}.")
 
     @property
-    def device_here(self) -> str:
-        """The device on which this machine prepares data; Slurm jobs may have another."""
+    def local_device(self) -> str:
+        """The device on which this machine prepares data; Slurm jobs may use another device."""
         return "auto" if self.executor == "slurm" else self.device
 
 
@@ -74,7 +74,7 @@ def slurm_options(texts: Sequence[str]) -> Slurm:
     """Parse the KEY=VALUE texts of --slurm.
 
     Raises:
-        SpecError: an unknown key, a key without a value, or a repeated key that may be given only once.
+        SpecError: a key is unknown, has no value, or is repeated although it may be given only once.
     """
     keys = [field.name for field in dataclasses.fields(Slurm)]
     given: dict[str, Any] = {}

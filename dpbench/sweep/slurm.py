@@ -1,10 +1,10 @@
-"""Cells on Slurm jobs, through dask-jobqueue: each job is one worker, which holds one cell at a time.
+"""Run cells on Slurm jobs, through dask-jobqueue; each job is a worker that runs one cell at a time.
 
 Jobs use this machine's paths for the Python interpreter, the sweep's folder and the cache folder: keep all three on a
-shared disk, with `DPBENCH_CACHE` set to a folder there. A job whose worker was up and is gone, because of its walltime
-or otherwise, is submitted again while cells are left; a cell during which two workers died is taken to be the cause.
-Jobs are cancelled when the sweep ends, also by Ctrl-C; if the sweep is killed, they give up within a minute of starting
-or of losing its scheduler.
+shared disk, with `DPBENCH_CACHE` set to a folder there. If a job's worker was up and is gone, because of its walltime
+or for another reason, the job is submitted again while cells are left. If two workers die during the same cell, the
+cell is taken to be the cause. Jobs are cancelled when the sweep ends, also by Ctrl-C; if the sweep is killed, they end
+within a minute of starting or of losing its scheduler.
 
 Not covered: Dask's scheduler asks for no password. Anyone who reaches its port can run code as you, so set `interface`
 to a network that you trust.
@@ -30,7 +30,7 @@ from distributed.core import Status
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.support.messages import duration
 from dpbench.sweep.cell_files import SweepFolder
-from dpbench.sweep.dask_cluster import CONNECT_TIMEOUT, WorkerMemory, connect_client, stream_outcomes
+from dpbench.sweep.dask_cluster import CONNECT_TIMEOUT, CellWorkerPlugin, connect_client, stream_outcomes
 from dpbench.sweep.executor import MAX_TRIES, THREAD_VARIABLES, Outcome
 from dpbench.sweep.grid import Cell
 from dpbench.sweep.resources import Slurm
@@ -41,7 +41,7 @@ DASK_CONFIG = {"distributed.scheduler.allowed-failures": MAX_TRIES - 1, "distrib
 
 @dataclass
 class SlurmSubmissions:
-    """The jobs that Slurm accepted, or the error it gave."""
+    """The jobs that Slurm accepted, or the error that it reported."""
 
     folder: SweepFolder
     jobs: list[str] = field(default_factory=list)
@@ -53,13 +53,13 @@ class SlurmSubmissions:
         self.folder.log(f"job      {job} is submitted to Slurm")
 
 
-class _Job(SLURMJob):
+class _SlurmJob(SLURMJob):
     def __init__(self, *arguments: Any, submissions: SlurmSubmissions, **options: Any) -> None:
         super().__init__(*arguments, **options)  # type: ignore[no-untyped-call]
         self._submissions = submissions
 
     async def start(self) -> None:
-        """Submit the job. An error is kept: raised here, it would end up in the log of an event loop."""
+        """Submit the job and store any error, because an error raised here would go to the log of an event loop."""
         try:
             await super().start()  # type: ignore[no-untyped-call]
             self._submissions.note(str(self.job_id))
@@ -76,7 +76,7 @@ class _Job(SLURMJob):
 
 @dataclass
 class SlurmJobs:
-    """Jobs submitted together with the cells and cancelled after the last one.
+    """Runs cells on Slurm jobs, which are submitted together with the cells and cancelled after the last cell.
 
     Raises:
         SpecError: this machine cannot submit jobs.
@@ -90,7 +90,7 @@ class SlurmJobs:
     workers: int = 0  # jobs whose worker is up
 
     def __post_init__(self) -> None:
-        """Check that this machine has Slurm, before data is prepared."""
+        """Check that this machine has Slurm before data is prepared."""
         if shutil.which("sbatch") is None:
             raise SpecError(
                 "No sbatch on the PATH of this machine, so no job can be submitted. Run the sweep on a login "
@@ -98,7 +98,7 @@ class SlurmJobs:
             )
 
     def run(self, cells: Sequence[Cell]) -> Generator[Outcome]:
-        """Yield one outcome per cell as it comes; closing the iterator cancels all jobs.
+        """Run cells and yield the outcome of each cell as it arrives; closing the iterator cancels all jobs.
 
         Raises:
             DpbenchError: Slurm refuses a job.
@@ -107,14 +107,14 @@ class SlurmJobs:
         with ExitStack() as stack:
             cluster = stack.enter_context(self._started(submissions))
             client = stack.enter_context(connect_client(cluster))
-            client.register_plugin(WorkerMemory())
+            client.register_plugin(CellWorkerPlugin())
             cluster.scale(min(self.jobs, len(cells)))
             watch = _JobMonitor(self, cluster, submissions, min(self.jobs, len(cells)))
             yield from stream_outcomes(client, cells, self.device, self.threads, watch)
 
     def _started(self, submissions: SlurmSubmissions) -> Any:
         log = self.folder.path.resolve() / "slurm-%j.log"
-        job: Any = _Job
+        job: Any = _SlurmJob
         try:
             with dask.config.set(DASK_CONFIG):
                 return SLURMCluster(
@@ -131,14 +131,14 @@ class SlurmJobs:
             raise DpbenchError(f"The Dask scheduler for the Slurm jobs could not be started here: {error}") from error
 
     def _environment(self) -> list[str]:
-        """Return shell lines that set what a worker needs, as some clusters do not pass on the environment."""
+        """Return shell lines that set a worker's variables, because some clusters do not pass on the environment."""
         own = {key: value for key, value in os.environ.items() if key.startswith("DPBENCH_") or key == "PYTHONPATH"}
         known = {**own, **dict.fromkeys(THREAD_VARIABLES, str(self.threads))}
         return [f"export {key}={shlex.quote(value)}" for key, value in sorted(known.items())]
 
 
 class _JobMonitor:
-    """Resubmits jobs that ended, and reports if no worker is up, while cells are left."""
+    """While cells are left, resubmits jobs that ended, and reports if no worker is up."""
 
     def __init__(self, executor: SlurmJobs, cluster: Any, submissions: SlurmSubmissions, jobs: int) -> None:
         self._executor, self._cluster, self._submissions, self._jobs = executor, cluster, submissions, jobs
@@ -146,7 +146,7 @@ class _JobMonitor:
         self._begin, self._pause = time.monotonic(), CONNECT_TIMEOUT
 
     def __call__(self) -> None:
-        """Count workers, resubmit jobs that ended, and report when no worker is up.
+        """Count workers, resubmit jobs that ended, and report if no worker is up.
 
         Raises:
             DpbenchError: Slurm refuses a job.

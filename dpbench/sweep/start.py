@@ -1,4 +1,4 @@
-"""Choose the executor for the cells, and the numbers of workers, threads and GPUs."""
+"""Choose the executor for the cells of a sweep, and the numbers of workers, threads and GPUs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dpbench.sweep.resources import Resources, Slurm
 
 
 def make_executor(resources: Resources, folder: SweepFolder) -> Executor:
-    """Return the executor for these resources.
+    """Create the executor for these resources.
 
     Raises:
         SpecError: the device cannot be used, or a package that the executor needs is not installed.
     """
     if resources.executor == "slurm":
-        return _slurm_executor(resources, folder)
+        return _make_slurm_executor(resources, folder)
     gpus = _visible_gpus(resources.device)
     device = resources.device.partition(":")[0] if gpus else resources.device  # each worker sees only one
     workers, threads = _worker_counts(resources, len(gpus))
@@ -35,7 +35,7 @@ def make_executor(resources: Resources, folder: SweepFolder) -> Executor:
     return DaskCluster(resources.scheduler, threads, device)
 
 
-def _slurm_executor(resources: Resources, folder: SweepFolder) -> Executor:
+def _make_slurm_executor(resources: Resources, folder: SweepFolder) -> Executor:
     ctrl_c = signal.getsignal(signal.SIGINT)
     try:
         from dpbench.sweep.slurm import SlurmJobs
@@ -56,14 +56,14 @@ def _slurm_executor(resources: Resources, folder: SweepFolder) -> Executor:
 
 
 def _worker_counts(resources: Resources, gpus: int) -> tuple[int, int]:
-    """Return the numbers of workers, and of threads per worker: one worker per GPU, or enough to fill the cores."""
+    """Return the number of workers (one per GPU, or enough to use all cores), and the threads per worker."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = resources.workers or gpus or max(1, cores // (resources.threads or 1))
     return workers, resources.threads or max(1, cores // workers)
 
 
 def _visible_gpus(device: str) -> tuple[str, ...]:
-    """Return the GPUs to divide among workers, as CUDA_VISIBLE_DEVICES names them; none if cells run on the CPU."""
+    """Return the GPUs to divide among workers, as CUDA_VISIBLE_DEVICES names them; empty for cells on the CPU."""
     if find_device(device).type != "cuda":
         return ()
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]

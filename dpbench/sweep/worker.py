@@ -1,8 +1,8 @@
-"""A worker, which keeps data between cells, so that a cell costs little more than its learner's own time.
+"""Run cells in a worker process that keeps data between cells, so that a cell takes little longer than its fit.
 
-The local pool starts it as `python -m dpbench.sweep.worker DEVICE THREADS`. Each line on standard input is a spec as
-JSON; each line on standard output is what `Worker.work` returns for it. When standard input ends, because the parent is
-gone for whatever reason, the worker exits at once, even in mid-cell.
+The local pool starts the worker as `python -m dpbench.sweep.worker DEVICE THREADS`. Each line on standard input is a
+spec as JSON; each line on standard output is the answer of `Worker.work` to a spec. Standard input ends when the parent
+is gone, for whatever reason; the worker then exits at once, even in the middle of a cell.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ READY = "ready"
 
 
 class Worker:
-    """Runs cells one after another in one session, which keeps whatever runs may share.
+    """Runs cells one after another in one session, which keeps the data that runs may share.
 
-    A cell gets what a run on its own would compute. The session is opened with the first cell, whose outcome reports a
-    device that cannot be used.
+    A cell has the same result as a separate run. The session is opened with the first cell; if the device cannot be
+    used, the outcome of that cell reports this.
     """
 
     def __init__(self, device: str, threads: int | None = None, plugins: Registry | None = None) -> None:
@@ -37,11 +37,11 @@ class Worker:
 
     @cached_property
     def session(self) -> Session:
-        """The session: installed plugins, and what cells share."""
+        """The session, with the installed plugins and the data that cells share."""
         return self._open()
 
     def work(self, spec: str) -> str:
-        """Run one cell: spec as JSON -> {"result": ...} or {"error": ...} as JSON."""
+        """Run a cell: take its spec as JSON and return {"result": ...} or {"error": ...} as JSON."""
         try:
             result = self.session.run(Spec.model_validate_json(spec))
         except DpbenchError as error:
@@ -53,7 +53,7 @@ class Worker:
 
 
 def main(device: str, threads: int) -> None:
-    """Serve until standard input ends."""
+    """Run the cells that arrive on standard input until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what stops
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what plugins print goes to the log: it must not mix with answers

@@ -1,4 +1,4 @@
-"""The laws that every plugin's tests inherit; they are shipped so that third-party plugins inherit them, too.
+"""The laws that the tests of every plugin inherit, shipped with dpbench so that third-party plugins inherit them too.
 
 >>> from dpbench.testing import LearnerLaws
 >>> class TestMine(LearnerLaws):

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 SUITES: dict[Kind, type[Laws]] = {"dataset": DatasetLaws, "extractor": ExtractorLaws, "learner": LearnerLaws}
 
 
-def _small_tail() -> nn.Module:
-    """Return the rest of a network, from activations (4, 6, 6) to 16 features."""
+def _make_small_network() -> nn.Module:
+    """Return a network from activations (4, 6, 6) to 16 features."""
     import torch
     from torch import nn
 
@@ -35,13 +35,13 @@ def _small_tail() -> nn.Module:
 EXAMPLES_BY_NAME: Mapping[str, Mapping[str, Any]] = {
     "": {},
     " on images": {"example_shape": (3, 8, 8)},
-    " on activations": {"example_shape": (4, 6, 6), "tail": staticmethod(_small_tail)},
+    " on activations": {"example_shape": (4, 6, 6), "tail": staticmethod(_make_small_network)},
 }
 """What a learner may be made for. It is checked on the first that it plans for."""
 
 
 def check_laws(registry: Registry, text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield each law's name with None if it holds, or with the complaint if it is broken.
+    """Yield the name of each law, with None if the component keeps it or with the complaint if it does not.
 
     Args:
         registry: where the component is looked up.
@@ -66,12 +66,12 @@ def check_laws(registry: Registry, text: str) -> Iterator[tuple[str, str | None]
 
 
 def check_instance(kind: Kind, subject: object, name: str) -> Iterator[tuple[str, str | None]]:
-    """Yield each law's name with None if a built component keeps it, or with the complaint if it does not."""
+    """Yield the name of each law, with None if a built component keeps it or with the complaint if it does not."""
     kinds = EXAMPLES_BY_NAME if kind == "learner" else {"": {}}
     suites = {said: _make_suite(kind, {kind: subject, **world}) for said, world in kinds.items()}
     said = next((said for said, suite in suites.items() if kind != "learner" or _accepts_examples(suite)), "")
     for law in suites[said].laws():
-        yield f"{kind} {name}{said}: {_law_sentence(law)}", _find_complaint(suites[said], law)
+        yield f"{kind} {name}{said}: {_write_law_sentence(law)}", _find_complaint(suites[said], law)
 
 
 def _make_suite(kind: Kind, members: dict[str, Any]) -> type[Laws]:
@@ -80,7 +80,7 @@ def _make_suite(kind: Kind, members: dict[str, Any]) -> type[Laws]:
 
 
 def _accepts_examples(suite: type[Laws]) -> bool:
-    """Return whether a learner plans for the examples of a suite. Any other failure is left to the laws."""
+    """Return whether the learner plans for the examples of a suite; errors other than a refusal count as yes."""
     try:
         suite().test_the_plan_repeats()  # type: ignore[attr-defined]
     except SpecError:
@@ -90,7 +90,7 @@ def _accepts_examples(suite: type[Laws]) -> bool:
     return True
 
 
-def _law_sentence(law: str) -> str:
+def _write_law_sentence(law: str) -> str:
     return law.removeprefix("test_").replace("_", " ")
 
 
@@ -105,5 +105,5 @@ def _find_complaint(suite: type[Laws], law: str) -> str | None:
 
 
 def _add_traceback(said: str) -> str:
-    """Return a complaint; with `--debug`, add the lines of the plugin that it comes from."""
+    """Return a complaint; with `--debug`, add the traceback of the plugin's code."""
     return f"{said}\n{traceback.format_exc()}" if os.environ.get(DEBUG) else said

@@ -1,4 +1,4 @@
-"""Copies of a dataset's files, made of links, in which a single record is missing or replaced."""
+"""Make copies of a dataset's files, out of links, with a single record missing or replaced."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,12 +27,12 @@ MAX_ARCHIVE_BYTES = 2**27  # of an archive that is written again
 MAX_IMAGES_SEEN = 500  # images whose brightness is looked at
 
 T = TypeVar("T")
-Level = tuple[float, float]  # the largest and the mean grey level of an image
+GreyLevel = tuple[float, float]  # the largest and the mean grey level of an image
 
 
 @dataclass(frozen=True)
 class Change:
-    """The change of a copy against the dataset."""
+    """A change that distinguishes a copy from the dataset."""
 
     said: str  # such as "without 07.png"
     file: Path
@@ -40,25 +41,27 @@ class Change:
 
 
 def list_changes(dataset: Dataset) -> Iterator[Change]:
-    """Yield changes to the files of a dataset: to its brightest images, its darkest, and an image between.
+    """Yield changes to the files of a dataset: to its brightest images, its darkest images and an image in between.
 
-    If a loader divides by the largest value of all images, this shows when the image with that value is gone. Supported
-    are folders of image files, zips of them, and .npz and .npy files of numpy, whose images become blank because
-    readers count rows.
+    They reveal a loader that divides by the largest value of all images, because the image with that value is changed.
+    Supported are folders of image files, zips of them, and .npz and .npy files of numpy. In numpy files, images become
+    blank instead, because readers count rows.
     """
     found = [file for root in _find_roots(dataset) for file in _find_files(root)]
     if len(found) > MAX_FILES:
         return
-    yield from _folder_changes([file for file in found if file.suffix.lower() in IMAGE_ENDINGS])
+    yield from _list_folder_changes([file for file in found if file.suffix.lower() in IMAGE_ENDINGS])
     for file in found:
-        form = {".zip": _zip_changes, ".npz": _array_changes, ".npy": _array_changes}.get(file.suffix.lower())
+        form = {".zip": _list_zip_changes, ".npz": _list_array_changes, ".npy": _list_array_changes}.get(
+            file.suffix.lower()
+        )
         if form is not None and file.stat().st_size <= MAX_ARCHIVE_BYTES:
             yield from form(file)
 
 
 @contextmanager
-def changed_copy(dataset: Dataset, change: Change) -> Iterator[Dataset]:
-    """Provide the dataset over a copy of its files, made of links, with a single change."""
+def open_changed_copy(dataset: Dataset, change: Change) -> Iterator[Dataset]:
+    """Provide the dataset over a copy of its files with this change."""
     with tempfile.TemporaryDirectory(prefix="dpbench-") as made:
         folder = Path(made)
         if dataset.shorthand:
@@ -75,9 +78,9 @@ def changed_copy(dataset: Dataset, change: Change) -> Iterator[Dataset]:
 
 
 def _find_roots(dataset: Dataset) -> tuple[Path, ...]:
-    """Return the files and folders of a dataset: the value of its shorthand option, or where its source was found.
+    """Return the files and folders of a dataset: the value of its shorthand option, or the paths of its source.
 
-    Empty if there are none: the dataset comes with a package, or lies in a service.
+    Return an empty tuple if there are none: the dataset comes with a package, or is stored in a service.
     """
     own = getattr(dataset, dataset.shorthand or "-", None)
     if own is not None:
@@ -104,29 +107,29 @@ def _link_files(root: Path, copy: Path, change: Change) -> None:
             there.write_bytes(change.content())
 
 
-def _folder_changes(files: Iterable[Path]) -> Iterator[Change]:
-    """Yield changes that remove an image file, unless it is the last of its folder."""
+def _list_folder_changes(files: Iterable[Path]) -> Iterator[Change]:
+    """Yield changes that remove an image file, but never the last file of its folder."""
     sizes: dict[Path, int] = {}
     ordered = sorted(files)
     for file in ordered:
         sizes[file.parent] = sizes.get(file.parent, 0) + 1
     more = [file for file in ordered if sizes[file.parent] > 1]
-    levels = {file: level for file in _sample_evenly(more) if (level := _grey_level(file)) is not None}
+    levels = {file: level for file in _sample_evenly(more) if (level := _measure_grey_level(file)) is not None}
     for file in _pick_extremes(levels):
         yield Change(f"without {file.name}", file, None, replaces=False)
 
 
-def _zip_changes(file: Path) -> Iterator[Change]:
+def _list_zip_changes(file: Path) -> Iterator[Change]:
     """Yield changes that remove an image from a zip."""
     with zipfile.ZipFile(file) as archive:
         names = [name for name in archive.namelist() if Path(name).suffix.lower() in IMAGE_ENDINGS]
         contents = {name: io.BytesIO(archive.read(name)) for name in _sample_evenly(names)}
-    levels = {name: level for name, content in contents.items() if (level := _grey_level(content)) is not None}
+    levels = {name: level for name, content in contents.items() if (level := _measure_grey_level(content)) is not None}
     for name in _pick_extremes(levels):
-        yield Change(f"without {Path(name).name}", file, lambda name=name: _zip_without(file, name), replaces=False)  # type: ignore[misc]
+        yield Change(f"without {Path(name).name}", file, partial(_rewrite_zip_without, file, name), replaces=False)
 
 
-def _zip_without(file: Path, left_out: str) -> bytes:
+def _rewrite_zip_without(file: Path, left_out: str) -> bytes:
     written = io.BytesIO()
     with zipfile.ZipFile(file) as archive, zipfile.ZipFile(written, "w") as copy:
         for info in archive.infolist():
@@ -135,8 +138,8 @@ def _zip_without(file: Path, left_out: str) -> bytes:
     return written.getvalue()
 
 
-def _array_changes(file: Path) -> Iterator[Change]:
-    """Yield changes that make an image of an array blank."""
+def _list_array_changes(file: Path) -> Iterator[Change]:
+    """Yield changes that blank an image of an array."""
     try:
         read = np.load(file, allow_pickle=False)
     except ValueError:  # Python objects
@@ -168,13 +171,13 @@ def _sample_evenly(things: Iterable[T]) -> list[T]:
     return found[:: max(1, len(found) // MAX_IMAGES_SEEN)]
 
 
-def _pick_extremes(levels: dict[T, Level]) -> list[T]:
+def _pick_extremes(levels: dict[T, GreyLevel]) -> list[T]:
     ordered = sorted(levels, key=levels.__getitem__)
     return list(dict.fromkeys(ordered[place] for place in (-1, -2, 0, 1, len(ordered) // 2))) if levels.keys() else []
 
 
-def _grey_level(file: Path | io.BytesIO) -> Level | None:
-    """Return the grey level of an image; None if the file is no image."""
+def _measure_grey_level(file: Path | io.BytesIO) -> GreyLevel | None:
+    """Return the largest and the mean grey level of an image; None if the file is not an image."""
     try:
         with pillow_open(file) as image:
             grey = np.asarray(image.convert("L"))

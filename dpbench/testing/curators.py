@@ -1,6 +1,6 @@
-"""Curators for the laws: they inspect row functions, record questions, and answer by replay or with noise.
+"""Curators for the laws: they inspect row functions, record questions, and replay answers or replace them by noise.
 
-Each of them maps questions to answers and stands before a real curator.
+Each of them stands between the learner and a real curator, and maps questions to answers.
 """
 
 from __future__ import annotations
@@ -21,48 +21,48 @@ from dpbench.privacy.core.exact.surroundings import own_arithmetic
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.map import Map
-from dpbench.privacy.purity.failures import call_withholding
+from dpbench.privacy.purity.failures import call_without_error_text
 
 MAX_ROWS_SHOWN = 32  # rows that are looked at outside a question
 
 
-class Proxy(ABC):
-    """Stands before a real curator: every question of a learner passes through `put`."""
+class CuratorProxy(ABC):
+    """Stands between a learner and a real curator; every question of the learner passes through `put`."""
 
     def __init__(self, curator: LedgerCurator) -> None:
         self.curator = curator
 
     @abstractmethod
     def put(self, question: Question) -> Any:
-        """Answer a question."""
+        """Answer a question of the learner."""
 
     @abstractmethod
-    def over(self, mapped: LedgerCurator) -> Proxy:
-        """Return the same kind of proxy before the mapped curator."""
+    def over(self, mapped: LedgerCurator) -> CuratorProxy:
+        """Return the same kind of proxy for the curator of the mapped rows."""
 
     @final
     def handle(self) -> Curator:
-        """Return the curator that a learner is given."""
+        """Return the curator to give to the learner."""
         return Curator(self.curator.task, self.curator.sigma, self._answer)
 
     def _answer(self, question: Question) -> Any:
         return self._mapped(question).handle() if isinstance(question, Map) else self.put(question)
 
-    def _mapped(self, question: Map) -> Proxy:
+    def _mapped(self, question: Map) -> CuratorProxy:
         return self.over(self.curator.answer(question))
 
 
-def guarded_rows(question: Question) -> RowFn | None:
-    """Return the row function of a question, whose failures reveal only their type and line, as before a curator."""
-    rows = question.rows_asked
+def guard_row_function(question: Question) -> RowFn | None:
+    """Return the row function of a question, wrapped so that its errors reveal only their type and line."""
+    rows = question.row_function
     if rows is None:
         return None
     what = f"A row function of release {question.releases[-1]!r}"
-    return lambda chunk: call_withholding(rows, chunk, what, public=len(chunk) == 0)
+    return lambda chunk: call_without_error_text(rows, chunk, what, public=len(chunk) == 0)
 
 
 def compute_digest(things: Sequence[Any]) -> str:
-    """Return the SHA-256 of the content of tensors, and of the text of everything else."""
+    """Return a SHA-256 over the content of tensors and the text of all other values."""
     held = (
         thing.detach().contiguous().cpu().numpy().tobytes() if isinstance(thing, Tensor) else f"{thing} ".encode()
         for thing in things
@@ -70,28 +70,28 @@ def compute_digest(things: Sequence[Any]) -> str:
     return hashlib.sha256(b"".join(held)).hexdigest()
 
 
-class Watcher(Proxy):
-    """Passes questions on to a real curator, and records the answers, the refusals and the broken rows."""
+class WatchingProxy(CuratorProxy):
+    """Passes questions to a real curator, and records answers, refusals and row functions that break a law."""
 
     def __init__(self, curator: LedgerCurator, log: WatcherLog | None = None) -> None:
         super().__init__(curator)
         self.log = log or WatcherLog()
 
     def put(self, question: Question) -> Any:
-        """Ask the real curator, inspecting the rows of the first three questions."""
-        answer, rows = self._kept(question), guarded_rows(question)
+        """Ask the real curator, and inspect the row functions of the first three questions."""
+        answer, rows = self._kept(question), guard_row_function(question)
         if rows is not None and len(self.log.answers) < 3 and not self.log.complaints:
             with own_arithmetic():
-                self.log.complaints += _find_row_complaints(rows, first_rows(self.curator))
+                self.log.complaints += _find_row_complaints(rows, take_first_rows(self.curator))
         self.log.answers.append(answer)
         self.log.votes |= rows is None
         return answer
 
-    def over(self, mapped: LedgerCurator) -> Watcher:
-        """Watch the mapped curator, too."""
-        return Watcher(mapped, self.log)
+    def over(self, mapped: LedgerCurator) -> WatchingProxy:
+        """Watch the curator of the mapped rows too, with the same log."""
+        return WatchingProxy(mapped, self.log)
 
-    def _mapped(self, question: Map) -> Watcher:
+    def _mapped(self, question: Map) -> WatchingProxy:
         return self.over(self._kept(question))
 
     def _kept(self, question: Question) -> Any:
@@ -103,7 +103,7 @@ class Watcher(Proxy):
 
 
 class WatcherLog:
-    """The records of a `Watcher` curator."""
+    """The answers, refusals and complaints that a `WatchingProxy` records."""
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
@@ -114,7 +114,7 @@ class WatcherLog:
 
 @dataclass(frozen=True)
 class QuestionRecord:
-    """A question of a learner, and the contributions to it of the rows that two worlds share."""
+    """A question of a learner, with a digest of the contributions of the rows that two worlds share."""
 
     release: str
     clips: tuple[float, ...]
@@ -124,7 +124,7 @@ class QuestionRecord:
     public: str  # digest of what else it was asked with: a matrix, queries, a number of shards
 
     def difference(self, other: QuestionRecord) -> str | None:
-        """Return the part in which two questions differ; None if they are equal."""
+        """Return the name of the first part in which two questions differ; None if they are equal."""
         named = {"shared": "what rows that both hold contribute", "clips": "the clip", "public": "what it asks with"}
         for field in dataclasses.fields(self):
             if getattr(self, field.name) != getattr(other, field.name):
@@ -132,40 +132,40 @@ class QuestionRecord:
         return None
 
 
-class Recorder(Proxy):
-    """Passes questions on to a real curator and records them; answers by replay while an earlier fit has answers."""
+class RecordingProxy(CuratorProxy):
+    """Passes questions to a real curator and records them; replays the answers of an earlier fit while they last."""
 
-    def __init__(self, curator: LedgerCurator, earlier: Recorder | None = None) -> None:
+    def __init__(self, curator: LedgerCurator, earlier: RecordingProxy | None = None) -> None:
         super().__init__(curator)
         self.questions: list[QuestionRecord] = []
         self.answers: list[Any] = []
         self._earlier = earlier
 
     def put(self, question: Question) -> Any:
-        """Record the question, then ask the real curator: state that the rows keep of it shows in the next question."""
+        """Record the question, then ask the real curator, so that state kept by the rows shows in the next question."""
         blocks: list[Tensor] = []
-        if (rows := guarded_rows(question)) is not None:
+        if (rows := guard_row_function(question)) is not None:
             with own_arithmetic():
-                blocks = [block.dense() for block in wrap_blocks(rows(first_rows(self.curator)))]
+                blocks = [block.dense() for block in wrap_blocks(rows(take_first_rows(self.curator)))]
         shapes = tuple(tuple(block.shape[1:]) for block in blocks)
         public = compute_digest([type(question).__name__, *question.public])
         asked, size = question.releases[-1], question.chunk_size
-        self.questions.append(QuestionRecord(asked, question.clips_asked, size, shapes, compute_digest(blocks), public))
+        self.questions.append(QuestionRecord(asked, question.clip_bounds, size, shapes, compute_digest(blocks), public))
         answer = self.curator.answer(question)
         if self._earlier is not None and len(self.answers) < len(self._earlier.answers):
             answer = _copy_answer(self._earlier.answers[len(self.answers)])
         self.answers.append(answer)
         return _copy_answer(answer)
 
-    def over(self, mapped: LedgerCurator) -> Recorder:
-        """Record through the mapped curator; its mapping of shared rows shows in their contributions."""
-        asking = Recorder(mapped, self._earlier)
+    def over(self, mapped: LedgerCurator) -> RecordingProxy:
+        """Record the questions to the curator of the mapped rows; its mapping shows in the rows' contributions."""
+        asking = RecordingProxy(mapped, self._earlier)
         asking.questions, asking.answers = self.questions, self.answers
         return asking
 
 
-class Substitute(Proxy):
-    """Reads the rows as a real curator does, but answers with what `answers` returns for the real answer."""
+class SubstitutingProxy(CuratorProxy):
+    """Asks a real curator, which reads the rows, but gives the learner the answers that `answers` returns."""
 
     def __init__(self, curator: LedgerCurator, answers: Callable[[Any, int | None], Any]) -> None:
         super().__init__(curator)
@@ -176,19 +176,19 @@ class Substitute(Proxy):
         answer = self.curator.answer(question)
         return self.answers(answer, question.candidates(self.curator))
 
-    def over(self, mapped: LedgerCurator) -> Substitute:
-        """Replace the answers of the mapped curator, too."""
-        return Substitute(mapped, self.answers)
+    def over(self, mapped: LedgerCurator) -> SubstitutingProxy:
+        """Replace the answers of the curator of the mapped rows, too."""
+        return SubstitutingProxy(mapped, self.answers)
 
 
-def replay(answers: Sequence[Any]) -> Callable[[Any, int | None], Any]:
-    """Return a function that gives the answers of an earlier fit, in order."""
+def replay_answers(answers: Sequence[Any]) -> Callable[[Any, int | None], Any]:
+    """Return a function that replays the answers of an earlier fit in order."""
     earlier: Iterator[Any] = iter(answers)
     return lambda answer, among: _copy_answer(next(earlier))
 
 
-def pure_noise(generator: torch.Generator) -> Callable[[Any, int | None], Any]:
-    """Return a function that answers with normal noise of the right shape, or a random candidate, for any rows."""
+def replace_by_noise(generator: torch.Generator) -> Callable[[Any, int | None], Any]:
+    """Return a function that replaces each answer by normal noise of its shape, or by a random candidate."""
 
     def noise(answer: Any, among: int | None) -> Any:
         if isinstance(answer, tuple):
@@ -207,15 +207,15 @@ def _copy_answer(answer: Any) -> Any:
     return answer.clone() if isinstance(answer, Tensor) else answer
 
 
-def first_rows(curator: LedgerCurator) -> Chunk:
-    """Return the first private rows of a law's world, with seeds of their own."""
+def take_first_rows(curator: LedgerCurator) -> Chunk:
+    """Return the first private rows of a law's world, with their own seeds."""
     rows, few, device = curator.rows, torch.arange(min(MAX_ROWS_SHOWN, len(curator.rows))), curator.task.device
     seeds = (few + 1) * 0x9E3779B97F4A7C1
     return Chunk(rows.held[rows.index[few]], rows.y[few].to(device), seeds.to(device))
 
 
 def _find_row_complaints(rows: RowFn, chunk: Chunk) -> Iterator[str]:
-    """Yield complaints after evaluating a chunk whole, some rows alone, all rows reversed, and an empty chunk."""
+    """Evaluate a chunk as a whole, row by row, reversed and empty, and yield a complaint for each contradiction."""
     picks = [*range(0, len(chunk), max(1, len(chunk) // 4))]
     try:
         whole = wrap_blocks(rows(chunk.take(torch.arange(len(chunk)))))

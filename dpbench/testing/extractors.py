@@ -11,14 +11,14 @@ from PIL import Image
 from torch import Tensor
 
 from dpbench.api import Extractor
-from dpbench.data.engine import agree
+from dpbench.data.engine import are_features_close
 from dpbench.data.reading import image_preparer
 from dpbench.errors import LawBroken
 from dpbench.testing.laws import Laws, expect
 
 
 class ExtractorLaws(Laws):
-    """Inherit and set `extractor`."""
+    """The laws of a feature extractor: inherit and set `extractor`."""
 
     extractor: ClassVar[Extractor]
 
@@ -32,7 +32,7 @@ class ExtractorLaws(Laws):
         return extractor
 
     def test_features_ignore_other_images(self) -> None:
-        """An image's features are the same alone and among others (no batch statistics)."""
+        """The features of an image are the same alone and in a batch (no batch statistics)."""
         prepared = self._prepared("RGB")
         embed = self.subject().open(torch.device("cpu"))
         among = embed(prepared)
@@ -43,7 +43,7 @@ class ExtractorLaws(Laws):
         )
 
     def test_an_image_is_prepared_alone(self) -> None:
-        """An image is the same when it is prepared again in another order, after others and by a fresh instance."""
+        """A prepared image is the same in another order, after other images and from a new instance."""
         images = self._images("RGB", (0.1, 1.0))
         fresh: Extractor = dataclasses.replace(self.subject())  # type: ignore[type-var]
         there, again = image_preparer(images, self.subject()), image_preparer(images, fresh)
@@ -55,12 +55,12 @@ class ExtractorLaws(Laws):
             expect(same, "What prepare makes of an image follows from other images.")
 
     def test_features_repeat(self) -> None:
-        """Opening twice gives the same map, and preparing an image twice the same tensor."""
+        """Opening the extractor twice gives the same map, and preparing an image twice gives the same tensor."""
         first, second = (self.subject().open(torch.device("cpu"))(self._prepared("RGB")) for _ in range(2))
         expect(torch.equal(first, second), "Features of the same images differ between two extractions.")
 
     def test_features_are_finite_float32_rows(self) -> None:
-        """One finite row per image, float32 or kept in float16, whether the image is RGB, RGBA or grey."""
+        """Each RGB, RGBA or grey image gives a row of finite features, in float32 or float16."""
         for mode in ("RGB", "RGBA", "L"):
             features = self.subject().open(torch.device("cpu"))(self._prepared(mode))
             real = features.dtype in {torch.float32, torch.float16}
@@ -68,17 +68,17 @@ class ExtractorLaws(Laws):
             expect(kept, f"Features of {mode} images are {features.dtype} {tuple(features.shape)}, or not finite.")
 
     def test_its_module_gives_its_features(self) -> None:
-        """What `as_module` gives computes the features of `open`: dpbench may run either."""
+        """The module that `as_module` returns computes the features of `open`: dpbench may run either."""
         module = self.subject().as_module()
         if module is None:
             return
         prepared = self._prepared("RGB")
         with torch.inference_mode():
             found, expected = module(prepared), self.subject().open(torch.device("cpu"))(prepared)
-        expect(agree(found, expected), "The module that as_module returns gives other features than open.")
+        expect(are_features_close(found, expected), "The module that as_module returns gives other features than open.")
 
     def test_weights_and_version_name_the_features(self) -> None:
-        """The digest of the weights repeats, and the extractor has a version: both are part of the cache key."""
+        """The digest of the weights is stable and the extractor has a version; both are part of the cache key."""
         expect(self.subject().weights() == self.subject().weights(), "The digest of the weights changes.")
         expect(bool(self.subject().version), "The extractor has no version.")
 
@@ -86,7 +86,7 @@ class ExtractorLaws(Laws):
         return torch.stack([self.subject().prepare(image) for image in self._images(mode)])
 
     def _images(self, mode: str, levels: tuple[float, float] = (0.3, 0.8)) -> list[Image.Image]:
-        """Return five images, each brighter than the last: an extractor that remembers a maximum is revealed."""
+        """Return five images of increasing brightness, to reveal an extractor that remembers a maximum."""
         pixels = np.random.default_rng(0).integers(0, 256, (5, 40, 32, 4), dtype=np.uint8)
         shares = np.linspace(*levels, 5)[:, None, None, None]
         return [Image.fromarray(image, "RGBA").convert(mode) for image in (pixels * shares).astype(np.uint8)]

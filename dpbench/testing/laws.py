@@ -1,4 +1,4 @@
-"""The base class of all suites of laws."""
+"""The base class of all suites of laws, and the laws that all plugins share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ import {module}
 
 
 class Laws:
-    """Base of the suites: a law is a method whose name begins with `test_`."""
+    """Base class of the suites; a law is a method whose name begins with `test_`."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Refuse a suite that overrides, hides or skips a law."""
@@ -42,7 +42,7 @@ class Laws:
 
     @classmethod
     def laws(cls) -> list[str]:
-        """Return the names of all laws of this suite, in the order they are written."""
+        """Return the names of all laws of this suite, in the order of their definition."""
         names = [name for base in reversed(cls.__mro__) for name in vars(base) if name.startswith("test_")]
         return list(dict.fromkeys(names))
 
@@ -51,7 +51,7 @@ class Laws:
         raise NotImplementedError
 
     def test_importing_is_light_and_offline(self) -> None:
-        """A plugin is imported by every command: importing it uses no network and does not import torch."""
+        """Importing a plugin uses no network and does not import torch, because every command imports every plugin."""
         module = type(self.subject()).__module__
         code = _IMPORT_SCRIPT.format(path=[entry for entry in sys.path if entry], module=module)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -61,21 +61,21 @@ class Laws:
             raise LawBroken(f"Importing {module} is not light: {reason}.")
 
     def test_only_the_contract_is_imported(self) -> None:
-        """A plugin imports from dpbench only what `dpbench.__all__` names."""
+        """A plugin imports from dpbench only the names in `dpbench.__all__`."""
         module = type(self.subject()).__module__
-        for file in _source_files(module):
-            for name in _imported_names(ast.parse(file.read_text(encoding="utf-8"))):
+        for file in _list_source_files(module):
+            for name in _list_imported_names(ast.parse(file.read_text(encoding="utf-8"))):
                 if name not in contract.__all__ and top_package(name) != top_package(module):
                     raise LawBroken(f"{file.name} imports dpbench's {name!r}, which is not in dpbench.__all__.")
 
 
 def expect(kept: bool, complaint: str | Callable[[], str]) -> None:
-    """Raise `LawBroken` with the complaint unless the law is kept."""
+    """Raise `LawBroken` with the complaint if the law is broken."""
     if not kept:
         raise LawBroken(complaint if isinstance(complaint, str) else complaint())
 
 
-def _source_files(module: str) -> list[Path]:
+def _list_source_files(module: str) -> list[Path]:
     if module == "__main__":
         return []  # a class of a notebook: no command imports it, and there is no file to read
     spec = importlib.util.find_spec(plugin_module(module))
@@ -85,7 +85,7 @@ def _source_files(module: str) -> list[Path]:
     return sorted(origin.parent.rglob("*.py")) if spec.submodule_search_locations else [origin]
 
 
-def _imported_names(tree: ast.AST) -> Iterator[str]:
+def _list_imported_names(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name.startswith("dpbench."))

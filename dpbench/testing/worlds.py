@@ -1,4 +1,4 @@
-"""The small world in which learners are tested against their laws, and the laws that all learners share."""
+"""Small tasks (worlds) on which the laws test learners, and the laws that all learners share."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from dpbench.records.protocol import Component
 from dpbench.registry import load
 from dpbench.testing.laws import Laws, expect
 
-LARGE, TINY = 20.0, 1e-3  # epsilon at which a learner must, and must not, learn 1,500 examples
-SIZE, PUBLIC, DELTA = 1500, 300, 1e-5  # examples of each split, and the delta of all budgets
+LARGE_EPSILON, TINY_EPSILON = 20.0, 1e-3  # epsilon at which a learner must, and must not, learn 1,500 examples
+PRIVATE_SIZE, PUBLIC_SIZE, DELTA = 1500, 300, 1e-5  # examples of each split, and the delta of all budgets
 HOPELESS_NOISE = 1e7  # a noise multiplier above what epsilon 0.001 needs, for any plan of up to 10^7 steps
 NOISE_KEY = "a law"  # what noise in these worlds is derived from, beside a seed
-FITS, MARGIN = 5, 0.2  # so many fits average to within it of chance unless something leaks
+FIT_COUNT, CHANCE_MARGIN = 5, 0.2  # so many fits average to within it of chance unless something leaks
 
 T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
 class World:
-    """A small task: ten separable clusters, or a draw of the dataset that a learner is made for."""
+    """A small task with its data: ten separable clusters, or a draw of the dataset that the learner is made for."""
 
     x: Tensor  # (n, *example_shape)
     y: Tensor  # (n,)
@@ -49,12 +49,12 @@ class World:
 
     @property
     def rows(self) -> PrivateRows:
-        """The private rows in the form that the curator holds."""
+        """The private rows, as the curator holds them."""
         return PrivateRows(self.x, self.y, torch.arange(len(self.y)))
 
 
-def replace_half(world: World) -> World:
-    """Return a world whose private data differs in its second half: in size, direction and labels."""
+def replace_second_half(world: World) -> World:
+    """Return the world with the second half of its private data replaced: in size, direction and labels."""
     half = len(world.y) // 2
     x, y = world.x.clone(), world.y.clone()
     x[half:] = 3 * x[half:].flip(0).roll(1, -1)
@@ -78,14 +78,14 @@ class LearnerSuite(Laws):
     _made: ClassVar[dict[str, Any]]
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """Give each suite its own store for the fits that its laws share."""
+        """Give each suite its own store for fits that its laws share."""
         super().__init_subclass__(**keywords)
         cls._made = {}
 
     @property
-    def ample(self) -> float:
-        """The epsilon at which it must learn: infinite for a reference, which knows no finite epsilon."""
-        return math.inf if self.subject().reference else LARGE
+    def ample_epsilon(self) -> float:
+        """The epsilon at which the learner must learn; infinite for a reference, which has no finite epsilon."""
+        return math.inf if self.subject().reference else LARGE_EPSILON
 
     def subject(self) -> Learner:
         """Return the learner under test."""
@@ -97,17 +97,17 @@ class LearnerSuite(Laws):
         return learner
 
     def test_same_seeds_give_same_predictions(self) -> None:
-        """Two fits on the same data with the same seeds predict the same, to the last bit."""
-        world = self._world(0)
-        fits = (self._first_fit(), self._fit(world, self.ample))
-        first, second = (self._predictions(fit, world) for fit in fits)
+        """Two fits with the same data and seeds give the same predictions, to the last bit."""
+        world = self._make_world(0)
+        fits = (self._first_fit(), self._fit(world, self.ample_epsilon))
+        first, second = (self._predict_scores(fit, world) for fit in fits)
         expect(np.array_equal(first, second), "Two fits with the same seeds predict differently.")
 
     def test_predictions_are_per_example(self) -> None:
-        """Predicting one example alone equals predicting it among others."""
-        world = self._world(0)
+        """A prediction for an example is the same alone and in a batch."""
+        world = self._make_world(0)
         predict = self._first_fit()
-        among = self._predictions(predict, world)[:8]
+        among = self._predict_scores(predict, world)[:8]
         with torch.no_grad():
             alone = torch.cat([predict(world.test_x[[row]]) for row in range(8)]).double().numpy()
         scale = np.abs(among).max()
@@ -116,31 +116,34 @@ class LearnerSuite(Laws):
         )
 
     def test_a_large_budget_beats_chance(self) -> None:
-        """On separable clusters, with an ample budget, it learns."""
-        world = self._world(0)
+        """With an ample budget, a learner learns separable clusters."""
+        world = self._make_world(0)
         mean = self._mean_accuracy(
-            lambda seed: self._fit(world, self.ample, seed) if seed else self._first_fit(), world
+            lambda seed: self._fit(world, self.ample_epsilon, seed) if seed else self._first_fit(), world
         )
-        expect(mean > self.chance + MARGIN, f"It scores {mean:.2f} at epsilon {self.ample:g}; chance is {self.chance}.")
+        expect(
+            mean > self.chance + CHANCE_MARGIN,
+            f"It scores {mean:.2f} at epsilon {self.ample_epsilon:g}; chance is {self.chance}.",
+        )
 
     @property
     def chance(self) -> float:
-        """Accuracy of a guess; the labels are balanced."""
+        """The accuracy of random guesses; labels are balanced."""
         return 1 / self._task().classes
 
     def _task(self) -> Task:
-        """Return the public facts of every world of the learner."""
-        return self._make_once("task", lambda: self._make_task(self._world(0)))
+        """Return the public facts that all worlds of the learner share."""
+        return self._make_once("task", lambda: self._make_task(self._make_world(0)))
 
     def _make_task(self, world: World) -> Task:
         shape = tuple(world.x.shape[1:])
         return Task(shape, world.classes, len(world.y), torch.device("cpu"), len(world.public.x), tail=type(self).tail)
 
     def _settle_learner(self, epsilon: float) -> Learner:
-        """Return the learner with its settings at this epsilon."""
+        """Return the learner with the settings that it chooses at this epsilon."""
         return self.subject().settle(self._task(), Budget(epsilon, DELTA))
 
-    def _world(self, seed: int) -> World:
+    def _make_world(self, seed: int) -> World:
         made_for = self.subject().made_for()
         return self._draw_world(made_for, seed) if made_for else self._make_clusters(seed)
 
@@ -161,17 +164,17 @@ class LearnerSuite(Laws):
             x = centres[y] + 0.5 * torch.randn(n, sides, generator=generator)
             return x.reshape(n, *self.example_shape), y
 
-        (x, y), (public_x, public_y), (test_x, test_y) = draw(SIZE), draw(PUBLIC), draw(400)
+        (x, y), (public_x, public_y), (test_x, test_y) = draw(PRIVATE_SIZE), draw(PUBLIC_SIZE), draw(400)
         public = self._select_public(public_x, public_y)
         return World(x, y, public, test_x, test_y.numpy())
 
     def _select_public(self, x: Tensor, y: Tensor) -> PublicData:
         return select_public(PublicData(x, y), self.subject())
 
-    def _noise_as_public(self) -> PublicData:
+    def _make_public_noise(self) -> PublicData:
         generator, task = torch.Generator().manual_seed(5), self._task()
-        x = torch.randn(PUBLIC, *task.example_shape, generator=generator)
-        return self._select_public(x, torch.randint(task.classes, (PUBLIC,), generator=generator))
+        x = torch.randn(PUBLIC_SIZE, *task.example_shape, generator=generator)
+        return self._select_public(x, torch.randint(task.classes, (PUBLIC_SIZE,), generator=generator))
 
     def _plan(self, epsilon: float) -> tuple[Planned, ...]:
         plan = self._settle_learner(epsilon).plan(self._task(), Budget(epsilon, DELTA))
@@ -179,7 +182,9 @@ class LearnerSuite(Laws):
 
     def _curator(self, world: World, epsilon: float, seed: int = 0) -> LedgerCurator:
         budget, plan = Budget(epsilon, DELTA), self._plan(epsilon)
-        base = HOPELESS_NOISE if epsilon == TINY else calibrate(plan, budget, "rdp")  # rdp: the quickest, and not below
+        base = (
+            HOPELESS_NOISE if epsilon == TINY_EPSILON else calibrate(plan, budget, "rdp")
+        )  # rdp: the quickest, and not below
         return bind(world.rows, self._task(), plan, base, Randomness.research(seed, NOISE_KEY))
 
     def _fit(self, world: World, epsilon: float, seed: int = 0) -> Predict:
@@ -191,8 +196,8 @@ class LearnerSuite(Laws):
     def _fit_learner(
         self, curator: Curator, public: PublicData, seed: int = 0, epsilon: float | None = None
     ) -> Predict:
-        """Fit, and record what the fit leaves behind: only the first law that fits can see it."""
-        learner = self._settle_learner(self.ample if epsilon is None else epsilon)
+        """Fit the learner and record its leftovers; only the first law that fits can detect them."""
+        learner = self._settle_learner(self.ample_epsilon if epsilon is None else epsilon)
         leftovers = Leftovers(learner)
         try:
             return learner.fit(curator, public, Randomness.research(seed, NOISE_KEY).initialisation)
@@ -201,12 +206,12 @@ class LearnerSuite(Laws):
 
     @property
     def _leftovers(self) -> list[str | None]:
-        """What each fit of this suite left behind, if anything."""
+        """The state that each fit of this suite left behind; None for a clean fit."""
         return self._make_once("leftovers", list)
 
     def _first_fit(self) -> Predict:
-        """Return the fit to world 0 with seed 0, for the laws that only predict with it."""
-        return self._make_once("first fit", lambda: self._fit(self._world(0), self.ample))
+        """Return the predictor of the fit to world 0 with seed 0, for laws that only need predictions."""
+        return self._make_once("first fit", lambda: self._fit(self._make_world(0), self.ample_epsilon))
 
     def _make_once(self, what: str, make: Callable[[], T]) -> T:
         if what not in self._made:
@@ -214,16 +219,16 @@ class LearnerSuite(Laws):
         made: T = self._made[what]
         return made
 
-    def _predictions(self, predict: Predict, world: World) -> np.ndarray:
+    def _predict_scores(self, predict: Predict, world: World) -> np.ndarray:
         leftovers = Leftovers(self.subject())
         scores = predict_all(predict, world.test_x, self._task())
         self._leftovers.append(leftovers.find())
         return scores
 
     def _mean_accuracy(self, fit: Callable[[int], Predict], world: World) -> float:
-        """Return the mean accuracy of five fits, or of fewer if the rest could not move it across the margin."""
-        scores, bar = list[float](), FITS * (self.chance + MARGIN)
-        while len(scores) < FITS and sum(scores) <= bar <= sum(scores) + FITS - len(scores):
-            hits = self._predictions(fit(len(scores)), world).argmax(1) == world.test_y
+        """Return the mean accuracy of five fits; stop early if the remaining fits cannot change the verdict."""
+        scores, bar = list[float](), FIT_COUNT * (self.chance + CHANCE_MARGIN)
+        while len(scores) < FIT_COUNT and sum(scores) <= bar <= sum(scores) + FIT_COUNT - len(scores):
+            hits = self._predict_scores(fit(len(scores)), world).argmax(1) == world.test_y
             scores.append(float(np.mean(hits)))
         return float(np.mean(scores))

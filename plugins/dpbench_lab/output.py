@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dpbench.analysis.draw import check_chart_file
 from dpbench.cli.output import print_if_unwritable
-from dpbench.support.files import check_writable
+from dpbench.support.files import check_writable_folder
 
 if TYPE_CHECKING:
     from dpbench_lab.explain.explanation import Explanation
@@ -24,10 +24,10 @@ def check_outputs(out: Path, plot: Path | None) -> None:
         SpecError: the plot's name is that of no picture.
         OutputError: a folder cannot be created or written.
     """
-    check_writable(out)
+    check_writable_folder(out)
     if plot is not None:
         check_chart_file(plot, "--plot")
-        check_writable(plot.parent)
+        check_writable_folder(plot.parent)
 
 
 def write_study(record: Plotted, out: Path, plot: Path | None, draw: Callable[[Plotted, Path], None]) -> list[Path]:

@@ -11,10 +11,10 @@ import pytest
 from dpbench import cli
 from dpbench.analysis.columns import COLUMNS, ENTRY_COLUMNS, FILE_COLUMNS, Column, pick_columns
 from dpbench.analysis.reader import read_results
-from dpbench.analysis.rows import ResultRow, file_row
+from dpbench.analysis.rows import ResultRow, make_row
 from dpbench.analysis.spreadsheet import render_csv
 from dpbench.board.index import Index
-from dpbench.board.rows import EntryRow, board_rows
+from dpbench.board.rows import EntryRow, make_board_rows
 from dpbench.errors import SpecError
 from dpbench.notebook import load
 from dpbench.site import entries_page
@@ -24,14 +24,14 @@ DIGITS = ROOT / "results" / "digits-eps1"
 
 
 def of_files() -> list[ResultRow]:
-    return [file_row(filed) for filed in read_results([DIGITS])[0]]
+    return [make_row(filed) for filed in read_results([DIGITS])[0]]
 
 
 def of_entries() -> tuple[EntryRow, ...]:
     (standing,) = (
         standing for standing in Index.read(ROOT / "leaderboard.json").standings if standing.board.name == "digits-eps1"
     )
-    return board_rows(standing)
+    return make_board_rows(standing)
 
 
 def test_names_and_titles_are_distinct() -> None:

@@ -21,23 +21,23 @@ from dpbench.analysis.draw import (
     draw_bars,
     draw_heat_map,
     draw_lines,
-    in_units,
     new_figure,
     render_figure,
     score_without_interval,
+    to_chart_units,
 )
 from dpbench.analysis.figure import draw_figure
-from dpbench.analysis.figure_data import collect_tables
+from dpbench.analysis.figure_data import collect_figure_data
 from dpbench.analysis.palette import (
     HEAT,
     LIGHT,
     PAPER,
     QUIET,
     REFERENCE,
-    learner_styles,
-    row_styles,
+    assign_learner_styles,
+    assign_row_styles,
+    make_style,
     shade_colour,
-    style_at,
 )
 from dpbench.analysis.tables import make_grids
 from dpbench.errors import SpecError
@@ -49,7 +49,7 @@ def picture() -> Figure:
     figure = new_figure(3, 2)
     axes = figure.subplots()
     draw_lines(
-        axes, [Line("a 0.12345", {1: Interval(mean=2, low=1, high=3), 2: score_without_interval(1.5)}, style_at(0))]
+        axes, [Line("a 0.12345", {1: Interval(mean=2, low=1, high=3), 2: score_without_interval(1.5)}, make_style(0))]
     )
     axes.set_title("a 0.12345")
     return figure
@@ -81,12 +81,12 @@ def test_an_svg_has_short_coordinates_and_its_texts_as_they_are() -> None:
 
 def test_lines_have_colour_mark_and_interval_and_those_of_one_colour_differ_in_their_dashes() -> None:
     axes = new_figure(3, 2).subplots()
-    first, second = style_at(0), style_at(8)
+    first, second = make_style(0), make_style(8)
     assert first.colour == second.colour
     score = Interval(mean=2, low=1, high=3)
     drawn = draw_lines(axes, [
         Line("a", {1: score, 2: score}, first), Line("b", {1: score}, second), Line("c", {1: score}, REFERENCE, ":"),
-        Line("d", {1: score}, style_at(1), stroke=""),
+        Line("d", {1: score}, make_style(1), stroke=""),
     ])  # fmt: skip
     assert [line.get_linestyle() for line in drawn] == ["-", "-.", ":", "None"]
     assert [to_hex(line.get_color()) for line in drawn] == [LIGHT[0], LIGHT[0], QUIET, LIGHT[1]]
@@ -99,20 +99,20 @@ def test_lines_have_colour_mark_and_interval_and_those_of_one_colour_differ_in_t
 def test_a_band_is_one_area_and_an_unmarked_line_has_no_mark() -> None:
     axes = new_figure(3, 2).subplots()
     points = {x: Interval(mean=x, low=x - 1, high=x + 1) for x in (1.0, 2.0, 3.0)}
-    (line,) = draw_lines(axes, [Line("a", points, style_at(0), marked=False, band=True)])
+    (line,) = draw_lines(axes, [Line("a", points, make_style(0), marked=False, band=True)])
     assert line.get_marker() == "None" and len(axes.collections) == 1
 
 
 def test_shares_are_drawn_in_percent_and_losses_as_they_are() -> None:
     score = Interval(mean=0.5, low=0.25, high=None)
-    assert in_units("accuracy", score) == Interval(mean=50, low=25, high=None)
-    assert in_units("error", score).mean == 50
-    assert in_units("nll", score) == score
+    assert to_chart_units("accuracy", score) == Interval(mean=50, low=25, high=None)
+    assert to_chart_units("error", score).mean == 50
+    assert to_chart_units("nll", score) == score
 
 
 def test_bars_and_intervals_stand_in_their_rows() -> None:
     axes = new_figure(3, 2).subplots()
-    style = style_at(0)
+    style = make_style(0)
     draw_bars(axes, [Bar(0, 1, 4, LIGHT[1], text="+3.0"), Bar(1, 2, 3, style.hex, at=2.5, style=style)])
     edges = [np.asarray(bar.get_extents().transformed(axes.transData.inverted()).intervalx) for bar in axes.patches]
     assert np.allclose(edges, [(1, 4), (2, 3)])
@@ -135,22 +135,22 @@ def test_a_heat_map_has_an_outline_for_each_shade_and_a_dot_for_each_best_cell()
 
 def test_a_learner_has_the_colour_and_mark_in_a_figure_that_it_has_everywhere() -> None:
     found = [with_loss("pillar", 1.5), with_loss("whitened", 0.75)]
-    (axes,) = draw_figure(collect_tables("x", make_grids(found, "nll"))).axes
-    styles = learner_styles(["pillar", "whitened"])
+    (axes,) = draw_figure(collect_figure_data("x", make_grids(found, "nll"))).axes
+    styles = assign_learner_styles(["pillar", "whitened"])
     shown = {str(line.get_label()): line for line in axes.get_lines()}
     for name, style in styles.items():
         assert (to_hex(shown[name].get_color()), shown[name].get_marker()) == (style.hex, style.shape.marker)
 
 
 def test_a_figure_of_losses_is_no_figure_of_percentages() -> None:
-    (axes,) = draw_figure(collect_tables("x", make_grids([with_loss("pillar", 1.5)], "nll"))).axes
+    (axes,) = draw_figure(collect_figure_data("x", make_grids([with_loss("pillar", 1.5)], "nll"))).axes
     (line,) = [line for line in axes.get_lines() if line.get_label() == "pillar"]
     assert np.asarray(line.get_ydata()).tolist() == pytest.approx([1.502])
     assert axes.get_ylabel().startswith("log loss\n")
 
 
 def test_references_are_grey_and_level_whatever_their_names() -> None:
-    grey = row_styles(["thrift", "public-only (no private data)"], {"public-only (no private data)"})
+    grey = assign_row_styles(["thrift", "public-only (no private data)"], {"public-only (no private data)"})
     assert grey["public-only (no private data)"].hex == QUIET != grey["thrift"].hex
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.analysis.formula import collect_numbers, evaluate
+from dpbench.analysis.formula import collect_numbers, evaluate_formula
 from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
 
@@ -20,7 +20,7 @@ SETTINGS = {"epsilon": 0.5, "dataset.n": 1000.0, "learner.k": 4.0}
     ],
 )
 def test_a_formula_has_the_value_of_arithmetic(text: str, expected: float) -> None:
-    assert evaluate(text, SETTINGS, "a figure") == pytest.approx(expected)
+    assert evaluate_formula(text, SETTINGS, "a figure") == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_formula_has_the_value_of_arithmetic(text: str, expected: float) -> No
 )
 def test_what_is_no_formula_is_refused_in_one_sentence(text: str, said: str) -> None:
     with pytest.raises(SpecError, match=said.replace("(", r"\(")):
-        evaluate(text, SETTINGS, "a figure")
+        evaluate_formula(text, SETTINGS, "a figure")
 
 
 def test_numbers_of_a_spec_go_by_its_keys_and_options() -> None:

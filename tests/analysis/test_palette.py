@@ -21,10 +21,10 @@ from dpbench.analysis.palette import (
     REFERENCE,
     SHADES,
     SHAPES,
+    assign_learner_styles,
+    assign_row_styles,
     colour_stylesheet,
-    learner_styles,
-    row_styles,
-    style_at,
+    make_style,
 )  # fmt: skip
 from dpbench.board.index import Index
 from dpbench.registry import load
@@ -86,34 +86,34 @@ def test_colours_are_told_apart_by_every_reader_and_stand_out_from_the_paper(
 
 
 def test_seventy_learners_look_different() -> None:
-    found = [style_at(place) for place in range(72)]
+    found = [make_style(place) for place in range(72)]
     assert len({(style.colour, style.shape) for style in found}) == 72 == len(LIGHT) * len(SHAPES)
 
 
 def test_a_learner_looks_the_same_beside_whoever_it_is_drawn() -> None:
     own = load().components["learner"]
-    styles = learner_styles(own, ["public labels only"])
+    styles = assign_learner_styles(own, ["public labels only"])
     assert len(set(styles.values())) == len(own) + 1
-    assert all(learner_styles([name])[name] == styles[name] for name in own)
+    assert all(assign_learner_styles([name])[name] == styles[name] for name in own)
     assert styles["public labels only"] == REFERENCE and REFERENCE.colour is None
-    assert row_styles(["pillar (tuned)"])["pillar (tuned)"] == styles["pillar"]
+    assert assign_row_styles(["pillar (tuned)"])["pillar (tuned)"] == styles["pillar"]
 
 
 def test_no_three_learners_of_the_boards_share_a_colour() -> None:
     index = Index.read(ROOT / "leaderboard" / "leaderboard.json")
     ranked = {entry.learner for standing in index.standings for entry in standing.entries if entry.role == "entry"}
-    colours = Counter(style.colour for style in learner_styles(ranked).values())
+    colours = Counter(style.colour for style in assign_learner_styles(ranked).values())
     assert max(colours.values()) <= 2
 
 
 def test_strangers_of_one_style_are_told_apart_as_far_as_styles_go() -> None:
     names = [f"a-stranger-{place}" for place in range(72)]
-    assert len(set(learner_styles(names).values())) == 72
-    assert len(learner_styles([*names, "one-more"])) == 73
+    assert len(set(assign_learner_styles(names).values())) == 72
+    assert len(assign_learner_styles([*names, "one-more"])) == 73
 
 
 def test_further_rows_of_a_learner_are_hollow_and_references_grey() -> None:
-    found = row_styles(["pillar (tuned)", "pillar", BESIDE], [BESIDE])
+    found = assign_row_styles(["pillar (tuned)", "pillar", BESIDE], [BESIDE])
     tuned, default = found["pillar (tuned)"], found["pillar"]
     assert (tuned.hollow, default.hollow) == (True, False)
     assert (tuned.colour, tuned.shape) == (default.colour, default.shape)

@@ -15,23 +15,23 @@ from rich.console import Console
 from dpbench import cli
 from dpbench.analysis.columns import FILE_COLUMNS
 from dpbench.analysis.comparison import compare_results
-from dpbench.analysis.formats import percent
+from dpbench.analysis.formats import write_percent_score
 from dpbench.analysis.grid import GridLine, ResultGrid
-from dpbench.analysis.palette import DARK, learner_styles
+from dpbench.analysis.palette import DARK, assign_learner_styles
 from dpbench.analysis.reader import StoredResult, read_results
-from dpbench.analysis.rows import ResultRow, file_row
+from dpbench.analysis.rows import ResultRow, make_row
 from dpbench.analysis.spreadsheet import render_csv
 from dpbench.analysis.tables import make_grids
 from dpbench.analysis.text_tables import render_html, render_latex, render_markdown, render_terminal, write_grids
-from dpbench.cli.results import show_grids
+from dpbench.cli.results import print_grids
 from dpbench.errors import DataError
-from dpbench.records.packed import find_records, read_record
+from dpbench.records.packed import list_records, read_record
 from tests.helpers.stated import with_accuracies
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "leaderboard" / "results"
 LOW, HIGH = RESULTS / "pneumonia-lite0-eps0.1", RESULTS / "pneumonia-lite0-eps0.7"
-COUNT = len(find_records(LOW))
+COUNT = len(list_records(LOW))
 DIGITS = RESULTS / "digits-eps1"
 
 
@@ -165,14 +165,14 @@ def test_results_of_data_that_have_changed_are_never_in_one_table() -> None:
 def test_a_table_that_is_wider_than_the_terminal_is_stacked_and_cuts_nothing() -> None:
     whole = table(*(RESULTS / f"digits-eps{epsilon}" for epsilon in ("0.03", "0.1", "0.3", "1", "3", "8")))
     shown = Console(width=80, file=io.StringIO())
-    show_grids([whole], shown)
+    print_grids([whole], shown)
     text = cast("io.StringIO", shown.file).getvalue()
     assert "…" not in text
     assert all(len(line.rstrip()) <= 80 for line in text.splitlines()[1:-1])
     (written,) = write_grids([whole])
     parts = render_terminal(written, 80)
     assert len(parts) > 1 and len(render_terminal(written, 1000)) == 1
-    cells = [percent(whole.score(row)) + " *" * best(row) for line in whole.lines for row in line.filled]
+    cells = [write_percent_score(whole.score(row)) + " *" * best(row) for line in whole.lines for row in line.filled]
     assert all(cell in text for cell in cells)
     assert all(text.count(f"\n {line.label.split()[0]} ") >= len(parts) for line in whole.lines)
 
@@ -216,12 +216,15 @@ def test_nothing_to_show_says_so(tmp_path: Path) -> None:
 
 def test_every_form_has_every_cell() -> None:
     found = table(LOW, HIGH)
-    cells, written = [percent(found.score(row)) for line in found.lines for row in line.filled], write_grids([found])
+    cells, written = (
+        [write_percent_score(found.score(row)) for line in found.lines for row in line.filled],
+        write_grids([found]),
+    )
     for text in (render_markdown(written), render_html(written)):
         assert all(cell in text for cell in cells)
     assert all(cell.replace("±", r"$\pm$") in render_latex(written) for cell in cells)
-    rows = list(csv.DictReader(io.StringIO(render_csv(map(file_row, read_results([LOW, HIGH])[0]), FILE_COLUMNS))))
-    assert len(rows) == len({file.name for folder in (LOW, HIGH) for file in find_records(folder)})
+    rows = list(csv.DictReader(io.StringIO(render_csv(map(make_row, read_results([LOW, HIGH])[0]), FILE_COLUMNS))))
+    assert len(rows) == len({file.name for folder in (LOW, HIGH) for file in list_records(folder)})
     assert {row["target_epsilon"] for row in rows} == {"0.1", "0.7", "inf"}
 
 
@@ -306,7 +309,7 @@ def test_a_terminal_with_colours_shows_each_learners_mark_and_one_without_shows_
         for part in render_terminal(written, 120, coloured=coloured):
             shown.print(part)
         text = cast("io.StringIO", shown.file).getvalue()
-        style = learner_styles(["pillar"])["pillar"]
+        style = assign_learner_styles(["pillar"])["pillar"]
         assert all(cell in text for line in written.lines for cell in line.cells)
         assert (f" {style.letter} " in text) is coloured
         red, green, blue = (int(DARK[style.colour or 0][at : at + 2], 16) for at in (1, 3, 5))

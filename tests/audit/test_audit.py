@@ -55,14 +55,14 @@ def test_the_learner_is_answered_as_in_a_plain_run(learner: str, monkeypatch: py
     from dpbench.audit import audit_fit as auditing
 
     found: list[torch.Tensor] = []
-    plain = auditing._fit_audited
+    plain = auditing._fit_with_evidence
 
     def kept(*arguments: Any) -> Any:
         fitted = plain(*arguments)
         found.append(fitted.predict(prepared(learner).test.x))
         return fitted
 
-    monkeypatch.setattr(auditing, "_fit_audited", kept)
+    monkeypatch.setattr(auditing, "_fit_with_evidence", kept)
     audit_prepared(prepared(learner), 3, CANARIES)
     again = score_seed(prepared(learner), 3)
     from dpbench.harness import scoring

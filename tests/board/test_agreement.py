@@ -178,7 +178,9 @@ def test_the_map_marks_as_tied_whom_the_index_ranks_first_and_counts_as_it_does(
     maps = [(site / "index.html").read_text(encoding="utf-8")]
     maps += [file.read_text(encoding="utf-8") for file in site.glob("epsilon-*.html")]
     tied = {html.unescape(link) for page in maps for link in re.findall(r'class="h0"><a href="([^"]+)"', page)}
-    pages = {layout.entry_page(standing, entry): (standing, entry) for standing in FILLED for entry in standing.entries}
+    pages = {
+        layout.entry_page_path(standing, entry): (standing, entry) for standing in FILLED for entry in standing.entries
+    }
     for standing in FILLED:
         of_it = {pages[link][1].learner for link in tied if pages[link][0] is standing}
         assert of_it == set(_first(standing))

@@ -14,7 +14,7 @@ from dpbench import registry
 from dpbench.board.build import build_index, verify_leaderboard
 from dpbench.board.verify.expectations import Expectations
 from dpbench.cli import main
-from dpbench.records.checksums import record_seal
+from dpbench.records.checksums import compute_seal
 from dpbench.registry import Registry
 from dpbench.site import build_site
 from tests.helpers import boards
@@ -66,7 +66,7 @@ def change(file: Path, field: str, value: Any) -> None:
 def forge(file: Path, field: str, value: Any) -> None:
     """Change a field of an audit and seal it again."""
     change(file, field, value)
-    change(file, "seal", record_seal(json.loads(file.read_text(encoding="utf-8"))))
+    change(file, "seal", compute_seal(json.loads(file.read_text(encoding="utf-8"))))
 
 
 @pytest.mark.slow

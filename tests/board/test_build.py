@@ -85,9 +85,9 @@ def test_the_same_files_give_the_same_bytes_wherever_they_lie(root: Path, world:
 
 def test_what_is_written_is_read_as_it_was(root: Path, plugins: Registry) -> None:
     index = build_index(root, plugins)
-    assert not build.is_current(index, root)
+    assert not build.is_index_current(index, root)
     assert Index.read(build.write_index(index, root)) == index
-    assert build.is_current(index, root)
+    assert build.is_index_current(index, root)
 
 
 def test_every_number_is_that_of_its_result_to_the_last_digit(root: Path, plugins: Registry) -> None:

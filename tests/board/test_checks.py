@@ -15,23 +15,23 @@ import pytest
 
 from dpbench import registry
 from dpbench.analysis.describe import describe_result
-from dpbench.analysis.word import list_author_word
+from dpbench.analysis.word import list_unchecked_claims
 from dpbench.api import Release
 from dpbench.board.build import verify_leaderboard
 from dpbench.board.folder import ResultFile, locate_result
 from dpbench.board.verify.declarations import check_selection
 from dpbench.board.verify.derive import EpsilonQuestion, derive_epsilon
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import find_rerun, rerun_file, rerun_seeds, summarize_rerun
+from dpbench.board.verify.rerun_record import find_rerun, rerun_path, rerun_seeds, summarize_rerun
 from dpbench.board.verify.review import MIN_PARALLEL_FILES, review_files
-from dpbench.board.verify.verdict import SCORES, judge_seeds, reproduces
+from dpbench.board.verify.verdict import NON_ACCURACY_METRICS, is_reproduced, judge_seeds
 from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.accounting import crosscheck
 from dpbench.privacy.core.accounting.private_search import Repeats
 from dpbench.records.board import find_board
-from dpbench.records.checksums import record_seal
-from dpbench.records.metrics import write_confusion
+from dpbench.records.checksums import compute_seal
+from dpbench.records.metrics import encode_confusion
 from dpbench.records.rerun import Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
 from tests.helpers import boards
@@ -276,7 +276,7 @@ def test_test_images_by_class_are_those_of_the_other_results(root: Path, known: 
         assert kept is not None
         matrix = np.diag([sum(kept.right) - count + 1, *[1] * (count - 1)])
         matrix[0, 1] = kept.size - sum(kept.right)
-        seed["confusion"] = list(write_confusion(matrix.tolist()))
+        seed["confusion"] = list(encode_confusion(matrix.tolist()))
     made["task"]["largest"] = int(matrix.sum(1).max()) / int(matrix.sum())
     made = boards.resealed(made)
     assert Result.model_validate(made).metrics["balanced_accuracy"].mean > 0.9
@@ -479,7 +479,7 @@ def test_on_another_processor_few_images_may_tip_in_favour_of_a_result(raised: i
         seed.model_copy(
             update={
                 "correct": packed(np.arange(test) < 5_000 + raised),
-                "confusion": write_confusion([[5_000 + raised, 5_000 - raised], [0, 0]]),
+                "confusion": encode_confusion([[5_000 + raised, 5_000 - raised], [0, 0]]),
             }
         )
         for seed in result.seeds
@@ -490,7 +490,7 @@ def test_on_another_processor_few_images_may_tip_in_favour_of_a_result(raised: i
     found = tuple(
         SeedRerun(
             seed=seed.seed, outcome="differs", accuracy=0.5, predictions="0" * 64, correct=packed(right),
-            agreement=1 - raised / test, scores={name: seed.metrics[name] for name in SCORES},
+            agreement=1 - raised / test, scores={name: seed.metrics[name] for name in NON_ACCURACY_METRICS},
         )
         for seed in stated
     )  # fmt: skip
@@ -519,7 +519,7 @@ def test_a_record_that_does_not_follow_from_its_numbers_is_named(root: Path, kno
         write_rerun(record.model_copy(update={"seeds": (changed_seed, *record.seeds[1:])}), stored, root)
         (found,) = complaints(root, known)
         assert (found.file, found.field) == (f"reruns/tiny/{stored.path.name}", "outcome")
-    rerun_file(stored, root).write_text("{", encoding="utf-8")
+    rerun_path(stored, root).write_text("{", encoding="utf-8")
     assert [complaint.field for complaint in complaints(root, known)] == ["file"]
 
 
@@ -534,14 +534,14 @@ def test_a_record_from_before_is_of_one_seed_and_nothing_calls_it_reproduced(roo
         "schema_version": 1, "digest": result.digest, "content": result.evidence_digest, "seed": 1,
         "outcome": "same predictions", "accuracy": seed.accuracy, "predictions": seed.predictions, "agreement": 1.0,
         "tolerance": "as it was", "provenance": {"date": "2026-11-22"},
-        "scores": {name: seed.metrics[name] for name in SCORES},
+        "scores": {name: seed.metrics[name] for name in NON_ACCURACY_METRICS},
     }  # fmt: skip
-    file = rerun_file(stored, root)
+    file = rerun_path(stored, root)
     file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({**before, "seal": record_seal(before)}), encoding="utf-8")
+    file.write_text(json.dumps({**before, "seal": compute_seal(before)}), encoding="utf-8")
     assert complaints(root, known) == []
     record = find_rerun(stored, result, root)
-    assert record is not None and record.agrees and not reproduces(record, result)
+    assert record is not None and record.agrees and not is_reproduced(record, result)
     assert [seed.seed for seed in record.seeds] == [1]
     file.write_text(json.dumps(before), encoding="utf-8")  # without a seal it is no evidence
     assert find_rerun(stored, result, root) is None
@@ -554,7 +554,7 @@ def test_other_code_reproduces_nothing_and_is_said(root: Path) -> None:
     task = other.task.model_copy(update={"largest": 0.9})
     other = other.model_copy(update={"task": task})
     record = rerun_seeds(other, None, session(registry.load()))
-    assert record.agrees and not reproduces(record, other)
+    assert record.agrees and not is_reproduced(record, other)
     claim, counted = [claim for claim in record.claims if claim.verdict == "not checked"]
     assert (claim.claim, claim.said.endswith("at another commit")) == ("provenance.code.learner", True)
     assert (counted.claim, counted.said.endswith("by other code")) == ("task.largest", True)
@@ -581,4 +581,4 @@ def test_what_nobody_looked_up_is_the_authors_word(root: Path) -> None:
     shown = dict(describe_result(result).pairs)
     assert shown["author's word"].startswith("scores; how many images the splits share; which code made it; ")
     looked_up = {"seeds", "task.overlap", "provenance.code.learner"}
-    assert list_author_word(result, looked_up) == ("time, memory, machine and date",)
+    assert list_unchecked_claims(result, looked_up) == ("time, memory, machine and date",)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from dpbench import registry
 from dpbench.board.build import build_index
-from dpbench.board.curve import sizes_up_to, write_curves
-from dpbench.board.exchange import Curve, find_crossings, labels_worth
+from dpbench.board.curve import list_curve_sizes, write_curves
+from dpbench.board.exchange import Curve, compute_worth, find_crossings
 from dpbench.board.index import Worth
 from dpbench.errors import ChecksFailed, SpecError
 from dpbench.records.board import Board
@@ -60,17 +60,17 @@ def test_a_dip_in_the_curve_is_passed_over() -> None:
 
 
 def test_a_score_above_the_whole_curve_is_worth_more_than_all_labels() -> None:
-    found = labels_worth(curve(*[tuple(map(straight, LABELS))] * 3), [0.999, 0.998])
+    found = compute_worth(curve(*[tuple(map(straight, LABELS))] * 3), [0.999, 0.998])
     assert found == Worth(labels=None, low=None, high=None, all=5000)
     assert str(found) == "more than all 5,000"
 
 
 def test_a_score_below_the_whole_curve_is_worth_the_first_point() -> None:
-    assert labels_worth(curve(*[tuple(map(straight, LABELS))] * 3), [0.1, 0.1]).labels == 10
+    assert compute_worth(curve(*[tuple(map(straight, LABELS))] * 3), [0.1, 0.1]).labels == 10
 
 
 def test_without_noise_the_interval_is_the_number_itself() -> None:
-    found = labels_worth(curve(*[tuple(map(straight, LABELS))] * 3), [straight(300)] * 5)
+    found = compute_worth(curve(*[tuple(map(straight, LABELS))] * 3), [straight(300)] * 5)
     assert found == Worth(labels=300, low=300, high=300, all=5000)
     assert str(found) == "300"
 
@@ -78,8 +78,8 @@ def test_without_noise_the_interval_is_the_number_itself() -> None:
 def test_the_interval_widens_with_draws_and_with_seeds_and_contains_the_number() -> None:
     shifted = curve(*(tuple(straight(count) + shift for count in LABELS) for shift in (-0.02, 0, 0.02)))
     by_draws, by_seeds = (
-        labels_worth(shifted, [straight(300)] * 5),
-        labels_worth(shifted, [straight(200), straight(450)] * 3),
+        compute_worth(shifted, [straight(300)] * 5),
+        compute_worth(shifted, [straight(200), straight(450)] * 3),
     )
     for found in (by_draws, by_seeds):
         assert found.low is not None and found.labels is not None and found.high is not None
@@ -88,15 +88,15 @@ def test_the_interval_widens_with_draws_and_with_seeds_and_contains_the_number()
 
 
 def test_an_interval_may_reach_beyond_all_labels() -> None:
-    found = labels_worth(curve(*[tuple(map(straight, LABELS))] * 2), [straight(4000), straight(4900), straight(6000)])
+    found = compute_worth(curve(*[tuple(map(straight, LABELS))] * 2), [straight(4000), straight(4900), straight(6000)])
     assert found.high is None and str(found).endswith("to more than 5,000)")
 
 
 def test_numbers_of_labels_end_with_all_of_them() -> None:
-    assert sizes_up_to(144) == (10, 20, 50, 100, 144)
-    assert sizes_up_to(100) == (10, 20, 50, 100)
+    assert list_curve_sizes(144) == (10, 20, 50, 100, 144)
+    assert list_curve_sizes(100) == (10, 20, 50, 100)
     with pytest.raises(SpecError, match="Expected more than 10 public labels for a learning curve, got 9"):
-        sizes_up_to(9)
+        list_curve_sizes(9)
 
 
 @pytest.fixture(scope="module")

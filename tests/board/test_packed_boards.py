@@ -13,13 +13,13 @@ from dpbench import registry
 from dpbench.board import build
 from dpbench.board.folder import locate_result
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import rerun_file, rerun_seeds, write_rerun
+from dpbench.board.verify.rerun_record import rerun_path, rerun_seeds, write_rerun
 from dpbench.cli import main
 from dpbench.records import packed
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.site import build_site
-from dpbench.site.publishing import _repository_files
+from dpbench.site.publishing import _collect_repository_files
 from tests.helpers import boards
 from tests.helpers.readme import LEADERBOARD
 from tests.helpers.sessions import session
@@ -73,7 +73,7 @@ def complaints(root: Path, plugins: Registry) -> list[tuple[str, str]]:
 
 
 def records_in(folder: Path) -> dict[str, bytes]:
-    return {file.name: packed.read_record(file) for file in packed.find_records(folder)}
+    return {file.name: packed.read_record(file) for file in packed.list_records(folder)}
 
 
 def change(folder: Path, name: str, content: bytes | None) -> None:
@@ -148,7 +148,7 @@ def test_a_new_record_leaves_archives_as_they_are_and_supersedes_what_is_in_them
     write_rerun(record, stored, root)
     assert called("audit", f"tiny/{stored.path.stem}", "--root", root, "--canaries", 1000, "--device", "cpu") == 0
     assert {file: file.read_bytes() for file in root.rglob(packed.ARCHIVE)} == archives
-    assert b"Another Maintainer" in packed.read_record(rerun_file(stored, root))
+    assert b"Another Maintainer" in packed.read_record(rerun_path(stored, root))
     assert complaints(root, plugins) == []
 
 
@@ -173,7 +173,7 @@ def test_a_packed_result_is_there_already_and_is_replaced_with_its_records(
 
 
 def test_an_archive_goes_with_its_last_record(root: Path) -> None:
-    for file in packed.find_records(root / "reruns"):
+    for file in packed.list_records(root / "reruns"):
         packed.remove_record(file)
     assert list((root / "reruns" / "tiny").iterdir()) == []
 
@@ -182,8 +182,8 @@ def test_pages_and_what_is_published_show_packed_records_as_files(
     loose: Path, root: Path, plugins: Registry, tmp_path: Path
 ) -> None:
     index = build.build_index(root, plugins)
-    published = _repository_files(index, root)
-    assert published == _repository_files(index, loose)
+    published = _collect_repository_files(index, root)
+    assert published == _collect_repository_files(index, loose)
     build_site(index, root, tmp_path / "site", plugins)
     for name, content in records_in(loose / "results" / "tiny").items():
         assert (tmp_path / "site" / "results" / "tiny" / name).read_bytes() == content

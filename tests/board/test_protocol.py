@@ -14,7 +14,7 @@ from dpbench import registry
 from dpbench.board.verify.checks import find_departures
 from dpbench.cli import main
 from dpbench.errors import SpecError
-from dpbench.records.board import Board, board_files, find_board
+from dpbench.records.board import Board, find_board, list_board_files
 from dpbench.records.checksums import evidence_digest
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
@@ -56,7 +56,7 @@ def spelled_out(spec: Spec, plugins: Registry) -> Spec:
     return parts.resolve(spec, plugins).spec
 
 
-@pytest.mark.parametrize("name", sorted(board_files()))
+@pytest.mark.parametrize("name", sorted(list_board_files()))
 def test_a_committed_board_can_be_read_and_asks_for_what_is_installed(name: str, plugins: Registry) -> None:
     board = find_board(name)
     spec = spelled_out(make_entry_spec(board, {"learner": "dp-sgd"}, plugins, "the test"), plugins)

@@ -12,13 +12,13 @@ from dpbench.analysis.paired import (
     LEVEL,
     PairedComparison,
     Scores,
+    collect_ranking_scores,
     compare_entries,
     compare_over_examples,
     compare_over_seeds,
-    holm,
-    ranking_scores,
+    holm_correction,
 )
-from dpbench.board.ranking import corrected_ranks, rank_groups, sort_value, uncorrected_ranks
+from dpbench.board.ranking import compute_corrected_ranks, compute_uncorrected_ranks, entry_sort_value, rank_groups
 from dpbench.records.board import find_board
 from tests.helpers import boards
 
@@ -50,7 +50,9 @@ def test_the_comparison_is_that_of_a_two_way_analysis_of_variance(case: int) -> 
     first, second = drawn(case, 0.6, shape), drawn(case + 1, 0.65, shape)
     found = compare_over_examples(first, second)
     difference, error, freedom = anova(first, second)
-    assert (found.difference, found.error, found.freedom) == pytest.approx((difference, error, freedom), rel=1e-9)
+    assert (found.difference, found.error, found.degrees_of_freedom) == pytest.approx(
+        (difference, error, freedom), rel=1e-9
+    )
     assert found.p == pytest.approx(2 * stats.t.sf(abs(difference) / error, freedom), rel=1e-6)
 
 
@@ -97,7 +99,7 @@ def test_noise_over_seeds_counts_where_every_example_moves_with_it() -> None:
     second = np.random.default_rng(1).random((5, 10_000)) < 0.6
     found = compare_over_examples(first, second)
     assert found.difference > 0.1 and not found.differs
-    assert found.freedom == pytest.approx(4, abs=0.1)
+    assert found.degrees_of_freedom == pytest.approx(4, abs=0.1)
 
 
 def test_other_metrics_are_compared_over_paired_seeds() -> None:
@@ -122,7 +124,7 @@ def scored(*means: float, spread: float = 0.01) -> list[Scores]:
 
 def test_ranks_are_places_shared_with_the_best_entry_that_does_not_differ() -> None:
     entries = scored(0.9, 0.899, 0.8, 0.799, 0.798, 0.5)
-    assert corrected_ranks(entries) == uncorrected_ranks(entries) == [1, 1, 3, 3, 3, 6]
+    assert compute_corrected_ranks(entries) == compute_uncorrected_ranks(entries) == [1, 1, 3, 3, 3, 6]
 
 
 def test_only_entries_that_read_public_labels_are_ranked_among_those_that_do() -> None:
@@ -142,8 +144,8 @@ def test_holm_refuses_what_the_textbook_refuses() -> None:
             if p[place] >= LEVEL / (7 - step):
                 break
             refused[place] = True
-        assert (holm(p.tolist()) < LEVEL).tolist() == refused.tolist()
-    assert holm([]).tolist() == []
+        assert (holm_correction(p.tolist()) < LEVEL).tolist() == refused.tolist()
+    assert holm_correction([]).tolist() == []
 
 
 def test_a_difference_that_only_the_uncorrected_test_sees_is_a_tie_on_a_board_of_many() -> None:
@@ -151,25 +153,25 @@ def test_a_difference_that_only_the_uncorrected_test_sees_is_a_tie_on_a_board_of
     p = compare_entries(best, rival).p
     assert LEVEL / 10 < p < LEVEL
     others = [rival] * 9
-    assert corrected_ranks([best, rival]) == [1, 2]
-    assert uncorrected_ranks([best, *others]) == [1] + [2] * 9
-    assert corrected_ranks([best, *others]) == [1] * 10
+    assert compute_corrected_ranks([best, rival]) == [1, 2]
+    assert compute_uncorrected_ranks([best, *others]) == [1] + [2] * 9
+    assert compute_corrected_ranks([best, *others]) == [1] * 10
 
 
 def test_equal_entries_share_rank_one_on_nearly_all_boards_only_where_ranks_are_corrected() -> None:
-    split = {corrected_ranks: 0, uncorrected_ranks: 0}
+    split = {compute_corrected_ranks: 0, compute_uncorrected_ranks: 0}
     for case in range(200):
         rows = [drawn(20 * case + place, 0.7, (5, 150)) for place in range(15)]
         fixed = [Scores((), lambda bits=bits: bits) for bits in rows]  # type: ignore[misc]
         for ranked in split:
             split[ranked] += ranked(fixed) != [1] * 15
-    assert split[corrected_ranks] < 18  # 9%
-    assert split[uncorrected_ranks] > 40  # 20%
+    assert split[compute_corrected_ranks] < 18  # 9%
+    assert split[compute_uncorrected_ranks] > 40  # 20%
 
 
 def test_a_chain_of_small_steps_is_not_one_rank() -> None:
     means = [0.9 - 0.004 * step for step in range(12)]
-    found = corrected_ranks(scored(*means))
+    found = compute_corrected_ranks(scored(*means))
     assert found[:2] == [1, 1] and found[-1] > 1
     assert found == sorted(found)
 
@@ -184,27 +186,27 @@ def test_the_best_of_a_rank_is_unpacked_once() -> None:
 
         return Scores((0.5,) * 3, bits)
 
-    assert corrected_ranks([entry(number) for number in range(4)]) == [1, 1, 1, 1]
+    assert compute_corrected_ranks([entry(number) for number in range(4)]) == [1, 1, 1, 1]
     assert sorted(asked) == [0, 1, 2, 3]
 
 
 def test_no_entries_have_no_ranks() -> None:
-    assert corrected_ranks([]) == []
+    assert compute_corrected_ranks([]) == []
 
 
 def test_a_result_is_compared_by_its_bits_for_accuracy_and_by_its_seeds_otherwise() -> None:
     _, first, second = boards.synthetic(find_board("digits-eps1"), 3, seed=0)
-    scores = [ranking_scores(result, "accuracy") for result in (first, second)]
+    scores = [collect_ranking_scores(result, "accuracy") for result in (first, second)]
     bits = [score.bits() for score in scores if score.bits is not None]
     assert [bit.mean(1).tolist() for bit in bits] == [pytest.approx(score.per_seed) for score in scores]
-    assert ranking_scores(first, "balanced_accuracy").bits is None
+    assert collect_ranking_scores(first, "balanced_accuracy").bits is None
 
 
 def test_seeds_that_score_the_same_but_for_rounding_are_one_rank() -> None:
     first = (0.3, 0.6, 0.9)
     second = tuple(math.nextafter(value, 0) for value in first)
     assert compare_over_seeds(first, second).p == 1.0
-    assert corrected_ranks([Scores(first, None), Scores(second, None)]) == [1, 1]
+    assert compute_corrected_ranks([Scores(first, None), Scores(second, None)]) == [1, 1]
 
 
 def test_results_are_sorted_by_answers_that_are_counted_and_other_metrics_by_whole_millionths() -> None:
@@ -215,10 +217,10 @@ def test_results_are_sorted_by_answers_that_are_counted_and_other_metrics_by_who
     nudged = result.model_copy()
     vars(nudged)["metrics"] = metrics
     for metric in metrics:
-        assert sort_value(nudged, metric) == sort_value(result, metric)
+        assert entry_sort_value(nudged, metric) == entry_sort_value(result, metric)
         larger = result.metrics[metric].mean > other.metrics[metric].mean
-        assert (sort_value(result, metric) > sort_value(other, metric)) == larger
-    assert sort_value(result, "auroc") == -1
+        assert (entry_sort_value(result, metric) > entry_sort_value(other, metric)) == larger
+    assert entry_sort_value(result, "auroc") == -1
 
 
 def test_a_rank_costs_one_comparison_an_entry_at_most() -> None:
@@ -232,8 +234,8 @@ def test_a_rank_costs_one_comparison_an_entry_at_most() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpbench.analysis.paired.compare_over_seeds", count)
-        uncorrected_ranks(entries)
+        compute_uncorrected_ranks(entries)
         assert len(counted) == len(entries) - 1
         counted.clear()
-        found = corrected_ranks(entries)
+        found = compute_corrected_ranks(entries)
     assert len(counted) <= len(set(found)) * len(entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpbench.board.index import Entry, Role, Standing
-from dpbench.board.rows import board_rows
+from dpbench.board.rows import make_board_rows
 from dpbench.records.board import find_board
 from dpbench.records.result import Interval
 from tests.helpers.boards import synthetic
@@ -26,7 +26,7 @@ def standing(*entries: Entry) -> Standing:
 
 
 def behind(*entries: Entry) -> list[float | None]:
-    gaps = [row.behind for row in board_rows(standing(*entries))]
+    gaps = [row.behind for row in make_board_rows(standing(*entries))]
     return [None if gap is None else round(gap, 6) for gap in gaps]
 
 
@@ -46,7 +46,9 @@ def test_without_a_ranked_entry_nothing_is_behind() -> None:
 
 
 def test_a_row_knows_its_rank_its_ties_its_rivals_and_the_ceiling() -> None:
-    rows = board_rows(standing(entry(0.8, rank=1), entry(0.7), entry(0.9, labels=True, rank=1), entry(0.95, "ceiling")))
+    rows = make_board_rows(
+        standing(entry(0.8, rank=1), entry(0.7), entry(0.9, labels=True, rank=1), entry(0.95, "ceiling"))
+    )
     standings = [row.standing for row in rows]
     assert [standing.tied for standing in standings] == [True, False, True, False]
     assert [standing.rank for standing in standings] == [1, 2, 1, None]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.paired import Scores
-from dpbench.board.stability import HALVES, SEED, measure_stability
+from dpbench.board.stability import HALF_COUNT, SEED, measure_stability
 
 
 def scored(*correct: np.ndarray) -> list[Scores]:
@@ -18,7 +18,7 @@ def test_an_entry_that_is_right_wherever_another_is_wins_on_every_half() -> None
     worse = np.random.default_rng(0).random((3, 200)) < 0.6
     found = measure_stability(scored(np.ones((3, 200), bool), worse), 1)
     assert found is not None
-    assert (found.halves, found.seed, found.first, found.shared) == (HALVES, SEED, HALVES, HALVES)
+    assert (found.halves, found.seed, found.first, found.shared) == (HALF_COUNT, SEED, HALF_COUNT, HALF_COUNT)
 
 
 def test_an_entry_that_is_ahead_by_one_example_wins_where_that_example_is() -> None:
@@ -26,10 +26,10 @@ def test_an_entry_that_is_ahead_by_one_example_wins_where_that_example_is() -> N
     best, other = np.ones((1, 100), bool), np.ones((1, 100), bool)
     other[0, 7] = False
     found = measure_stability(scored(best, other), 1)
-    assert found is not None and found.first == HALVES
+    assert found is not None and found.first == HALF_COUNT
     swapped = measure_stability(scored(other, best), 1)
     assert swapped is not None
-    assert abs(swapped.first / HALVES - 0.5) < 4 * 0.5 / np.sqrt(HALVES)
+    assert abs(swapped.first / HALF_COUNT - 0.5) < 4 * 0.5 / np.sqrt(HALF_COUNT)
 
 
 def test_the_share_of_two_rivals_is_that_of_the_hypergeometric_distribution() -> None:
@@ -40,7 +40,7 @@ def test_the_share_of_two_rivals_is_that_of_the_hypergeometric_distribution() ->
     found = measure_stability(scored(first, ~first), 1)
     assert found is not None
     expected = hypergeom(100, 52, 50).sf(24)
-    assert found.first / HALVES == pytest.approx(expected, abs=4 * 0.5 / np.sqrt(HALVES))
+    assert found.first / HALF_COUNT == pytest.approx(expected, abs=4 * 0.5 / np.sqrt(HALF_COUNT))
 
 
 def test_entries_on_rank_one_count_together_beside_the_first() -> None:
@@ -49,7 +49,7 @@ def test_entries_on_rank_one_count_together_beside_the_first() -> None:
     alone, both, everybody = (measure_stability(scored(*rows), tied) for tied in (1, 2, 4))
     assert alone is not None and both is not None and everybody is not None
     assert alone.first == alone.shared == both.first == everybody.first
-    assert alone.shared <= both.shared <= everybody.shared == HALVES
+    assert alone.shared <= both.shared <= everybody.shared == HALF_COUNT
 
 
 def test_the_same_board_has_the_same_stability() -> None:

@@ -196,7 +196,7 @@ def test_an_interrupted_fetch_says_how_it_goes_on(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store, "fetch", interrupted)
+    monkeypatch.setattr(store, "fetch_dataset", interrupted)
     assert called("data", "fetch", "pcam") == 130
     assert capsys.readouterr().err.startswith("dpbench: Interrupted. The partial download is kept")
 

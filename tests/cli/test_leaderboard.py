@@ -18,13 +18,13 @@ from dpbench import registry
 from dpbench.board import build
 from dpbench.board.add import _compare_with_nearest_board, find_untraceable_plugins
 from dpbench.board.diff import list_changes
-from dpbench.board.export import leaderboard_csv
+from dpbench.board.export import render_leaderboard_csv
 from dpbench.board.index import Index
-from dpbench.board.rows import name_trust
+from dpbench.board.rows import describe_trust
 from dpbench.board.verify.expectations import Expectations
 from dpbench.cli import main
 from dpbench.privacy import MECHANISM
-from dpbench.records.board import board_files, find_board
+from dpbench.records.board import find_board, list_board_files
 from dpbench.records.result import Result
 from tests.helpers import boards
 
@@ -137,7 +137,7 @@ def test_a_quick_look_keeps_a_record_and_nothing_calls_it_reproduced(root: Path,
         standing for standing in build.build_index(root, registry.load()).standings if standing.board.name == "tiny"
     ]
     (entry,) = [entry for entry in tiny.entries if entry.learner == "class-means"]
-    assert (entry.trust, entry.reproduced, name_trust(entry)) == ("re-run", False, "1 of 2 seeds re-run")
+    assert (entry.trust, entry.reproduced, describe_trust(entry)) == ("re-run", False, "1 of 2 seeds re-run")
     assert "scores" in entry.author_word
 
 
@@ -327,7 +327,7 @@ def test_a_plugin_whose_code_nobody_finds_is_said(tmp_path: Path, capsys: Captur
     *_, result = boards.synthetic(find_board("digits-eps1"), 2, seed=0)
     (file,) = boards.write([result], tmp_path / "results")
     (tmp_path / "boards").mkdir()
-    shutil.copy(board_files()["digits-eps1"], tmp_path / "boards")
+    shutil.copy(list_board_files()["digits-eps1"], tmp_path / "boards")
     assert ask("check", file, "--root", tmp_path) == 0
     said = "the code of plugin 'synthetic' (dpbench-synthetic 1.0) cannot be found, unless a package index has it"
     assert said in capsys.readouterr().err
@@ -452,7 +452,7 @@ def test_a_strangers_text_is_no_formula_and_no_row_of_its_own(root: Path, text: 
     made = json.loads((root / build.INDEX).read_text(encoding="utf-8"))
     (tiny,) = [standing for standing in made["standings"] if standing["board"]["name"] == "tiny"]
     tiny["entries"][0]["plugin"]["plugin"] = text
-    rows = list(csv.DictReader(io.StringIO(leaderboard_csv(Index.model_validate(made)))))
+    rows = list(csv.DictReader(io.StringIO(render_leaderboard_csv(Index.model_validate(made)))))
     assert len(rows) == len(boards.LEARNERS)
     assert rows[0]["plugin"] == (text if text.startswith("a") else f"'{text}")
     assert rows[0]["accuracy"].startswith("0.")

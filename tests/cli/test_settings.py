@@ -19,12 +19,12 @@ import dpbench
 from dpbench.cli.given import CommandSettings, UserSettings
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
-from dpbench.main import root_command
+from dpbench.main import load_root_command
 from dpbench.records.place import Place
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.search import Search
-from dpbench.records.setting import Flag, settings
-from dpbench.records.spec import Spec, make_spec, write_flags
+from dpbench.records.setting import Flag, list_record_settings
+from dpbench.records.spec import Spec, format_flags, make_spec
 from dpbench.registry import load
 from dpbench.registry.components import resolve
 from dpbench.sweep.grid import AXES
@@ -87,16 +87,16 @@ PUBLIC: st.SearchStrategy[dict[str, Any]] = st.one_of(st.just({}), SHARES.map(la
 @drawn(st.fixed_dictionaries({"learner": COMPONENTS}, optional=KEYS), PUBLIC)
 def test_flags_of_a_spec_ask_for_that_spec(keys: dict[str, Any], public: dict[str, Any]) -> None:
     spec = make_spec({**keys, **public}, "the test")
-    again = parses(write_flags(spec))
+    again = parses(format_flags(spec))
     assert again == spec and again.digest == spec.digest
     for key in ("extractor", "delta"):  # what the dataset decides stays its to decide
         assert (key in again.model_fields_set) == (key in spec.model_fields_set)
-    assert write_flags(again) == write_flags(spec)
-    assert parses(write_flags(spec, defaults=True)) == spec
+    assert format_flags(again) == format_flags(spec)
+    assert parses(format_flags(spec, defaults=True)) == spec
 
 
 def test_the_strategy_draws_every_setting_of_a_spec() -> None:
-    named = {setting.name for setting in settings(Spec)}
+    named = {setting.name for setting in list_record_settings(Spec)}
     assert named == {*KEYS, "learner", "public_fraction", "public_dataset"} - {"search"}
 
 
@@ -105,14 +105,14 @@ def test_flags_of_a_resolved_spec_ask_for_the_same_run() -> None:
     for keys in ({}, {"extractor": "pixels:size=4"}, {"delta": 1e-6, "search": {"space": {"k": [3, 4]}}}):
         asked = make_spec({"learner": "class-means", "dataset": "digits", **keys}, "the test")
         whole = resolve(asked, plugins).spec  # whose learner has options that are searched
-        flags = write_flags(whole.model_copy(update={"learner": asked.learner}))
+        flags = format_flags(whole.model_copy(update={"learner": asked.learner}))
         assert resolve(parses(flags), plugins).spec.digest == whole.digest
 
 
 def test_a_command_says_what_is_not_at_its_default_and_no_more() -> None:
-    assert write_flags(make_spec({"learner": "jl"}, "the test")) == ["--learner", "jl"]
+    assert format_flags(make_spec({"learner": "jl"}, "the test")) == ["--learner", "jl"]
     spec = make_spec({"learner": "jl:k=3", "epsilon": 2, "public_labels": True, "seeds": [3, 7]}, "the test")
-    assert shlex.join(write_flags(spec)) == "--learner jl:k=3 --epsilon 2 --public-labels --seeds 3,7"
+    assert shlex.join(format_flags(spec)) == "--learner jl:k=3 --epsilon 2 --public-labels --seeds 3,7"
 
 
 # One field more
@@ -130,9 +130,9 @@ def test_a_field_more_is_a_flag_a_key_a_check_and_a_word_of_printed_commands(tmp
     records, file = (Warm, Search, Place), tmp_path / "spec.toml"
     found = read_flags(["--learner", "jl", "--warmth", "0.5"], *records).spec()
     assert isinstance(found, Warm) and found.warmth == 0.5
-    assert write_flags(found) == ["--learner", "jl", "--warmth", "0.5"]
+    assert format_flags(found) == ["--learner", "jl", "--warmth", "0.5"]
     file.write_text('learner = "jl"\nextractor = "auto"\nwarmth = 0.75', encoding="utf-8")
-    assert write_flags(read_flags(["--spec", str(file)], *records).spec())[-2:] == ["--warmth", "0.75"]
+    assert format_flags(read_flags(["--spec", str(file)], *records).spec())[-2:] == ["--warmth", "0.75"]
     with pytest.raises(SpecError, match=r"^warmth=2.0 in the flags of dpbench run does not fit: expected a value less"):
         read_flags(["--learner", "jl", "--warmth", "2"], *records).spec()
     file.write_text('learner = "jl"\nextractor = "auto"\nwarmth = 0', encoding="utf-8")
@@ -193,7 +193,7 @@ def test_flags_go_before_a_file_and_both_before_the_defaults_of_a_command(tmp_pa
 
 
 def test_a_command_of_one_setting_has_that_flag_alone() -> None:
-    commands = root_command()
+    commands = load_root_command()
     flags = {flag for parameter in commands.commands["predict"].params for flag in parameter.opts}
     assert {flag for flag in flags if flag.startswith("--")} - {"--help"} == {"--device", "--json"}
 
@@ -204,7 +204,7 @@ def test_a_command_of_one_setting_has_that_flag_alone() -> None:
 def test_the_signature_of_run_in_python_has_the_settings_of_the_records_with_their_defaults() -> None:
     parameters = inspect.signature(dpbench.run).parameters
     beside = {"board", "settings", "threads"}  # of a shell: Python has entries checked later and sets its own threads
-    known = {setting.name: setting.field for record in (Spec, Place) for setting in settings(record)}
+    known = {setting.name: setting.field for record in (Spec, Place) for setting in list_record_settings(record)}
     assert {*parameters} - {"search", "keep_models"} == known.keys() - beside
     for name, parameter in parameters.items():
         if name in known and parameter.default not in {None, inspect.Parameter.empty}:
@@ -221,7 +221,7 @@ def test_the_docstring_of_run_in_python_tells_every_parameter() -> None:
 
 @pytest.mark.parametrize("record", [Protocol, Spec, Search, Place])
 def test_every_setting_has_a_sentence_and_no_two_of_a_run_have_one_key(record: type[Any]) -> None:
-    keys = [setting.key for kind in (Spec, Search, Place) for setting in settings(kind)]
+    keys = [setting.key for kind in (Spec, Search, Place) for setting in list_record_settings(kind)]
     assert len(keys) == len({*keys})
     silent = {name for name, field in record.model_fields.items() if not field.description}
     assert silent <= {"adjacency", "search"}  # which has one value, and which is a table of settings

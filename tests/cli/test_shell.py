@@ -20,7 +20,7 @@ from dpbench.data.survey import survey_dataset
 from dpbench.harness import run as running
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.prepare import PreparedRun
-from dpbench.records.packed import find_records
+from dpbench.records.packed import list_records
 from dpbench.records.result import Result, Tuning
 from dpbench.registry import load
 from dpbench.support import progress
@@ -360,7 +360,7 @@ def test_a_learner_that_imports_its_own_modules_as_it_fits_runs_in_a_fresh_proce
 
 
 def _committed() -> Path:
-    return min(find_records(LEADERBOARD / "results" / "digits-eps1"))
+    return min(list_records(LEADERBOARD / "results" / "digits-eps1"))
 
 
 def test_a_result_is_checked_without_a_checkout(
@@ -395,7 +395,7 @@ def test_a_run_for_a_board_says_that_the_tree_has_changes(
 ) -> None:
     from dpbench.records import provenance
 
-    monkeypatch.setattr(provenance, "read_tree", lambda root=None: ("0" * 40, True))
+    monkeypatch.setattr(provenance, "read_git_state", lambda root=None: ("0" * 40, True))
     assert called("run", "--board", "digits-eps1", "--learner", "class-means", "--out", tmp_path) == 0
     assert "dpbench's tree has uncommitted changes, so no board will accept the result" in capsys.readouterr().err
 

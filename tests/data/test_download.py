@@ -272,12 +272,12 @@ def test_a_full_disk_is_one_sentence_and_asked_once(server: Server, tmp_path: Pa
 def test_a_place_that_cannot_be_written_is_said(server: Server, tmp_path: Path) -> None:
     (tmp_path / "x.bin").mkdir()
     with pytest.raises(OutputError, match=r"Cannot write .*: Is a directory"):
-        download._receive_rest(wanted(server), tmp_path / "x.bin", lambda _: None, lambda _: None)
+        download._receive_remaining_bytes(wanted(server), tmp_path / "x.bin", lambda _: None, lambda _: None)
 
 
 def test_an_interruption_keeps_the_part(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "BLOCK", 1000)
-    append, appended = download._append, []
+    append, appended = download._append_block, []
 
     def interrupted(*arguments: object) -> None:
         append(*arguments)  # type: ignore[arg-type]
@@ -285,7 +285,7 @@ def test_an_interruption_keeps_the_part(server: Server, tmp_path: Path, monkeypa
         if len(appended) == 42:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(download, "_append", interrupted)
+    monkeypatch.setattr(download, "_append_block", interrupted)
     with pytest.raises(KeyboardInterrupt):
         got(server, tmp_path)
     assert (tmp_path / "x.bin").read_bytes() == CONTENT[:41_000]  # the first call empties the file

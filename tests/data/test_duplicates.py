@@ -154,16 +154,16 @@ def test_a_crop_by_a_few_pixels_is_near_either_way(
 
 def test_looks_find_copies_of_another_size_and_no_others() -> None:
     looks = hashed(PHOTOS).looks
-    assert hashed([image.resize((50, 50)) for image in PHOTOS]).share_of_looks(looks) == 1
-    assert hashed([jpeg(image) for image in PHOTOS[:20]]).share_of_looks(looks) == pytest.approx(0.5, abs=0.2)
-    assert hashed([photo(seed) for seed in range(1000, 1200)]).share_of_looks(looks) == 0
-    assert hashed([Image.new("L", (9, 9))]).share_of_looks(hashed([Image.new("L", (9, 9))]).looks) == 0
+    assert hashed([image.resize((50, 50)) for image in PHOTOS]).looks_share(looks) == 1
+    assert hashed([jpeg(image) for image in PHOTOS[:20]]).looks_share(looks) == pytest.approx(0.5, abs=0.2)
+    assert hashed([photo(seed) for seed in range(1000, 1200)]).looks_share(looks) == 0
+    assert hashed([Image.new("L", (9, 9))]).looks_share(hashed([Image.new("L", (9, 9))]).looks) == 0
     assert len(looks) < folder.MAX_TEXT  # a board takes it
 
 
 def test_looks_of_nothing_are_like_nothing() -> None:
     none = hashed(PHOTOS).take(np.arange(0))
-    assert hashed(PHOTOS).share_of_looks(none.looks) == none.share_of_looks(hashed(PHOTOS).looks) == 0
+    assert hashed(PHOTOS).looks_share(none.looks) == none.looks_share(hashed(PHOTOS).looks) == 0
 
 
 @pytest.mark.parametrize(("images", "found"), [([0, 1, 2], (0, 1)), ([0, 1, 0, 2, 0, 1], (5, 3)), ([], (0, 0))])
@@ -264,10 +264,10 @@ def test_empty_splits_have_no_repeats() -> None:
 
 def test_a_sketch_finds_its_images_and_no_others() -> None:
     of = hashed(PHOTOS)
-    assert of.share_of_sketch(of.sketch) == 1
-    assert hashed(PHOTOS[:10]).share_of_sketch(of.sketch) == 0.25
-    assert hashed([photo(seed) for seed in range(1000, 1020)]).share_of_sketch(of.sketch) == 0
-    assert of.take(np.arange(0)).share_of_sketch(of.sketch) == of.share_of_sketch(of.take(np.arange(0)).sketch) == 0
+    assert of.sketch_share(of.sketch) == 1
+    assert hashed(PHOTOS[:10]).sketch_share(of.sketch) == 0.25
+    assert hashed([photo(seed) for seed in range(1000, 1020)]).sketch_share(of.sketch) == 0
+    assert of.take(np.arange(0)).sketch_share(of.sketch) == of.sketch_share(of.take(np.arange(0)).sketch) == 0
 
 
 def test_a_sketch_is_a_sample_of_fixed_size_that_tells_shares() -> None:
@@ -276,12 +276,12 @@ def test_a_sketch_is_a_sample_of_fixed_size_that_tells_shares() -> None:
         Hashes(exact, np.zeros((0, 1024), np.uint8), np.zeros(0, np.uint8)) for exact in (values, values[:10_000])
     )
     assert len(whole.sketch) == 4 * -(-8 * duplicates.SKETCH_SIZE // 3) < folder.MAX_TEXT  # a board takes it
-    assert third.share_of_sketch(whole.sketch) == pytest.approx(1 / 3, abs=0.12)
+    assert third.sketch_share(whole.sketch) == pytest.approx(1 / 3, abs=0.12)
 
 
 def test_a_sketch_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"base64|size"):
-        hashed(PHOTOS[:1]).share_of_sketch("not base64")
+        hashed(PHOTOS[:1]).sketch_share("not base64")
 
 
 def test_rows_are_taken_as_asked() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dpbench.api import Extractor
 from dpbench.data import engine, extraction
-from dpbench.data.engine import AGREEMENT, BATCH, LEAST, agree, choose_engine
+from dpbench.data.engine import AGREEMENT, BATCH, LEAST, are_features_close, choose_engine
 from dpbench.errors import ComponentFailed
 
 CPU = torch.device("cpu")
@@ -83,7 +83,7 @@ def test_features_of_images_agree_between_the_engines(extractor: Extractor) -> N
     chosen = choose_engine(extractor, CPU, LEAST)
     assert chosen.name.startswith("onnxruntime ")
     prepared = torch.stack([extractor.prepare(image) for image in photographs(BATCH)])
-    assert agree(chosen.open()(prepared), extractor.open(CPU)(prepared))
+    assert are_features_close(chosen.open()(prepared), extractor.open(CPU)(prepared))
 
 
 def test_few_images_and_other_devices_are_left_to_torch() -> None:
@@ -144,7 +144,7 @@ def test_a_graph_is_exported_once(fresh_cache: Path, monkeypatch: pytest.MonkeyP
     def refuse(*_: object) -> bytes:
         raise AssertionError("exported again")
 
-    monkeypatch.setattr(engine, "_export", refuse)
+    monkeypatch.setattr(engine, "_export_graph", refuse)
     assert choose_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
 
 
@@ -191,16 +191,16 @@ def test_one_number_decides_agreement(found: float, same: bool) -> None:
     features = torch.randn(BATCH, 50, generator=torch.Generator().manual_seed(2))
     other: Any = features.clone()
     other[3, 7] += found * float(features.double().std())
-    assert agree(other, features) is same
+    assert are_features_close(other, features) is same
 
 
 def test_other_shapes_and_precisions_do_not_agree() -> None:
     features = torch.ones(BATCH, 5)
-    assert not agree(features[:, :4], features)
-    assert not agree(features.half(), features)
+    assert not are_features_close(features[:, :4], features)
+    assert not are_features_close(features.half(), features)
 
 
 def test_half_precision_may_differ_in_its_last_bit() -> None:
     features = torch.randn(BATCH, 50, generator=torch.Generator().manual_seed(2)).half()
-    assert agree((features.float() * (1 + 2**-11)).half(), features)
-    assert not agree((features.float() * 1.01).half(), features)
+    assert are_features_close((features.float() * (1 + 2**-11)).half(), features)
+    assert not are_features_close((features.float() * 1.01).half(), features)

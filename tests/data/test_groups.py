@@ -21,20 +21,26 @@ from rich.console import Console
 import dpbench
 from dpbench import Features, Split, Splits
 from dpbench.analysis.describe import describe_result
-from dpbench.analysis.paired import correct_bits
+from dpbench.analysis.paired import decode_correct_answers
 from dpbench.analysis.reader import read_results
-from dpbench.analysis.word import list_author_word
+from dpbench.analysis.word import list_unchecked_claims
 from dpbench.board.build import verify_leaderboard
 from dpbench.board.index import Index
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.verdict import SCORES, judge_seeds
-from dpbench.cli.run import _show
+from dpbench.board.verify.verdict import NON_ACCURACY_METRICS, judge_seeds
+from dpbench.cli.run import _print_result
 from dpbench.data.groups import check_groups, keep_test_groups
 from dpbench.data.survey import survey_dataset
 from dpbench.errors import DataError, LawBroken
 from dpbench.records.board import find_board
 from dpbench.records.group_counts import read_counts, sum_by_class
-from dpbench.records.groups import accuracy_by_group, find_ceiling, group_accuracies, price_by_group, write_groups
+from dpbench.records.groups import (
+    compute_accuracy_by_group,
+    compute_group_accuracies,
+    compute_price_by_group,
+    find_ceiling,
+    format_groups,
+)
 from dpbench.records.journal import Journal
 from dpbench.records.rerun import Rerun, SeedRerun
 from dpbench.records.result import Result
@@ -180,7 +186,7 @@ def test_counts_are_of_the_very_images_that_were_classified_correctly(result: Re
             line = result.task.groups[column][value]
             assert read_counts(line) == tuple(np.bincount(labels[values == value], minlength=10))
             for seed in result.seeds:
-                right = correct_bits(seed, len(labels)) & (values == value)
+                right = decode_correct_answers(seed, len(labels)) & (values == value)
                 assert seed.group_correct is not None
                 assert read_counts(seed.group_correct[column][value]) == tuple(np.bincount(labels[right], minlength=10))
 
@@ -227,7 +233,7 @@ def correct(unknown: int, female: int, male: int, other: int) -> dict[str, dict[
 
 
 def test_accuracy_by_group_is_the_mean_over_seeds() -> None:
-    (column,) = group_accuracies(COUNTS, [correct(0, 20, 10, 0), correct(0, 10, 10, 0)])
+    (column,) = compute_group_accuracies(COUNTS, [correct(0, 20, 10, 0), correct(0, 10, 10, 0)])
     assert {group.value: group.accuracy.mean for group in column.groups} == {
         "female": 15 / 40, "male": 0.5, "other": 0.0, "": 0.0,
     }  # fmt: skip
@@ -235,31 +241,34 @@ def test_accuracy_by_group_is_the_mean_over_seeds() -> None:
 
 
 def test_neither_a_small_group_nor_unknown_images_are_called_worst() -> None:
-    (column,) = group_accuracies(COUNTS, [correct(0, 20, 9, 0)])
+    (column,) = compute_group_accuracies(COUNTS, [correct(0, 20, 9, 0)])
     assert column.worst is not None and column.worst.value == "male"
     assert column.gap == pytest.approx(0.5 - 0.45)
-    said = write_groups(column)
+    said = format_groups(column)
     assert "male 45.00% of 20 (worst)" in said and "other 0.00% of 19 (too few to compare)" in said
     assert "female 50.00% of 40 test images" in said and "not known 0.00% of 30" in said
 
 
 def test_groups_that_are_equal_have_no_worst() -> None:
-    (column,) = group_accuracies(COUNTS, [correct(0, 20, 10, 0)])
+    (column,) = compute_group_accuracies(COUNTS, [correct(0, 20, 10, 0)])
     assert column.worst is None and column.gap == 0
 
 
 def test_of_many_groups_a_summary_names_the_worst_and_the_best() -> None:
     images = {"site": {f"hospital {place}": "20 0" for place in range(30)}}
-    (column,) = group_accuracies(images, [{"site": {f"hospital {place}": f"{place % 20} 0" for place in range(30)}}])
-    assert write_groups(column, most=6) == (
+    (column,) = compute_group_accuracies(
+        images, [{"site": {f"hospital {place}": f"{place % 20} 0" for place in range(30)}}]
+    )
+    assert format_groups(column, most=6) == (
         "hospital 0 0.00% of 20 test images (worst) to hospital 19 95.00% of 20, of 30 groups"
     )
 
 
 def test_what_privacy_costs_a_group_is_held_against_what_it_costs_all(result: Result, ceiling: Result) -> None:
-    sex = next(price for price in price_by_group(result, ceiling) if price.column == "sex")
+    sex = next(price for price in compute_price_by_group(result, ceiling) if price.column == "sex")
     by_value = [
-        {group.value: group.accuracy.mean for group in accuracy_by_group(it)[-1].groups} for it in (ceiling, result)
+        {group.value: group.accuracy.mean for group in compute_accuracy_by_group(it)[-1].groups}
+        for it in (ceiling, result)
     ]
     assert sex.losses == {value: by_value[0][value] - by_value[1][value] for value in ("female", "male", "")}
     overall = ceiling.metrics["accuracy"].mean - result.metrics["accuracy"].mean
@@ -383,7 +392,7 @@ def rerun_of(result: Result) -> Rerun:
     seeds = tuple(
         SeedRerun(
             seed=seed.seed, outcome="differs", accuracy=seed.accuracy, predictions=seed.predictions,
-            correct=seed.correct, agreement=1.0, scores={name: seed.metrics[name] for name in SCORES},
+            correct=seed.correct, agreement=1.0, scores={name: seed.metrics[name] for name in NON_ACCURACY_METRICS},
             group_correct=seed.group_correct,
         )
         for seed in result.seeds
@@ -402,7 +411,7 @@ def test_a_rerun_finds_correct_predictions_moved_from_one_group_to_another(resul
 
 def test_which_image_is_in_which_group_is_the_authors_word_until_a_rerun_has_counted(result: Result) -> None:
     said = "which group each test image is in"
-    assert said in list_author_word(result) and said not in list_author_word(result, {"task.groups"})
+    assert said in list_unchecked_claims(result) and said not in list_unchecked_claims(result, {"task.groups"})
 
 
 def test_show_says_accuracy_by_group_and_what_privacy_costs_where_the_folder_knows(
@@ -422,7 +431,7 @@ def test_show_says_nothing_of_the_cost_of_privacy_where_no_result_without_it_is_
 
 def test_a_run_ends_with_a_line_for_each_column(result: Result) -> None:
     shown = io.StringIO()
-    _show(result, Path("file.json"), "", Console(file=shown, width=300))
+    _print_result(result, Path("file.json"), "", Console(file=shown, width=300))
     lines = shown.getvalue().splitlines()
     assert [line[:20].rstrip() for line in lines if line.startswith("accuracy by")] == [
         "accuracy by age band", "accuracy by digit", "accuracy by sex",
@@ -439,10 +448,10 @@ def test_the_report_has_tables_of_groups_and_of_what_privacy_costs_them(
     folder: Path, result: Result, ceiling: Result
 ) -> None:
     page = text_of(render_report(read_results([folder])[0], "accuracy", lambda _, part: part.name, "Title"))
-    sex = accuracy_by_group(result)[-1]
+    sex = compute_accuracy_by_group(result)[-1]
     assert sex.worst is not None
     assert re.search(rf"{sex.worst.name} 120 {100 * sex.worst.accuracy.mean:.2f}[^(]*(\([^w]*\))? \(worst\)", page)
-    price = price_by_group(result, ceiling)[-1]
+    price = compute_price_by_group(result, ceiling)[-1]
     assert "Points lost to privacy by sex" in page
     assert f"female 120 {100 * price.losses['female']:.2f}" in page
     assert f"all test images 359 {100 * price.overall:.2f}" in page
@@ -463,8 +472,8 @@ def test_a_models_card_has_accuracy_by_group_of_its_own_seed(tmp_path: Path) -> 
     data = dpbench.dataset(x[:200], y[:200], x[200:], y[200:], processing="drawn", groups={"sex": sex})
     found = dpbench.run("class-means", data, seeds=2, public_labels=True, out=tmp_path, keep_models=True)
     model = dpbench.load_model(found.model(1).save(tmp_path / "model.safetensors"))
-    (column,) = group_accuracies(found.record.task.groups or {}, [found.record.seeds[1].group_correct or {}])
-    assert dict(model.lines())["test accuracy by sex"] == write_groups(column)
+    (column,) = compute_group_accuracies(found.record.task.groups or {}, [found.record.seeds[1].group_correct or {}])
+    assert dict(model.lines())["test accuracy by sex"] == format_groups(column)
 
 
 def test_groups_of_arrays_are_checked_when_the_dataset_is_made() -> None:

@@ -36,11 +36,11 @@ from dpbench import (
 from dpbench.api import OWN_RECORD
 from dpbench.data import extraction
 from dpbench.data.engine import choose_engine
-from dpbench.data.reading import PerImage, return_unchanged
+from dpbench.data.reading import ImageMapper, return_unchanged
 from dpbench.errors import NotPure
 from dpbench.harness.sharing import check_sharing
 from dpbench.testing import DatasetLaws, ExtractorLaws
-from dpbench.testing.datasets import Neighbour
+from dpbench.testing.datasets import NeighbourDataset
 from dpbench.testing.laws import Laws
 from tests.harness.test_roles import Numbered, deal
 
@@ -208,26 +208,26 @@ class Brightest:
 def test_what_reads_a_record_may_not_hold_what_other_images_made(value: Any) -> None:
     """Such as the brightest pixel of all, by which every image is divided."""
     with pytest.raises(NotPure, match="Expected the object that reads a dataset's records to hold options only, got a"):
-        PerImage(Records(PLACES, lambda place: grey(0) if value is None else grey(1)), return_unchanged, "Reading")
+        ImageMapper(Records(PLACES, lambda place: grey(0) if value is None else grey(1)), return_unchanged, "Reading")
 
 
 @pytest.mark.parametrize("place", [0.5, ("7", 0.5), ("7", (np.float32(1), "8")), np.ones(3), Image.new("L", (1, 1))])
 def test_a_place_may_not_hold_what_other_images_made(place: Any) -> None:
     """Such as a row of an array that was normalised as a whole."""
     with pytest.raises(NotPure, match="Expected the place of a record as text, bytes or whole numbers, got a"):
-        PerImage(Records([place], lambda _: grey(1)), return_unchanged, "Reading")([0])
+        ImageMapper(Records([place], lambda _: grey(1)), return_unchanged, "Reading")([0])
 
 
 @pytest.mark.parametrize("place", ["7", b"7", 7, np.int64(7), Path("7"), ("7", 7, None)])
 def test_a_place_may_be_a_name_a_number_or_the_bytes_of_an_image(place: Any) -> None:
-    (image,) = PerImage(Records([place], lambda _: grey(1)), return_unchanged, "Reading")([0])
+    (image,) = ImageMapper(Records([place], lambda _: grey(1)), return_unchanged, "Reading")([0])
     assert image.getpixel((0, 0)) == 1
 
 
 def test_what_reads_a_record_may_hold_options() -> None:
     mode, side = "L", 3
     images = Records(PLACES, lambda place: Image.new(mode, (side, side), int(place)))
-    (image,) = PerImage(images, return_unchanged, "Reading")([7], thorough=True)
+    (image,) = ImageMapper(images, return_unchanged, "Reading")([7], thorough=True)
     assert image.getpixel((0, 0)) == 7
 
 
@@ -241,7 +241,7 @@ def test_a_record_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
         raise DataError(f"Expected a readable image {place}.") if place == "7" else DataError("none")
 
     with pytest.raises(DataError, match=r"^Expected a readable image 7\.$"):
-        PerImage(Records(PLACES, read), return_unchanged, "Reading")([7])
+        ImageMapper(Records(PLACES, read), return_unchanged, "Reading")([7])
 
 
 def test_a_split_says_how_its_images_came_about() -> None:
@@ -400,7 +400,7 @@ def test_a_suite_of_data_that_are_stored_otherwise_makes_its_own_copies() -> Non
         removed = 3
 
     def neighbours(_: DatasetLaws) -> Any:
-        yield Neighbour("without 3", nullcontext(Without()))
+        yield NeighbourDataset("without 3", nullcontext(Without()))
 
     found = broken(DatasetLaws, ONE_LESS, dataset=Oversampled(), neighbours=neighbours)
     assert found == "In a copy without 3, 8 images are gone: which are kept follows from others."
@@ -435,7 +435,7 @@ def test_a_preparation_that_writes_a_file_is_refused_and_what_it_prints_is_withh
         print("a private image")
         return 1
 
-    reads = PerImage([Image.new("L", (4, 4))], prepare, "Extractor 'spy'")
+    reads = ImageMapper([Image.new("L", (4, 4))], prepare, "Extractor 'spy'")
     if written:
         with pytest.raises(NotPure, match="Extractor 'spy' opened a file"):
             reads([0])

@@ -326,11 +326,14 @@ class Network(Pixels):
 
 
 def test_what_is_faster_fits_the_extractor() -> None:
-    assert outlook.suggest_faster(Network(), 224, CPU) == (
+    assert outlook.suggest_faster_extraction(Network(), 224, CPU) == (
         "size=128 of resnet50 (about 3 times, if its network takes that size), or the extractor "
         "efficientnet-lite0:size=128, or a GPU"
     )
-    assert outlook.suggest_faster(Network(), 128, torch.device("cuda")) == "the extractor efficientnet-lite0:size=128"
+    assert (
+        outlook.suggest_faster_extraction(Network(), 128, torch.device("cuda"))
+        == "the extractor efficientnet-lite0:size=128"
+    )
 
 
 def test_features_that_do_not_fit_on_the_disk_are_refused_after_a_batch(

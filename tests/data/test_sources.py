@@ -11,7 +11,14 @@ from typing import Any, ClassVar
 import pytest
 
 from dpbench import DataMissing, Dataset, Download, Source, Splits
-from dpbench.data.sources import check_present, describe_homes, find_dataset, label, locate, missing_data_error
+from dpbench.data.sources import (
+    check_datasets_present,
+    dataset_label,
+    describe_homes,
+    find_dataset,
+    locate,
+    missing_data_error,
+)
 from dpbench.records.protocol import Component
 from dpbench.support.messages import bytes_in_words
 from dpbench.support.paths import restrict_data
@@ -159,18 +166,18 @@ def test_a_name_that_is_too_long_is_missing(data_folder: Path) -> None:
 
 def test_a_dataset_of_a_package_is_nowhere_and_never_missing(data_folder: Path) -> None:
     assert find_dataset(Somewhere()) is None
-    check_present(Somewhere())
+    check_datasets_present(Somewhere())
 
 
 def test_what_is_missing_is_refused_first(data_folder: Path) -> None:
     make(data_folder, "x.zip")
-    check_present(at())
+    check_datasets_present(at())
     with pytest.raises(DataMissing, match=r"looked for y\.zip"):
-        check_present(Somewhere(), at(), at([["y.zip"]]))
+        check_datasets_present(Somewhere(), at(), at([["y.zip"]]))
 
 
 def test_a_dataset_of_the_hub_may_come_from_there_still(data_folder: Path) -> None:
-    check_present(at(hub=[("who/what", "data.parquet")]))
+    check_datasets_present(at(hub=[("who/what", "data.parquet")]))
 
 
 def test_the_sentence_of_data_by_hand(data_folder: Path, tmp_path: Path) -> None:
@@ -206,7 +213,7 @@ def test_the_sentence_says_every_way(data_folder: Path, more: dict[str, Any], sa
 
 def test_options_stand_in_the_commands_as_a_shell_takes_them(data_folder: Path) -> None:
     dataset = Optional(size=64, tag="it's (2)")
-    command = f"`dpbench data import {shlex.quote(label(dataset))} FILE-OR-FOLDER`"
+    command = f"`dpbench data import {shlex.quote(dataset_label(dataset))} FILE-OR-FOLDER`"
     assert command in str(missing_data_error(dataset))
     assert shlex.split(command.strip("`"))[3] == "somewhere:size=64,tag=it's (2)"
 
@@ -221,7 +228,7 @@ def test_options_stand_in_the_commands_as_a_shell_takes_them(data_folder: Path) 
     ],
 )
 def test_a_label_is_what_a_user_writes(dataset: Optional, said: str) -> None:
-    assert label(dataset) == said
+    assert dataset_label(dataset) == said
     options = Component.parse(said).options
     assert options.keys() == {name for name, value in vars(dataset).items() if value != getattr(Optional(), name, ...)}
 

@@ -154,7 +154,9 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Download(f"http://x.org/{name}?download=1", f"sha256:{sums[name]}", 1, place, name != "labels.csv")
         for name, place in places.items()
     ])  # fmt: skip
-    monkeypatch.setattr(download, "_receive_rest", lambda wanted, file, *_: shutil.copy(folder / file.name, file))
+    monkeypatch.setattr(
+        download, "_receive_remaining_bytes", lambda wanted, file, *_: shutil.copy(folder / file.name, file)
+    )
     return folder
 
 
@@ -165,7 +167,7 @@ UNPACKED = {**FOLD, "fold/two/a.txt": "two"}
 
 
 def test_archives_are_fetched_checked_and_put_in_place(home: Path, published: Path) -> None:
-    kept = store.fetch(Fold(), home)
+    kept = store.fetch_dataset(Fold(), home)
     assert there(home) == UNPACKED
     assert kept == store.read_store_record(Fold(), home)
     assert sorted(kept.paths) == sorted(UNPACKED)
@@ -175,19 +177,19 @@ def test_archives_are_fetched_checked_and_put_in_place(home: Path, published: Pa
 
 
 def test_what_nobody_gives_is_said_with_what_to_do_by_hand(home: Path) -> None:
-    said = refused(DataMissing, lambda: store.fetch(Fold(), home))
+    said = refused(DataMissing, lambda: store.fetch_dataset(Fold(), home))
     assert "Download it (1 MB, licence: CC0) from https://x.org, then run `dpbench data import fold " in said
     assert there(home) == {}
 
 
 def test_what_comes_with_a_package_is_neither_fetched_nor_imported(home: Path) -> None:
-    for act in (lambda: store.fetch(Packaged(), home), lambda: store.import_dataset(Packaged(), home, home)):
+    for act in (lambda: store.fetch_dataset(Packaged(), home), lambda: store.import_dataset(Packaged(), home, home)):
         assert "comes with a Python package" in refused(SpecError, act)
 
 
 def test_archives_stay_until_the_dataset_is_whole(home: Path, published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[str] = []
-    receive = download._receive_rest
+    receive = download._receive_remaining_bytes
 
     def counted(wanted: Download, file: Path, *more: Any) -> Any:
         received.append(file.name)
@@ -195,11 +197,11 @@ def test_archives_stay_until_the_dataset_is_whole(home: Path, published: Path, m
             raise KeyboardInterrupt
         return receive(wanted, file, *more)
 
-    monkeypatch.setattr(download, "_receive_rest", counted)
+    monkeypatch.setattr(download, "_receive_remaining_bytes", counted)
     with pytest.raises(KeyboardInterrupt):
-        store.fetch(Fold(), home)
+        store.fetch_dataset(Fold(), home)
     assert find_dataset(Fold()) is None
-    store.fetch(Fold(), home)
+    store.fetch_dataset(Fold(), home)
     assert received == ["train.zip", "test.tgz", "labels.csv", "labels.csv"]
 
 
@@ -208,7 +210,7 @@ def test_two_datasets_may_be_published_under_one_file_name(
 ) -> None:
     (store._dataset_path(Table(), home, "downloads")).mkdir(parents=True)
     (store._dataset_path(Table(), home, "downloads") / "train.zip").write_text("half of another one")
-    store.fetch(Fold(), home)
+    store.fetch_dataset(Fold(), home)
     assert (store._dataset_path(Table(), home, "downloads") / "train.zip").read_text() == "half of another one"
 
 
@@ -220,7 +222,7 @@ def test_a_fetched_dataset_that_its_loader_refuses_is_not_put_in_place(
     monkeypatch.setattr(Fold, "downloads", [
         Download("http://x.org/train.zip", f"sha256:{digest}", 1, "fold", unpack=True), *Fold.downloads[1:]
     ])  # fmt: skip
-    said = refused(DataError, lambda: store.fetch(Fold(), home))
+    said = refused(DataError, lambda: store.fetch_dataset(Fold(), home))
     assert said.startswith("What came from http://x.org/train.zip, ")
     assert said.endswith("is not dataset 'fold'. Expected otherwise in fold/one/a.txt.")
     assert there(home) == {}
@@ -401,11 +403,11 @@ def test_files_of_the_user_are_never_overwritten(home: Path, given: Path, link: 
 
 def test_a_fetch_overwrites_no_files_of_the_user_and_keeps_what_came(home: Path, published: Path) -> None:
     write(home, {"fold/labels.csv": "my own"})
-    refused(OutputError, lambda: store.fetch(Fold(), home))
+    refused(OutputError, lambda: store.fetch_dataset(Fold(), home))
     assert there(home) == {"fold/labels.csv": "my own"}
     (home / "fold/labels.csv").unlink()
     shutil.rmtree(published)
-    store.fetch(Fold(), home)  # without a server
+    store.fetch_dataset(Fold(), home)  # without a server
 
 
 @pytest.mark.parametrize("thing", ["link", "file", "dangling"])
@@ -696,7 +698,7 @@ def test_a_dataset_of_the_hub_is_kept_as_a_mirror(
 ) -> None:
     if pattern:
         monkeypatch.setattr(Fold, "hub", [("who/what", "*.parquet")])
-    kept = store.fetch(Fold(), home)
+    kept = store.fetch_dataset(Fold(), home)
     assert (there(home), kept.origin) == (MIRROR, "who/what")
     assert [path.suffix for path in (home / ".dpbench").iterdir() if path.is_dir()] == []
     store.remove_dataset(Fold(), home)
@@ -705,16 +707,18 @@ def test_a_dataset_of_the_hub_is_kept_as_a_mirror(
 
 def test_another_file_of_the_hub_is_deleted_and_fetched_again(home: Path, hub: Hub) -> None:
     hub.wrong = {"in/test.parquet"}
-    assert "Expected SHA-256 0 of in/test.parquet of who/what" in refused(DataError, lambda: store.fetch(Fold(), home))
+    assert "Expected SHA-256 0 of in/test.parquet of who/what" in refused(
+        DataError, lambda: store.fetch_dataset(Fold(), home)
+    )
     assert there(store._dataset_path(Fold(), home, "downloads")) == {"who/what/train.parquet": "one"}
     hub.wrong = set()
-    store.fetch(Fold(), home)
+    store.fetch_dataset(Fold(), home)
     assert there(home) == MIRROR
 
 
 def test_what_came_from_the_hub_is_kept_when_it_no_longer_answers(home: Path, hub: Hub) -> None:
     hub.fail = {"in/test.parquet"}
-    said = refused(DataError, lambda: store.fetch(Fold(), home))
+    said = refused(DataError, lambda: store.fetch_dataset(Fold(), home))
     assert "Expected in/test.parquet of who/what from the Hugging Face hub, got ConnectionError. What was" in said
     assert there(store._dataset_path(Fold(), home, "downloads")) == {"who/what/train.parquet": "one"}
     assert folders(home) == []
@@ -724,9 +728,9 @@ def test_a_hub_that_cannot_be_asked_or_has_no_such_file_is_said(
     home: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Fold, "hub", [("who/what", "gone.parquet")])
-    assert "has no such file" in refused(DataError, lambda: store.fetch(Fold(), home))
+    assert "has no such file" in refused(DataError, lambda: store.fetch_dataset(Fold(), home))
     monkeypatch.setattr(huggingface_hub, "HfApi", SimpleNamespace)
-    assert "got AttributeError" in refused(DataError, lambda: store.fetch(Fold(), home))
+    assert "got AttributeError" in refused(DataError, lambda: store.fetch_dataset(Fold(), home))
 
 
 def test_a_full_disk_is_not_the_hubs_fault(home: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -734,7 +738,7 @@ def test_a_full_disk_is_not_the_hubs_fault(home: Path, hub: Hub, monkeypatch: py
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", full)
-    assert "No space left on device" in refused(OutputError, lambda: store.fetch(Fold(), home))
+    assert "No space left on device" in refused(OutputError, lambda: store.fetch_dataset(Fold(), home))
 
 
 @pytest.mark.parametrize("act", ["fetch", "adopt"])
@@ -742,9 +746,10 @@ def test_data_that_this_machine_cannot_read_are_refused_before_the_first_byte(
     home: Path, published: Path, given: Path, act: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Fold, "requires", ("json", "reader_of_folds"))
-    monkeypatch.setattr(download, "_receive_rest", lambda *_: pytest.fail("something was downloaded"))
+    monkeypatch.setattr(download, "_receive_remaining_bytes", lambda *_: pytest.fail("something was downloaded"))
     said = refused(
-        DataError, lambda: store.fetch(Fold(), home) if act == "fetch" else store.import_dataset(Fold(), given, home)
+        DataError,
+        lambda: store.fetch_dataset(Fold(), home) if act == "fetch" else store.import_dataset(Fold(), given, home),
     )
     assert said.startswith("Expected to read dataset 'fold' with the package reader_of_folds, which cannot be imported")
     assert "Install it first: pip install reader_of_folds." in said

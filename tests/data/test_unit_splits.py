@@ -18,7 +18,7 @@ from dpbench.harness.roles import Roles, assign_roles
 from dpbench.harness.sharing import check_sharing
 from dpbench.harness.split_images import PUBLIC_IN_PRIVATE
 from dpbench.harness.tuning.folds import Fold, make_folds
-from dpbench.records.overlap import Overlap, find_excess
+from dpbench.records.overlap import Overlap, find_excess_overlap
 from dpbench.records.search import Search
 from tests.harness.test_roles import TRAIN, Numbered, deal, private_places, public_places, roles
 from tests.helpers import gallery
@@ -190,7 +190,7 @@ def test_of_test_images_one_in_a_hundred_may_be_of_a_private_unit_and_of_public_
     pair: str, units: int, refused: bool
 ) -> None:
     counted = Overlap(exact=0, near=0, among=100, units=units)
-    assert bool(list(find_excess({pair: counted}, 1000))) == refused
+    assert bool(list(find_excess_overlap({pair: counted}, 1000))) == refused
 
 
 UNITS = np.arange(TRAIN)

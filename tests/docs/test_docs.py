@@ -23,9 +23,9 @@ import dpbench
 from dpbench import registry
 from dpbench.cli import main
 from dpbench.cli.given import split_components
-from dpbench.main import build
+from dpbench.main import build_command_line
 from dpbench.privacy import MECHANISM
-from dpbench.records.packed import find_records
+from dpbench.records.packed import list_records
 from dpbench.records.result import Result
 from dpbench.sweep import read_grid, ready_made_sweeps
 from tests.conftest import write_mirror
@@ -36,7 +36,7 @@ TESTS = 'pip install -e ".[test,offline]" && pytest'
 NOTEBOOK = "how-to/notebook.md"
 CI = "how-to/run.md"  # of the others every night
 RUN = [page for page in readme.PAGES if page.commands() and page is not readme.README]
-COMMANDS = typer.main.get_command(build())
+COMMANDS = typer.main.get_command(build_command_line())
 PINNED = Path(__file__).parents[2] / ".ci" / "constraints.txt"
 CODED = [page for page in readme.PAGES if page.code()]
 
@@ -327,7 +327,7 @@ NONE_YET = defaultdict(set, gtsrb={"non-private"})  # 43 classes: it takes hours
 def test_a_committed_figure_is_drawn_from_all_cells_of_its_sweep(figure: str) -> None:
     folder = readme.FIGURES / figure
     grid = read_grid(ready_made_sweeps.find_sweep_file(Path(figure)), registry.load())
-    results = {file.name: Result.read(file) for file in find_records(folder)}
+    results = {file.name: Result.read(file) for file in list_records(folder)}
     if any(result.privacy.repeatable for result in results.values()):
         assert {cell.file_name for cell in grid.cells} == results.keys()
     else:  # by the code before: `verify` says so, and defaults were others, so that only how many there are can be held

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpbench import registry
-from dpbench.docs.reference import components
+from dpbench.docs.reference import render_components
 from dpbench.registry import KINDS, Kind
 from dpbench.support.settings import list_settings
 
@@ -13,7 +13,7 @@ from dpbench.support.settings import list_settings
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_reference_has_a_table_of_every_components_settings(kind: Kind) -> None:
     known = registry.load().components[kind]
-    page = components(kind, known)
+    page = render_components(kind, known)
     for item in known.values():
         for row in list_settings(item.cls):
             assert "\n     - ".join(row) in page

@@ -24,7 +24,7 @@ import dpbench
 from dpbench import cli, docs, registry
 from dpbench.docs import site as building
 from dpbench.errors import OutputError
-from dpbench.main import load_extras, root_command
+from dpbench.main import load_extras, load_root_command
 from dpbench.site.layout import SECTIONS
 from dpbench.site.render import site_stylesheet
 from tests.conftest import built_once
@@ -142,7 +142,7 @@ def test_the_reference_has_every_public_name_component_and_command(site: Path) -
         missing = [name for name in components if not re.search(rf"<h2>{re.escape(name)}<a", text)]
         assert (kind, missing) == (kind, [])
     ids = read(site / "reference/commands.html").ids
-    commands = list(_commands(root_command(), "dpbench"))
+    commands = list(_commands(load_root_command(), "dpbench"))
     assert len(commands) > 25
     assert [name for name in commands if name.replace(" ", "-") not in ids] == []
 
@@ -256,7 +256,7 @@ def test_the_search_finds_pages_on_a_disk_without_a_network(site: Path, chromium
 def test_a_site_that_is_up_to_date_is_not_built_again(documentation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPBENCH_CACHE", str(documentation / "cache"))
     monkeypatch.setattr(building, "_run_sphinx", None)
-    assert (docs.build_cached(root_command(), extras=load_extras()) / "index.html").is_file()
+    assert (docs.build_cached(load_root_command(), extras=load_extras()) / "index.html").is_file()
 
 
 def test_a_site_is_stale_once_a_plugins_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

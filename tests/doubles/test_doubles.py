@@ -192,9 +192,9 @@ def test_a_double_is_fetched_in_spite_of_a_server_that(
         setattr(server, attribute, value)
     if lies:
         with pytest.raises(DataError, match=f"^Expected [^\n]* (from|of) {server.url()[:-6]}[^\n]* deleted"):
-            store.fetch(dataset, data_folder)
+            store.fetch_dataset(dataset, data_folder)
         server.extra = server.flood = 0
-    kept = store.fetch(dataset, data_folder)
+    kept = store.fetch_dataset(dataset, data_folder)
     assert dataset.load().digest == kept.digest
     assert any(server.asked) != lies  # what was deleted is not continued
 

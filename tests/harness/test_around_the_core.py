@@ -20,7 +20,7 @@ from dpbench.api import Choice
 from dpbench.errors import DataError, NotPerExample, NotPlanned, PrivacyError, SpecError
 from dpbench.harness.prepare import prepare_seed
 from dpbench.privacy.purity.reach import Reach
-from dpbench.records.identity import fit_identity
+from dpbench.records.identity import compute_fit_identity
 from dpbench.records.journal import Journal
 from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec, make_spec
@@ -91,9 +91,9 @@ def test_whatever_changes_a_sum_or_its_noise_changes_the_identity() -> None:
         {"networks": ["resnet 1 abd"]},
         {"networks": []},
     ]
-    identities = [fit_identity(**given), *(fit_identity(**given | other) for other in others)]
+    identities = [compute_fit_identity(**given), *(compute_fit_identity(**given | other) for other in others)]
     assert len(set(identities)) == len(identities)
-    assert fit_identity(**given | {"spec": spec.model_copy(update={"seeds": (5,)})}) == identities[0]
+    assert compute_fit_identity(**given | {"spec": spec.model_copy(update={"seeds": (5,)})}) == identities[0]
 
 
 @pytest.mark.parametrize("chunk_size", [None, 8])

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits, load_wine
 from dpbench import Curator, Predict, PublicData
 from dpbench.errors import PrivacyError
 from dpbench.harness.private_files import FileAccessLog, PrivateFiles
-from dpbench.privacy.purity.audit_events import judged_by
+from dpbench.privacy.purity.audit_events import judge_audit_events
 from dpbench.support.paths import cache_folder
 from tests.helpers.strangers import run_learner
 
@@ -72,7 +72,7 @@ def test_modules_are_nobodys_data(tmp_path: Path) -> None:
     read = FileAccessLog()
     (tmp_path / "images.npy").write_bytes(b"")
     (tmp_path / "plugin.py").write_bytes(b"")
-    with judged_by(read):
+    with judge_audit_events(read):
         for name in ("images.npy", "plugin.py"):
             (tmp_path / name).read_bytes()
     assert read.found == {str((tmp_path / "images.npy").resolve())}

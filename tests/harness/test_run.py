@@ -411,7 +411,7 @@ def test_public_images_that_are_private_ones_under_other_names_are_refused_unles
     assert found.spec.allow_overlap
     assert any(remark.startswith("Public in private") for remark in found.remarks)
     assert (
-        found.without_private == "ε 0 by its plan, but 40 of 40 public images are near-duplicates of private ones "
+        found.zero_epsilon_remark == "ε 0 by its plan, but 40 of 40 public images are near-duplicates of private ones "
         "(40 identical)"
     )
     flags = [f"--{key.replace('_', '-')}={data[key]}" for key in ("dataset", "public_dataset", "seeds")]

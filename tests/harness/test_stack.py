@@ -160,7 +160,7 @@ def test_a_map_made_for_other_settings_serves_these_too(base: ProbeLearner) -> N
 def test_a_setting_that_diverges_does_not_disturb_the_others(
     base: ProbeLearner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(defaults, "MOST_TRAVEL_PER_STEP", math.inf)  # such a rate is refused
+    monkeypatch.setattr(defaults, "MAX_TRAVEL_PER_STEP", math.inf)  # such a rate is refused
     learners, rows = probes(base), private_rows(n=90, d=WIDTH)
     learners[3] = dataclasses.replace(learners[3], learning_rate=3e38, clip=1e4)  # and sigma 20
     fits = together(learners, rows)

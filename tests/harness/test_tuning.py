@@ -375,7 +375,7 @@ def test_what_trains_together_does_not_change_what_is_chosen(rule: str, monkeypa
     monkeypatch.setattr(trials, "fit_together", counted)
     space, found = {"learning_rate": (0.05, 0.5), "clip": (0.1, 1.0), "sample_rate": (0.5, 1.0)}, []
     for together, sizes in ((0, set()), (1, {1}), (3, {3, 1}), (16, {4})):  # four settings at each of two rates
-        monkeypatch.setattr(trials, "TOGETHER", max(1, together))
+        monkeypatch.setattr(trials, "MAX_TRAINED_TOGETHER", max(1, together))
         monkeypatch.setattr(trials, "is_stackable", lambda learner, together=together: together > 0)
         found.append(chosen(Tiny(init="uniform"), space, rule, epsilon=0.03))
         assert set(groups) == sizes

@@ -27,14 +27,14 @@ from dpbench.api import Budget, Release
 from dpbench.board.folder import locate_result
 from dpbench.board.verify.rerun_record import rerun_seeds, write_rerun
 from dpbench.cli import main
-from dpbench.harness.guarantee import account_twice
+from dpbench.harness.guarantee import compute_two_accounts
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant
 from dpbench.records import provenance
 from dpbench.records.board import Board
 from dpbench.records.checksums import evidence_digest
-from dpbench.records.metrics import write_confusion
-from dpbench.records.packed import find_records
+from dpbench.records.metrics import encode_confusion
+from dpbench.records.packed import list_records
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.spec import Spec
 from dpbench.registry.boards import make_entry_spec, spell_out_board
@@ -111,7 +111,7 @@ def _seed(
     hits = np.bincount(labels[right], minlength=classes)
     confusion = np.diag(hits) + np.roll(np.diag(there - hits), 1, axis=1)  # others are taken for the next class
     return {
-        "seed": number, "confusion": write_confusion(confusion.tolist()),
+        "seed": number, "confusion": encode_confusion(confusion.tolist()),
         "auroc": int(right.sum()) / TEST if classes == 2 else None,
         "correct": base64.b64encode(np.packbits(right).tobytes()).decode(),
         "predictions": hashlib.sha256(right.tobytes()).hexdigest(),
@@ -122,7 +122,7 @@ def _seed(
 def _privacy(steps: int, epsilon: float, delta: float, name: accountant.AccountantName) -> dict[str, Any]:
     release = Release("rows" if math.isinf(epsilon) else "gradient", steps)
     sigma = accountant.calibrate([release], Budget(epsilon, delta, "add-or-remove-one"), name)
-    stated, other = account_twice([release], sigma, delta, name)
+    stated, other = compute_two_accounts([release], sigma, delta, name)
     planned = {"name": release.name, "steps": steps, "sample_rate": 1.0, "relative_noise": 1.0, "sigma": sigma}
     return {
         "epsilon": stated, "delta": delta, "accountant": name,
@@ -251,7 +251,7 @@ def enter(root: Path, learner: str) -> None:
 def clean_commit() -> Iterator[None]:
     """Have runs and re-runs be of one clean commit, whatever the tree of this repository is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(provenance, "read_tree", lambda root=None: ("0" * 40, False))
+        patch.setattr(provenance, "read_git_state", lambda root=None: ("0" * 40, False))
         yield
 
 
@@ -274,7 +274,7 @@ def _proven_files(*learners: str) -> Mapping[Path, bytes]:
 
 def file_of(root: Path, learner: str, board: str = "tiny") -> Path:
     """Return the file of a learner's result."""
-    found = find_records(root / "results" / board)
+    found = list_records(root / "results" / board)
     (file,) = (file for file in found if file.name.startswith(f"{learner}-digits-"))
     return file
 

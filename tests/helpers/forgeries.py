@@ -22,16 +22,16 @@ import pytest
 from dpbench.analysis.paired import decode_bits
 from dpbench.api import Budget, Release
 from dpbench.board import build
-from dpbench.board.add import Submissions
+from dpbench.board.add import SubmissionChecker
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import describe_differences, rerun_seeds
 from dpbench.board.verify.verdict import list_compared_scores
 from dpbench.errors import NotReproducible
-from dpbench.harness.guarantee import account_twice
+from dpbench.harness.guarantee import compute_two_accounts
 from dpbench.privacy.core import randomness
 from dpbench.privacy.core.accounting import accountant
 from dpbench.records.board import Board
-from dpbench.records.checksums import record_seal
+from dpbench.records.checksums import compute_seal
 from dpbench.records.packed import pack_records, read_record
 from dpbench.records.result import Result, SeedResult
 from dpbench.registry import Registry
@@ -135,10 +135,10 @@ def workflow(scene: Scene, known: Expectations) -> str:
         return done.stdout
     changed = scene.git("diff", "--name-only", "HEAD~1").split()
     if changed == ["leaderboard/leaderboard.json"]:
-        current = build.is_current(build.build_index(scene.root, scene.plugins), scene.root)
+        current = build.is_index_current(build.build_index(scene.root, scene.plugins), scene.root)
         return "" if current else "leaderboard.json is not what its results give"
     new = [scene.repository / name for name in changed if name.startswith("leaderboard/results/")]
-    submissions = Submissions(scene.root, known)
+    submissions = SubmissionChecker(scene.root, known)
     return "; ".join(str(said) for file in new for said in submissions.match(file)[0].complaints)
 
 
@@ -188,7 +188,7 @@ def elsewhere(content: Content) -> Content:
 
 def resealed(file: Path, content: Content) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({**content, "seal": record_seal(content)}), encoding="utf-8")
+    file.write_text(json.dumps({**content, "seal": compute_seal(content)}), encoding="utf-8")
 
 
 def read(file: Path) -> Content:
@@ -244,7 +244,7 @@ def other_plan(scene: Scene) -> None:
     """State two cheaper questions in place of one, with the sigma and epsilon that these have."""
     plan, budget = [Release("class-sums", 2)], Budget(1.0, 1e-5, "add-or-remove-one")
     sigma = accountant.calibrate(plan, budget, "pld")
-    epsilon, other = account_twice(plan, sigma, 1e-5, "pld")
+    epsilon, other = compute_two_accounts(plan, sigma, 1e-5, "pld")
     stated = {**scene.honest["privacy"]["plan"][0], "steps": 2, "sigma": sigma}
     changed = {"plan": [stated], "sigma": sigma, "epsilon": epsilon, "independent": dataclasses.asdict(other)}
     scene.submit({**scene.honest, "privacy": {**scene.honest["privacy"], **changed}, "copies_epsilon": None})

@@ -12,7 +12,7 @@ from functools import cache
 from unittest.mock import patch
 
 from dpbench.audit.audit_fit import audit_prepared
-from dpbench.audit.sensitivity import Replays
+from dpbench.audit.sensitivity import QuestionReplayer
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records.spec import make_spec
 from tests.helpers.sessions import session
@@ -39,7 +39,7 @@ def prepared(learner: str) -> PreparedRun:
 def count_doubted(audits: int, first: int = 0) -> Counter[str]:
     """Return how often each test failed an honest run, and how many runs were `doubted`."""
     found: Counter[str] = Counter()
-    with patch.multiple(Replays, replay=_nothing, probe=_nothing):
+    with patch.multiple(QuestionReplayer, replay=_nothing, probe=_nothing):
         for seed in range(first, first + audits):
             learner = LEARNERS[seed % len(LEARNERS)]
             audit = audit_prepared(prepared(learner), 1_000 + seed, CANARIES)

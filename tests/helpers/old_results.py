@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from dpbench.records.result import Result
-from dpbench.records.schema1 import _seal_of
+from dpbench.records.schema1 import _compute_seal
 
 SCORES = ("accuracy", "balanced_accuracy", "worst_class_accuracy", "macro_f1")
 COUNTED = ("class_gap", "ece", "nll", "brier")
@@ -28,7 +28,7 @@ def old_form(result: Result) -> dict[str, Any]:
 
 def resealed(content: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON with a seal over what it says now."""
-    return {**content, "seal": _seal_of(content)}
+    return {**content, "seal": _compute_seal(content)}
 
 
 def _seed(seed: dict[str, Any], kept: Any) -> dict[str, Any]:

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import registry
-from dpbench.analysis.grid import GridLine, ResultGrid, grid_by_number
+from dpbench.analysis.grid import GridLine, ResultGrid, make_numeric_grid
 from dpbench.analysis.rows import ResultFacts, best_score, distance_behind
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.rows import EntryRow, board_rows
+from dpbench.board.rows import EntryRow, make_board_rows
 from dpbench.docs.tables import distance_tables, heat_map, label_tables, learner_tables, unit_tables
-from dpbench.docs.tables.grid_tables import against_epsilon, write_grid
+from dpbench.docs.tables.grid_tables import epsilon_table, render_grid
 from dpbench.records.metrics import Metric
-from dpbench.records.packed import find_records
+from dpbench.records.packed import list_records
 from dpbench.records.result import Interval, Result
-from dpbench.site.overall import count_data_sets, overall_results
+from dpbench.site.overall import count_data_sets, list_overall_results
 from dpbench.site.view import uncorrected_rank
 from tests.helpers import forgeries, fresh, receipt_loops
 
@@ -146,7 +146,7 @@ def verified_table() -> str:
 
 def distances_table() -> str:
     """Return how far each learner at its defaults is behind the best entry, over all boards."""
-    found, whole = overall_results(index()), count_data_sets(index())
+    found, whole = list_overall_results(index()), count_data_sets(index())
     lines = [
         "| learner, default settings | points behind the best | 95% interval | datasets | boards | rank 1 on |",
         "|---|---:|---:|---:|---:|---:|",
@@ -187,12 +187,12 @@ def ladder_table(family: str) -> str:
     """Return learners, by default and tuned, against the boards of a family, from the smallest epsilon up."""
     found: dict[str, dict[float, EntryRow]] = {}
     for standing in _family(family):
-        for row in board_rows(standing):
+        for row in make_board_rows(standing):
             found.setdefault(_row(row.entry), {})[standing.board.epsilon] = row
-    grid = grid_by_number("", None, "ε", found)
+    grid = make_numeric_grid("", None, "ε", found)
     best = [best_score("accuracy", [grid.score(row) for _, row in grid.column(place)]) for place in range(len(grid.x))]
     lines = sorted(grid.lines, key=lambda line: _place(grid, line, best))
-    return write_grid(replace(grid, lines=tuple(lines)), ("learner",), lambda row: _both(row.facts))
+    return render_grid(replace(grid, lines=tuple(lines)), ("learner",), lambda row: _both(row.facts))
 
 
 def lead_table() -> str:
@@ -271,7 +271,7 @@ OTHERS = ("cifar10-randp", "cifar10-patches-randp", "cifar10-lite012", "gtsrb-tr
 
 def compute_table() -> str:
     """Return the processor hours that all results on boards took together, each result once."""
-    results = {result.digest: result for result in map(Result.read, find_records(LEADERBOARD / "results"))}
+    results = {result.digest: result for result in map(Result.read, list_records(LEADERBOARD / "results"))}
     hours: dict[str, float] = {}
     for result in results.values():
         for phase, seconds in result.cpu_seconds.items():
@@ -337,7 +337,7 @@ def without_data_table() -> str:
 def scores_table(figure: str, metric: Metric) -> str:
     """Return the score of every learner on every dataset against epsilon, from the results of a figure."""
     results = sorted(_results(figure), key=lambda result: (result.spec.dataset.name, result.spec.learner.name))
-    return against_epsilon(
+    return epsilon_table(
         results,
         metric,
         _said,
@@ -444,7 +444,7 @@ def predicted(dataset: str) -> tuple[tuple[int, ...], int, Prediction]:
 
 @cache
 def _results(figure: str) -> list[Result]:
-    return [Result.read(file) for file in find_records(FIGURES / figure)]
+    return [Result.read(file) for file in list_records(FIGURES / figure)]
 
 
 def _filled() -> list[Standing]:
@@ -476,13 +476,13 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "receipt-faults": receipt_loops.table,
     "boards": boards_table,
     "distances": distances_table,
-    "distance-by-data": lambda: distance_tables.distance_by_data(index().standings),
+    "distance-by-data": lambda: distance_tables.render_distance_table(index().standings),
     "verified": verified_table,
     "compute": compute_table,
     "lead": lead_table,
     **{family: partial(ladder_table, family) for family in (*LADDERS, *OTHERS)},
     "pillar-figure-4": figure_table,
-    "pillar-figure-4-steps": lambda: learner_tables.by_steps(
+    "pillar-figure-4-steps": lambda: learner_tables.render_steps_table(
         _results("pillar-figure-4-steps"), _results("pillar-figure-4-dimensions"), _said
     ),
     "pillar-table-2b": public_table,
@@ -490,26 +490,26 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "extractors": extractors_table,
     "theory-prediction": prediction_table,
     "theory-pillar-tail": tail_table,
-    "least-squares": lambda: learner_tables.least_squares(_results("least-squares"), _said),
-    "fine-tuning": lambda: learner_tables.fine_tuning(_results("fine-tuning"), _said),
-    "fine-tuning-boards": lambda: learner_tables.fine_tuning_boards(index().standings, _said),
-    "dp-randp-phase-3": lambda: learner_tables.third_phase(_results("dp-randp-phase-3"), _said),
-    "without-photographs": lambda: learner_tables.without_photographs(_results("without-photographs"), _said),
+    "least-squares": lambda: learner_tables.render_least_squares(_results("least-squares"), _said),
+    "fine-tuning": lambda: learner_tables.render_fine_tuning(_results("fine-tuning"), _said),
+    "fine-tuning-boards": lambda: learner_tables.render_fine_tuning_boards(index().standings, _said),
+    "dp-randp-phase-3": lambda: learner_tables.render_third_phase(_results("dp-randp-phase-3"), _said),
+    "without-photographs": lambda: learner_tables.render_without_photographs(_results("without-photographs"), _said),
     "theory-verdicts": verdicts_table,
-    "public-labels": lambda: label_tables.scores(_results("public-labels"), "accuracy", _said),
-    "public-labels-gain": lambda: label_tables.gains(_results("public-labels")),
-    "unequal-classes": lambda: label_tables.scores(_results("unequal-classes"), "balanced_accuracy", _said),
-    "calibration": lambda: label_tables.scores(
+    "public-labels": lambda: label_tables.render_score_table(_results("public-labels"), "accuracy", _said),
+    "public-labels-gain": lambda: label_tables.render_gain_table(_results("public-labels")),
+    "unequal-classes": lambda: label_tables.render_score_table(_results("unequal-classes"), "balanced_accuracy", _said),
+    "calibration": lambda: label_tables.render_score_table(
         [result for result in _results("unequal-classes") if result.spec.metric == "accuracy"], "ece", _said
     ),
-    "calibration-labels": lambda: label_tables.scores(_results("public-labels"), "ece", _said),
+    "calibration-labels": lambda: label_tables.render_score_table(_results("public-labels"), "ece", _said),
     "prototypes": partial(scores_table, "prototypes", "balanced_accuracy"),
     "advice": advice_table,
-    "unit-epsilons": lambda: unit_tables.epsilons(_results("price-of-the-unit")),
-    "unit-price": lambda: unit_tables.price(_results("price-of-the-unit")),
-    "unit-promise": lambda: unit_tables.promise(_results("price-of-the-unit")),
-    "unit-scores-ham10000": lambda: unit_tables.scores(_results("price-of-the-unit"), "ham10000"),
-    "unit-scores-gtsrb": lambda: unit_tables.scores(_results("price-of-the-unit"), "gtsrb"),
+    "unit-epsilons": lambda: unit_tables.render_unit_epsilons(_results("price-of-the-unit")),
+    "unit-price": lambda: unit_tables.render_price_table(_results("price-of-the-unit")),
+    "unit-promise": lambda: unit_tables.render_promise_table(_results("price-of-the-unit")),
+    "unit-scores-ham10000": lambda: unit_tables.render_score_table(_results("price-of-the-unit"), "ham10000"),
+    "unit-scores-gtsrb": lambda: unit_tables.render_score_table(_results("price-of-the-unit"), "gtsrb"),
 }
 
 
@@ -527,7 +527,7 @@ def heat_map_drawn() -> str:
     for family, title in LADDERS.items():
         data, _, part = title.removesuffix(" private images").partition(", ")
         groups.append(heat_map.HeatMapGroup((data, part), tuple(_family(family))))
-    return heat_map.draw(groups)
+    return heat_map.render_heat_map(groups)
 
 
 HEAT_MAP = DOCS / "images" / "heat-map.svg"

@@ -24,7 +24,7 @@ from dpbench_plugins.datasets.sklearn import Digits
 from torch import Tensor
 
 from dpbench import Chunk, RankOne, Splits
-from dpbench.analysis.formats import percent
+from dpbench.analysis.formats import write_percent_score
 from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.harness.prepare import PreparedRun
 from dpbench.harness.scoring import score_predictions
@@ -32,10 +32,10 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import Units
 from dpbench.privacy.core.sum import Sum
-from dpbench.records.result import interval
+from dpbench.records.result import mean_interval
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
-from dpbench.testing.curators import Proxy
+from dpbench.testing.curators import CuratorProxy
 from tests.helpers.readme import DOCS
 from tests.helpers.sessions import session
 
@@ -79,7 +79,7 @@ class Pairs:
 
     def norms(self, outer: RankOne) -> Tensor:
         """Return the norm of the sum of each unit's outer products, (units,)."""
-        left, right = outer.left, outer.whole_right()
+        left, right = outer.left, outer.right_with_bias()
         products = torch.cat([
             (left[part] * left[other]).sum(1) * (right[part] * right[other]).sum(1)
             for part, other in zip(torch.split(self.first, AT_ONCE), torch.split(self.second, AT_ONCE), strict=True)
@@ -148,7 +148,7 @@ RULES: Mapping[str, Weights] = {
 }
 
 
-class Ruled(Proxy):
+class Ruled(CuratorProxy):
     """Answers full batches by a rule; everything else is the curator's own."""
 
     def __init__(self, curator: LedgerCurator, private: Private, rule: Weights, noise: torch.Generator) -> None:
@@ -169,7 +169,7 @@ class Ruled(Proxy):
             raise TypeError(f"Expected outer products, got a {type(outer).__name__}.")
         (clip,) = question.clips
         weights = self.rule(self.private, outer, clip)
-        total = (outer.left * weights.unsqueeze(1)).T @ outer.whole_right()
+        total = (outer.left * weights.unsqueeze(1)).T @ outer.right_with_bias()
         std = self.curator.sigma[question.release] * clip
         return total + std * torch.randn(total.shape, generator=self.noise)
 
@@ -210,7 +210,7 @@ def measured(dataset: str, extractor: str, unit: str, learner: str) -> dict[str,
     for name, rule in RULES.items():
         scores = [fitted(prepared, private, rule, seed) for seed in SEEDS]
         columns = [[score[metric] for score in scores] for metric in ("accuracy", "balanced_accuracy")]
-        found[name] = [percent(interval(column)) for column in columns]
+        found[name] = [write_percent_score(mean_interval(column)) for column in columns]
         print(dataset, learner, name, *found[name], file=sys.stderr, flush=True)
     return found
 

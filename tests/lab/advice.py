@@ -11,7 +11,7 @@ from statistics import fmean
 
 import numpy as np
 
-from dpbench.records.packed import find_records
+from dpbench.records.packed import list_records
 from dpbench.records.result import Result
 from dpbench_lab.advise.forecast import (
     EXPERIENCE,
@@ -67,7 +67,7 @@ def collect() -> list[BoardRecord]:
     Boards of balanced accuracy are left out: learners there give up accuracy for it (`label_temperature`). So are those
     of fine-tuning, on which no learner that is advised was run.
     """
-    boards = {folder.name: [*map(Result.read, find_records(folder))] for folder in sorted(RESULTS.iterdir())}
+    boards = {folder.name: [*map(Result.read, list_records(folder))] for folder in sorted(RESULTS.iterdir())}
     found = (
         _of_board(board, results)
         for board, results in boards.items()

@@ -34,7 +34,7 @@ from dpbench import (
 from dpbench.audit.audit_fit import CHOICES_LEFT_OUT, audit, audit_prepared
 from dpbench.board.build import make_schema
 from dpbench.board.verify import audits, checks
-from dpbench.board.verify.derive import compare_answer, derive_epsilon, make_question
+from dpbench.board.verify.derive import compare_epsilon, derive_epsilon, make_epsilon_question
 from dpbench.errors import LawBroken
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms import votes
@@ -82,9 +82,9 @@ def test_a_run_of_one_choice_states_pure_epsilon_and_is_derived_again(tmp_path: 
     assert result.privacy.delta == 0.0
     read = Result.read(result.write(tmp_path))
     assert read == result
-    answer = derive_epsilon(make_question(read))
+    answer = derive_epsilon(make_epsilon_question(read))
     assert not isinstance(answer, str) and answer[0] == result.privacy.epsilon == compute_eps0(planned.sigma)
-    assert [*compare_answer(read.privacy, answer)] == []
+    assert [*compare_epsilon(read.privacy, answer)] == []
     assert 0.999 * result.privacy.epsilon < result.privacy.independent.lower <= result.privacy.epsilon
     assert jsonschema.Draft202012Validator(make_schema()).is_valid(json.loads(read.model_dump_json()))
 
@@ -107,14 +107,16 @@ def test_a_result_that_claims_more_of_a_choice_than_holds_is_found() -> None:
         assert "privacy.delta" in [field for field, _ in checks._check_content(forged)]
     huge = planned.model_copy(update={"candidates": 10**9})
     with pytest.raises(PlanError, match="over all parts"):
-        make_question(result.model_copy(update={"privacy": result.privacy.model_copy(update={"plan": (huge,)})}))
+        make_epsilon_question(
+            result.model_copy(update={"privacy": result.privacy.model_copy(update={"plan": (huge,)})})
+        )
 
 
 def test_a_run_of_choices_and_a_sum_repeats_and_is_derived_again() -> None:
     result, other = (run_learner(Mixed, epsilon=1.0) for _ in range(2))
     assert result.seeds[0].predictions == other.seeds[0].predictions
     assert result.seeds[0].spent == {"classes": 1, "pixel": 1, "mean": 1}
-    assert [*compare_answer(result.privacy, derive_epsilon(make_question(result)))] == []
+    assert [*compare_epsilon(result.privacy, derive_epsilon(make_epsilon_question(result)))] == []
     assert result.privacy.delta == DELTA
 
 

@@ -19,7 +19,7 @@ from dpbench.analysis.figure_data import FigureData, FigureSeries
 from dpbench.analysis.palette import LIGHT, PAPER
 from dpbench.analysis.plots import Plot
 from dpbench.errors import DataError, DataMissing, SpecError, UnknownName
-from dpbench.records.packed import find_records
+from dpbench.records.packed import list_records
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
@@ -93,7 +93,7 @@ def points(axes: Axes, label: str) -> dict[float, float]:
     return {float(x): float(y) for line in lines for x, y in np.asarray(line)}
 
 
-@pytest.mark.parametrize("name", ready_made_sweeps.sweep_names())
+@pytest.mark.parametrize("name", ready_made_sweeps.list_sweep_names())
 def test_a_ready_sweep_is_a_grid_and_a_plot_where_no_data_is(name: str, plugins: Registry, data_folder: Path) -> None:
     file = ready_made_sweeps.find_sweep_file(Path(name))
     grid = read_grid(file, plugins)
@@ -103,7 +103,7 @@ def test_a_ready_sweep_is_a_grid_and_a_plot_where_no_data_is(name: str, plugins:
     assert file.read_text().startswith("# ")
 
 
-@pytest.mark.parametrize("name", ready_made_sweeps.sweep_names())
+@pytest.mark.parametrize("name", ready_made_sweeps.list_sweep_names())
 def test_a_ready_sweep_on_cifar10_keeps_no_more_dimensions_than_there_are_public_images(
     name: str, plugins: Registry
 ) -> None:
@@ -135,7 +135,7 @@ def test_a_file_goes_before_a_ready_sweep_and_a_folder_does_not(
 
 
 def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
-    if not any(Result.read(file).privacy.repeatable for file in find_records(readme.FIGURE)):
+    if not any(Result.read(file).privacy.repeatable for file in list_records(readme.FIGURE)):
         pytest.skip("the committed results are by the code before, whose defaults were others")
     found = collect(Path("pillar-figure-4"), readme.FIGURE, plugins)
     assert (len(found.measured), found.missing, set(found.seeds)) == (27, 0, {3})
@@ -146,7 +146,7 @@ def test_the_committed_results_are_all_of_figure_4(plugins: Registry) -> None:
 def test_a_figure_on_the_page_is_the_one_that_is_plotted_bound_and_formula_included(plugins: Registry) -> None:
     folder = readme.FIGURES / "theory-blocks"
     plotted = collect(Path("theory-blocks"), folder, plugins)
-    shown = figure_with_results("theory-blocks", [Result.read(file) for file in find_records(folder)])
+    shown = figure_with_results("theory-blocks", [Result.read(file) for file in list_records(folder)])
     assert shown.fitted == plotted.fitted is not None
     assert (shown.measured, shown.bound) == (plotted.measured, plotted.bound)
     assert len(shown.measured) == 15

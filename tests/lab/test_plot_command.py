@@ -9,11 +9,11 @@ import pytest
 
 from dpbench.analysis import figure_data
 from dpbench.analysis.figure import draw_figure
-from dpbench.analysis.figure_data import collect_tables
+from dpbench.analysis.figure_data import collect_figure_data
 from dpbench.analysis.plots import Position
 from dpbench.analysis.reader import read_results
 from dpbench.analysis.tables import make_grids
-from dpbench.records.packed import find_records
+from dpbench.records.packed import list_records
 from dpbench.records.result import Result
 from dpbench.sweep import ready_made_sweeps
 from tests.helpers import readme
@@ -21,7 +21,7 @@ from tests.helpers.commands import Output, Refusal, call
 
 RESULTS = ("--results", str(readme.FIGURE))
 current = pytest.mark.skipif(
-    not any(Result.read(file).privacy.repeatable for file in find_records(readme.FIGURE)),
+    not any(Result.read(file).privacy.repeatable for file in list_records(readme.FIGURE)),
     reason="the committed results are by the code before, whose defaults were others",
 )
 
@@ -66,7 +66,7 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_read(refusal: Refu
 def test_a_name_that_is_neither_file_nor_ready_is_refused_with_those_that_are(command: str, refusal: Refusal) -> None:
     said = refusal.command(command, "pillar-figure-60")
     assert "No file pillar-figure-60. Unknown ready-made sweep 'pillar-figure-60'. Did you mean" in said
-    assert ", ".join(ready_made_sweeps.sweep_names()) in said
+    assert ", ".join(ready_made_sweeps.list_sweep_names()) in said
 
 
 @current
@@ -81,7 +81,7 @@ def test_help_lists_the_ready_sweeps(capsys: Output, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("COLUMNS", "200")
     assert call("plot", "--help") == 0
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert all(name in said for name in ready_made_sweeps.sweep_names())
+    assert all(name in said for name in ready_made_sweeps.list_sweep_names())
 
 
 def test_a_folder_of_results_is_drawn_against_epsilon(
@@ -90,7 +90,7 @@ def test_a_folder_of_results_is_drawn_against_epsilon(
     monkeypatch.chdir(tmp_path)
     boards = [readme.LEADERBOARD / "results" / f"digits-eps{epsilon}" for epsilon in ("1", "8")]
     tables = make_grids(read_results(boards)[0])
-    drawn = collect_tables("digits", tables)
+    drawn = collect_figure_data("digits", tables)
     axes = draw_figure(drawn).axes
     assert [(axis.get_xscale(), [tick.get_text() for tick in axis.get_xticklabels()]) for axis in axes] == [
         ("log", ["1", "8"])

@@ -61,7 +61,7 @@ def test_what_the_papers_report_is_in_the_catalogue_once() -> None:
 def test_every_published_series_is_compared_and_every_sweep_exists() -> None:
     named = {series for study in read_studies() for series in (*study.published, *study.other_features)}
     assert named == set(literature.read().series)
-    assert {study.sweep for study in read_studies() if study.sweep} <= set(ready_made_sweeps.sweep_names())
+    assert {study.sweep for study in read_studies() if study.sweep} <= set(ready_made_sweeps.list_sweep_names())
 
 
 def test_numbers_within_two_points_hold() -> None:
@@ -168,7 +168,7 @@ def test_what_theorems_say_of_the_best_k_is_what_inspections_say() -> None:
 
 def test_every_figure_of_a_theorem_is_compared_and_its_finding_is_one_sentence() -> None:
     theorems = {study.sweep: study for study in read_studies() if study.name.startswith("theory-")}
-    assert {*theorems} == {name for name in ready_made_sweeps.sweep_names() if name.startswith("theory-")}
+    assert {*theorems} == {name for name in ready_made_sweeps.list_sweep_names() if name.startswith("theory-")}
     for study in theorems.values():
         assert study.finding.endswith(".")
         assert ". " not in study.finding

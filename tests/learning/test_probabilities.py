@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpbench import PublicData, Task
 from dpbench.learning.linear import LinearProbe, train_heads
-from dpbench.learning.probabilities import HOTTEST, aimed, calibrated, label_temperature, noise_temperature
+from dpbench.learning.probabilities import MAX_TEMPERATURE, aimed, calibrated, label_temperature, noise_temperature
 
 CLASSES, ROWS = 5, 4000
 TASK = Task((CLASSES,), CLASSES, 1000, torch.device("cpu"), public=ROWS)
@@ -59,7 +59,7 @@ def test_logits_with_known_noise_become_honest(deviation: float, noise: float) -
 
 
 def test_logits_that_are_all_noise_become_nearly_even() -> None:
-    assert noise_temperature(drawn(1.0)[0].double(), 5.0) == HOTTEST
+    assert noise_temperature(drawn(1.0)[0].double(), 5.0) == MAX_TEMPERATURE
     assert noise_temperature(torch.zeros(3, CLASSES).double(), 1.0) >= 1.0
 
 

@@ -12,7 +12,7 @@ import pytest
 from dpbench import SpecError, registry
 from dpbench.records.protocol import Component
 from dpbench.registry.components import build
-from dpbench.support.fields import is_required
+from dpbench.support.fields import is_required_field
 from dpbench.support.settings import LIMITS, Limits, list_settings
 
 REGISTRY = registry.load()
@@ -89,7 +89,7 @@ LIMITED = [
 def test_a_setting_takes_nothing_beyond_the_range_that_it_states(
     cls: Callable[..., Any], name: str, limits: Limits, value: float
 ) -> None:
-    required = {item.name: "x" for item in dataclasses.fields(cls) if is_required(item)}  # type: ignore[arg-type]
+    required = {item.name: "x" for item in dataclasses.fields(cls) if is_required_field(item)}  # type: ignore[arg-type]
     with pytest.raises(SpecError) as refused:
         cls(**{**required, name: value})
     assert str(refused.value).startswith(f"Expected {name}=")

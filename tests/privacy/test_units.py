@@ -28,7 +28,7 @@ from dpbench.privacy.core.rows import PrivateRows, Units
 from dpbench.privacy.core.sum import Sum
 from dpbench.privacy.core.witness import SumObservation, Witness
 from dpbench.privacy.mechanisms.choice.cells import count_rows, wrap_cells
-from dpbench.privacy.mechanisms.choice.question import LeastLoss, Majorities, losses
+from dpbench.privacy.mechanisms.choice.question import LeastLoss, Majorities, sum_losses
 from dpbench.privacy.mechanisms.choice.steps import project_totals
 from dpbench.privacy.mechanisms.votes import deal_rows
 from tests.helpers.worlds import note, noted
@@ -195,7 +195,7 @@ def test_a_unit_loses_at_most_one_by_each_candidate_and_gains_nothing(sizes: lis
     kept = torch.from_numpy(rows.units.of != seed % len(sizes))
     draw = torch.Generator().manual_seed(seed)
     lost = torch.rand(len(rows), 5, generator=draw) * 3 - 1
-    whole, rest = (losses(Rows(lost[some]), 5, rows.units.shares[some]) for some in (kept | True, kept))
+    whole, rest = (sum_losses(Rows(lost[some]), 5, rows.units.shares[some]) for some in (kept | True, kept))
     change = (whole.total - rest.total).tolist()
     assert all(0 <= Fraction(number) * Fraction(float(whole.grid)) <= 1 for number in change)
     cells = torch.randint(-1, 4, (len(rows),), generator=draw)

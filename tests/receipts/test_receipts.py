@@ -41,7 +41,7 @@ from dpbench.receipts import (
 from dpbench.receipts.accounting import compute_opinions
 from dpbench.receipts.events import Event, Term, flatten
 from dpbench.receipts.receipt import Adjacency
-from dpbench.records.packed import find_records, read_record
+from dpbench.records.packed import list_records, read_record
 from dpbench.records.result import Result
 from tests.helpers.commands import call
 from tests.helpers.readme import LEADERBOARD, ROOT
@@ -691,7 +691,7 @@ def test_committed_results_are_receipts_that_pass() -> None:
     """One of each learner and kind of plan: sums of all rows, of samples, of both, and choices."""
     tried: set[tuple[str, frozenset[tuple[type, bool]]]] = set()
     for folder in ("results/digits-eps1", "figures/fine-tuning", "figures/theory-pillar-xi"):
-        for file in find_records(LEADERBOARD / folder):
+        for file in list_records(LEADERBOARD / folder):
             result = Result.model_validate_json(read_record(file))
             asked = frozenset((type(release), release.sample_rate < 1) for release in result.privacy.releases)
             kind = result.spec.learner.name, asked
@@ -707,7 +707,7 @@ def test_committed_results_are_receipts_that_pass() -> None:
 def test_a_receipt_of_a_result_lies_apart_from_results_and_finds_its_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = next(file for file in find_records(LEADERBOARD / "results" / "digits-eps1") if file.name[:6] == "pillar")
+    file = next(file for file in list_records(LEADERBOARD / "results" / "digits-eps1") if file.name[:6] == "pillar")
     copy = tmp_path / file.name
     copy.write_bytes(read_record(file))
     assert call("receipt", "from", str(copy)) == 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dpbench.errors import DataError, MalformedFile
-from dpbench.records.checksums import evidence_digest, record_seal
+from dpbench.records.checksums import compute_seal, evidence_digest
 from dpbench.records.result import Result
 from tests.records.test_result import result
 
@@ -70,5 +70,5 @@ def test_a_copy_with_other_evidence_computes_its_metrics_anew() -> None:
 
 def test_the_seal_of_a_record_covers_the_digest_of_what_it_saw() -> None:
     record = {"content": "a", "seed": 1}
-    assert record_seal({**record, "seal": "old"}) == record_seal(record)
-    assert record_seal({**record, "content": "b"}) != record_seal(record)
+    assert compute_seal({**record, "seal": "old"}) == compute_seal(record)
+    assert compute_seal({**record, "content": "b"}) != compute_seal(record)

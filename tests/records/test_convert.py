@@ -14,11 +14,11 @@ from dpbench.cli import main
 from dpbench.errors import OutputError, SpecError
 from dpbench.records import convert as converting
 from dpbench.records import packed
-from dpbench.records.checksums import record_seal
-from dpbench.records.convert import convert
-from dpbench.records.packed import find_records, read_record
+from dpbench.records.checksums import compute_seal
+from dpbench.records.convert import convert_results
+from dpbench.records.packed import list_records, read_record
 from dpbench.records.result import Result
-from dpbench.records.schema1 import find_loss, upgrade
+from dpbench.records.schema1 import find_loss, upgrade_record
 from dpbench.support.files import canonical_digest
 from tests.helpers.old_results import old_form
 from tests.records.test_result import result
@@ -58,7 +58,7 @@ def tree(folder: Path) -> Tree:
 
 
 def results_in(folder: Path) -> dict[str, dict[str, Any]]:
-    found = {file.name: json.loads(read_record(file)) for file in find_records(folder)}
+    found = {file.name: json.loads(read_record(file)) for file in list_records(folder)}
     return {name: content for name, content in found.items() if "spec" in content}
 
 
@@ -68,13 +68,13 @@ def assert_converted(folder: Path, before: dict[str, dict[str, Any]]) -> None:
     for name, content in now.items():
         read = Result.model_validate(content)
         assert find_loss(before[name], read) is None
-        assert content == upgrade(before[name], Result)
-        assert read.remarks == Result.model_validate(upgrade(before[name], Result)).remarks
+        assert content == upgrade_record(before[name], Result)
+        assert read.remarks == Result.model_validate(upgrade_record(before[name], Result)).remarks
 
 
 def test_every_result_is_converted_and_all_else_stays_as_it_was(folder: Path) -> None:
     before, files = results_in(folder), tree(folder)
-    done = convert(folder)
+    done = convert_results(folder)
     assert (done.results, done.converted, done.kept) == (4, True, folder.with_name("results.schema-1"))
     assert_converted(folder, before)
     assert read_record(folder / "packed" / "audit.json") == b'{"schema_version": 1, "seal": "a"}\n'
@@ -88,69 +88,69 @@ def test_every_result_is_converted_and_all_else_stays_as_it_was(folder: Path) ->
 def test_audits_and_reruns_below_the_folder_name_the_converted_result_and_nothing_else_changes(folder: Path) -> None:
     old = [canonical_digest(content["seal"]) for content in results_in(folder).values()]
     record = {"content": old[0], "digest": "of the spec", "by": "somebody"}
-    record["seal"] = record_seal(record)
+    record["seal"] = compute_seal(record)
     others = {"other": {**record, "content": "0" * 64}, "changed": {**record, "by": "somebody else"}}
     for name, content in {"own": record, **others}.items():
         for place in ("loose", "packed"):
             (folder / place / f"{name}-rerun.json").write_text(json.dumps(content), encoding="utf-8")
     packed.pack_records(folder / "packed")
-    convert(folder)
+    convert_results(folder)
     successor = next(new for new in results_in(folder).values() if new["converted_from"] == old[0])["evidence_digest"]
     for place in ("loose", "packed"):
         own, other, changed = (
             json.loads(read_record(folder / place / f"{name}-rerun.json")) for name in ("own", "other", "changed")
         )
-        assert own["content"] == successor and own["by"] == "somebody" and own["seal"] == record_seal(own)
+        assert own["content"] == successor and own["by"] == "somebody" and own["seal"] == compute_seal(own)
         assert other == others["other"]
-        assert changed["content"] == successor and changed["seal"] == record["seal"] != record_seal(changed)
-    assert convert(folder).converted is False
+        assert changed["content"] == successor and changed["seal"] == record["seal"] != compute_seal(changed)
+    assert convert_results(folder).converted is False
 
 
 def test_a_record_is_not_brought_along_for_a_result_that_only_claims_to_be_converted(folder: Path) -> None:
     old = canonical_digest(next(iter(results_in(folder).values()))["seal"])
-    convert(folder)
-    convert(folder, delete_old=True)
+    convert_results(folder)
+    convert_results(folder, delete_old=True)
     (folder / "late.json").write_text(json.dumps({"content": old, "seal": ""}), encoding="utf-8")
     files = tree(folder)
-    assert convert(folder).converted is False
+    assert convert_results(folder).converted is False
     assert tree(folder) == files
 
 
 def test_two_calls_at_once_do_not_work_on_one_folder(folder: Path) -> None:
     files = tree(folder)
     with converting._alone(folder.parent), pytest.raises(OutputError, match="Another process"):
-        convert(folder)
+        convert_results(folder)
     assert tree(folder) == files
 
 
 def test_folders_keep_their_permissions(folder: Path) -> None:
     (folder / "packed").chmod(0o750)
     folder.chmod(0o700)
-    convert(folder)
+    convert_results(folder)
     assert (folder.stat().st_mode & 0o777, (folder / "packed").stat().st_mode & 0o777) == (0o700, 0o750)
 
 
 def test_results_of_a_leaderboard_are_not_converted_without_its_records(folder: Path) -> None:
     (folder.parent / "audits").mkdir()
     with pytest.raises(SpecError, match=r"Convert .*, not its results alone: the records in audits/ name them"):
-        convert(folder)
+        convert_results(folder)
 
 
 def test_a_second_call_changes_nothing_and_the_third_deletes_the_old_folder(folder: Path) -> None:
-    convert(folder)
+    convert_results(folder)
     files = tree(folder)
-    assert convert(folder).converted is False
+    assert convert_results(folder).converted is False
     assert folder.with_name("results.schema-1").is_dir()
-    assert convert(folder, delete_old=True).kept is None
+    assert convert_results(folder, delete_old=True).kept is None
     assert tree(folder) == files
     assert [path.name for path in folder.parent.iterdir()] == ["results"]
 
 
 def test_the_old_folder_is_not_deleted_where_the_new_one_lacks_a_result(folder: Path) -> None:
-    convert(folder)
+    convert_results(folder)
     next((folder / "loose").glob("*.json")).unlink()
     with pytest.raises(OutputError, match="Expected the same files"):
-        convert(folder, delete_old=True)
+        convert_results(folder, delete_old=True)
     assert len(results_in(folder.with_name("results.schema-1"))) == 4
 
 
@@ -182,9 +182,9 @@ def test_a_call_that_fails_at_any_step_leaves_the_old_folder_and_the_next_one_co
     with monkeypatch.context() as patch:
         patch.setattr(*STEPS[step], fail)
         with pytest.raises((OutputError, KeyboardInterrupt)):
-            convert(folder)
+            convert_results(folder)
     assert tree(folder) == files
-    assert convert(folder).results == 4
+    assert convert_results(folder).results == 4
     assert_converted(folder, before)
     assert tree(folder.with_name("results.schema-1")) == files
 
@@ -202,10 +202,10 @@ def test_a_call_that_is_cut_off_between_the_renames_is_finished_by_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", once)
         with pytest.raises(KeyboardInterrupt):
-            convert(folder)
+            convert_results(folder)
     assert not folder.exists()
     assert len(results_in(folder.with_name("results.schema-1"))) == 4
-    assert convert(folder).converted is False
+    assert convert_results(folder).converted is False
     assert_converted(folder, before)
 
 
@@ -213,7 +213,7 @@ def test_a_number_that_would_change_stops_the_conversion(folder: Path, monkeypat
     files = tree(folder)
     monkeypatch.setattr(converting, "find_loss", lambda *_: "metrics.accuracy.mean")
     with pytest.raises(OutputError, match=r"does not have metrics\.accuracy\.mean as the file that it was"):
-        convert(folder)
+        convert_results(folder)
     assert tree(folder) == files
     assert [path.name for path in folder.parent.iterdir()] == ["results"]
 
@@ -228,7 +228,7 @@ def changed_old(folder: Path) -> None:
 
 
 def changed_new(folder: Path) -> None:
-    convert(folder)
+    convert_results(folder)
     shutil.rmtree(folder.with_name("results.schema-1"))
     changed_old(folder)
 

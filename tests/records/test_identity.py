@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.records.identity import fit_identity
+from dpbench.records.identity import compute_fit_identity
 from dpbench.records.packed import read_record
 from dpbench.records.result import Result
 
@@ -26,5 +26,5 @@ def test_the_noise_of_a_committed_result_stays_as_it_was(board: str) -> None:
     learner = result.spec.learner.model_copy(update={"options": options})
     search = result.spec.search if result.privacy.repeats else None
     spec = result.spec.model_copy(update={"learner": learner, "search": search})
-    found = fit_identity(spec, result.privacy.plan, result.task.digests, result.components, kept["networks"])
+    found = compute_fit_identity(spec, result.privacy.plan, result.task.digests, result.components, kept["networks"])
     assert found == kept["identity"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.records.overlap import Copies, Overlap, find_excess
+from dpbench.records.overlap import Copies, Overlap, find_excess_overlap
 
 
 def _pairs(exact: int, near: int, pair: str = "test in public", test: int = 1000, public: int = 500) -> list[str]:
@@ -13,7 +13,7 @@ def _pairs(exact: int, near: int, pair: str = "test in public", test: int = 1000
         "public in private": Overlap(exact=0, near=0, among=public),
     }  # fmt: skip
     counted = Overlap(exact=exact, near=near, among=none[pair].among)
-    return [found for found, _ in find_excess({**none, pair: counted}, private=5000)]
+    return [found for found, _ in find_excess_overlap({**none, pair: counted}, private=5000)]
 
 
 def test_a_public_split_that_repeats_the_test_split_is_too_much() -> None:
@@ -38,13 +38,13 @@ def test_look_alikes_are_no_copies() -> None:
 @pytest.mark.parametrize(("units", "ok"), [(None, False), (0, True), (1, False)])
 def test_near_copies_do_not_count_where_the_splits_have_other_patients(units: int | None, ok: bool) -> None:
     counted = Overlap(exact=0, near=400, among=500, units=units)
-    assert (list(find_excess({"public in private": counted}, private=5000)) == []) == ok
+    assert (list(find_excess_overlap({"public in private": counted}, private=5000)) == []) == ok
 
 
 @pytest.mark.parametrize("units", [None, 0])
 def test_exact_copies_count_whoever_the_patients_are(units: int | None) -> None:
     counted = Overlap(exact=6, near=6, among=500, units=units)
-    ((_, said),) = find_excess({"public in private": counted}, private=5000)
+    ((_, said),) = find_excess_overlap({"public in private": counted}, private=5000)
     assert said.endswith("to be exact copies, got 6")
 
 
@@ -55,15 +55,15 @@ def test_public_images_that_are_private_ones_are_outside_epsilon(exact: int, nea
 
 @pytest.mark.parametrize(("images", "ok"), [(0, True), (10, True), (11, False)])
 def test_a_private_split_that_repeats_images_is_too_much(images: int, ok: bool) -> None:
-    assert (Copies(images=images, most=2, among=1000).too_many is None) == ok
+    assert (Copies(images=images, most=2, among=1000).excess_complaint is None) == ok
 
 
 def test_without_public_images_nothing_is_compared() -> None:
     assert _pairs(0, 0, public=0) == []
-    assert list(find_excess({}, 10)) == []
+    assert list(find_excess_overlap({}, 10)) == []
 
 
 def test_the_sentence_names_the_share_and_the_numbers() -> None:
     counted = Overlap(exact=30, near=30, among=1000)
-    ((_, said),) = find_excess({"test in private": counted}, private=2000)
+    ((_, said),) = find_excess_overlap({"test in private": counted}, private=2000)
     assert said == "expected at most 1% of the 1,000 images of the smaller split to be exact copies, got 30"

@@ -15,10 +15,10 @@ from dpbench.errors import DataError, OutputError
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.records.metrics import METRIC_FACTS, METRICS, TITLES, StatedScores
-from dpbench.records.result import ComponentOrigin, Result, SeedResult, TaskFacts, interval, summarise
+from dpbench.records.result import ComponentOrigin, Result, SeedResult, TaskFacts, mean_interval, summarise_metrics
 from dpbench.records.spec import make_spec
 from dpbench.records.stated_plan import Privacy, state_plan
-from dpbench.support.files import check_writable, write_atomically
+from dpbench.support.files import check_writable_folder, write_atomically
 
 
 def seed_result(seed: int, accuracy: float, auroc: float | None = None) -> SeedResult:
@@ -62,7 +62,7 @@ def edited(file: Path, change: dict[str, Any]) -> None:
 
 def test_a_result_on_data_as_published_has_no_word_for_its_edition() -> None:
     assert "editions" not in json.loads(result().model_dump_json())["task"]
-    assert result().task.named_editions == ()
+    assert result().task.edition_names == ()
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 0.1 + 0.2, math.inf])
@@ -96,7 +96,7 @@ def test_a_result_goes_into_a_folder_that_is_made_for_it(tmp_path: Path) -> None
 
 
 def test_nothing_but_the_result_is_left_in_the_folder(tmp_path: Path) -> None:
-    check_writable(tmp_path)
+    check_writable_folder(tmp_path)
     file = result().write(tmp_path)
     assert list(tmp_path.iterdir()) == [file]
 
@@ -183,18 +183,18 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [(0.5, 0.7), (0.91, 0.9, 0.89, 0.93, 0.88), (0.25, 0.25, 0.25)])
 def test_the_interval_is_students(values: tuple[float, ...]) -> None:
-    found = interval(values)
+    found = mean_interval(values)
     scale = stats.sem(values) or 1e-300
     expected = stats.t.interval(0.95, len(values) - 1, loc=sum(values) / len(values), scale=scale)
     assert (found.low, found.high) == pytest.approx(expected)
 
 
 def test_a_single_seed_has_no_interval() -> None:
-    assert interval([0.5]).model_dump() == {"mean": 0.5, "low": None, "high": None}
+    assert mean_interval([0.5]).model_dump() == {"mean": 0.5, "low": None, "high": None}
 
 
 def test_the_mean_is_over_seeds() -> None:
-    assert summarise([seed_result(0, 0.7), seed_result(1, 0.5)])["accuracy"].mean == 0.6
+    assert summarise_metrics([seed_result(0, 0.7), seed_result(1, 0.5)])["accuracy"].mean == 0.6
 
 
 def test_class_accuracies_are_those_of_each_class_in_the_seeds_that_have_it() -> None:
@@ -208,4 +208,4 @@ def test_class_accuracies_are_those_of_each_class_in_the_seeds_that_have_it() ->
 
 @pytest.mark.parametrize(("second", "summarised"), [(0.9, True), (None, False)])
 def test_a_metric_is_summarised_where_every_seed_has_it(second: float | None, summarised: bool) -> None:
-    assert ("auroc" in summarise([seed_result(0, 0.7, 0.8), seed_result(1, 0.5, second)])) == summarised
+    assert ("auroc" in summarise_metrics([seed_result(0, 0.7, 0.8), seed_result(1, 0.5, second)])) == summarised

@@ -17,10 +17,10 @@ from dpbench.records import storage
 from dpbench.records.audit import Audit
 from dpbench.records.checksums import evidence_digest
 from dpbench.records.journal import RunJournal
-from dpbench.records.metrics import BINS
+from dpbench.records.metrics import BIN_COUNT
 from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result, SeedResult, Tuning
-from dpbench.records.schema1 import find_loss, upgrade
+from dpbench.records.schema1 import find_loss, upgrade_record
 from dpbench.records.stated_plan import list_not_covered
 from dpbench.support.files import canonical_digest
 from tests.helpers.old_results import COUNTED, SCORES, old_form, resealed
@@ -48,7 +48,7 @@ def missing(kept: Any, read: Any, place: str = "") -> list[str]:
 @pytest.mark.parametrize("name", [name for name in FILES if not name.startswith("result")])
 def test_a_record_of_each_old_form_is_read_whole(name: str) -> None:
     content = old(name)
-    record = storage.read_validated(KINDS[name.partition("-")[0]], FOLDER / f"{name}.json")
+    record = storage.read_validated_record(KINDS[name.partition("-")[0]], FOLDER / f"{name}.json")
     if name == "rerun-1":  # of one seed, whose fields stood beside the others
         (seed,) = record.model_dump()["seeds"]
         assert missing({key: content[key] for key in ("seed", "outcome", "accuracy", "predictions")}, seed) == []
@@ -88,7 +88,7 @@ def test_audits_and_reruns_find_an_old_result_by_the_digest_of_its_seal(name: st
     assert read.converted_from == canonical_digest(old(name)["seal"])
     written = json.loads(read.model_dump_json())
     assert written["evidence_digest"] == evidence_digest(written)
-    assert upgrade(written, Result) is written
+    assert upgrade_record(written, Result) is written
 
 
 def without(content: dict[str, Any], path: str) -> dict[str, Any]:
@@ -125,12 +125,14 @@ def test_an_old_result_with_a_field_missing_is_refused_in_one_sentence(field: st
 )
 def test_an_old_result_that_was_changed_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(MalformedFile) as raised:
-        upgrade({**old_form(result()), **change}, Result)
+        upgrade_record({**old_form(result()), **change}, Result)
     assert said in str(raised.value)
 
 
 def test_the_status_of_an_old_result_is_the_boards_to_change() -> None:
-    assert Result.model_validate(upgrade({**old_form(result()), "status": "disputed"}, Result)).status == "disputed"
+    assert (
+        Result.model_validate(upgrade_record({**old_form(result()), "status": "disputed"}, Result)).status == "disputed"
+    )
 
 
 @pytest.mark.parametrize("version", [3, 17, "2", None])
@@ -157,8 +159,8 @@ def seeds(draw: st.DrawFn, number: int, classes: int) -> SeedResult:
         matrix[0][0] += 1
         share = st.floats(0, 100, allow_nan=False)
         calibration = {
-            "count": [draw(counts) for _ in range(BINS)], "right": [draw(counts) for _ in range(BINS)],
-            "confidence": [draw(share) for _ in range(BINS)], "log_loss": draw(share), "brier": draw(share),
+            "count": [draw(counts) for _ in range(BIN_COUNT)], "right": [draw(counts) for _ in range(BIN_COUNT)],
+            "confidence": [draw(share) for _ in range(BIN_COUNT)], "log_loss": draw(share), "brier": draw(share),
         }  # fmt: skip
         kept = {"calibration": calibration} if draw(st.booleans()) else {}
         return SeedResult.model_validate({**seed, **kept, "confusion": [" ".join(map(str, row)) for row in matrix]})
@@ -171,7 +173,7 @@ def seeds(draw: st.DrawFn, number: int, classes: int) -> SeedResult:
 def test_what_an_upgrade_counts_is_what_the_file_had_to_the_last_bit(drawn: tuple[SeedResult, ...]) -> None:
     before = result().model_copy(update={"seeds": drawn})
     content = old_form(before)
-    read = Result.model_validate(upgrade(content, Result))
+    read = Result.model_validate(upgrade_record(content, Result))
     assert find_loss(content, read) is None
     assert read.metrics == before.metrics
     assert (read.seeds, read.class_accuracies, read.remarks) == (drawn, before.class_accuracies, before.remarks)
@@ -180,7 +182,7 @@ def test_what_an_upgrade_counts_is_what_the_file_had_to_the_last_bit(drawn: tupl
 @pytest.mark.parametrize("field", ["metrics.accuracy.mean", "seeds.1.macro_f1", "seeds.0.class_accuracy.0"])
 def test_a_number_that_would_change_is_named(field: str) -> None:
     content = old_form(result())
-    read = Result.model_validate(upgrade(content, Result))
+    read = Result.model_validate(upgrade_record(content, Result))
     *steps, last = [int(step) if step.isdigit() else step for step in field.split(".")]
     place: Any = content
     for step in steps:
@@ -203,13 +205,13 @@ def test_a_card_of_an_earlier_version_says_what_it_said() -> None:
     privacy = result().privacy
     stated = list_not_covered(privacy, 1_234)
     content = {"schema_version": 1, "privacy": {**json.loads(privacy.model_dump_json()), "not_covered": list(stated)}}
-    made = upgrade(content, Card)
+    made = upgrade_record(content, Card)
     assert (made["schema_version"], made["left_out"], made["private_size"]) == (2, 1_234, None)
     assert "not_covered" not in made["privacy"]
 
 
 def test_a_tuning_of_an_earlier_version_has_what_nobody_looked_up_as_none() -> None:
-    assert upgrade({"digest": "a"}, Tuning) == {"digest": "a", "default": None, "looks": None}
+    assert upgrade_record({"digest": "a"}, Tuning) == {"digest": "a", "default": None, "looks": None}
 
 
 @pytest.mark.parametrize("content", [None, 3, [], "text", {}, {"seeds": 1}, {"schema_version": 1, "seeds": [1]}])

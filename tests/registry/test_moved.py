@@ -12,7 +12,7 @@ import pytest
 
 from dpbench.cli import main
 from dpbench.registry import load
-from dpbench.registry.moved import MOVED
+from dpbench.registry.moved import MOVED_MODULES
 from dpbench.testing.checking import SUITES, check_laws
 
 SCAFFOLDS = Path(__file__).parent / "scaffold_0_2"
@@ -80,7 +80,7 @@ def test_a_plugin_that_imports_a_moved_module_is_listed_as_broken_with_the_new_p
 
 @pytest.mark.lab
 def test_every_new_place_exists_and_no_old_one_does() -> None:
-    for old, new in MOVED.items():
+    for old, new in MOVED_MODULES.items():
         assert all(find_spec(place) for place in new.split(" and ")), new
         parent = old.rpartition(".")[0]
         assert find_spec(parent) is not None and find_spec(old) is None, old

@@ -243,7 +243,7 @@ def test_a_name_that_two_plugins_claim_is_refused_where_it_is_asked_for_and_take
     with pytest.raises(DuplicateName, match=said):
         load().with_component("dataset", named("shapes"))
     assert load().build("dataset", "letters", {}).sides == 8
-    load().report_broken()
+    load().report_broken_plugins()
     assert re.search(said, capsys.readouterr().err)
     assert called("list", "datasets") == 0
     shown = capsys.readouterr().out
@@ -264,7 +264,7 @@ def test_a_plugin_that_fails_to_import_is_broken_and_others_still_load(install: 
 
 def test_broken_plugins_are_named_on_standard_error(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
     install(Point("bad", Distribution("bad-wheel"), broken_import))
-    load().report_broken()
+    load().report_broken_plugins()
     assert capsys.readouterr().err == (
         "dpbench: Plugin 'bad' of distribution 'bad-wheel' is left out: "
         "ModuleNotFoundError: No module named 'missing_wheel'\n"

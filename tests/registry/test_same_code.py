@@ -22,7 +22,7 @@ from dpbench.records.packed import read_record
 from dpbench.records.result import Result
 from dpbench.registry import Registry, load
 from dpbench.registry.same_code import Fingerprints, compare_code
-from dpbench.support.code import code_digest, core
+from dpbench.support.code import code_digest, core_digest
 from tests.helpers.sessions import session
 
 ROOT = Path(__file__).parents[2] / "leaderboard"
@@ -116,7 +116,9 @@ def test_a_plugin_or_a_version_that_there_never_was_chooses_no_noise(changed: di
         session(load()).rerun(result.model_copy(update={"components": origins}))
 
 
-@pytest.mark.parametrize("code", [{"dpbench": str(core())}, {"nothing": "x"}, "dpbench learner", ["dpbench"]], ids=str)
+@pytest.mark.parametrize(
+    "code", [{"dpbench": str(core_digest())}, {"nothing": "x"}, "dpbench learner", ["dpbench"]], ids=str
+)
 def test_a_later_version_is_refused_where_a_result_states_the_code_of_some_roles_only(code: object) -> None:
     result = committed("class-means")
     silent = result.model_copy(update={"provenance": {**result.provenance, "code": code}})
@@ -144,7 +146,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def here(learner: str) -> Code:
-    return Code(dpbench=str(core()), plugin=str(code_digest(load().find("learner", learner).cls)))
+    return Code(dpbench=str(core_digest()), plugin=str(code_digest(load().find("learner", learner).cls)))
 
 
 def write_fingerprint(folder: Path, learner: str, k: int, change: Callable[[Behaviour], Behaviour]) -> None:
@@ -192,7 +194,7 @@ def test_a_missing_fingerprint_of_the_installed_code_is_taken_once(monkeypatch: 
 
     monkeypatch.setattr(taking, "take_fingerprint", counted)
     plugins, result = load(), committed("class-means")
-    known = taking.lazy_fingerprints(plugins)
+    known = taking.open_fingerprints(plugins)
     known._of("learner", "class-means")
     known._read["learner", "class-means"] = without(known._read["learner", "class-means"], here("class-means"))
     for _ in range(2):
@@ -213,10 +215,10 @@ def without(kept: Any, code: Code) -> Any:
 @pytest.mark.slow
 def test_every_committed_result_has_a_fingerprint_of_the_code_that_made_it() -> None:
     """Or its settings do not fit a fixed task: of these a later version is not known to compute the same."""
-    from dpbench.records.packed import find_records
+    from dpbench.records.packed import list_records
 
     known, missing, results = Fingerprints(ROOT / "fingerprints"), list[str](), 0
-    for file in find_records(ROOT / "results"):
+    for file in list_records(ROOT / "results"):
         result = Result.model_validate_json(read_record(file))
         results += 1
         stated = Code.stated(result.provenance["code"], "learner")
@@ -255,7 +257,7 @@ def test_a_plan_is_asked_for_again_of_a_later_version_that_computes_the_same() -
     plan = tuple(use.model_copy(update={"relative_noise": 2.0}) for use in result.privacy.plan)
     forged = result.model_copy(update={"privacy": result.privacy.model_copy(update={"plan": plan})})
     raised = at_version("0.3.0")
-    known = taking.lazy_fingerprints(load())
+    known = taking.open_fingerprints(load())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpbench.board.verify.plan_check.stored_fingerprints", lambda: known)
         assert [field for field, _ in check_learner_plan(forged, raised)] == ["privacy.plan"]

@@ -165,7 +165,7 @@ def test_what_was_written_and_what_to_type_next_are_said(
 
 
 def test_a_folder_with_a_space_is_quoted() -> None:
-    command, *_ = scaffold.next_commands(Path("my work/dpbench-mine"), "mine", "learner")
+    command, *_ = scaffold.list_next_commands(Path("my work/dpbench-mine"), "mine", "learner")
     assert command == "pip install -e 'my work/dpbench-mine'"
 
 

@@ -23,7 +23,7 @@ from pytest_socket import enable_socket, socket_allow_hosts
 from dpbench.analysis.rows import Origin
 from dpbench.board import build
 from dpbench.board.index import Entry, Index, Standing
-from dpbench.board.verify.verdict import SCORES
+from dpbench.board.verify.verdict import NON_ACCURACY_METRICS
 from dpbench.cli import main
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
@@ -33,8 +33,8 @@ from dpbench.records.rerun import Rerun, SeedRerun
 from dpbench.records.result import ComponentOrigin, Interval
 from dpbench.registry import Registry, load
 from dpbench.site import github_pages, upload
-from dpbench.site.publishing import _repository_files, publish
-from dpbench.site.readme import dataset_card
+from dpbench.site.publishing import _collect_repository_files, publish
+from dpbench.site.readme import make_dataset_card
 from tests.helpers.boards import synthetic, write
 from tests.helpers.hub import TOKEN, Hub, Repository
 
@@ -223,7 +223,7 @@ def sent(files: dict[str, bytes] = FILES, *, dry_run: bool = False) -> list[str]
         for path, content in files.items():
             (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
             (Path(folder) / path).write_bytes(content)
-        return upload.upload(NAME, Path(folder), dry_run=dry_run)
+        return upload.upload_folder(NAME, Path(folder), dry_run=dry_run)
 
 
 def refused(match: str) -> str:
@@ -288,7 +288,7 @@ def test_a_second_publication_sends_what_changed_and_deletes_what_is_gone(hub: H
 def test_a_leaderboard_with_audits_and_a_curve_is_published_whole_and_twice(hub: Hub) -> None:
     whole = Index.read(ROOT / "leaderboard" / build.INDEX)
     digits = tuple(standing for standing in whole.standings if standing.board.name == "digits-eps1")
-    files = _repository_files(whole.model_copy(update={"standings": digits}), ROOT / "leaderboard")
+    files = _collect_repository_files(whole.model_copy(update={"standings": digits}), ROOT / "leaderboard")
     assert {"audits", "curves"} <= {path.partition("/")[0] for path in files}
     sent(files)
     assert sent({**files, "README.md": b"new"}) == ["change .dpbench-published.json", "change README.md"]
@@ -424,7 +424,7 @@ def test_a_token_is_not_sent_in_the_clear(hub: Hub, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", ["board", "a/b/c", "/b", "a/", "../b", "a/b?x=1", ""])
 def test_a_name_that_no_repository_has_is_refused(hub: Hub, name: str) -> None:
     with pytest.raises(SpecError, match="Expected hf:OWNER/NAME to publish to"):
-        upload.upload(name, Path(), dry_run=False)
+        upload.upload_folder(name, Path(), dry_run=False)
     assert hub.asked == []
 
 
@@ -481,7 +481,7 @@ def root(tmp_path: Path, plugins: Registry) -> Path:
     stated = results[1].seeds[0]
     look = SeedRerun(
         seed=0, outcome="same predictions", accuracy=stated.accuracy, predictions=stated.predictions,
-        correct=stated.correct, agreement=1.0, scores={name: stated.metrics[name] for name in SCORES},
+        correct=stated.correct, agreement=1.0, scores={name: stated.metrics[name] for name in NON_ACCURACY_METRICS},
     )  # fmt: skip
     again = Rerun(
         digest=results[1].digest, content=results[1].evidence_digest, seeds=(look,), tolerance="none", provenance={}
@@ -634,7 +634,7 @@ def header(content: bytes) -> dict[str, object]:
 
 
 def test_the_card_has_the_header_that_the_hub_reads() -> None:
-    assert header(dataset_card(index(entry("digits-eps1", "pillar")))) == {
+    assert header(make_dataset_card(index(entry("digits-eps1", "pillar")))) == {
         "pretty_name": "dpbench leaderboard",
         "license": "apache-2.0",
         "task_categories": ["image-classification"],
@@ -645,19 +645,19 @@ def test_the_card_has_the_header_that_the_hub_reads() -> None:
 
 
 def test_the_card_shows_a_board_with_its_entries_and_names_one_without() -> None:
-    shown = dataset_card(index(entry("digits-eps1", "pillar"), entry("digits-eps1", "jl", None))).decode()
+    shown = make_dataset_card(index(entry("digits-eps1", "pillar"), entry("digits-eps1", "jl", None))).decode()
     assert "## Digits\n" in shown
     assert (
         "| 1 | pillar | 81.25 ± 1.00 | 1 | audited |  |  |\n| unranked | jl | 81.25 ± 1.00 | 1 | audited |  |  |\n"
         in shown
     )
     disputed = entry("digits-eps1", "pillar").model_copy(update={"status": "disputed"})
-    assert "| 1 | pillar | 81.25 ± 1.00 | 1 | disputed |  |  |\n" in dataset_card(index(disputed)).decode()
+    assert "| 1 | pillar | 81.25 ± 1.00 | 1 | disputed |  |  |\n" in make_dataset_card(index(disputed)).decode()
     known = entry("digits-eps1", "jl").model_copy(
         update={"uncorrected_rank": 2, "cpu_seconds": 1.5, "peak_bytes": 10**9}
     )
-    assert "| 1 (2) | jl | 81.25 ± 1.00 | 1 | audited | 1.50 | 1.0 GB |\n" in dataset_card(index(known)).decode()
-    assert "Boards without results yet: `digits-eps1`." in dataset_card(index()).decode()
+    assert "| 1 (2) | jl | 81.25 ± 1.00 | 1 | audited | 1.50 | 1.0 GB |\n" in make_dataset_card(index(known)).decode()
+    assert "Boards without results yet: `digits-eps1`." in make_dataset_card(index()).decode()
 
 
 def test_the_card_shows_the_best_that_reads_public_labels_however_many_entries_come_before() -> None:
@@ -666,16 +666,16 @@ def test_the_card_shows_the_best_that_reads_public_labels_however_many_entries_c
         for place in (1, 2, 3)
     ]
     many = [entry("digits-eps1", f"learner{place}", place) for place in range(1, 15)]
-    shown = dataset_card(index(*many, *readers)).decode()
+    shown = make_dataset_card(index(*many, *readers)).decode()
     assert [name in shown for name in ("learner8", "learner9", "reader1", "reader2", "reader3")] == [
         True, False, True, True, False
     ]  # fmt: skip
     assert "| 1 with labels | reader1 |" in shown and "7 more in `leaderboard.json`" in shown
-    assert dataset_card(index(*readers)).decode().count("with labels |") == 3
+    assert make_dataset_card(index(*readers)).decode().count("with labels |") == 3
 
 
 def test_the_card_of_a_large_board_stays_short() -> None:
-    shown = dataset_card(index(*(entry("digits-eps1", f"learner{place}") for place in range(1000))))
+    shown = make_dataset_card(index(*(entry("digits-eps1", f"learner{place}") for place in range(1000))))
     assert b"990 more in `leaderboard.json`" in shown
     assert len(shown) < 5000
     assert header(shown)["size_categories"] == ["1K<n<10K"]
@@ -683,7 +683,7 @@ def test_the_card_of_a_large_board_stays_short() -> None:
 
 def test_a_hostile_name_stays_a_name_in_the_card() -> None:
     hostile = "x|y\n---\nlicense: mit\n# <script>alert(1)</script> [a](http://b) `c`"
-    shown = dataset_card(index(entry("digits-eps1", hostile), title=hostile)).decode()
+    shown = make_dataset_card(index(entry("digits-eps1", hostile), title=hostile)).decode()
     assert header(shown.encode())["license"] == "apache-2.0"
     assert "\nlicense: mit" not in shown
     assert "<script>" not in shown.replace("\\<", "")

@@ -17,13 +17,13 @@ import pytest
 from PIL import Image
 
 from dpbench.analysis.columns import write_percent
-from dpbench.analysis.formats import percent_at_most, round_down, round_up
-from dpbench.analysis.palette import learner_styles
+from dpbench.analysis.formats import round_down, round_up, write_percent_bound
+from dpbench.analysis.palette import assign_learner_styles
 from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.rows import Origin
 from dpbench.board.distance import compute_distances
 from dpbench.board.index import Entry, Index, Role, Standing
-from dpbench.board.rows import board_rows, name_entry
+from dpbench.board.rows import make_board_rows, name_entry
 from dpbench.errors import DataError, OutputError, SpecError
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import Board, find_board
@@ -31,12 +31,12 @@ from dpbench.records.result import Interval, Result
 from dpbench.records.stated_plan import Privacy
 from dpbench.registry import KINDS, load
 from dpbench.site import build_site, entries_page, layout, prose, text, view
-from dpbench.site.citations import catalogue, list_citations
+from dpbench.site.citations import list_citations, read_catalogue
 from dpbench.site.entry_pages import MAX_RAW_LENGTH
 from dpbench.site.home_page import BoardColumn
-from dpbench.site.lines import epsilon_charts, k_chart
+from dpbench.site.lines import make_epsilon_charts, make_k_chart
 from dpbench.site.picture import Chart
-from dpbench.site.preview import _column_heads, map_preview
+from dpbench.site.preview import _make_column_heads, render_map_preview
 from dpbench.site.words import describe_model
 from tests.helpers.boards import synthetic, write
 
@@ -167,8 +167,10 @@ def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: lis
     ward = noisy.model_copy(update={"spec": noisy.spec.model_copy(update={"unit": "patient"})})
     standing = filed(tmp_path, board, [noiseless, noisy, ward])
     build_site(Index(ranking="By the mean.", standings=(standing,)), tmp_path, tmp_path / "site")
-    odds = [percent_at_most(most) for most in membership_risk(noisy.privacy).values()]
-    pages = [(tmp_path / "site" / layout.entry_page(standing, entry)).read_text("utf-8") for entry in standing.entries]
+    odds = [write_percent_bound(most) for most in membership_risk(noisy.privacy).values()]
+    pages = [
+        (tmp_path / "site" / layout.entry_page_path(standing, entry)).read_text("utf-8") for entry in standing.entries
+    ]
     for page, whose in zip(pages[1:], ("image", "patient"), strict=True):
         assert f"true positives at most {odds[0]} at 0.1% false positives and {odds[1]} at" in page
         assert f"of one private {whose}, by someone who knows all the others" in page
@@ -194,7 +196,7 @@ def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], t
         assert f"{count} {whose}s, " in page
         assert re.search(rf"Unit of the guarantee</dt>\s*<dd>{whose}<", page)
     columns = [BoardColumn("Skin lesions (HAM10000)", "", standing) for standing in standings]
-    assert _column_heads(columns) == ["Skin lesions, lesion", "Skin lesions, image"]
+    assert _make_column_heads(columns) == ["Skin lesions, lesion", "Skin lesions, image"]
 
 
 def test_odds_are_computed_once_for_entries_of_one_plan(
@@ -330,7 +332,7 @@ def test_a_raw_file_is_shown_in_part_and_refused_when_enormous(results: list[Res
     raw = (tmp_path / entry.file).read_bytes() + b" " * 1_000_000
     (tmp_path / entry.file).write_bytes(raw)
     build_site(index, tmp_path, tmp_path / "site")
-    assert (tmp_path / "site" / layout.entry_page(standing, entry)).stat().st_size < 2 * MAX_RAW_LENGTH + 60_000
+    assert (tmp_path / "site" / layout.entry_page_path(standing, entry)).stat().st_size < 2 * MAX_RAW_LENGTH + 60_000
     (tmp_path / entry.file).write_bytes(raw + b" " * 8_000_000)
     with pytest.raises(DataError, match="Expected at most 2,000,000 bytes"):
         build_site(index, tmp_path, tmp_path / "other")
@@ -411,8 +413,8 @@ def _with(standing: Standing, **update: Any) -> Standing:
 
 
 def _against(*family: Standing) -> list[Chart]:
-    every = learner_styles({entry.learner for standing in family for entry in standing.entries})
-    return epsilon_charts([board_rows(standing) for standing in family], every)
+    every = assign_learner_styles({entry.learner for standing in family for entry in standing.entries})
+    return make_epsilon_charts([make_board_rows(standing) for standing in family], every)
 
 
 def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_in_epsilon_alone(
@@ -422,7 +424,7 @@ def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_i
     low, middle, high = (standing_of(board, results) for board in boards)
     other = standing_of(find_board("cifar10-resnet50-eps0.7"), results)
     index = Index(ranking="", standings=(middle, other, low, high))
-    assert [[akin.board.epsilon for akin in found] for found in view.families(index)] == [[0.1, 0.7, 1.0], [0.7]]
+    assert [[akin.board.epsilon for akin in found] for found in view.group_families(index)] == [[0.1, 0.7, 1.0], [0.7]]
     (chart,) = _against(low, middle, high)  # all by default settings
     assert {row[1] for row in chart.rows} == {"0.1", "0.7", "1"}
     assert "no privacy" in {row[0] for row in chart.rows}
@@ -435,11 +437,11 @@ def test_accuracy_against_epsilon_needs_two_boards_and_joins_those_that_differ_i
 def test_accuracy_against_k_takes_runs_that_differ_in_k_alone(results: list[Result]) -> None:
     standing = standing_of(find_board("digits-eps1"), results)
     alike = _with(standing, learner="pillar", selection="default")
-    every = learner_styles(["pillar", *(entry.learner for entry in standing.entries)])
-    assert k_chart(board_rows(standing), every) is None  # each learner has one entry
-    assert k_chart(board_rows(alike), every) is None  # they differ in steps too
+    every = assign_learner_styles(["pillar", *(entry.learner for entry in standing.entries)])
+    assert make_k_chart(make_board_rows(standing), every) is None  # each learner has one entry
+    assert make_k_chart(make_board_rows(alike), every) is None  # they differ in steps too
     only_k = tuple(entry.model_copy(update={"settings": {**entry.settings, "steps": "9"}}) for entry in alike.entries)
-    chart = k_chart(board_rows(alike.model_copy(update={"entries": only_k})), every)
+    chart = make_k_chart(make_board_rows(alike.model_copy(update={"entries": only_k})), every)
     assert chart is not None
     assert len({row[1] for row in chart.rows}) == 5
 
@@ -474,7 +476,7 @@ def test_a_thousand_entries_are_limited_and_the_table_says_so(results: list[Resu
         for n in range(1000)
     )
     crowded = standing.model_copy(update={"entries": many})
-    shown = view.board_table(board_rows(crowded))
+    shown = view.make_board_table(make_board_rows(crowded))
     assert (len(shown.rows), shown.entries, shown.left_out) == (500, 1000, 500)
 
 
@@ -632,7 +634,7 @@ def test_the_home_pages_preview_shows_its_map(index: Index, tmp_path: Path) -> N
     home = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     (place,) = re.findall(r'og:image" content="([^"]+)"', home)
     card = (tmp_path / "site" / place).read_bytes()
-    assert card != map_preview(None)
+    assert card != render_map_preview(None)
     assert Image.open(io.BytesIO(card)).size == (1200, 630)
 
 
@@ -700,9 +702,9 @@ def test_every_installed_component_has_what_to_cite(index: Index, tmp_path: Path
     page = (tmp_path / "site" / "cite.html").read_text(encoding="utf-8")
     plugins = load()
     for citation in list_citations(plugins):
-        assert f'id="{citation.kind}-{text.anchor(citation.name)}"' in page
+        assert f'id="{citation.kind}-{text.make_anchor(citation.name)}"' in page
     known = {f"{kind}/{name}" for kind in KINDS for name in plugins.components[kind]}
-    assert [name for reference in catalogue() for name in reference.components if name not in known] == []
+    assert [name for reference in read_catalogue() for name in reference.components if name not in known] == []
     without = {
         f"{citation.kind}/{citation.name}"
         for citation in list_citations(plugins)
@@ -718,9 +720,9 @@ OUR_OWN = {f"learner/{name}" for name in (
 
 
 def test_entries_of_bibtex_are_whole_and_have_distinct_keys() -> None:
-    keys = [re.match(r"@\w+\{([\w-]+),\n", reference.bibtex) for reference in catalogue()]
-    assert len({key[1] for key in keys if key}) == len(catalogue()) == 42
-    for reference in catalogue():
+    keys = [re.match(r"@\w+\{([\w-]+),\n", reference.bibtex) for reference in read_catalogue()]
+    assert len({key[1] for key in keys if key}) == len(read_catalogue()) == 42
+    for reference in read_catalogue():
         assert reference.bibtex.count("{") == reference.bibtex.count("}")
         assert all(f"  {field} " in reference.bibtex for field in ("author", "title", "year"))
         assert reference.components and "keywords" not in reference.bibtex
@@ -735,4 +737,8 @@ def test_a_numbered_list_of_a_docstring_is_a_paragraph_a_point() -> None:
         2. The `second`.
         """
 
-    assert prose.paragraphs(Documented) == ["What it does.", "1. The first point.", "2. The <code>second</code>."]
+    assert prose.render_paragraphs(Documented) == [
+        "What it does.",
+        "1. The first point.",
+        "2. The <code>second</code>.",
+    ]

@@ -107,7 +107,7 @@ def test_what_a_plugin_imports_changes_its_digest(tmp_path: Path, monkeypatch: p
     digests = []
     for text in ("x = 1\n", "x = 1\n", "x = 2\n"):
         write_package(tmp_path, {"plugin.py": "import a_package.shared\nclass Plugin: ...\n", "shared.py": text})
-        for cached in (code._module_digest, code._shared_digest, code._source_imports):
+        for cached in (code._module_digest, code._shared_digest, code._list_source_imports):
             cached.cache_clear()
         for name in ("a_package", "a_package.plugin", "a_package.shared"):
             sys.modules.pop(name, None)

@@ -49,7 +49,9 @@ def test_a_sweep_says_as_much_as_was_asked_for(
     monkeypatch.setattr(display, "INTERVAL", 0.05)
     progress.set_verbosity(**{"nothing": False, "everything": False, **flags})
     try:
-        with display.show_count("moods", display.CellCounter(3, LocalPool(1, 1, "cpu", (), SweepFolder(tmp_path)))):
+        with display.show_cell_counts(
+            "moods", display.CellCounter(3, LocalPool(1, 1, "cpu", (), SweepFolder(tmp_path)))
+        ):
             time.sleep(0.2)
     finally:
         progress.set_verbosity(nothing=False, everything=False)

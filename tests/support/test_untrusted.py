@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import dpbench
-from dpbench.analysis.paired import ranking_scores
+from dpbench.analysis.paired import collect_ranking_scores
 from dpbench.cli import main
 from dpbench.errors import DataError, SpecError
 from dpbench.receipts import Training, gaussian_steps, receipt
@@ -24,8 +24,8 @@ from dpbench.records import packed
 from dpbench.records.journal import RunJournal
 from dpbench.records.result import Result
 from dpbench.registry import load
-from dpbench.support.files import open_to_append
-from dpbench.support.untrusted import check_values, parse_json, read_regular, read_toml
+from dpbench.support.files import open_append_file
+from dpbench.support.untrusted import check_values, parse_json, read_regular_file, read_toml
 from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.grid import read_grid
 from tests.helpers import boards, trees
@@ -98,7 +98,7 @@ def test_answers_that_cannot_be_counted_are_no_traceback(honest: Content, tmp_pa
     content = json.loads(json.dumps(honest))
     content["seeds"][0]["correct"] = "!!!"
     result = Result.read(write(content, tmp_path))
-    counted = ranking_scores(result, "accuracy").bits
+    counted = collect_ranking_scores(result, "accuracy").bits
     with pytest.raises(DataError, match="does not say which answers were correct"):
         assert counted is not None and counted()
 
@@ -159,17 +159,17 @@ def test_a_journal_that_never_ends_or_is_nested_is_no_journal(tmp_path: Path) ->
 def test_nothing_is_added_behind_a_link(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to(tmp_path / "victim")
     with pytest.raises(OSError, match="symbolic links"):
-        open_to_append(tmp_path / "log")
+        open_append_file(tmp_path / "log")
     assert not (tmp_path / "victim").exists()
 
 
 def test_a_file_without_end_is_read_to_a_limit(tmp_path: Path) -> None:
     for place in (Path("/dev/zero"), tmp_path):
         with pytest.raises(DataError, match="regular file, got a folder"):
-            read_regular(place)
+            read_regular_file(place)
     (tmp_path / "large").write_bytes(bytes(11))
     with pytest.raises(DataError, match="at most 10 bytes"):
-        read_regular(tmp_path / "large", 10)
+        read_regular_file(tmp_path / "large", 10)
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Checks of a result that need no trust in its author: shape, privacy, scores, origin, and a re-run of its seeds."""
+"""Checks of a result that do not rely on its author: format, privacy, scores, provenance, and re-runs of its seeds."""

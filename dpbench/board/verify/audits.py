@@ -1,7 +1,6 @@
-"""Check a leaderboard's audits: each belongs to the current version of its result, and its figures are derivable.
+"""Check the audits of a leaderboard: each must match the current version of its result, and its figures must follow.
 
-The statistics themselves rest on the word of whoever ran the audit; anybody can run it again (`dpbench audit
-BOARD/ENTRY`).
+The statistics in an audit are the word of whoever ran it; anybody can repeat it (`dpbench audit BOARD/ENTRY`).
 """
 
 from __future__ import annotations
@@ -12,47 +11,47 @@ from pathlib import Path
 from dpbench.audit.attack import MOST_CANARIES, count_guesses
 from dpbench.audit.figures import compute_figures
 from dpbench.board.folder import ResultFile, find_content, validate_content
-from dpbench.board.verify.expectations import Wrong
+from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.errors import Complaint, MalformedFile
 from dpbench.records.audit import Attack, Audit, Figures
-from dpbench.records.checksums import record_seal
+from dpbench.records.checksums import compute_seal
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import restore_plan
-from dpbench.records.tolerance import close
+from dpbench.records.tolerance import is_close
 
 
-def audit_file(stored: ResultFile, root: Path) -> Path:
-    """Return the file of a result's audit."""
+def audit_path(stored: ResultFile, root: Path) -> Path:
+    """Return the path of a result's audit."""
     return root / "audits" / stored.path.parent.name / stored.path.name
 
 
 def find_audit(stored: ResultFile, root: Path) -> Audit | None:
-    """Return the audit of a result, if it exists and is sealed.
+    """Return the audit of a result; None if there is none or it has no seal.
 
     Raises:
-        MalformedFile: it cannot be read.
+        MalformedFile: the audit cannot be read.
     """
-    content = find_content(audit_file(stored, root))
+    content = find_content(audit_path(stored, root))
     audit = None if content is None else validate_content(Audit, content)
     return audit if audit and audit.seal else None
 
 
 def find_audit_complaints(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
-    """Return complaints about the audit of a result: unreadable, of another result, or not passed."""
-    name = audit_file(stored, root).relative_to(root).as_posix()
+    """Return complaints about the audit of a result: it is unreadable, of another result, or failed."""
+    name = audit_path(stored, root).relative_to(root).as_posix()
     try:
-        content = find_content(audit_file(stored, root))
+        content = find_content(audit_path(stored, root))
         found = None if content is None else validate_content(Audit, content)
     except MalformedFile as error:
         return [Complaint(name, error.field, error.said)]
     if content is None or found is None:
         return []
-    if found.seal and found.seal != record_seal(content):  # nothing else in it is then worth a word
+    if found.seal and found.seal != compute_seal(content):  # nothing else in it is then worth a word
         return [Complaint(name, "seal", "changed after it was written: audit the result again")]
     return [Complaint(name, *complaint) for complaint in _find_complaints(found, result)]
 
 
-def _find_complaints(audit: Audit, result: Result) -> Wrong:
+def _find_complaints(audit: Audit, result: Result) -> FieldComplaints:
     privacy = result.privacy
     if audit.digest != result.digest or audit.content != result.evidence_digest:
         yield "content", "the audit is of another result, or of this one before it changed: audit it again"
@@ -77,8 +76,8 @@ def _find_complaints(audit: Audit, result: Result) -> Wrong:
         yield "figures.failed", f"{audit.figures.failed[0]}: dispute the result, or fix what made it"
 
 
-def _check_samples(audit: Audit, result: Result) -> Wrong:
-    """Yield samples whose stated rates or units are not those of the run."""
+def _check_samples(audit: Audit, result: Result) -> FieldComplaints:
+    """Yield a complaint for each sample whose stated rate or units differ from those of the run."""
     rates = {use.name: use.sample_rate for use in restore_plan(audit.plan)}
     units, canaries = result.task.private, audit.attack.canaries if audit.attack else MOST_CANARIES
     for sample in audit.noise.samples if audit.noise else ():
@@ -93,7 +92,7 @@ def _check_samples(audit: Audit, result: Result) -> Wrong:
             yield "noise.samples", f"expected the units, and canaries, to be in samples of {sample.release[:80]!r}"
 
 
-def _check_statistics(audit: Audit) -> Wrong:
+def _check_statistics(audit: Audit) -> FieldComplaints:
     attack, chosen = audit.attack, not any(use.gaussian for use in restore_plan(audit.plan))
     if audit.sensitivity is None or audit.noise is None or (attack is None) != chosen:
         yield "attack", "expected all three parts of dpbench's own audit (no attack if the plan has choices only)"
@@ -110,14 +109,14 @@ def _check_statistics(audit: Audit) -> Wrong:
         yield "figures", "they do not follow from the recorded statistics: audit it again"
 
 
-def _check_attack(attack: Attack, audit: Audit) -> Wrong:
+def _check_attack(attack: Attack, audit: Audit) -> FieldComplaints:
     sampled = any(use.sample_rate < 1 for use in restore_plan(audit.plan))
     if (attack.mu is None) != sampled:
         yield "attack.mu", "expected none where samples are drawn, and one elsewhere"
     yield from _check_guess_counts(attack, "attack")
 
 
-def _check_guess_counts(attack: Attack, name: str) -> Wrong:
+def _check_guess_counts(attack: Attack, name: str) -> FieldComplaints:
     if attack.canaries > MOST_CANARIES:  # figures take memory for each guess
         yield f"{name}.canaries", f"expected at most {MOST_CANARIES:,}"
     elif attack.guesses != count_guesses(attack.canaries) or attack.correct > attack.guesses:
@@ -127,7 +126,7 @@ def _check_guess_counts(attack: Attack, name: str) -> Wrong:
 
 
 def _figures_agree(found: Figures, stated: Figures) -> bool:
-    """Return whether computed figures equal those in a file, up to rounding."""
+    """Return whether computed figures equal the stated figures, up to rounding."""
     names = [[line.partition(" (p ")[0] for line in figures.failed] for figures in (found, stated)]
     pairs = [(getattr(found, name), getattr(stated, name)) for name in ("low", "high", "answers_p", "level")]
     for name in ("steinke", "mahloujifar", "gauss"):
@@ -136,4 +135,4 @@ def _figures_agree(found: Figures, stated: Figures) -> bool:
             return False
         if here is not None:
             pairs += [(here.epsilon, there.epsilon), (here.most, there.most)]
-    return names[0] == names[1] and all(pair == other or close(pair, other) for pair, other in pairs)
+    return names[0] == names[1] and all(pair == other or is_close(pair, other) for pair, other in pairs)

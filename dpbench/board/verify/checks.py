@@ -1,4 +1,4 @@
-"""Every check of a result that needs neither its data nor its plugins: from its file to a list of complaints.
+"""Check everything in a result file that needs neither data nor plugins, and return a list of complaints.
 
 =========== ========================================================================================
 what        how it is checked
@@ -8,12 +8,13 @@ the spec    its board's protocol, key by key
 privacy     epsilon and its interval by a second accountant, from plan and sigma (`derive_epsilon`); the plan, by its
             learner (`plan_check`), where that is installed
 scores      `correct`, confusion matrices, bins and groups count the same test split and the same answers (`scores`)
-selection   the rule, the record of the search and the learner's defaults tell the same
+selection   the rule, the record of the search and the learner's defaults agree
 provenance  a clean commit, versions of plugins, overlap of the splits
 =========== ========================================================================================
 
-Scores that a forger made fit are met by running a seed again (`rerun_record`). How settings were chosen, what a run
-cost, and which of many runs with secure randomness was sent in, are the word of who sent it.
+Forged scores that are consistent with one another are caught by re-running a seed (`rerun_record`). Three facts rest on
+the submitter's word alone: how settings were chosen, the cost of the run, and which of many runs with secure randomness
+was submitted.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from typing import Any
 
 from dpbench.board.folder import ResultFile, read_content, validate_content
 from dpbench.board.verify.declarations import check_copies, check_provenance, check_selection, check_task
-from dpbench.board.verify.derive import EpsilonQuestion, check_bounds, make_question
-from dpbench.board.verify.expectations import Expectations, Wrong
-from dpbench.board.verify.scores import check_counted, check_guesses, check_scores
+from dpbench.board.verify.derive import EpsilonQuestion, check_bounds, make_epsilon_question
+from dpbench.board.verify.expectations import Expectations, FieldComplaints
+from dpbench.board.verify.scores import check_confusion_present, check_scores, check_shared_test_split
 from dpbench.errors import Complaint, DpbenchError, MalformedFile
 from dpbench.privacy.core.accounting.accountant import is_pure
 from dpbench.records.board import Board
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.records.spec import Spec
-from dpbench.records.tolerance import close
+from dpbench.records.tolerance import is_close
 from dpbench.registry.components import component_kind
 
 COMPONENT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
@@ -44,7 +45,7 @@ COMPONENT_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """A file after its checks. Epsilon is derived separately, because many results ask the same question."""
+    """A result file after its checks. Epsilon is derived separately, because many results share one derivation."""
 
     stored: ResultFile
     complaints: tuple[Complaint, ...]
@@ -57,13 +58,13 @@ class CheckedFile:
         return not self.complaints
 
     def with_complaints(self, found: Iterator[tuple[str, str]]) -> CheckedFile:
-        """Return this file with further complaints."""
+        """Return a copy of this file with further complaints."""
         more = tuple(Complaint(self.stored.file, *parts) for parts in found)
         return CheckedFile(self.stored, self.complaints + more, self.result, self.question)
 
 
 def check_result_file(stored: ResultFile, known: Expectations) -> CheckedFile:
-    """Check a result file, except for the value of epsilon."""
+    """Check a result file, except that epsilon is not derived yet."""
     start = CheckedFile(stored, ())
     try:
         result = validate_content(Result, read_content(stored.path))
@@ -73,27 +74,27 @@ def check_result_file(stored: ResultFile, known: Expectations) -> CheckedFile:
     wrong = list(itertools.chain(named, _check_content(result), _check_protocol(stored, result, known)))
     wrong += check_provenance(result, known.installed)
     if stored.board is not None or not stored.filed:  # a figure may have data that every seed draws anew
-        wrong += itertools.chain(check_copies(result), check_guesses(result), check_counted(result))
+        wrong += itertools.chain(check_copies(result), check_shared_test_split(result), check_confusion_present(result))
     try:
         impossible = next(check_bounds(result.privacy, result.spec.epsilon), None)
-        question = None if impossible else make_question(result)
+        question = None if impossible else make_epsilon_question(result)
     except DpbenchError as error:
         question, wrong = None, [*wrong, ("privacy.plan", str(error))]
     return CheckedFile(stored, (), result, question).with_complaints(iter(wrong))
 
 
-def _check_component_names(result: Result) -> Wrong:
+def _check_component_names(result: Result) -> FieldComplaints:
     for role, part in result.spec.roles.items():
         if not COMPONENT_NAME.fullmatch(part.name):
             yield f"spec.{role}.name", f"expected lower-case letters, digits, dots and dashes, got {part.name[:80]!r}"
 
 
-def _check_file_name(stored: ResultFile, result: Result) -> Wrong:
+def _check_file_name(stored: ResultFile, result: Result) -> FieldComplaints:
     if stored.path.name != result.file_name:
         yield "file", f"expected it to be named {result.file_name[:200]!r}, by learner, dataset and digest"
 
 
-def _check_content(result: Result) -> Wrong:
+def _check_content(result: Result) -> FieldComplaints:
     spec, privacy = result.spec, result.privacy
     if not result.evidence_digest:
         yield "evidence_digest", "expected one, as every result of dpbench has"
@@ -106,7 +107,7 @@ def _check_content(result: Result) -> Wrong:
     if privacy.rng != ("secure" if spec.secure_rng else "research"):
         yield "privacy.rng", f"expected what the spec asks for (secure_rng={spec.secure_rng}), got {privacy.rng!r}"
     for number, release in enumerate(privacy.plan):
-        if not close(release.sigma, privacy.sigma * release.relative_noise):
+        if not is_close(release.sigma, privacy.sigma * release.relative_noise):
             yield (
                 f"privacy.plan.{number}.sigma",
                 f"expected sigma * relative_noise = {privacy.sigma * release.relative_noise!r}, got {release.sigma!r}",
@@ -119,7 +120,7 @@ def _check_content(result: Result) -> Wrong:
     yield from check_scores(result)
 
 
-def _check_protocol(stored: ResultFile, result: Result, known: Expectations) -> Wrong:
+def _check_protocol(stored: ResultFile, result: Result, known: Expectations) -> FieldComplaints:
     board = known.boards.get(stored.board or "")
     for key, expected, got in find_departures(board, fill_new_options(result.spec, known)) if board else ():
         yield f"spec.{key}", f"expected {expected}, as board {stored.board}, got {got}"
@@ -128,7 +129,7 @@ def _check_protocol(stored: ResultFile, result: Result, known: Expectations) -> 
 
 
 def fill_new_options(spec: Spec, known: Expectations) -> Spec:
-    """Return a spec with the options that its data and extractor have gained since it ran, at their defaults."""
+    """Return a spec with default values for the options that its data and extractor gained after it ran."""
     whole: dict[str, Any] = {}
     for role in ("dataset", "public_dataset", "extractor"):
         part: Component | None = getattr(spec, role)
@@ -142,10 +143,10 @@ def _fill_defaults(part: Component, role: str, known: Expectations) -> Component
 
 
 def find_departures(board: Board, spec: Spec) -> list[tuple[str, str, str]]:
-    """Return key, expected value and actual value of each departure of a spec from a board; both are spelled out.
+    """Return key, expected value and actual value for each difference between a spec and a board's protocol.
 
-    No privacy at all (epsilon = inf) is no departure: such a result is a line of the board, not an entry. Nor is
-    accuracy as the metric: a learner that was not told of another one has aimed for that.
+    A result without privacy (epsilon = inf) matches boards of any epsilon: it is a reference, not an entry. The default
+    metric, accuracy, is no difference either: a learner that was not told of another metric has aimed for accuracy.
     """
     wrong = []
     for key, expected in board.protocol.items():

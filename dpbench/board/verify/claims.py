@@ -1,6 +1,6 @@
 """Compare the claims of a result other than its scores (task, plan, code, settings) with a re-run.
 
-Each claim is the same here, or differs, or could not be checked here and stays the author's word.
+Each claim is found to be the same, or to differ, or cannot be checked on this machine and stays the author's word.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 from dpbench.harness.loaded import digest_code
 from dpbench.harness.prepare import PreparedRun
-from dpbench.harness.run import task_facts
+from dpbench.harness.run import make_task_facts
 from dpbench.harness.session import Session
 from dpbench.records.provenance import HARNESS, find_source
 from dpbench.records.rerun import ClaimCheck
 from dpbench.records.result import Result
 from dpbench.records.search import Selection
-from dpbench.records.tolerance import close
-from dpbench.registry.components import build, selection
+from dpbench.records.tolerance import is_close
+from dpbench.registry.components import build, selection_rule
 from dpbench.registry.same_code import SAME_CODE, Sameness, compare_code
 
 TASK_FACTS = (
@@ -34,19 +34,19 @@ MAX_TRIAL_DIFFERENCE = 0.05
 
 
 @dataclass(frozen=True)
-class Repetition:
-    """A result and the run prepared from it."""
+class PreparedRerun:
+    """A result, and the run that was prepared from it."""
 
     result: Result
     prepared: PreparedRun
     session: Session
 
 
-def compare_claims(found: Repetition) -> tuple[ClaimCheck, ...]:
-    """Return each claim of a result with its verdict. Preparing the run has already confirmed the plan.
+def compare_claims(found: PreparedRerun) -> tuple[ClaimCheck, ...]:
+    """Return a verdict on each claim of a result. The plan is not among them: preparing the run has confirmed it.
 
     Raises:
-        DpbenchError: the search for settings fails here.
+        DpbenchError: the search for settings fails on this machine.
     """
     plan = ClaimCheck(claim="privacy.plan", verdict="same", said="the learner was asked for it again")
     code_, others = tuple(_compare_code_digests(found)), (*_compare_task(found), _check_settings(found))
@@ -56,21 +56,21 @@ def compare_claims(found: Repetition) -> tuple[ClaimCheck, ...]:
 
 
 def _excuse_other_code(claim: ClaimCheck) -> ClaimCheck:
-    """Mark a difference as not checked: other code may honestly count copies or choose settings differently."""
+    """Mark a difference as not checked, because other code may honestly count copies or choose settings differently."""
     if claim.verdict != "differs":
         return claim
     return claim.model_copy(update={"verdict": "not checked", "said": f"{claim.said}, by other code"})
 
 
-def _compare_task(found: Repetition) -> Iterator[ClaimCheck]:
-    stated, here = found.result.task, task_facts(found.prepared, found.prepared.images.compare())
+def _compare_task(found: PreparedRerun) -> Iterator[ClaimCheck]:
+    stated, here = found.result.task, make_task_facts(found.prepared, found.prepared.images.compare())
     for name in TASK_FACTS:
         if getattr(stated, name) is not None:
             yield _compare_values(f"task.{name}", getattr(stated, name), getattr(here, name))
 
 
 def _compare_values(claim: str, stated: Any, here: Any) -> ClaimCheck:
-    same = close(stated, here) if isinstance(stated, float) else stated == here
+    same = is_close(stated, here) if isinstance(stated, float) else stated == here
     said = "" if same else f"the result states {_shorten(stated)}; here it is {_shorten(here)}"
     return ClaimCheck(claim=claim, verdict="same" if same else "differs", said=said)
 
@@ -80,8 +80,8 @@ def _shorten(value: Any) -> str:
     return text[:200]
 
 
-def _compare_code_digests(found: Repetition) -> Iterator[ClaimCheck]:
-    """Compare digests of code, and fingerprints where the digests differ. Code of one commit has equal digests."""
+def _compare_code_digests(found: PreparedRerun) -> Iterator[ClaimCheck]:
+    """Compare digests of code, or fingerprints if the digests differ. Code of the same commit has equal digests."""
     stated, here = found.result.provenance.get("code"), digest_code(found.prepared.parts)
     if not isinstance(stated, Mapping):
         yield ClaimCheck(claim="provenance.code", verdict="not checked", said="the result states no digests of code")
@@ -95,7 +95,7 @@ def _compare_code_digests(found: Repetition) -> Iterator[ClaimCheck]:
             continue
         commits = [
             _find_commit(found, role, provenance)
-            for provenance in (found.result.provenance, rerun_provenance(found.prepared))
+            for provenance in (found.result.provenance, collect_rerun_provenance(found.prepared))
         ]
         said = f"the result states {there}; here it is {own}"
         if commits[0] is not None and commits[0] == commits[1]:
@@ -106,14 +106,14 @@ def _compare_code_digests(found: Repetition) -> Iterator[ClaimCheck]:
             yield ClaimCheck(claim=claim, verdict="not checked", said=f"{said}, at another commit")
 
 
-def _compare_fingerprints(found: Repetition) -> dict[str, Sameness]:
-    from dpbench.harness.fingerprints.taking import lazy_fingerprints
+def _compare_fingerprints(found: PreparedRerun) -> dict[str, Sameness]:
+    from dpbench.harness.fingerprints.taking import open_fingerprints
 
-    return compare_code(found.result, found.session.plugins, lazy_fingerprints(found.session.plugins), same_data=True)
+    return compare_code(found.result, found.session.plugins, open_fingerprints(found.session.plugins), same_data=True)
 
 
-def rerun_provenance(prepared: PreparedRun) -> dict[str, Any]:
-    """Return machine, versions, commit and code of a re-run, and the sources of third-party code."""
+def collect_rerun_provenance(prepared: PreparedRun) -> dict[str, Any]:
+    """Return machine, versions, commit and code digests of a re-run, and the sources of third-party code."""
     brought = {item.distribution for item in prepared.parts.brought.values()} - {HARNESS}
     sources = {name: found for name in sorted(brought) if (found := find_source(name))}
     return {
@@ -123,8 +123,8 @@ def rerun_provenance(prepared: PreparedRun) -> dict[str, Any]:
     }
 
 
-def _find_commit(found: Repetition, role: str, provenance: Mapping[str, Any]) -> str | None:
-    """Return the commit of the clean tree that the code of a role comes from; None if it is not recorded."""
+def _find_commit(found: PreparedRerun, role: str, provenance: Mapping[str, Any]) -> str | None:
+    """Return the commit of the clean source tree of a role's code; None if the commit is not recorded."""
     origin = found.result.components.get(role)
     source: Any = provenance
     if origin is not None and origin.distribution != HARNESS:
@@ -132,8 +132,8 @@ def _find_commit(found: Repetition, role: str, provenance: Mapping[str, Any]) ->
     return source.get("commit") if source.get("dirty") is False else None
 
 
-def _check_settings(found: Repetition) -> ClaimCheck:
-    """Check the origin of settings: look up defaults, and repeat a search on public data."""
+def _check_settings(found: PreparedRerun) -> ClaimCheck:
+    """Check the origin of settings: look up defaults, and repeat a search that used public data."""
     result, rule = found.result, found.result.selection
     search, claim = result.spec.search, "selection"
     if rule == "private-accounted":
@@ -141,23 +141,23 @@ def _check_settings(found: Repetition) -> ClaimCheck:
     if search is not None and rule == "public-validation" and result.search is not None:
         return _compare_searches(result.search, found.session.repeat_search(result))
     if result.search is None:
-        own = selection(build(found.session.plugins, "learner", result.spec.learner))
+        own = selection_rule(build(found.session.plugins, "learner", result.spec.learner))
         return (
             _compare_values(claim, rule, own)
             if own == "default" or rule == "default"
-            else _unchecked_claim(claim, "set by hand")
+            else _make_unchecked_claim(claim, "set by hand")
         )
     source = result.search.source
     said = f"settings of {source.digest[:16]} on {source.dataset}" if source else f"{rule} was not repeated"
-    return _unchecked_claim(claim, said)
+    return _make_unchecked_claim(claim, said)
 
 
-def _unchecked_claim(claim: str, said: str) -> ClaimCheck:
+def _make_unchecked_claim(claim: str, said: str) -> ClaimCheck:
     return ClaimCheck(claim=claim, verdict="not checked", said=f"{said}: the author's word")
 
 
 def _compare_searches(stated: Selection, here: Selection) -> ClaimCheck:
-    """Compare two searches: equal settings, similar scores, and a choice that is among the best."""
+    """Check that two searches tried equal settings with similar scores, and that the choice is among the best."""
     scores = [{_setting_key(trial.setting): trial.value for trial in it.trials} for it in (stated, here)]
     if scores[0].keys() != scores[1].keys():
         said = "other settings are tried when the search is made again"

@@ -1,4 +1,4 @@
-"""The cost of re-running results, estimated from the times that they state."""
+"""Estimate the cost of re-running results from the times that they state."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PHASES_PER_RESULT = ("load", "calibrate", "compare")  # phases that a re-run goe
 
 
 def describe_cost(results: Sequence[Result], seed: int | None) -> str:
-    """Describe in a sentence what a re-run of these results costs: of all their seeds, or of a single seed."""
+    """Describe in a sentence the cost of re-running these results, with all of their seeds or with a single seed."""
     timed = [result for result in results if "fit" in result.seconds]
-    seconds = sum(estimate_seconds(result, whole=seed is None) for result in timed)
+    seconds = sum(estimate_rerun_seconds(result, whole=seed is None) for result in timed)
     fits = sum(len(result.seeds) if seed is None else 1 for result in results)
     peak = max((max(result.peak_bytes.values(), default=0) for result in results), default=0)
     what = f"Re-running {fits} seed{'s' * (fits != 1)} of {len(results)} result{'s' * (len(results) != 1)}"
@@ -26,8 +26,8 @@ def describe_cost(results: Sequence[Result], seed: int | None) -> str:
     )
 
 
-def estimate_seconds(result: Result, whole: bool) -> float:
-    """Estimate the seconds of a re-run on the original machine: of all seeds and the search, or of a single seed."""
+def estimate_rerun_seconds(result: Result, whole: bool) -> float:
+    """Estimate a re-run's seconds on the original machine, for all seeds and the search, or for a single seed."""
     spent, fits = result.seconds, len(result.seeds) if whole else 1
     each = (spent.get("fit", 0.0) + spent.get("score", 0.0)) / max(1, len(result.seeds))
     searched = spent.get("tune", 0.0) if whole and result.selection == "public-validation" else 0.0

@@ -1,17 +1,17 @@
-"""Checks of the evidence that a seed keeps of its predictions: the confusion matrix and the reliability bins."""
+"""Check the evidence of a seed's predictions: its confusion matrix and its reliability bins."""
 
 from __future__ import annotations
 
 import math
 
-from dpbench.board.verify.expectations import Wrong
-from dpbench.records.metrics import BINS, Calibration, Evidence
+from dpbench.board.verify.expectations import FieldComplaints
+from dpbench.records.metrics import BIN_COUNT, Calibration, Evidence
 from dpbench.records.result import SeedResult, TaskFacts
 from dpbench.records.tolerance import RELATIVE_TOLERANCE
 
 
-def check_counts(seed: SeedResult, task: TaskFacts, hits: int | None) -> Wrong:
-    """Yield contradictions between a seed's counts and its task, each other, or `hits` if they could be counted."""
+def check_counts(seed: SeedResult, task: TaskFacts, hits: int | None) -> FieldComplaints:
+    """Yield contradictions between a seed's counts, its task and its number of correct answers, if `hits` is known."""
     kept = seed.evidence
     if kept is None:
         return
@@ -26,8 +26,8 @@ def check_counts(seed: SeedResult, task: TaskFacts, hits: int | None) -> Wrong:
         yield from _check_calibration(kept.calibration, kept, len(task.classes))
 
 
-def _check_calibration(stated: Calibration, kept: Evidence, classes: int) -> Wrong:
-    """Yield bins that do not add up, and sums of losses that no probabilities with these confidences can have."""
+def _check_calibration(stated: Calibration, kept: Evidence, classes: int) -> FieldComplaints:
+    """Yield bins that do not add up, and losses that are impossible with these confidences."""
     if sum(stated.count) != kept.size or sum(stated.right) != sum(kept.right):
         yield (
             "calibration.count",
@@ -40,7 +40,7 @@ def _check_calibration(stated: Calibration, kept: Evidence, classes: int) -> Wro
                 f"calibration.confidence.{place}",
                 f"expected at most {count} right and a sum from {low:.6g} to {high:.6g}, got {right} and {total!r}",
             )
-    for name, least in zip(("log_loss", "brier"), _least_losses(stated, classes), strict=True):
+    for name, least in zip(("log_loss", "brier"), _minimum_losses(stated, classes), strict=True):
         found = getattr(stated, name)
         if found < least * (1 - RELATIVE_TOLERANCE) - RELATIVE_TOLERANCE:
             yield f"calibration.{name}", f"expected {least:.6g} at least with these confidences, got {found!r}"
@@ -49,16 +49,16 @@ def _check_calibration(stated: Calibration, kept: Evidence, classes: int) -> Wro
 
 
 def _confidence_range(place: int, classes: int) -> tuple[float, float]:
-    """Return the least and the greatest confidence in a bin: a guessed class has at least 1 / classes."""
-    high = (place + 1) / BINS
-    return min(max(place / BINS, 1 / classes), high), high
+    """Return the lowest and highest confidence in a bin; a guessed class has a confidence of at least 1 / classes."""
+    high = (place + 1) / BIN_COUNT
+    return min(max(place / BIN_COUNT, 1 / classes), high), high
 
 
-def _least_losses(stated: Calibration, classes: int) -> tuple[float, float]:
-    """Return the least log loss and Brier score that the counts allow.
+def _minimum_losses(stated: Calibration, classes: int) -> tuple[float, float]:
+    """Return the smallest log loss and Brier score that the counts allow.
 
-    A right example with confidence c loses -log c and (1 - c)^2 at least. Of a wrong one the true class has no more
-    than c, nor than what c leaves: it loses -log of that, and c^2 + (1 - that)^2.
+    A correct example with confidence c loses at least -log c and (1 - c)^2. For a wrong example, the probability p of
+    the true class is at most c and at most 1 - c: the losses are at least -log p and c^2 + (1 - p)^2.
     """
     log_loss = brier = 0.0
     for place, (count, right) in enumerate(zip(stated.count, stated.right, strict=True)):

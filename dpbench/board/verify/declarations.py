@@ -1,4 +1,4 @@
-"""Checks of a result's declarations: its task, the selection of its settings and its provenance."""
+"""Check a result's declarations: its task, the selection of its settings and its provenance."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dpbench.board.verify.expectations import InstalledComponent, Wrong
+from dpbench.board.verify.expectations import FieldComplaints, InstalledComponent
 from dpbench.errors import DpbenchError
 from dpbench.harness.guarantee import compute_copies_epsilon, compute_unit_epsilon
-from dpbench.records.overlap import MAX_LEFT_OUT, find_excess
+from dpbench.records.overlap import MAX_LEFT_OUT, find_excess_overlap
 from dpbench.records.provenance import HARNESS
 from dpbench.records.result import Result
-from dpbench.records.search import Selection, least_clean
-from dpbench.records.tolerance import close
+from dpbench.records.search import Selection, least_clean_rule
+from dpbench.records.tolerance import is_close
 from dpbench.registry.components import component_kind
 
 OVERLAP_PAIRS = {"test in private", "test in public", "public in private"}
@@ -28,8 +28,8 @@ PRIVATE_TOUCHED = {
 MAX_CLASSES = 100_000
 
 
-def check_task(result: Result) -> Wrong:
-    """Yield impossible sizes, classes, counts of copies and costs."""
+def check_task(result: Result) -> FieldComplaints:
+    """Yield a complaint for each impossible size, class, count of copies or cost."""
     task = result.task
     for key, least in (("private", 1), ("public", 0), ("test", 1)):
         if getattr(task, key) < least:
@@ -43,7 +43,7 @@ def check_task(result: Result) -> Wrong:
     if task.left_out > MAX_LEFT_OUT * (task.images + task.left_out):
         yield "task.left_out", f"expected at most {MAX_LEFT_OUT:.0%} of the private images to be left out as copies"
     even = 1 / max(1, len(task.classes))
-    if task.largest < even and not close(task.largest, even):
+    if task.largest < even and not is_close(task.largest, even):
         yield "task.largest", f"expected at least 1 / {len(task.classes)}, as there are so many classes"
     if task.overlap.keys() != OVERLAP_PAIRS:
         yield (
@@ -62,8 +62,8 @@ def check_task(result: Result) -> Wrong:
     yield from _check_costs(result)
 
 
-def _check_private_copies(result: Result) -> Wrong:
-    """Yield impossible counts of copies in the private split, and a wrong epsilon for them."""
+def _check_private_copies(result: Result) -> FieldComplaints:
+    """Yield complaints about impossible counts of copies in the private split, or a wrong epsilon for copied images."""
     copies, stated = result.task.copies, result.copies_epsilon
     if copies is None:
         return
@@ -71,12 +71,12 @@ def _check_private_copies(result: Result) -> Wrong:
         yield "task.copies", f"expected copies among {result.task.images} private images, the commonest among them"
         return
     found = _try_accountant(lambda: compute_copies_epsilon(result.privacy, copies.most))
-    if (stated is None) != (found is None) or not close(stated, found):
+    if (stated is None) != (found is None) or not is_close(stated, found):
         yield "copies_epsilon", f"expected {found!r} for {copies.most} copies of one image, got {stated!r}"
 
 
-def _check_units(result: Result) -> Wrong:
-    """Yield impossible sizes of units, and a wrong epsilon for all images of a unit."""
+def _check_units(result: Result) -> FieldComplaints:
+    """Yield complaints about impossible sizes of units, or a wrong epsilon for all images of a unit."""
     units, unit = result.task.units, result.spec.unit
     if unit is not None and (units is None or units.word != unit or units.count != result.task.private):
         yield "task.units", f"expected as many {unit}s as private examples, {result.task.private}"
@@ -93,7 +93,7 @@ def _check_units(result: Result) -> Wrong:
     for name, size in (("largest", units.largest), ("median", units.median)):
         stated = getattr(units, f"{name}_epsilon")
         found = None if unit else _try_accountant(partial(compute_unit_epsilon, result.privacy, size))
-        if (stated is None) != (found is None) or not close(stated, found):
+        if (stated is None) != (found is None) or not is_close(stated, found):
             yield (
                 f"task.units.{name}_epsilon",
                 f"expected {found!r} for {size} images of one {units.word}, got {stated!r}",
@@ -108,20 +108,20 @@ def _try_accountant(answer: Callable[[], float | None]) -> float | None:
         return None
 
 
-def check_copies(result: Result) -> Wrong:
-    """Yield the splits that share or repeat more images than a board allows, and those without a search for copies."""
+def check_copies(result: Result) -> FieldComplaints:
+    """Yield each split with too many shared or repeated images for a board, and each split not searched for copies."""
     if result.spec.allow_overlap:
         yield "spec.allow_overlap", "expected a run that refuses public images which are private ones"
-    for pair, said in find_excess(result.task.overlap, result.task.images):
+    for pair, said in find_excess_overlap(result.task.overlap, result.task.images):
         yield f"task.overlap.{pair}", said
-    if result.task.copies and (many := result.task.copies.too_many):
+    if result.task.copies and (many := result.task.copies.excess_complaint):
         yield "task.copies", many
     for role, said in (result.task.processing or {}).items():
         if not said:
             yield f"task.processing.{role}", "expected how each image was made, which the dataset does not declare"
 
 
-def _check_costs(result: Result) -> Wrong:
+def _check_costs(result: Result) -> FieldComplaints:
     costs: dict[str, Mapping[str, float]] = {
         "seconds": result.seconds,
         "cpu_seconds": result.cpu_seconds,
@@ -133,7 +133,7 @@ def _check_costs(result: Result) -> Wrong:
                 yield f"{name}.{phase}", f"expected a number that is not negative, got {value}"
 
 
-def check_selection(result: Result) -> Wrong:
+def check_selection(result: Result) -> FieldComplaints:
     """Yield contradictions between the selection rule, the record of the search, the spec and the privacy account."""
     asked, record = result.spec.search, result.search
     yield from _check_repeats(result)
@@ -157,7 +157,7 @@ def check_selection(result: Result) -> Wrong:
     yield from _check_trials(record)
 
 
-def check_provenance(result: Result, installed: Mapping[tuple[str, str], InstalledComponent]) -> Wrong:
+def check_provenance(result: Result, installed: Mapping[tuple[str, str], InstalledComponent]) -> FieldComplaints:
     """Yield errors in commit, plugins and versions; `installed` lists the components on this machine."""
     commit, dirty, version = (result.provenance.get(key) for key in ("commit", "dirty", "dpbench"))
     roles = result.spec.roles.keys()
@@ -185,8 +185,8 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
 _ADDRESS = r"(https://(?![^/]*@)|(ssh|git)://(?![^/@]*:[^/]*@)|git@)[^\s]{3,300}"
 
 
-def _check_sources(result: Result) -> Wrong:
-    """Yield sources of third-party plugins that cannot be found again; plugins without a record of pip have none."""
+def _check_sources(result: Result) -> FieldComplaints:
+    """Yield third-party plugins whose recorded source cannot be found again; plugins without a record are skipped."""
     sources = result.provenance.get("sources", {})
     if not isinstance(sources, dict) or not all(isinstance(source, dict) for source in sources.values()):
         yield "provenance.sources", "expected repository and commit for each distribution"
@@ -204,7 +204,7 @@ def _check_sources(result: Result) -> Wrong:
             yield f"{where}.dirty", f"expected a tree without changes (false), got {value.get('dirty')!r}"
 
 
-def _check_repeats(result: Result) -> Wrong:
+def _check_repeats(result: Result) -> FieldComplaints:
     asked = result.spec.search
     if (result.privacy.repeats is None) != (asked is None or asked.rule != "private-accounted"):
         yield "privacy.repeats", "expected them with selection private-accounted, and nowhere else"
@@ -214,8 +214,8 @@ def _check_repeats(result: Result) -> Wrong:
             yield "privacy.repeats", f"expected mean and shape as the spec asks, {asked.repeats}, {asked.shape}"
 
 
-def _check_settled(result: Result) -> Wrong:
-    """Yield settings that are said to follow from the budget although the user gave them."""
+def _check_settled(result: Result) -> FieldComplaints:
+    """Yield settings that the result calls derived from the budget although the user gave them."""
     chosen = (result.search.chosen if result.search else None) or {}
     given = {**result.spec.learner.options, **chosen}
     for name in result.settled:
@@ -223,8 +223,8 @@ def _check_settled(result: Result) -> Wrong:
             yield f"settled.{name}", "expected a setting that the spec leaves to the budget (null)"
 
 
-def _check_transfer(result: Result, record: Selection) -> Wrong:
-    """Yield contradictions in settings that were taken from a file."""
+def _check_transfer(result: Result, record: Selection) -> FieldComplaints:
+    """Yield contradictions in settings that were taken from a file of an earlier run or tuning."""
     source, options = record.source, result.spec.learner.options
     if source is None:
         yield "search.source", "expected the file that the settings were taken from, as nothing was searched"
@@ -232,7 +232,7 @@ def _check_transfer(result: Result, record: Selection) -> Wrong:
     elsewhere = source.dataset != result.spec.dataset.name or source.selection in {"transfer", "default"}
     if record.rule == "transfer" and not elsewhere:
         yield "search.source", f"expected another dataset than {source.dataset!r} with transfer"
-    if least_clean(source.selection, record.rule) != record.rule:
+    if least_clean_rule(source.selection, record.rule) != record.rule:
         yield "search.source", f"expected a rule that is not cleaner than {source.selection}, by which they were found"
     if record.rule == "public-validation" and source.selection != record.rule:
         yield "search.source", f"expected settings that were chosen by {record.rule}, got {source.selection}"
@@ -240,14 +240,14 @@ def _check_transfer(result: Result, record: Selection) -> Wrong:
         yield "search.chosen", "expected the options that the run had"
 
 
-def check_source(result: Result, source: Result) -> Wrong:
-    """Yield contradictions between a result and the run that its settings are said to come from."""
+def check_settings_source(result: Result, source: Result) -> FieldComplaints:
+    """Yield contradictions between a result and the run from which it says its settings were taken."""
     record = result.search
     if record is None or record.source is None:
         return
     rules = [source.selection] + [origin.selection for origin in [source.search and source.search.source] if origin]
     facts = {"dataset": source.spec.dataset.name, "extractor": source.spec.extractor.names}
-    for key, expected in {**facts, "selection": least_clean(*rules)}.items():
+    for key, expected in {**facts, "selection": least_clean_rule(*rules)}.items():
         if (stated := getattr(record.source, key)) != expected:
             yield f"search.source.{key}", f"expected {expected}, as {source.file_name} states, got {stated[:200]}"
     had = {**source.spec.learner.options, **((source.search and source.search.chosen) or {})}
@@ -257,7 +257,7 @@ def check_source(result: Result, source: Result) -> Wrong:
         yield "search.chosen", f"expected settings that {source.file_name} had"
 
 
-def _check_trials(record: Selection) -> Wrong:
+def _check_trials(record: Selection) -> FieldComplaints:
     if record.rule == "private-accounted":
         if record.tried is not None or record.chosen is not None or record.trials:
             yield "search.trials", "expected no record of the number of runs: epsilon holds only while it is secret"
@@ -265,7 +265,7 @@ def _check_trials(record: Selection) -> Wrong:
     if record.tried != len(record.trials):
         yield "search.tried", f"expected {len(record.trials)}, the trials on record, got {record.tried}"
     highest = max((trial.value for trial in record.trials if trial.value is not None), default=None)
-    best = [trial.setting for trial in record.trials if highest is not None and close(trial.value, highest)]
+    best = [trial.setting for trial in record.trials if highest is not None and is_close(trial.value, highest)]
     outside = [trial for trial in record.trials if not _is_in_space(trial.setting, record.space)]
     if outside:
         yield "search.trials", f"expected settings of the space that was searched, got {outside[0].setting}"
@@ -273,8 +273,8 @@ def _check_trials(record: Selection) -> Wrong:
         yield "search.chosen", f"expected the best trial, {best[0] if best else None}, got {record.chosen}"
 
 
-def _check_public_reads(result: Result, public: str) -> Wrong:
-    """Yield a complaint if a result states that its learner read other public data than the learner declares."""
+def _check_public_reads(result: Result, public: str) -> FieldComplaints:
+    """Yield a complaint if the stated reads of public data differ from those that the learner declares."""
     task = result.task
     if task.public_labels_seen != (public == "labelled"):
         yield "task.public_labels_seen", f"expected {public == 'labelled'}: the learner declares public = {public!r}"
@@ -288,7 +288,9 @@ def _is_in_space(setting: Mapping[str, Any], space: Mapping[str, Sequence[Any]])
     return setting.keys() == space.keys() and all(value in space[name] for name, value in setting.items())
 
 
-def _check_component(role: str, result: Result, installed: Mapping[tuple[str, str], InstalledComponent]) -> Wrong:
+def _check_component(
+    role: str, result: Result, installed: Mapping[tuple[str, str], InstalledComponent]
+) -> FieldComplaints:
     stated, part = result.components[role], result.spec.roles[role]
     here = installed.get((component_kind(role), part.name))
     version = result.provenance.get("dpbench")

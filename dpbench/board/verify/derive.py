@@ -1,4 +1,4 @@
-"""Derive epsilon again: the privacy numbers that a result states are a cache, never evidence."""
+"""Derive epsilon again: the privacy numbers in a result are only a cache and never count as evidence."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass
 
 from dpbench.api import Planned
-from dpbench.board.verify.expectations import Wrong
-from dpbench.harness.guarantee import account_twice
+from dpbench.board.verify.expectations import FieldComplaints
+from dpbench.harness.guarantee import compute_two_accounts
 from dpbench.privacy.core.accounting import accountant, private_search
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.accounting.crosscheck import Account
 from dpbench.privacy.core.plan import check_plan
 from dpbench.records.result import Result
 from dpbench.records.stated_plan import Privacy
-from dpbench.records.tolerance import close
+from dpbench.records.tolerance import is_close
 
 MAX_STEPS = 1_000_000
 MAX_RELEASES = 16  # each that differs from the others takes an accountant seconds
@@ -23,7 +23,7 @@ MAX_EPSILON = 100.0
 
 @dataclass(frozen=True)
 class EpsilonQuestion:
-    """The inputs that determine epsilon: equal questions have equal answers."""
+    """The inputs that determine epsilon; results with equal inputs share one derivation."""
 
     plan: tuple[Planned, ...]
     sigma: float
@@ -37,11 +37,11 @@ EpsilonAnswer = tuple[float, Account] | str
 """epsilon by the stated accountant, and a second one's account; or why there is none."""
 
 
-def make_question(result: Result) -> EpsilonQuestion:
-    """Return the question that a result's privacy answers.
+def make_epsilon_question(result: Result) -> EpsilonQuestion:
+    """Return the inputs from which a result's epsilon is derived.
 
     Raises:
-        DpbenchError: a plan or a number of repeats that no run could have.
+        DpbenchError: no run can have this plan or this number of repeats.
     """
     privacy = result.privacy
     plan = check_plan(privacy.releases, f"learner {result.spec.learner.name!r}")
@@ -50,10 +50,10 @@ def make_question(result: Result) -> EpsilonQuestion:
 
 
 def derive_epsilon(question: EpsilonQuestion) -> EpsilonAnswer:
-    """Answer a question anew, as `dpbench.harness.guarantee` did when the run began.
+    """Derive epsilon from its inputs, as `dpbench.harness.guarantee` did when the run began.
 
-    A plan that would cost gigabytes to account for is refused first: where Renyi's bound is far above what is stated,
-    no tighter account agrees either.
+    If the Rényi bound is far above the stated epsilon, the stated value is refused at once: no tighter accountant would
+    confirm it, and accounting for such a plan could take gigabytes of memory.
     """
     plan, sigma, delta, name = question.plan, question.sigma, question.delta, question.accountant
     try:
@@ -61,13 +61,13 @@ def derive_epsilon(question: EpsilonQuestion) -> EpsilonAnswer:
             rough = accountant.epsilon(plan, sigma, delta, "rdp")
             if not rough <= 10 * question.stated + 10:
                 return f"plan and sigma give about {rough:.4g} by Renyi divergences"
-        return account_twice(plan, sigma, delta, name, question.repeats)
+        return compute_two_accounts(plan, sigma, delta, name, question.repeats)
     except Exception as error:  # libraries assert what they expect of a plan
         return f"it cannot be derived: {error or type(error).__name__}"
 
 
-def check_bounds(privacy: Privacy, target: float) -> Wrong:
-    """Yield a complaint for each value that no run can have (an infinite σ, too many steps), before any computation."""
+def check_bounds(privacy: Privacy, target: float) -> FieldComplaints:
+    """Yield a complaint for each value that no run can have (an infinite σ, too many steps); nothing is computed."""
     if not math.isfinite(privacy.sigma):
         yield "privacy.sigma", "expected a finite number"
     if len(privacy.plan) > MAX_RELEASES or sum(release.steps for release in privacy.plan) > MAX_STEPS:
@@ -78,8 +78,8 @@ def check_bounds(privacy: Privacy, target: float) -> Wrong:
         yield "privacy.epsilon", f"expected at most {MAX_EPSILON:g}, or no privacy at all, got {privacy.epsilon!r}"
 
 
-def compare_answer(privacy: Privacy, answer: EpsilonAnswer) -> Wrong:
-    """Yield the fields of a result that differ from the derived answer by more than rounding."""
+def compare_epsilon(privacy: Privacy, answer: EpsilonAnswer) -> FieldComplaints:
+    """Yield the privacy fields of a result that differ from the derived values by more than rounding."""
     if isinstance(answer, str):
         yield "privacy.epsilon", answer
         return
@@ -91,7 +91,7 @@ def compare_answer(privacy: Privacy, answer: EpsilonAnswer) -> Wrong:
         "independent.upper": (other.upper, second.upper),
     }
     for field, (stated, found) in pairs.items():
-        if not close(stated, found):
+        if not is_close(stated, found):
             yield f"privacy.{field}", f"expected {found!r} from plan and sigma, got {stated!r}"
     if other.accountant != second.accountant:
         yield "privacy.independent.accountant", f"expected {second.accountant!r}, got {other.accountant!r}"

@@ -1,4 +1,4 @@
-"""The data that checks compare results with: the boards of a leaderboard and the components on this machine."""
+"""The data that checks compare results with: a leaderboard's boards, and the components on this machine."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dpbench.registry import Registration, Registry
 from dpbench.registry.boards import spell_out_board
 from dpbench.registry.components import write_component
 
-Wrong = Iterator[tuple[str, str]]
+FieldComplaints = Iterator[tuple[str, str]]
 """What checks yield: a field, and what is wrong with it."""
 
 
 @dataclass(frozen=True)
 class InstalledComponent:
-    """An installed component that a result may name."""
+    """An installed component that results may use: its plugin, version, defaults and search space."""
 
     plugin: str
     distribution: str
@@ -32,7 +32,7 @@ class InstalledComponent:
 
 @dataclass(frozen=True)
 class Expectations:
-    """The data that checks compare with. Without `plugins` it holds plain values, which processes can share."""
+    """The data that checks compare results with. Without `plugins` it can be sent to other processes."""
 
     boards: Mapping[str, Board]  # every option of their components spelled out
     installed: Mapping[tuple[str, str], InstalledComponent]  # by kind and name
@@ -43,7 +43,7 @@ class Expectations:
         """Read the boards of the leaderboard `root` and list the components on this machine.
 
         Raises:
-            SpecError: a board cannot be read, or asks for what is not installed.
+            SpecError: a board cannot be read, or requires a component that is not installed.
         """
         whole = {name: spell_out_board(board, plugins) for name, board in read_boards(root).items()}
         boards = {name: Board.model_validate_json(board.model_dump_json()) for name, board in whole.items()}

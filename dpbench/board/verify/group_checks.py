@@ -1,18 +1,18 @@
-"""Checks of counts by group: the groups of a column add up to the whole test split, class by class.
+"""Check counts by group: for each column, the groups must add up to the whole test split, class by class.
 
-That each count of correct predictions is at most that of test images is checked where a result is read. Which image is
-in which group only the data tell: a re-run counts both again.
+Whether correct predictions exceed test images is already checked when a result is read. Only the data show the group of
+each image, so only a re-run can check which images a group has.
 """
 
 from __future__ import annotations
 
-from dpbench.board.verify.expectations import Wrong
+from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.records.group_counts import sum_by_class
 from dpbench.records.result import Result, SeedResult
 
 
-def check_groups(result: Result) -> Wrong:
-    """Yield columns whose test images do not add up to the test split."""
+def check_groups(result: Result) -> FieldComplaints:
+    """Yield each column whose groups do not add up to the test split."""
     kept = next((seed.evidence for seed in result.seeds if seed.evidence), None)
     for column, values in (result.task.groups or {}).items():
         found = sum_by_class(values)
@@ -22,8 +22,8 @@ def check_groups(result: Result) -> Wrong:
             yield f"task.groups.{column}", f"expected {result.task.test} test images in all groups, got {sum(found)}"
 
 
-def check_group_correct(seed: SeedResult, hits: int | None) -> Wrong:
-    """Yield columns whose correct predictions do not add up to the seed's: by class, or in total without evidence."""
+def check_group_correct(seed: SeedResult, hits: int | None) -> FieldComplaints:
+    """Yield each column whose correct predictions do not add up to the seed's: by class if possible, else in total."""
     kept = seed.evidence
     for column, values in (seed.group_correct or {}).items():
         found = sum_by_class(values)

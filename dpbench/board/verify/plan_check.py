@@ -1,4 +1,4 @@
-"""Ask the learner for its plan again: epsilon follows from it, so it must belong to the stated accuracy."""
+"""Ask the learner again for its plan and compare it with the stated plan, from which epsilon is derived."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpbench.api import Extractor, Learner, Task
-from dpbench.board.verify.expectations import Wrong
+from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.errors import DataMissing, DpbenchError
 from dpbench.harness.plans import ask_plan, settle_learner
 from dpbench.harness.tuning.space import set_options
 from dpbench.records.result import Result
-from dpbench.records.tolerance import close
+from dpbench.records.tolerance import is_close
 from dpbench.registry import Registry
 from dpbench.registry.components import build
 from dpbench.registry.same_code import SAME_CODE, compare_code, stored_fingerprints
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-class _RecordedTail:
-    """The network behind activations; it records whether it was needed and is missing."""
+class _TailLoader:
+    """Loads the network behind activations, and records whether a learner needed it while it was missing."""
 
     _loaded: ClassVar[dict[Hashable, nn.Module]] = {}  # many results of a figure have one network
 
@@ -42,13 +42,13 @@ class _RecordedTail:
         return copy.deepcopy(self._loaded[self.network])  # a learner may put adapters into it
 
 
-def check_learner_plan(result: Result, plugins: Registry) -> Wrong:
+def check_learner_plan(result: Result, plugins: Registry) -> FieldComplaints:
     """Yield differences between the stated settings and plan and those that the learner makes for the stated task.
 
-    Not asked are a learner that is not installed, or in another version whose code is not known to compute the same
-    (`registry.same_code`; nothing is fitted to find out); one without privacy, whose plan costs nothing;
-    one whose settings a private search chose, which plans for all of them at once; and one that looks at the network
-    behind activations, where that network is not here.
+    The learner is not asked in four cases: it is not installed, or only in another version that is not known to compute
+    the same (`registry.same_code`; nothing is fitted to find out); the run has no privacy, so that its plan costs
+    nothing; a private search chose its settings, so that it plans for all of them at once; or it needs the network
+    behind activations and this network is missing here.
     """
     spec, name = result.spec, result.spec.learner.name
     item, brought = plugins.components["learner"].get(name), result.components.get("learner")
@@ -60,7 +60,7 @@ def check_learner_plan(result: Result, plugins: Registry) -> Wrong:
         return
     tail = None
     try:
-        tail = _make_tail(result, plugins)
+        tail = _make_tail_loader(result, plugins)
         asked = set_options(_build_learner(result, plugins), dict.fromkeys(result.settled))
         who, task = lambda doing: f"{doing} of {name!r}", _restore_task(result, tail)
         learner = settle_learner(asked, who, task, spec.budget)
@@ -91,7 +91,7 @@ def _build_learner(result: Result, plugins: Registry) -> Learner:
     return built
 
 
-def _restore_task(result: Result, tail: _RecordedTail | None) -> Task:
+def _restore_task(result: Result, tail: _TailLoader | None) -> Task:
     import torch
 
     task = result.task
@@ -101,16 +101,16 @@ def _restore_task(result: Result, tail: _RecordedTail | None) -> Task:
     )  # fmt: skip
 
 
-def _make_tail(result: Result, plugins: Registry) -> _RecordedTail | None:
-    """Return a loader of the network behind activations, which may be missing; None for other examples."""
+def _make_tail_loader(result: Result, plugins: Registry) -> _TailLoader | None:
+    """Return a loader of the network behind activations, which may be missing; None if examples are not activations."""
     extractor = result.spec.extractor
     if not extractor.options.get("layer"):
         return None
     if extractor.name not in plugins.components["extractor"]:
-        return _RecordedTail(None, _raise_not_installed)
+        return _TailLoader(None, _raise_not_installed)
     built: Extractor = build(plugins, "extractor", extractor)
     load = built.tail()
-    return None if load is None else _RecordedTail((type(built), str(extractor)), load)
+    return None if load is None else _TailLoader((type(built), str(extractor)), load)
 
 
 def _raise_not_installed() -> nn.Module:
@@ -118,4 +118,4 @@ def _raise_not_installed() -> nn.Module:
 
 
 def _values_agree(value: Any, other: Any) -> bool:
-    return close(value, other) if isinstance(value, float) and isinstance(other, float) else value == other
+    return is_close(value, other) if isinstance(value, float) and isinstance(other, float) else value == other

@@ -1,12 +1,12 @@
 """Re-run the seeds of a result, all of them unless the user names some, and compare the outcome with the result.
 
-Plan and sigma are those of the result, so that another version of an accountant changes nothing; settings that followed
-from the budget, or that a search chose, are taken from its record, and the search is made again beside it. Research
-randomness repeats to the last bit on the same libraries and processor. Elsewhere features, public statistics and scores
-are rounded otherwise, which may tip single examples (`verdict`). Secure randomness cannot be repeated.
+Plan and sigma are taken from the result, so that another accountant version makes no difference. Settings that followed
+from the budget or from a search are taken from its record, and the search is repeated beside it. Research randomness
+repeats to the last bit with the same libraries and processor. On other machines features, public statistics and scores
+are rounded differently, which may change single predictions (`verdict`). Secure randomness cannot be repeated.
 
-A record says what it saw: the digest of the result's evidence, predictions and right answers of each seed. `verify`
-draws the outcome from these once more, so that a record says nothing of a result that was changed later.
+A record keeps its evidence: the digest of the result's evidence, and each seed's predictions and correct answers.
+`verify` computes the outcome from these again, so a record does not apply to a result that was changed later.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench.board.folder import ResultFile, find_content, read_content, validate_content
-from dpbench.board.verify.expectations import Wrong
+from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.board.verify.verdict import (
     compute_agreement,
     describe_tolerance,
+    is_reproduced,
     judge_seeds,
     list_compared_scores,
-    reproduces,
 )
 from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible, SpecError
-from dpbench.records.checksums import record_seal
-from dpbench.records.provenance import current_day
+from dpbench.records.checksums import compute_seal
+from dpbench.records.provenance import current_date
 from dpbench.records.rerun import ClaimCheck, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
 
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
     from dpbench.harness.session import Session
 
 
-def rerun_file(stored: ResultFile, root: Path) -> Path:
-    """Return the file of a result's re-run record."""
+def rerun_path(stored: ResultFile, root: Path) -> Path:
+    """Return the path of a result's re-run record."""
     return root / "reruns" / stored.path.parent.name / stored.path.name
 
 
 def find_rerun(stored: ResultFile, result: Result, root: Path) -> Rerun | None:
-    """Return the re-run record of the current version of a result, if it exists and is sealed.
+    """Return the re-run record of a result's current version; None if it is absent or not sealed.
 
     Raises:
         MalformedFile: the record cannot be read.
     """
-    record = _read_record(rerun_file(stored, root))
+    record = _read_record(rerun_path(stored, root))
     return record if record and record.seal and record.content == result.evidence_digest else None
 
 
 def find_rerun_complaints(stored: ResultFile, result: Result, root: Path) -> list[Complaint]:
     """Return complaints about the re-run record of a result: unreadable, changed, or contradicting the result."""
-    file = rerun_file(stored, root)
+    file = rerun_path(stored, root)
     name = file.relative_to(root).as_posix()
     try:
         record = _read_record(file)
@@ -61,12 +61,12 @@ def find_rerun_complaints(stored: ResultFile, result: Result, root: Path) -> lis
         return [Complaint(name, "digest", "the record is of another result: remove it")]
     if record is None or record.content != result.evidence_digest:
         return []
-    if record.seal and record.seal != record_seal(read_content(file)):
+    if record.seal and record.seal != compute_seal(read_content(file)):
         return [Complaint(name, "seal", "changed after it was written: run the result again")]
     return [Complaint(name, *complaint) for complaint in _find_complaints(record, result)]
 
 
-def _find_complaints(record: Rerun, result: Result) -> Wrong:
+def _find_complaints(record: Rerun, result: Result) -> FieldComplaints:
     seeds = [seed.seed for seed in record.seeds]
     if len({*seeds}) < len(seeds) or not {*seeds} <= {*result.spec.seeds}:
         yield "seeds", f"expected seeds of this result, {', '.join(map(str, result.spec.seeds))}"
@@ -77,45 +77,45 @@ def _find_complaints(record: Rerun, result: Result) -> Wrong:
 
 
 def rerun_seeds(result: Result, seeds: Sequence[int] | None, session: Session, by: str | None = None) -> Rerun:
-    """Re-run seeds and compare: all of them (None) and the result's other claims, or some for a quick look.
+    """Re-run the given seeds, or all seeds and the result's other claims (None), and return the comparison.
 
-    The last seed comes first. What a learner kept from earlier fits of its process then shows as a difference.
+    The last seed runs first, so that state kept from earlier fits in the same process shows as a difference.
 
     Raises:
         NotReproducible: the code, the data or a plugin is not on this machine.
-        SpecError: a seed that the result does not have.
-        DpbenchError: the run fails here, or its plan or data are not those of the result.
+        SpecError: the result does not have a given seed.
+        DpbenchError: the run fails here, or its plan or data differ from those of the result.
     """
-    from dpbench.board.verify.claims import Repetition, compare_claims, rerun_provenance
+    from dpbench.board.verify.claims import PreparedRerun, collect_rerun_provenance, compare_claims
     from dpbench.harness.fit import score_seed
 
     stated, prepared = _select_seeds(result, seeds), session.rerun(result)
     try:
         found = [_compare_seed(result, seed, score_seed(prepared, seed.seed)) for seed in reversed(stated)]
         whole = seeds is None
-        claims = compare_claims(Repetition(result, prepared, session)) if whole else ()
+        claims = compare_claims(PreparedRerun(result, prepared, session)) if whole else ()
     except DataMissing as error:
         raise NotReproducible(str(error)) from error
     except ImportError as error:
         raise NotReproducible(f"A package is missing: {error}.") from error
     record = Rerun(
         digest=result.digest, content=result.evidence_digest, seeds=tuple(reversed(found)), claims=claims, by=by,
-        tolerance=describe_tolerance(result), provenance={**rerun_provenance(prepared), "date": current_day()},
+        tolerance=describe_tolerance(result), provenance={**collect_rerun_provenance(prepared), "date": current_date()},
     )  # fmt: skip
     return judge_seeds(record, result)
 
 
 def write_rerun(record: Rerun, stored: ResultFile, root: Path) -> Path:
-    """Write a re-run record into the leaderboard and return the file.
+    """Write a re-run record into the leaderboard and return its file.
 
     Raises:
         OutputError: it cannot be written.
     """
-    return record.write_to(rerun_file(stored, root))
+    return record.write_to(rerun_path(stored, root))
 
 
-def write_unless_known(record: Rerun, stored: ResultFile, result: Result, root: Path) -> None:
-    """Write a record, unless it is an agreeing quick look and a record of more seeds of the same result exists.
+def write_new_rerun(record: Rerun, stored: ResultFile, result: Result, root: Path) -> None:
+    """Write a record, unless it agrees and a record of more seeds of the same result already exists.
 
     Raises:
         OutputError: it cannot be written.
@@ -129,14 +129,14 @@ def write_unless_known(record: Rerun, stored: ResultFile, result: Result, root: 
 
 
 def summarize_rerun(record: Rerun, result: Result) -> str:
-    """Return the outcome of a re-run in a line for a terminal."""
+    """Summarize the outcome of a re-run in a line for a terminal."""
     if len(record.seeds) < len(result.seeds):
         (first, *_) = record.seeds
         many = f"{len(record.seeds)} of {len(result.seeds)} seeds"
         return f"seed {first.seed}: {first.outcome}, accuracy {first.accuracy:.6g} (a quick look at {many})"
     if not record.agrees:
         return describe_differences(record)
-    word = "reproduced" if reproduces(record, result) else "run again"
+    word = "reproduced" if is_reproduced(record, result) else "run again"
     seeds = f"{len(record.seeds)} seeds" if len(record.seeds) > 1 else "the only seed"
     left = [
         f"{claim.claim}: {claim.said}"

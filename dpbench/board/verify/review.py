@@ -1,4 +1,4 @@
-"""Check all results of a leaderboard: each on its own, then epsilon and plan, then against others of its board."""
+"""Check all results of a leaderboard: each alone, then its epsilon and plan, then its agreement with its board."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any, Protocol, TypeVar
 
 from dpbench.board.folder import ResultFile, list_results
 from dpbench.board.verify.checks import CheckedFile, check_result_file
-from dpbench.board.verify.declarations import check_source
-from dpbench.board.verify.derive import EpsilonAnswer, EpsilonQuestion, compare_answer, derive_epsilon
+from dpbench.board.verify.declarations import check_settings_source
+from dpbench.board.verify.derive import EpsilonAnswer, EpsilonQuestion, compare_epsilon, derive_epsilon
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.plan_check import check_learner_plan
 from dpbench.errors import Complaint
 from dpbench.records.result import Result
-from dpbench.records.tolerance import close
+from dpbench.records.tolerance import is_close
 from dpbench.support.processes import process_pool
 
 MIN_PARALLEL_FILES = 400  # files from which on processes are worth their start
@@ -40,7 +40,7 @@ Other = TypeVar("Other")
 
 @dataclass(frozen=True)
 class Review:
-    """The checked results in order, and complaints about files that are no results."""
+    """The checked results of a leaderboard in order, and complaints about files that are not results."""
 
     results: tuple[CheckedFile, ...]
     strays: tuple[Complaint, ...] = ()
@@ -68,8 +68,8 @@ def review_leaderboard(root: Path, known: Expectations) -> Review:
 
 
 def review_files(stored: Sequence[ResultFile], known: Expectations) -> Review:
-    """Check these result files, including epsilon and their agreement with one another."""
-    with _ordered_map(len(stored)) as mapped:
+    """Check result files: each alone, then epsilon, plan, and their agreement with one another."""
+    with _provide_ordered_map(len(stored)) as mapped:
         checked = list(mapped(partial(check_result_file, known=replace(known, plugins=None)), stored))
         questions = list(dict.fromkeys(file.question for file in checked if file.question is not None))
         answers = dict(zip(questions, mapped(derive_epsilon, questions), strict=True))
@@ -78,14 +78,14 @@ def review_files(stored: Sequence[ResultFile], known: Expectations) -> Review:
 
 
 def check_against_board(file: CheckedFile, others: Iterable[CheckedFile]) -> CheckedFile:
-    """Check a result against the other checked results of its board; return it with any complaints."""
+    """Check that a result agrees with the other results of its board; return it with any complaints."""
     *_, found = _check_agreement(_check_setting_sources([*others, file]))
     return found
 
 
 @contextmanager
-def _ordered_map(count: int) -> Iterator[OrderedMap]:
-    """Provide a map over processes, or over this process if there are few items."""
+def _provide_ordered_map(count: int) -> Iterator[OrderedMap]:
+    """Provide a map over several processes, or over this process if there are few items."""
     workers = min(_count_cores(), -(-count // CHUNK_SIZE))
     if count < MIN_PARALLEL_FILES or workers < 2:
         yield _SerialMap()
@@ -95,7 +95,7 @@ def _ordered_map(count: int) -> Iterator[OrderedMap]:
 
 
 class OrderedMap(Protocol):
-    """A map that keeps the order."""
+    """A map function that keeps the order of its items."""
 
     def __call__(self, work: Callable[[One], Other], items: Sequence[One]) -> Iterable[Other]:
         """Yield the output of `work` for each item, in order."""
@@ -121,7 +121,7 @@ def _count_cores() -> int:
 def _compare_epsilon(checked: CheckedFile, answers: dict[EpsilonQuestion, EpsilonAnswer]) -> CheckedFile:
     if checked.result is None or checked.question is None:
         return checked
-    return checked.with_complaints(compare_answer(checked.result.privacy, answers[checked.question]))
+    return checked.with_complaints(compare_epsilon(checked.result.privacy, answers[checked.question]))
 
 
 def _check_plan(checked: CheckedFile, known: Expectations) -> CheckedFile:
@@ -131,10 +131,10 @@ def _check_plan(checked: CheckedFile, known: Expectations) -> CheckedFile:
 
 
 def _check_setting_sources(results: list[CheckedFile]) -> list[CheckedFile]:
-    """Check settings against the run that they are said to come from, if it is among these results."""
+    """Check settings against the run from which they were taken, if that run is among these results."""
     known = {result.result.digest: result.result for result in results if result.result is not None}
     return [
-        result.with_complaints(check_source(result.result, known[source.digest]))
+        result.with_complaints(check_settings_source(result.result, known[source.digest]))
         if result.result and (source := result.result.search and result.result.search.source) and source.digest in known
         else result
         for result in results
@@ -142,11 +142,11 @@ def _check_setting_sources(results: list[CheckedFile]) -> list[CheckedFile]:
 
 
 def _check_agreement(results: list[CheckedFile]) -> Iterator[CheckedFile]:
-    """Compare results of a board with the majority's facts about their common task; ties go to the first."""
+    """Compare each result's task facts with those of the majority on its board; ties go to the first result."""
     said: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for result in results:
         if result.ok and result.result is not None and result.stored.board is not None:
-            for key, value in _shared_facts(result.result).items():
+            for key, value in _collect_shared_facts(result.result).items():
                 said[result.stored.board, key][value] += 1
     common = {where: counted.most_common(1)[0][0] for where, counted in said.items()}
     for result in results:
@@ -154,20 +154,22 @@ def _check_agreement(results: list[CheckedFile]) -> Iterator[CheckedFile]:
         yield (
             result
             if result.result is None or board is None
-            else result.with_complaints(_find_odd_facts(result.result, board, common))
+            else result.with_complaints(_find_deviating_facts(result.result, board, common))
         )
 
 
-def _find_odd_facts(result: Result, board: str, common: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, str]]:
-    for key, stated in _shared_facts(result).items():
+def _find_deviating_facts(
+    result: Result, board: str, common: Mapping[tuple[str, str], str]
+) -> Iterator[tuple[str, str]]:
+    for key, stated in _collect_shared_facts(result).items():
         expected = common.get((board, key), stated)
-        same = close(float(stated), float(expected)) if key == LARGEST_CLASS_FIELD else stated == expected
+        same = is_close(float(stated), float(expected)) if key == LARGEST_CLASS_FIELD else stated == expected
         if not same:
             yield key, f"expected {expected[:200]}, as most results of board {board}, got {stated[:200]}"
 
 
-def _shared_facts(result: Result) -> dict[str, str]:
-    """Return the facts that results of a board must share, by field; unstated facts are left out."""
+def _collect_shared_facts(result: Result) -> dict[str, str]:
+    """Return the facts that all results of a board must share, by field, without unstated facts."""
     task = result.task
     found: dict[str, Any] = {f"task.{key}": getattr(task, key) for key in SHARED_FACTS}
     if task.units is not None:

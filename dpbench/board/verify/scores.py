@@ -1,4 +1,4 @@
-"""Checks of a result's scores: everything that can be counted again without the test split."""
+"""Check a result's scores, as far as they can be recounted without the test split."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import re
 
 import numpy as np
 
-from dpbench.analysis.paired import correct_bits
+from dpbench.analysis.paired import decode_correct_answers
 from dpbench.board.verify.counts import check_counts
-from dpbench.board.verify.expectations import Wrong
+from dpbench.board.verify.expectations import FieldComplaints
 from dpbench.board.verify.group_checks import check_group_correct, check_groups
 from dpbench.records.metrics import StatedScores
 from dpbench.records.result import Result, SeedResult, TaskFacts
-from dpbench.records.tolerance import RELATIVE_TOLERANCE, close
+from dpbench.records.tolerance import RELATIVE_TOLERANCE, is_close
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def check_scores(result: Result) -> Wrong:
-    """Yield the fields of `seeds` that contradict other fields."""
+def check_scores(result: Result) -> FieldComplaints:
+    """Yield each field of `seeds` that contradicts another field."""
     stated = tuple(seed.seed for seed in result.seeds)
     if stated != result.spec.seeds:
         yield "seeds", f"expected seeds {result.spec.seeds}, as the spec asks, got {stated}"
@@ -30,40 +30,41 @@ def check_scores(result: Result) -> Wrong:
     yield from check_groups(result)
 
 
-def _check_largest_class(result: Result) -> Wrong:
+def _check_largest_class(result: Result) -> FieldComplaints:
     """Yield a complaint if the first seed's confusion matrix contradicts the stated share of the largest class.
 
-    Other seeds may draw their own data. Where all seeds have the same data, `check_guesses` compares them.
+    Only the first seed is checked, because other seeds may draw their own data. If all seeds have the same data,
+    `check_shared_test_split` compares their matrices.
     """
     stated = result.task.largest
     for kept in (seed.evidence for seed in result.seeds[:1]):
-        if kept is not None and kept.size == result.task.test and not close(max(kept.there) / kept.size, stated):
+        if kept is not None and kept.size == result.task.test and not is_close(max(kept.there) / kept.size, stated):
             said = (
                 f"expected {stated:.6g} of the test split in the largest class, got {max(kept.there) / kept.size:.6g}"
             )
             yield "seeds.0.confusion", said
 
 
-def check_guesses(result: Result) -> Wrong:
-    """Yield seeds with equal predictions and different scores, on a test split that all seeds share."""
+def check_shared_test_split(result: Result) -> FieldComplaints:
+    """Yield seeds with equal predictions but different scores, given that all seeds share the test split."""
     by_guess: dict[str, SeedResult] = {}
     yield from _check_same_classes(result)
     for number, seed in enumerate(result.seeds):
         same = by_guess.setdefault(seed.predictions, seed)
         alike = same.correct == seed.correct and same.group_correct == seed.group_correct
-        if not alike or not all(map(close, same.class_accuracy, seed.class_accuracy)):
+        if not alike or not all(map(is_close, same.class_accuracy, seed.class_accuracy)):
             yield f"seeds.{number}.predictions", f"the same as those of seed {same.seed}, which has other scores"
 
 
-def check_counted(result: Result) -> Wrong:
-    """Yield seeds whose scores are stated without counts: nobody could check them against the right answers."""
+def check_confusion_present(result: Result) -> FieldComplaints:
+    """Yield seeds that state scores without a confusion matrix, because nobody could check such scores."""
     for number, seed in enumerate(result.seeds):
         if seed.evidence is None:
             yield f"seeds.{number}.confusion", "expected a confusion matrix, as every result of a board has"
 
 
-def _check_same_classes(result: Result) -> Wrong:
-    """Yield seeds whose confusion matrix has other numbers of test examples by class than the first matrix."""
+def _check_same_classes(result: Result) -> FieldComplaints:
+    """Yield seeds whose confusion matrix has other class sizes than the first matrix."""
     kept = [(number, seed.evidence) for number, seed in enumerate(result.seeds)]
     there = next((evidence.there for _, evidence in kept if evidence), None)
     for number, evidence in kept:
@@ -72,16 +73,16 @@ def _check_same_classes(result: Result) -> Wrong:
             yield f"seeds.{number}.confusion", said
 
 
-def _check_seed(seed: SeedResult, result: Result) -> Wrong:
+def _check_seed(seed: SeedResult, result: Result) -> FieldComplaints:
     hits = None
     try:
-        hits = int(correct_bits(seed, result.task.test).sum())
+        hits = int(decode_correct_answers(seed, result.task.test).sum())
     except ValueError as error:
         yield "correct", str(error)
     if not DIGEST.fullmatch(seed.predictions):
         yield "predictions", f"expected a SHA-256, got {seed.predictions!r}"
     if seed.stated is not None:
-        yield from _check_stated(seed.stated, result.task, hits)
+        yield from _check_stated_scores(seed.stated, result.task, hits)
     present = [value for value in seed.class_accuracy if value is not None]
     yield from itertools.chain(
         _check_auroc(seed, result, len(present)), check_counts(seed, result.task, hits), _check_fit(seed, result),
@@ -89,27 +90,27 @@ def _check_seed(seed: SeedResult, result: Result) -> Wrong:
     )  # fmt: skip
 
 
-def _check_stated(scores: StatedScores, task: TaskFacts, hits: int | None) -> Wrong:
-    """Yield stated scores that no confusion matrix with these right answers can have."""
-    if hits is not None and not close(scores.accuracy, hits / task.test):
+def _check_stated_scores(scores: StatedScores, task: TaskFacts, hits: int | None) -> FieldComplaints:
+    """Yield stated scores that are impossible with this number of correct answers."""
+    if hits is not None and not is_close(scores.accuracy, hits / task.test):
         yield "stated.accuracy", f"expected {hits} of {task.test}, as `correct` has it, got {scores.accuracy!r}"
     present = [value for value in scores.class_accuracy if value is not None]
     if len(scores.class_accuracy) != len(task.classes) or not present:
         yield "stated.class_accuracy", f"expected one for each of {len(task.classes)} classes, got {len(present)}"
         return
     balanced, worst = float(np.mean(present)), min(present)
-    if not close(scores.balanced_accuracy, balanced):
+    if not is_close(scores.balanced_accuracy, balanced):
         yield (
             "stated.balanced_accuracy",
             f"expected {balanced!r}, the mean over classes, got {scores.balanced_accuracy!r}",
         )
-    if not close(scores.worst_class_accuracy, worst):
+    if not is_close(scores.worst_class_accuracy, worst):
         yield "stated.worst_class_accuracy", f"expected {worst!r}, the least, got {scores.worst_class_accuracy!r}"
     if not worst - RELATIVE_TOLERANCE <= scores.accuracy <= max(present) + RELATIVE_TOLERANCE:
         yield "stated.class_accuracy", "expected accuracy to lie between the worst and the best class"
 
 
-def _check_auroc(seed: SeedResult, result: Result, present: int) -> Wrong:
+def _check_auroc(seed: SeedResult, result: Result, present: int) -> FieldComplaints:
     if (seed.auroc is None) != (len(result.task.classes) != 2 or present != 2):
         yield "auroc", "expected it where there are two classes, and nowhere else"
     elif seed.auroc is not None and seed.evidence is not None:
@@ -120,7 +121,7 @@ def _check_auroc(seed: SeedResult, result: Result, present: int) -> Wrong:
             yield "auroc", f"expected {low:.4f} to {high:.4f}, as the confusion matrix allows, got {seed.auroc!r}"
 
 
-def _check_fit(seed: SeedResult, result: Result) -> Wrong:
+def _check_fit(seed: SeedResult, result: Result) -> FieldComplaints:
     planned = {release.name: release.steps for release in result.privacy.plan}
     private = result.privacy.repeats is not None
     over = any(steps > planned.get(name, 0) or steps < 0 for name, steps in seed.spent.items())

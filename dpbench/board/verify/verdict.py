@@ -1,8 +1,8 @@
 """The verdict on re-run seeds: the same predictions, the same within a tolerance, or different.
 
-On another processor single examples tip from right to wrong and from wrong to right. So a share of test examples must
-be right or wrong alike, and examples must not tip in favour of the result more often than chance explains: an example
-counts once, however many seeds it tipped in.
+On another processor, single predictions change from right to wrong or from wrong to right. So a share of the test
+examples must be right in both runs or wrong in both, and changes must not favour the result more often than chance
+explains. In that test an example counts once, however many seeds it changed in.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from dpbench.records.group_counts import count_differences
 from dpbench.records.metrics import METRICS
 from dpbench.records.rerun import Outcome, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
-from dpbench.records.tolerance import RELATIVE_TOLERANCE, close
+from dpbench.records.tolerance import RELATIVE_TOLERANCE, is_close
 
 MIN_AGREEMENT = 0.98  # share of test examples that must be right or wrong alike
 MAX_ACCURACY_DIFFERENCE = 0.01  # what accuracy may differ by
 MAX_SCORE_DIFFERENCE = 0.05  # what the other scores may
 MAX_LUCK = 3.3  # standard deviations by which examples may tip in favour of a result: once in 2,000 times
-SCORES = METRICS[1:]  # beside accuracy
+NON_ACCURACY_METRICS = METRICS[1:]  # beside accuracy
 PROBABILITY_METRICS = {"auroc", "ece", "nll", "brier"}  # rest on scores, which predictions do not fix
 
 
 def judge_seeds(record: Rerun, result: Result) -> Rerun:
-    """Return a record with the outcome of each seed, derived from its numbers and those of the result."""
+    """Return a record with the outcome of each seed, computed from its numbers and those of the result."""
     seeds = tuple(seed.model_copy(update={"outcome": _judge_seed(seed, result)}) for seed in record.seeds)
     if result.privacy.rng == "research" and _favours_result(seeds, result):
         seeds = tuple(
@@ -37,8 +37,8 @@ def judge_seeds(record: Rerun, result: Result) -> Rerun:
     return record.model_copy(update={"seeds": seeds})
 
 
-def reproduces(record: Rerun, result: Result) -> bool:
-    """Return whether all seeds agree, by the same code, and no claim that was looked up is false."""
+def is_reproduced(record: Rerun, result: Result) -> bool:
+    """Return whether all seeds agree, the same code ran, and no checked claim is false."""
     seeds, code = (
         {seed.seed for seed in record.seeds},
         [claim for claim in record.claims if claim.claim.startswith("prov")],
@@ -49,14 +49,14 @@ def reproduces(record: Rerun, result: Result) -> bool:
 
 
 def compute_agreement(stated: SeedResult, correct: str | None, result: Result) -> float | None:
-    """Return the share of test examples that are right or wrong alike; None if noise cannot be repeated."""
+    """Return the share of test examples that are right in both runs or wrong in both; None if not comparable."""
     if result.privacy.rng == "secure" or correct is None:
         return None
     return float(np.mean(decode_bits(stated.correct, result.task.test) == decode_bits(correct, result.task.test)))
 
 
 def describe_tolerance(result: Result) -> str:
-    """Return the tolerance in words."""
+    """Describe the tolerance of a result's re-run in words."""
     if result.privacy.rng == "secure":
         return (
             f"accuracy within {_prediction_half_width(result):.4g} of the mean: "
@@ -77,7 +77,7 @@ def _judge_seed(found: SeedRerun, result: Result) -> Outcome:
     if not _is_consistent(found, stated, result) or not _groups_agree(found, stated, result):
         return "differs"
     if found.predictions == stated.predictions:  # then all that is counted from them is the same too
-        same = found.agreement == 1.0 and close(found.accuracy, stated.accuracy)
+        same = found.agreement == 1.0 and is_close(found.accuracy, stated.accuracy)
         return "same predictions" if same and _scores_agree(found, stated, RELATIVE_TOLERANCE) else "differs"
     near = (found.agreement or 0.0) >= MIN_AGREEMENT and abs(
         found.accuracy - stated.accuracy
@@ -86,7 +86,7 @@ def _judge_seed(found: SeedRerun, result: Result) -> Outcome:
 
 
 def _is_consistent(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
-    """Return whether the numbers of a seed follow from its right answers, if those were kept."""
+    """Return whether the numbers of a re-run seed follow from its correct answers, if these were kept."""
     if found.correct is None:
         return True
     try:
@@ -94,11 +94,11 @@ def _is_consistent(found: SeedRerun, stated: SeedResult, result: Result) -> bool
         agreement = compute_agreement(stated, found.correct, result)
     except ValueError:
         return False
-    return close(found.accuracy, hits) and close(found.agreement, agreement)
+    return is_close(found.accuracy, hits) and is_close(found.agreement, agreement)
 
 
 def _groups_agree(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
-    """Return whether correct predictions by group differ by no more than the number of predictions that differ."""
+    """Return whether correct predictions by group differ by at most the number of predictions that changed."""
     if stated.group_correct is None or found.correct is None:
         return True
     tipped = decode_bits(stated.correct, result.task.test) != decode_bits(found.correct, result.task.test)
@@ -106,7 +106,7 @@ def _groups_agree(found: SeedRerun, stated: SeedResult, result: Result) -> bool:
 
 
 def _favours_result(seeds: tuple[SeedRerun, ...], result: Result) -> bool:
-    """Return whether examples tip in favour of the result more often than chance explains, over all seeds."""
+    """Return whether changes over all seeds favour the result more often than chance explains."""
     stated, test = {seed.seed: seed for seed in result.seeds}, result.task.test
     gains = np.zeros(test)  # (n,) how many seeds of the result have an example right, less those of the re-run
     for seed in seeds:
@@ -116,12 +116,12 @@ def _favours_result(seeds: tuple[SeedRerun, ...], result: Result) -> bool:
 
 
 def list_compared_scores(stated: SeedResult) -> list[str]:
-    """Return the scores that a re-run compares: those that the result has, and AUROC, which it may lack."""
-    return [name for name in SCORES if name == "auroc" or stated.metrics[name] is not None]
+    """Return the names of the scores that a re-run compares: AUROC, and every score that the result has."""
+    return [name for name in NON_ACCURACY_METRICS if name == "auroc" or stated.metrics[name] is not None]
 
 
 def _scores_agree(found: SeedRerun, stated: SeedResult, most: float) -> bool:
-    """Return whether the other scores differ by at most `most`; a log loss above 1, by at most that share of itself."""
+    """Return whether the other scores differ by at most `most`, or by that share of a log loss above 1."""
     for name in list_compared_scores(stated):
         here, there = found.scores.get(name), stated.metrics[name]
         bound = MAX_SCORE_DIFFERENCE if name in PROBABILITY_METRICS else most
@@ -134,7 +134,7 @@ def _scores_agree(found: SeedRerun, stated: SeedResult, most: float) -> bool:
 
 
 def _prediction_half_width(result: Result) -> float:
-    """Return half the 99% prediction interval for the accuracies of all re-run seeds, plus a test example."""
+    """Return half the 99% prediction interval for the accuracies of all re-run seeds, plus one test example."""
     from scipy.stats import t
 
     accuracies, test = [seed.accuracy for seed in result.seeds], result.task.test

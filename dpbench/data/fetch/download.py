@@ -61,7 +61,7 @@ def download(wanted: Sequence[Download], folder: Path) -> list[Path]:
     for source, file in zip(wanted, files, strict=True):
         if file.exists() and _has_checksum(file, source.checksum):
             continue
-        with progress.transfer(f"Downloading {file.name}", source.size) as (advance, total):
+        with progress.transfer_bar(f"Downloading {file.name}", source.size) as (advance, total):
             _resume_download(source, file, advance, total)
         if not _has_checksum(file, source.checksum):
             file.unlink()
@@ -113,7 +113,7 @@ def _resume_download(
     for attempt in range(MAX_TRIES):
         time.sleep(min(attempt, 3))
         try:
-            if _receive_rest(wanted, file, advance, total):
+            if _receive_remaining_bytes(wanted, file, advance, total):
                 return
             reason = "the connection ended early"
         except HTTPError as error:
@@ -130,8 +130,10 @@ def _resume_download(
     raise _unreachable_error(wanted, file, reason)
 
 
-def _receive_rest(wanted: Download, file: Path, advance: Callable[[int], None], total: Callable[[int], None]) -> bool:
-    """Append the bytes that the server still has; return whether it sent all that it announced.
+def _receive_remaining_bytes(
+    wanted: Download, file: Path, advance: Callable[[int], None], total: Callable[[int], None]
+) -> bool:
+    """Append the remaining bytes to the partial file; return whether the server sent all the bytes it announced.
 
     Raises:
         DataError: the server announces or sends more bytes than the file has; the partial file is deleted.
@@ -148,22 +150,22 @@ def _receive_rest(wanted: Download, file: Path, advance: Callable[[int], None], 
         total(start + expected)
         advance(start)
         if not continued:
-            _append(file, b"", "wb")
+            _append_block(file, b"", "wb")
         got = 0
         while block := response.read(BLOCK):
             got += len(block)
             _check_size(wanted, file, start + got)
-            _append(file, block, "ab")
+            _append_block(file, block, "ab")
             advance(start + got)
     return got >= expected and not (continued and got == 0)
 
 
 def _send_request(request: Request) -> Any:
     """Send a request and return the server's response, an `http.client.HTTPResponse`."""
-    return build_opener(_HttpRedirects).open(request, timeout=TIMEOUT)
+    return build_opener(_HttpRedirectHandler).open(request, timeout=TIMEOUT)
 
 
-class _HttpRedirects(HTTPRedirectHandler):
+class _HttpRedirectHandler(HTTPRedirectHandler):
     """Follows redirects to http and https addresses only; urllib's own handler also follows them to ftp."""
 
     def http_error_302(self, req: Request, fp: Any, code: int, msg: str, headers: Any) -> Any:
@@ -192,7 +194,7 @@ def _is_http(url: str) -> bool:
 
 
 def _check_size(wanted: Download, file: Path, size: int) -> None:
-    """Check that a server sends no more bytes than the file has: it could fill the disk."""
+    """Check that a server does not send more bytes than the published file has, which could fill the disk."""
     share, spare = SIZE_TOLERANCE
     if size > wanted.size * (1 + share) + spare:
         file.unlink(missing_ok=True)
@@ -203,7 +205,7 @@ def _check_size(wanted: Download, file: Path, size: int) -> None:
         )
 
 
-def _append(file: Path, block: bytes, mode: Literal["ab", "wb"]) -> None:
+def _append_block(file: Path, block: bytes, mode: Literal["ab", "wb"]) -> None:
     try:
         with file.open(mode) as out:
             out.write(block)

@@ -1,4 +1,4 @@
-"""Download files of dataset repositories on the Hugging Face hub: its client resumes them, SHA-256s are checked."""
+"""Download files of dataset repositories on the Hugging Face hub, and check their SHA-256; downloads are resumed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpbench.errors import DataError
 from dpbench.support.files import sha256
 
 
-def fetch(wanted: Sequence[tuple[str, str]], downloads: Path, root: Path) -> None:
+def fetch_files(wanted: Sequence[tuple[str, str]], downloads: Path, root: Path) -> None:
     """Download files (repository, path or pattern) to `root`/repository/path; partial files stay in `downloads`.
 
     Raises:
@@ -22,7 +22,7 @@ def fetch(wanted: Sequence[tuple[str, str]], downloads: Path, root: Path) -> Non
     came = [
         (repository, *file)
         for repository, pattern in wanted
-        for file in _download_matching(repository, pattern, downloads)
+        for file in _download_matching_files(repository, pattern, downloads)
     ]
     for repository, file, got in came:  # only now: until the last one is here, an interruption loses none
         place = root / repository / file
@@ -30,8 +30,8 @@ def fetch(wanted: Sequence[tuple[str, str]], downloads: Path, root: Path) -> Non
         shutil.move(got, place)
 
 
-def _download_matching(repository: str, pattern: str, downloads: Path) -> list[tuple[str, Path]]:
-    """Download a repository's files that match a pattern; return their paths in it and on this machine."""
+def _download_matching_files(repository: str, pattern: str, downloads: Path) -> list[tuple[str, Path]]:
+    """Download the files of a repository that match a pattern; return each file's path there and its local path."""
     import huggingface_hub
 
     came = []

@@ -1,4 +1,4 @@
-"""Arrange downloaded data as a data folder holds it, by links or unpacking, and move it in beside other data."""
+"""Arrange downloaded data in the layout of a data folder, by linking or unpacking, and move it there."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from dpbench.support import progress
 from dpbench.support.paths import restrict_data
 
 
-def stage(dataset: Dataset, source: Source, path: Path, staging: Path) -> None:
-    """Fill the empty folder `staging` with the dataset at `path`: links to it, or its unpacked archives.
+def stage_dataset(dataset: Dataset, source: Source, path: Path, staging: Path) -> None:
+    """Fill the empty folder `staging` with the dataset at `path`: link to it, or unpack its published archives.
 
     Raises:
         DataError: `path` is not the dataset's file or folder, and holds neither it nor its published archives.
     """
     if path.is_file() and any(download.unpack for download in source.downloads) and _published_archives(path, source):
-        _unpack_published(path, staging, dataset, source)  # in a folder they may lie beside what was in them
+        _unpack_published_archives(path, staging, dataset, source)  # in a folder they may lie beside what was in them
         return
     for layout in _possible_layouts(source, path):
         if _link_layout(layout, staging, dataset):
             return
         for child in staging.iterdir():  # of a layout that was no home
             delete_path(child)
-    _unpack_published(path, staging, dataset, source)
+    _unpack_published_archives(path, staging, dataset, source)
 
 
 def delete_path(path: Path) -> None:
@@ -43,7 +43,7 @@ def delete_path(path: Path) -> None:
 
 
 def _possible_layouts(source: Source, path: Path) -> Iterator[dict[str, Path]]:
-    """Yield every layout that `path` may have, as a mapping from paths in a data folder to the files for them."""
+    """Yield every possible layout of `path`, as a mapping from paths in a data folder to the user's files."""
     for home in source.homes:
         common = os.path.commonpath(home)
         yield {place: path / place for place in home}  # a data folder
@@ -52,7 +52,7 @@ def _possible_layouts(source: Source, path: Path) -> Iterator[dict[str, Path]]:
 
 
 def _link_layout(layout: dict[str, Path], staging: Path, dataset: Dataset) -> bool:
-    """Link a layout into the staging folder if all its files exist; return whether the dataset is found then."""
+    """Link a layout into the staging folder if all its files exist; return whether the dataset is then complete."""
     if not all(_has_expected_type(place, origin) for place, origin in layout.items()):
         return False
     for place, origin in layout.items():
@@ -63,12 +63,12 @@ def _link_layout(layout: dict[str, Path], staging: Path, dataset: Dataset) -> bo
 
 
 def _has_expected_type(place: str, origin: Path) -> bool:
-    """Return whether a file stands where an archive or table belongs, and a folder where a folder does."""
+    """Return whether the origin of an archive or table is a file, or the origin of a folder exists."""
     return origin.is_file() if Path(place).suffix else origin.exists()
 
 
-def _unpack_published(path: Path, staging: Path, dataset: Dataset, source: Source) -> None:
-    """Unpack the published archives, if `path` is or holds them; else raise `DataError`."""
+def _unpack_published_archives(path: Path, staging: Path, dataset: Dataset, source: Source) -> None:
+    """Unpack the published archives at `path` or in it; raise `DataError` if any of them is missing."""
     wanted, files = source.downloads, _published_archives(path, source)
     if files:
         unpack_files(files, wanted, staging)
@@ -81,7 +81,7 @@ def _unpack_published(path: Path, staging: Path, dataset: Dataset, source: Sourc
 
 
 def _published_archives(path: Path, source: Source) -> list[Path]:
-    """Return the published archives, if `path` is or holds all of them; else an empty list."""
+    """Return the published archives at `path` or in it; an empty list if any of them is missing."""
     wanted = source.downloads
     alone = path.is_file() and len(wanted) == 1
     files = [path] if alone else [path / download.file_name(source) for source in wanted]
@@ -89,17 +89,17 @@ def _published_archives(path: Path, source: Source) -> list[Path]:
 
 
 def unpack_files(files: Sequence[Path], wanted: Sequence[Download], staging: Path) -> None:
-    """Unpack or copy downloaded files to where they belong below `staging`."""
+    """Unpack or copy downloaded files to their paths below `staging`."""
     for file, source in zip(files, wanted, strict=True):
         with progress.show_status(f"Unpacking {file.name}"):
             download.unpack(file, source, staging)
 
 
 def check_no_overlap(staging: Path, folder: Path, earlier: Collection[str]) -> None:
-    """Check that no link leads to data that its import would overwrite.
+    """Check that an import will not overwrite the data that its links lead to.
 
     Raises:
-        DataError: an origin is its own target, lies in it or holds it, or was put there by an earlier import.
+        DataError: the origin of a link is its target, lies in it or holds it, or was put there by an earlier import.
     """
     root = folder.resolve()
     for place in _list_files(staging, ""):
@@ -120,18 +120,18 @@ def copy_links(folder: Path) -> None:
         if child.is_symlink():
             origin = child.readlink()
             child.unlink()
-            _copy(origin, child)
+            _copy_tree(origin, child)
         elif child.is_dir():
             copy_links(child)
 
 
-def _copy(origin: Path, place: Path) -> None:
+def _copy_tree(origin: Path, place: Path) -> None:
     if not origin.is_dir():
         shutil.copyfile(origin, place)
         return
     place.mkdir()
     for child in sorted(origin.iterdir()):
-        _copy(child, place / child.name)
+        _copy_tree(child, place / child.name)
 
 
 Move = tuple[Path, Path]
@@ -140,10 +140,10 @@ Move = tuple[Path, Path]
 def plan(
     staging: Path, folder: Path, mine: Collection[str], others: Collection[str]
 ) -> tuple[list[Move], tuple[str, ...]]:
-    """Return the moves from `staging` into `folder`, and the files there that will be dpbench's.
+    """Plan the moves from `staging` into `folder`; return the moves and the files that dpbench will own there.
 
-    `mine` are files that will be deleted before, `others` the files that dpbench put there for other datasets. An
-    identical file that is there already is left alone and keeps its owner.
+    `mine` are files that will be deleted before the moves; `others` are files that dpbench put there for other
+    datasets. An identical file that is already there is left alone and keeps its owner.
 
     Raises:
         OutputError: another file is in the way.
@@ -173,7 +173,7 @@ def plan(
 
 
 def apply_moves(moves: Sequence[Move]) -> None:
-    """Carry out planned moves."""
+    """Carry out the planned moves."""
     for staged, target in moves:
         if _is_folder(target):
             _remove_empty_folders(target)
@@ -182,7 +182,7 @@ def apply_moves(moves: Sequence[Move]) -> None:
 
 
 def delete_files(folder: Path, paths: Collection[str]) -> None:
-    """Delete files below `folder`, and folders that are empty then; never a folder that still holds anything."""
+    """Delete files below `folder`, and the folders that become empty; never delete a folder that holds anything."""
     emptied: set[Path] = set()
     for path in paths:
         target = folder / path
@@ -207,7 +207,7 @@ def _list_files(path: Path, place: str) -> Iterator[str]:
 
 
 def _is_free(target: Path, place: str, mine: Collection[str]) -> bool:
-    """Return whether a path holds nothing but empty folders once `mine` is deleted."""
+    """Return whether a path will hold only empty folders, or nothing, once the files in `mine` are deleted."""
     if _is_folder(target):
         return all(_is_free(child, f"{place}/{child.name}", mine) for child in target.iterdir())
     return place in mine or not os.path.lexists(target)

@@ -1,4 +1,4 @@
-"""The user's data folder: what `dpbench data` puts there, records and deletes again.
+"""Put datasets into the user's data folder, record their files, and delete them again.
 
 Layout below the folder, beside the data themselves::
 
@@ -27,16 +27,16 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from dpbench.api import Dataset, Source
 from dpbench.data.fetch import download, hub, layouts
-from dpbench.data.sources import describe_source, label, missing_data_error
+from dpbench.data.sources import dataset_label, describe_source, missing_data_error
 from dpbench.errors import DataError, DataMissing, OutputError, SpecError
 from dpbench.support import progress
-from dpbench.support.files import check_writable, write_json
+from dpbench.support.files import check_writable_folder, write_json
 from dpbench.support.paths import restrict_data
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.validation import first_misfit
 
 
-def _check_below(path: str) -> str:
+def _check_path_below_folder(path: str) -> str:
     if path.startswith("/") or ".." in PurePosixPath(path).parts:
         raise ValueError(f"{path} is not below the folder")
     return path
@@ -47,7 +47,7 @@ class StoreRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    paths: tuple[Annotated[str, AfterValidator(_check_below)], ...]  # of files and links below the folder
+    paths: tuple[Annotated[str, AfterValidator(_check_path_below_folder)], ...]  # of files and links below the folder
     origin: str
     digest: str
 
@@ -59,8 +59,8 @@ class StoreRecord(BaseModel):
         return f"{len(self.paths):,} files in {', '.join(tops[:4])}{', ...' if len(tops) > 4 else ''}"
 
 
-def fetch(dataset: Dataset, folder: Path) -> StoreRecord:
-    """Download a dataset into `folder`, check it and put it in place.
+def fetch_dataset(dataset: Dataset, folder: Path) -> StoreRecord:
+    """Download a dataset into `folder`, check it and move it into place.
 
     Raises:
         DataMissing: it cannot be downloaded without a login; the message says what to do by hand.
@@ -72,7 +72,7 @@ def fetch(dataset: Dataset, folder: Path) -> StoreRecord:
     downloads = _dataset_path(dataset, folder, "downloads")
     with _staging_folder(dataset, folder) as staging:
         if source.hub:
-            hub.fetch(source.hub, downloads, staging)
+            hub.fetch_files(source.hub, downloads, staging)
             origin = ", ".join(sorted({repository for repository, _ in source.hub}))
         else:
             files = download.download(source.downloads, downloads)
@@ -84,10 +84,10 @@ def fetch(dataset: Dataset, folder: Path) -> StoreRecord:
 
 
 def import_dataset(dataset: Dataset, path: Path, folder: Path, *, link: bool = False) -> StoreRecord:
-    """Check data that the user downloaded and put it in place: a copy, or with `link` a symbolic link to it.
+    """Check a dataset that the user downloaded, then copy it into `folder` or, with `link`, link to it.
 
-    `path` may be the dataset's file or folder under any name, a folder that holds it, or the archives as published, or
-    a folder of those.
+    `path` may be the dataset's file or folder under any name, a folder that holds it, its published archives, or a
+    folder of these archives.
 
     Raises:
         DataMissing: `path` does not exist.
@@ -102,7 +102,7 @@ def import_dataset(dataset: Dataset, path: Path, folder: Path, *, link: bool = F
         reason = error.strerror if isinstance(error, OSError) else error
         raise DataMissing(f"Expected dataset {dataset.name!r} in {path}: {reason}. Check the path.") from error
     with _staging_folder(dataset, folder) as staging:
-        layouts.stage(dataset, source, path, staging)
+        layouts.stage_dataset(dataset, source, path, staging)
         earlier = read_store_record(dataset, folder)
         layouts.check_no_overlap(staging, folder, earlier.paths if earlier else ())
         return _check_and_move(dataset, folder, staging, str(path), link=link)
@@ -112,17 +112,17 @@ def remove_dataset(dataset: Dataset, folder: Path) -> StoreRecord:
     """Delete the files that dpbench put into `folder` for a dataset, and nothing else.
 
     Raises:
-        DataMissing: there are none.
+        DataMissing: dpbench put no files there.
     """
     if read_store_record(dataset, folder) is not None:
         with _lock_dataset(dataset, folder), FileLock(folder / ".dpbench" / "lock"):
             kept = read_store_record(dataset, folder)
             if kept is not None:
-                gone = set(kept.paths) - _files_of_others(dataset, folder)
+                gone = set(kept.paths) - _list_other_datasets_files(dataset, folder)
                 layouts.delete_files(folder, gone)
                 _dataset_path(dataset, folder, "json").unlink()
                 return kept.model_copy(update={"paths": tuple(sorted(gone))})
-    name = label(dataset)
+    name = dataset_label(dataset)
     raise DataMissing(
         f"dpbench has put no files of dataset {name!r} into {folder}, so there is nothing it may delete. `dpbench data "
         f"info {shlex.quote(name)}` shows where the data are; delete them yourself."
@@ -130,7 +130,7 @@ def remove_dataset(dataset: Dataset, folder: Path) -> StoreRecord:
 
 
 def read_store_record(dataset: Dataset, folder: Path) -> StoreRecord | None:
-    """Return the record of the files that dpbench put into `folder` for a dataset, if there is a record."""
+    """Return the record of the files that dpbench put into `folder` for a dataset; None if there is no record."""
     return _read_record(_dataset_path(dataset, folder, "json"))
 
 
@@ -147,15 +147,18 @@ def _read_record(file: Path) -> StoreRecord | None:
         ) from error
 
 
-def _files_of_others(dataset: Dataset, folder: Path) -> set[str]:
-    """Return the files that the records of other datasets name."""
+def _list_other_datasets_files(dataset: Dataset, folder: Path) -> set[str]:
+    """Return the files in the records of other datasets."""
     own = _dataset_path(dataset, folder, "json")
     records = [_read_record(file) for file in own.parent.glob("*.json") if file != own]
     return {path for kept in records if kept for path in kept.paths}
 
 
 def _readable_source(dataset: Dataset) -> Source:
-    """Return a dataset's source; check that this machine can read it before a download of gigabytes, not after."""
+    """Return a dataset's source, after checking that the packages that read the dataset can be imported.
+
+    This check comes before a download of gigabytes, not after it.
+    """
     source = describe_source(dataset)
     if source is None:
         raise SpecError(f"Dataset {dataset.name!r} comes with a Python package: there is nothing to fetch or import.")
@@ -172,7 +175,7 @@ def _readable_source(dataset: Dataset) -> Source:
 
 @contextmanager
 def _lock_dataset(dataset: Dataset, folder: Path) -> Iterator[None]:
-    """Keep other processes from the dataset while the block runs; raise system errors as one sentence."""
+    """Lock a dataset against other processes while the block runs; raise `OutputError` for a system error."""
     try:
         with FileLock(_dataset_path(dataset, folder, "lock")):
             yield
@@ -184,8 +187,8 @@ def _lock_dataset(dataset: Dataset, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _staging_folder(dataset: Dataset, folder: Path) -> Iterator[Path]:
-    """Yield an empty folder below `folder`, which is deleted afterwards."""
-    check_writable(folder / ".dpbench")
+    """Yield an empty folder below `folder`, and delete it after the block."""
+    check_writable_folder(folder / ".dpbench")
     staging = _dataset_path(dataset, folder, "staging")
     with _lock_dataset(dataset, folder):
         layouts.delete_path(staging)  # of a run that was killed
@@ -208,7 +211,7 @@ def _check_and_move(dataset: Dataset, folder: Path, staging: Path, origin: str, 
         with progress.show_status(f"Copying {dataset.name}"):
             layouts.copy_links(staging)
     with FileLock(folder / ".dpbench" / "lock"):
-        earlier, others = read_store_record(dataset, folder), _files_of_others(dataset, folder)
+        earlier, others = read_store_record(dataset, folder), _list_other_datasets_files(dataset, folder)
         before = set(earlier.paths if earlier else ())
         moves, paths = layouts.plan(staging, folder, before - others, others)
         kept = StoreRecord(paths=tuple(sorted(paths)), origin=origin, digest=digest)
@@ -226,4 +229,4 @@ def _write_record(dataset: Dataset, folder: Path, kept: StoreRecord) -> None:
 
 def _dataset_path(dataset: Dataset, folder: Path, kind: str) -> Path:
     """Return the path of a dataset's record, lock, downloads or staging folder."""
-    return folder / ".dpbench" / f"{quote(label(dataset), safe='=,')}.{kind}"
+    return folder / ".dpbench" / f"{quote(dataset_label(dataset), safe='=,')}.{kind}"

@@ -1,1 +1,1 @@
-"""Tables of the manual's pages, made from committed results: `python -m tests.helpers.readme` writes them."""
+"""Tables on the documentation's pages, made from committed results; `python -m tests.helpers.readme` writes them."""

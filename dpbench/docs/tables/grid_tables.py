@@ -1,41 +1,41 @@
-"""Grids as tables of the documentation, in Markdown."""
+"""Render grids of results as Markdown tables for the documentation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from dpbench.analysis.grid import ResultGrid, grid_by_number
+from dpbench.analysis.grid import ResultGrid, make_numeric_grid
 from dpbench.analysis.reader import StoredResult
-from dpbench.analysis.rows import ResultRow, file_row
+from dpbench.analysis.rows import ResultRow, make_row
 from dpbench.records.metrics import Metric
 from dpbench.records.result import Interval, Result
 
-Said = Callable[[Interval], str]
+FormatScore = Callable[[Interval], str]
 
 
-def write_markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return rows of texts as a table."""
+def render_markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table with these column heads and rows."""
     lines = [f"| {' | '.join(cells)} |" for cells in (heads, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:]])
 
 
-def write_grid(grid: ResultGrid[ResultRow], heads: Sequence[str], said: Callable[[ResultRow], str]) -> str:
-    """Return a grid as a table; `heads` stand above the parts of its labels, which bars separate."""
+def render_grid(grid: ResultGrid[ResultRow], heads: Sequence[str], said: Callable[[ResultRow], str]) -> str:
+    """Return a grid as a Markdown table. Labels are split at bars; `heads` names the columns of their parts."""
     rows = [[*line.label.split(" | "), *(said(row) if row else "" for row in line.rows)] for line in grid.lines]
-    return write_markdown([*heads, *grid.columns], rows)
+    return render_markdown_table([*heads, *grid.columns], rows)
 
 
-def against_epsilon(
+def epsilon_table(
     results: Iterable[Result],
     metric: Metric,
-    said: Said,
+    said: FormatScore,
     heads: Sequence[str],
     name: Callable[[Result], tuple[str, ...]],
 ) -> str:
-    """Return a metric by epsilon, a line for each name, in the order of the results; "" where a result lacks it."""
+    """Return a table of a metric by epsilon, with a line per name in the order of results; missing values are empty."""
     lines: dict[str, dict[float, ResultRow]] = {}
     for result in results:
-        lines.setdefault(" | ".join(name(result)), {})[result.spec.epsilon] = file_row(StoredResult(Path(), result))
-    grid = grid_by_number("", metric, "ε", lines)
-    return write_grid(grid, heads, lambda row: said(grid.score(row)) if metric in row.facts.metrics else "")
+        lines.setdefault(" | ".join(name(result)), {})[result.spec.epsilon] = make_row(StoredResult(Path(), result))
+    grid = make_numeric_grid("", metric, "ε", lines)
+    return render_grid(grid, heads, lambda row: said(grid.score(row)) if metric in row.facts.metrics else "")

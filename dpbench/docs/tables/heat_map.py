@@ -1,4 +1,4 @@
-"""The README's picture: how far each learner is behind the best entry of each board, as SVG from the index."""
+"""The README's heat map: each learner's distance from the best entry of each board, as SVG from the index."""
 
 from __future__ import annotations
 
@@ -9,82 +9,84 @@ from typing import TYPE_CHECKING
 from dpbench.analysis.draw import HeatCell, draw_heat_map, new_figure, render_figure
 from dpbench.analysis.palette import INK, shade_colour
 from dpbench.board.index import Standing
-from dpbench.board.rows import EntryRow, board_rows
+from dpbench.board.rows import EntryRow, make_board_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STEPS = (1, 2, 4, 8, 16)  # points behind the best: each a paler shade
-SHADE = (0, 1, 2, 4, 6, 7)
-GAP = 0.9  # columns between groups
-INCH = 5.6  # columns; rows are half as many again
+SHADE_STEPS = (1, 2, 4, 8, 16)  # points behind the best: each a paler shade
+SHADES = (0, 1, 2, 4, 6, 7)
+GROUP_GAP = 0.9  # columns between groups
+COLUMNS_PER_INCH = 5.6  # columns; rows are half as many again
 LEFT, RIGHT, ABOVE, BELOW = 1.35, 0.15, 0.78, 0.55  # inches
 
 
 @dataclass(frozen=True)
 class HeatMapGroup:
-    """Boards that differ in epsilon alone, in its order, under a heading of two lines."""
+    """Boards that differ only in epsilon, in order of epsilon, under a heading of two lines."""
 
     heading: tuple[str, str]
     standings: tuple[Standing, ...]
 
 
-def draw(groups: Iterable[HeatMapGroup]) -> str:
-    """Return the picture: a row a learner, a column a board, and the name of the family above."""
+def render_heat_map(groups: Iterable[HeatMapGroup]) -> str:
+    """Return the heat map as SVG: a row per learner, a column per board, and each family's name above its boards."""
     kept = tuple(groups)
-    return render_figure(lambda: _figure(kept), "svg").decode()
+    return render_figure(lambda: _make_figure(kept), "svg").decode()
 
 
-def _figure(groups: tuple[HeatMapGroup, ...]) -> Figure:
-    learners = _learners(standing for group in groups for standing in group.standings)
-    columns = sum(len(group.standings) + GAP for group in groups) - GAP
+def _make_figure(groups: tuple[HeatMapGroup, ...]) -> Figure:
+    learners = _sort_learners(standing for group in groups for standing in group.standings)
+    columns = sum(len(group.standings) + GROUP_GAP for group in groups) - GROUP_GAP
     rows = len(learners)
-    width, height = LEFT + columns / INCH + RIGHT, ABOVE + 0.2 * rows + BELOW
+    width, height = LEFT + columns / COLUMNS_PER_INCH + RIGHT, ABOVE + 0.2 * rows + BELOW
     figure = new_figure(width, height)
-    axes = figure.add_axes((LEFT / width, BELOW / height, columns / INCH / width, 0.2 * rows / height))
+    axes = figure.add_axes((LEFT / width, BELOW / height, columns / COLUMNS_PER_INCH / width, 0.2 * rows / height))
     cells, left = list[HeatCell](), 0.0
     for group in groups:
         axes.text(left, -1.4, "\n".join(group.heading), va="bottom", fontsize=9)
         for column, standing in enumerate(group.standings):
             epsilon = f"{standing.board.epsilon:g}".lstrip("0")
             axes.text(left + column + 0.5, -0.25, epsilon, ha="center", va="bottom", fontsize=6)
-            cells += [_cell(left + column, learners, row) for row in _defaults(standing)]
-        left += len(group.standings) + GAP
+            cells += [_make_cell(left + column, learners, row) for row in _list_default_rows(standing)]
+        left += len(group.standings) + GROUP_GAP
     draw_heat_map(axes, cells, columns, rows)
     axes.text(-0.6, -0.25, "ε", ha="right", va="bottom", fontsize=8)
     axes.set_yticks([place + 0.5 for place in range(rows)], learners)
     axes.set_xticks([])
-    _legend(axes, rows)
+    _draw_legend(axes, rows)
     return figure
 
 
-def _cell(column: float, learners: list[str], row: EntryRow) -> HeatCell:
+def _make_cell(column: float, learners: list[str], row: EntryRow) -> HeatCell:
     gap = 100 * (row.behind or 0.0)
-    shade = SHADE[sum(gap > step for step in STEPS)]
+    shade = SHADES[sum(gap > step for step in SHADE_STEPS)]
     return HeatCell(column, learners.index(row.facts.learner), shade, dot=row.standing.tied)
 
 
-def _learners(standings: Iterable[Standing]) -> list[str]:
-    """Return the learners by how far they are behind on average, the closest first."""
+def _sort_learners(standings: Iterable[Standing]) -> list[str]:
+    """Return the learners sorted by their mean distance from the best entry, closest first."""
     gaps: dict[str, list[float]] = {}
     for standing in standings:
-        for row in _defaults(standing):
+        for row in _list_default_rows(standing):
             gaps.setdefault(row.facts.learner, []).append(row.behind or 0.0)
     return sorted(gaps, key=lambda name: sum(gaps[name]) / len(gaps[name]))
 
 
-def _legend(axes: Axes, rows: int) -> None:
+def _draw_legend(axes: Axes, rows: int) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    said = [*(f"up to {step}" for step in STEPS), "more points behind"]
+    said = [*(f"up to {step}" for step in SHADE_STEPS), "more points behind"]
     handles: list[Patch | Line2D] = [
-        Patch(facecolor=shade_colour(shade), label=label) for shade, label in zip(SHADE, said, strict=True)
+        Patch(facecolor=shade_colour(shade), label=label) for shade, label in zip(SHADES, said, strict=True)
     ]
     dot = Line2D([], [], linestyle="none", marker="o", markersize=3, color=INK, label="rank 1, alone or tied")
     axes.legend(handles=[*handles, dot], loc="upper left", bbox_to_anchor=(0, -0.1 / rows), ncols=len(said) + 1)
 
 
-def _defaults(standing: Standing) -> list[EntryRow]:
-    return [row for row in board_rows(standing) if row.standing.role == "entry" and row.facts.selection == "default"]
+def _list_default_rows(standing: Standing) -> list[EntryRow]:
+    return [
+        row for row in make_board_rows(standing) if row.standing.role == "entry" and row.facts.selection == "default"
+    ]

@@ -1,74 +1,76 @@
-"""The tables on public labels, unequal classes and honest probabilities, from the results of two sweeps."""
+"""Tables on public labels, unequal classes and calibrated probabilities, from the results of two sweeps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from dpbench.docs.tables.grid_tables import Said, against_epsilon, write_markdown
+from dpbench.docs.tables.grid_tables import FormatScore, epsilon_table, render_markdown_table
 from dpbench.records.metrics import Metric
 from dpbench.records.result import Result
 
 TITLES = {
     "digits": "digits", "cifar10": "CIFAR-10", "ham10000": "HAM10000", "pneumonia": "chest X-rays", "gtsrb": "GTSRB",
 }  # fmt: skip
-ALONE, BOTH = "public-only", "public-prior"
-Row = tuple[str, str, str]  # data, learner, what it aims at
+PUBLIC_ONLY, PUBLIC_PRIOR = "public-only", "public-prior"
+RowKey = tuple[str, str, str]  # data, learner, what it aims at
 
 
-def scores(results: Sequence[Result], metric: Metric, said: Said) -> str:
-    """Return a metric by data, learner, and what it aims at where that differs: a column an epsilon."""
+def render_score_table(results: Sequence[Result], metric: Metric, said: FormatScore) -> str:
+    """Return a table of a metric by dataset, learner and, if it varies, the optimised metric; a column per epsilon."""
     aims = len({result.spec.metric for result in results}) > 1
     steps = {result.spec.epsilon for result in results}
     shown: list[Result] = []
-    for (_, learner, _), by in _rows(results):
+    for (_, learner, _), by in _group_rows(results):
         shown += by.values()
-        if learner == ALONE:  # the same at every epsilon
+        if learner == PUBLIC_ONLY:  # the same at every epsilon
             single = next(iter(by.values()))
             shown += [
                 single.model_copy(update={"spec": single.spec.model_copy(update={"epsilon": step})}) for step in steps
             ]
     heads = ["data", "learner", *["aims at"] * aims]
-    return against_epsilon(shown, metric, said, heads, lambda result: (_data(result), f"`{result.spec.learner.name}`",
-                                                                  *[_aim(result)] * aims))  # fmt: skip
+    return epsilon_table(shown, metric, said, heads, lambda result: (_title(result), f"`{result.spec.learner.name}`",
+                                                                  *[_metric_words(result)] * aims))  # fmt: skip
 
 
-def gains(results: Sequence[Result]) -> str:
-    """Return by how many points of accuracy `public-prior` is ahead of the better of the two that it joins."""
+def render_gain_table(results: Sequence[Result]) -> str:
+    """Return a table of the points of accuracy by which `public-prior` beats both `public-only` and `thrift`."""
     steps = sorted({result.spec.epsilon for result in results})
     lines = []
-    for data, rows in groupby(_rows(results), key=lambda row: row[0][0]):
+    for data, rows in groupby(_group_rows(results), key=lambda row: row[0][0]):
         by = {learner: found for (_, learner, _), found in rows}
-        if BOTH not in by:
+        if PUBLIC_PRIOR not in by:
             continue
-        (alone, *_) = by[ALONE].values()
+        (alone, *_) = by[PUBLIC_ONLY].values()
         cells = []
         for step in steps:
-            if step not in by[BOTH] or step not in by.get("thrift", {}):
+            if step not in by[PUBLIC_PRIOR] or step not in by.get("thrift", {}):
                 cells.append("")
                 continue
-            best = max(_mean(alone), _mean(by["thrift"][step]))
-            cells.append(f"{_mean(by[BOTH][step]) - best:+.1f}")
+            best = max(_mean_accuracy(alone), _mean_accuracy(by["thrift"][step]))
+            cells.append(f"{_mean_accuracy(by[PUBLIC_PRIOR][step]) - best:+.1f}")
         lines.append([data, *cells])
-    return write_markdown(["data", *(f"ε {step:g}" for step in steps)], lines)
+    return render_markdown_table(["data", *(f"ε {step:g}" for step in steps)], lines)
 
 
-def _mean(result: Result) -> float:
+def _mean_accuracy(result: Result) -> float:
     return 100 * result.metrics["accuracy"].mean
 
 
-def _rows(results: Sequence[Result]) -> Iterator[tuple[Row, Mapping[float, Result]]]:
-    """Yield the results of each row by epsilon, in the order of the titles."""
-    found: dict[Row, dict[float, Result]] = {}
+def _group_rows(results: Sequence[Result]) -> Iterator[tuple[RowKey, Mapping[float, Result]]]:
+    """Yield the results of each row by epsilon, in the order of `TITLES`."""
+    found: dict[RowKey, dict[float, Result]] = {}
     for result in results:
-        found.setdefault((_data(result), result.spec.learner.name, _aim(result)), {})[result.spec.epsilon] = result
+        found.setdefault((_title(result), result.spec.learner.name, _metric_words(result)), {})[result.spec.epsilon] = (
+            result
+        )
     order = list(TITLES.values())
     yield from sorted(found.items(), key=lambda row: (order.index(row[0][0].partition(",")[0]), *row[0]))
 
 
-def _data(result: Result) -> str:
+def _title(result: Result) -> str:
     return TITLES[result.spec.dataset.name] + (", 20 to 1" if result.spec.imbalance else "")
 
 
-def _aim(result: Result) -> str:
+def _metric_words(result: Result) -> str:
     return result.spec.metric.replace("_", " ")

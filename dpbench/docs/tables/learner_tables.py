@@ -1,4 +1,4 @@
-"""Tables of learners beside each other, made from committed results."""
+"""Tables that compare learners, made from committed results."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ import math
 from collections.abc import Callable, Sequence
 
 from dpbench.board.index import Standing
-from dpbench.docs.tables.grid_tables import Said, against_epsilon
+from dpbench.docs.tables.grid_tables import FormatScore, epsilon_table
 from dpbench.records.result import Result
 
-ONE_ROUND = {"rounds": 1, "moment": 0.0}
+ONE_ROUND_OPTIONS = {"rounds": 1, "moment": 0.0}
 
 
-def least_squares(results: Sequence[Result], said: Said) -> str:
-    """Return accuracy against epsilon, a line for each dataset and learner, from the results of `least-squares`."""
+def render_least_squares(results: Sequence[Result], said: FormatScore) -> str:
+    """Return a table of accuracy by epsilon, a line per dataset and learner, for the sweep `least-squares`."""
 
     def line(result: Result) -> tuple[str, str]:
         learner = result.spec.learner
-        one_round = ONE_ROUND.items() <= learner.options.items()
+        one_round = ONE_ROUND_OPTIONS.items() <= learner.options.items()
         return result.spec.dataset.name, f"`{learner.name}`" + (", one round" if one_round else "")
 
-    return _against_epsilon(results, said, ("data", "learner"), line)
+    return _render_accuracy_by_epsilon(results, said, ("data", "learner"), line)
 
 
-def without_photographs(results: Sequence[Result], said: Said) -> str:
-    """Return the same, a line for each extractor and learner, from the results of `without-photographs`."""
+def render_without_photographs(results: Sequence[Result], said: FormatScore) -> str:
+    """Return a table of accuracy by epsilon, a line per extractor and learner, for the sweep `without-photographs`."""
     columns = ("features", "learner")
-    return _against_epsilon(
-        results, said, columns, lambda result: (f"`{_extractors(result)}`", f"`{result.spec.learner.name}`")
+    return _render_accuracy_by_epsilon(
+        results, said, columns, lambda result: (f"`{_list_extractor_names(result)}`", f"`{result.spec.learner.name}`")
     )
 
 
-def by_steps(narrow: Sequence[Result], wide: Sequence[Result], said: Said) -> str:
-    """Return accuracy against learning rate and steps, of `pillar-figure-4-steps` and `pillar-figure-4-dimensions`."""
+def render_steps_table(narrow: Sequence[Result], wide: Sequence[Result], said: FormatScore) -> str:
+    """Return a table of accuracy by learning rate and steps, for `pillar-figure-4-steps` and `-dimensions`."""
     found: dict[tuple[float, int], dict[tuple[int, str], str]] = {}
     for networks, results in enumerate((narrow, wide)):
         for result in results:
@@ -50,20 +50,25 @@ def by_steps(narrow: Sequence[Result], wide: Sequence[Result], said: Said) -> st
     return "\n".join(lines)
 
 
-def fine_tuning(results: Sequence[Result], said: Said) -> str:
-    """Return the same, a line for each dataset and what is trained, from the results of `fine-tuning`."""
-    return _against_epsilon(
+def render_fine_tuning(results: Sequence[Result], said: FormatScore) -> str:
+    """Return a table of accuracy by epsilon, a line per dataset and trained part, for the sweep `fine-tuning`."""
+    return _render_accuracy_by_epsilon(
         results,
         said,
         ("data", "private images", "what is trained", "cached after"),
-        lambda result: (result.spec.dataset.name, f"{result.task.private:,}", _trained(result), _cached_after(result)),
+        lambda result: (
+            result.spec.dataset.name,
+            f"{result.task.private:,}",
+            _describe_trained_part(result),
+            _name_cached_layer(result),
+        ),
     )
 
 
-def fine_tuning_boards(standings: Sequence[Standing], said: Said) -> str:
-    """Return accuracy by board and by what was trained.
+def render_fine_tuning_boards(standings: Sequence[Standing], said: FormatScore) -> str:
+    """Return a table of the accuracy of `dp-finetune` by board and trained part.
 
-    Where a board ranks by another metric, that stands in brackets.
+    If a board ranks by another metric, that metric follows in brackets.
     """
     parts = ("head", "bias", "lora")
     lines = [f"| board | private images | {' | '.join(f'`{part}`' for part in parts)} |", "|---|---|---|---|---|"]
@@ -80,23 +85,25 @@ def fine_tuning_boards(standings: Sequence[Standing], said: Said) -> str:
     return "\n".join(lines)
 
 
-def third_phase(results: Sequence[Result], said: Said) -> str:
-    """Return the same, a line for what is trained, from the results of `dp-randp-phase-3`."""
-    return _against_epsilon(results, said, ("what is trained",), lambda result: (_trained(result),))
+def render_third_phase(results: Sequence[Result], said: FormatScore) -> str:
+    """Return a table of accuracy by epsilon, a line per trained part, for the sweep `dp-randp-phase-3`."""
+    return _render_accuracy_by_epsilon(
+        results, said, ("what is trained",), lambda result: (_describe_trained_part(result),)
+    )
 
 
-def _trained(result: Result) -> str:
+def _describe_trained_part(result: Result) -> str:
     learner = result.spec.learner
     which = learner.options.get("parameters")
-    return f"{PARTS[which]} (`{which}`)" if which else f"head on pooled features (`{learner.name}`)"
+    return f"{PART_NAMES[which]} (`{which}`)" if which else f"head on pooled features (`{learner.name}`)"
 
 
-def _cached_after(result: Result) -> str:
+def _name_cached_layer(result: Result) -> str:
     layer = result.spec.extractor.options.get("layer")
     return f"`{layer}`" if layer else "the last layer"
 
 
-PARTS = {
+PART_NAMES = {
     "head": "head",
     "bias": "head, then biases",
     "lora": "head, then adapters",
@@ -105,21 +112,21 @@ PARTS = {
 }
 
 
-def _extractors(result: Result) -> str:
-    """Return the names of what is side by side, without options."""
+def _list_extractor_names(result: Result) -> str:
+    """Return the names of the joined extractors, without options."""
     return "+".join(part.partition(":")[0] for part in str(result.spec.extractor).split("+"))
 
 
-def _against_epsilon(
-    results: Sequence[Result], said: Said, columns: tuple[str, ...], line: Callable[[Result], tuple[str, ...]]
+def _render_accuracy_by_epsilon(
+    results: Sequence[Result], said: FormatScore, columns: tuple[str, ...], line: Callable[[Result], tuple[str, ...]]
 ) -> str:
-    return against_epsilon(sorted(results, key=_place), "accuracy", said, columns, line)
+    return epsilon_table(sorted(results, key=_line_sort_key), "accuracy", said, columns, line)
 
 
-def _place(result: Result) -> tuple[str, int, str, str, bool]:
-    """Return what lines are ordered by: data, how much of a network is trained, features, learner, its rounds."""
+def _line_sort_key(result: Result) -> tuple[str, int, str, str, bool]:
+    """Return the sort key of a line: dataset, trained part of the network, features, learner, and number of rounds."""
     learner = result.spec.learner
     which = learner.options.get("parameters")
-    part = 1 + list(PARTS).index(which) if which else 0
-    one_round = ONE_ROUND.items() <= learner.options.items()
-    return result.spec.dataset.name, part, _extractors(result), learner.name, one_round
+    part = 1 + list(PART_NAMES).index(which) if which else 0
+    one_round = ONE_ROUND_OPTIONS.items() <= learner.options.items()
+    return result.spec.dataset.name, part, _list_extractor_names(result), learner.name, one_round

@@ -1,4 +1,4 @@
-"""The tables of the page on the price of the unit, from the results of its sweep."""
+"""Tables for the page on the price of the unit, from the results of its sweep."""
 
 from __future__ import annotations
 
@@ -7,118 +7,121 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
 
-from dpbench.docs.tables.grid_tables import write_markdown
+from dpbench.docs.tables.grid_tables import render_markdown_table
 from dpbench.records.result import Interval, Result
 
 METRICS = ("accuracy", "balanced_accuracy")
 TITLES = {"ham10000": "HAM10000", "gtsrb": "GTSRB"}
-Scores = Mapping[float, Mapping[str, Result]]
+ResultsByEpsilon = Mapping[float, Mapping[str, Result]]
 """By epsilon, then by learner."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What was measured on one dataset: runs whose epsilon is an image's, and those whose epsilon is a unit's."""
+class UnitComparison:
+    """Runs on one dataset: some whose epsilon protects an image, others whose epsilon protects a unit."""
 
     title: str
     word: str
-    images: Scores
-    units: Scores
+    images: ResultsByEpsilon
+    units: ResultsByEpsilon
 
     @property
     def epsilons(self) -> list[float]:
-        """Of both, ascending: not all were run of both."""
+        """All epsilons in ascending order; not every epsilon was run for both images and units."""
         return sorted({*self.images, *self.units})
 
     def largest(self, epsilon: float) -> float:
-        """Return epsilon of the largest unit, the greatest of all learners' runs at this epsilon of an image."""
-        return max(_units(image, "largest_epsilon") for image in self.images[epsilon].values())
+        """Return the largest unit's epsilon, the maximum over learners, for runs at this epsilon of an image."""
+        return max(_get_unit_fact(image, "largest_epsilon") for image in self.images[epsilon].values())
 
 
-def measured(results: Sequence[Result]) -> list[Measured]:
-    """Return the results by dataset."""
+def collect_comparisons(results: Sequence[Result]) -> list[UnitComparison]:
+    """Return a comparison of image runs and unit runs for each dataset and unit."""
     found = []
     for dataset, title in TITLES.items():
         of = [result for result in results if result.spec.dataset.name == dataset]
         words = {result.spec.unit for result in of if result.spec.unit}
         for word in words:
-            found.append(Measured(title, word, _scores(of, None), _scores(of, word)))
+            found.append(UnitComparison(title, word, _group_by_epsilon(of, None), _group_by_epsilon(of, word)))
     return found
 
 
-def scores(results: Sequence[Result], dataset: str) -> str:
-    """Return accuracy and balanced accuracy: two lines a learner, a column an epsilon."""
-    (data,) = (data for data in measured(results) if data.title == TITLES[dataset])
+def render_score_table(results: Sequence[Result], dataset: str) -> str:
+    """Return a table of accuracy and balanced accuracy, with two lines per learner and a column per epsilon."""
+    (data,) = (data for data in collect_comparisons(results) if data.title == TITLES[dataset])
     rows = [
-        [f"`{learner}`", whose, *(_both(by.get(epsilon, {}).get(learner)) for epsilon in data.epsilons)]
-        for learner in _learners(data)
+        [f"`{learner}`", whose, *(_format_both_metrics(by.get(epsilon, {}).get(learner)) for epsilon in data.epsilons)]
+        for learner in _sort_learners(data)
         for whose, by in (("an image", data.images), (f"a {data.word}", data.units))
     ]
-    return write_markdown(["learner", "ε for", *(f"ε {epsilon:g}" for epsilon in data.epsilons)], rows)
+    return render_markdown_table(["learner", "ε for", *(f"ε {epsilon:g}" for epsilon in data.epsilons)], rows)
 
 
-def epsilons(results: Sequence[Result]) -> str:
-    """Return what epsilon for an image is for the median and for the largest unit: the range over learners."""
-    found, rows = measured(results), []
-    steps = _steps(found)
+def render_unit_epsilons(results: Sequence[Result]) -> str:
+    """Return a table that converts epsilon for an image into epsilon for a median and a largest unit, over learners."""
+    found, rows = collect_comparisons(results), []
+    steps = _list_image_epsilons(found)
     for data in found:
         for size in ("median", "largest"):
             runs = [list(data.images.get(step, {}).values()) for step in steps]
-            (count,) = {_units(run, size) for of_step in runs for run in of_step}
-            cells = [_range([_units(run, f"{size}_epsilon") for run in of_step]) for of_step in runs]
+            (count,) = {_get_unit_fact(run, size) for of_step in runs for run in of_step}
+            cells = [_format_range([_get_unit_fact(run, f"{size}_epsilon") for run in of_step]) for of_step in runs]
             named = f"the {size} {data.word} of {data.title}, {count:.0f} image{'s' * (count > 1)}"
             rows.append([named, *cells])
-    return write_markdown(["ε for", *(f"trained with ε {step:g} for an image" for step in steps)], rows)
+    return render_markdown_table(["ε for", *(f"trained with ε {step:g} for an image" for step in steps)], rows)
 
 
-def price(results: Sequence[Result]) -> str:
-    """Return points lost at the same epsilon, for a unit in place of an image: mean and range over learners."""
-    found = measured(results)
-    steps = _steps(found)
+def render_price_table(results: Sequence[Result]) -> str:
+    """Return a table of points lost by protecting a unit in place of an image: mean and range over learners."""
+    found = collect_comparisons(results)
+    steps = _list_image_epsilons(found)
     rows = [
         [
             f"{metric.replace('_', ' ')}, {data.title}",
-            *(_lost(data, step, metric) if step in data.images.keys() & data.units else "" for step in steps),
+            *(_format_loss(data, step, metric) if step in data.images.keys() & data.units else "" for step in steps),
         ]
         for data in found
         for metric in METRICS
     ]
-    return write_markdown(["loss in points", *(f"ε {step:g}" for step in steps)], rows)
+    return render_markdown_table(["loss in points", *(f"ε {step:g}" for step in steps)], rows)
 
 
-def promise(results: Sequence[Result]) -> str:
-    """Return runs by image beside runs by unit that promise every unit as much or more: means over learners."""
+def render_promise_table(results: Sequence[Result]) -> str:
+    """Return a table of mean scores of image runs, beside unit runs that protect units at least as well."""
     rows = []
-    for data in measured(results):
+    for data in collect_comparisons(results):
         for step in sorted(data.images):
             most = max((unit for unit in data.units if unit <= data.largest(step)), default=step)
             if most <= step:  # no run by unit that spends more
                 continue
             first, other = data.images[step], data.units[most]
             both = first.keys() & other.keys()
-            better = [_mean(other[name], METRICS[1]) > _mean(first[name], METRICS[1]) for name in both]
+            better = [_mean_score(other[name], METRICS[1]) > _mean_score(first[name], METRICS[1]) for name in both]
             rows.append([
-                data.title, f"ε {step:g}", f"ε {data.largest(step):.3g}", _means(first, both), f"ε {most:g}",
-                _means(other, both), f"{sum(better)} of {len(better)}",
+                data.title, f"ε {step:g}", f"ε {data.largest(step):.3g}", _format_means(first, both), f"ε {most:g}",
+                _format_means(other, both), f"{sum(better)} of {len(better)}",
             ])  # fmt: skip
     heads = [
         "data", "ε for an image", "ε for the largest unit", "accuracy / balanced", "ε for a unit",
         "accuracy / balanced", "learners better by unit (balanced)",
     ]  # fmt: skip
-    return write_markdown(heads, rows)
+    return render_markdown_table(heads, rows)
 
 
-def _steps(found: Sequence[Measured]) -> list[float]:
+def _list_image_epsilons(found: Sequence[UnitComparison]) -> list[float]:
     return sorted({step for measured in found for step in measured.images})
 
 
-def _lost(measured: Measured, step: float, metric: str) -> str:
+def _format_loss(measured: UnitComparison, step: float, metric: str) -> str:
     first, other = measured.images[step], measured.units[step]
-    lost = [100 * (_mean(first[name], metric) - _mean(other[name], metric)) for name in first.keys() & other.keys()]
+    lost = [
+        100 * (_mean_score(first[name], metric) - _mean_score(other[name], metric))
+        for name in first.keys() & other.keys()
+    ]
     return f"{fmean(lost):.1f} ({min(lost):.1f} to {max(lost):.1f})"
 
 
-def _scores(results: Sequence[Result], unit: str | None) -> Scores:
+def _group_by_epsilon(results: Sequence[Result], unit: str | None) -> ResultsByEpsilon:
     found: dict[float, dict[str, Result]] = {}
     for result in results:
         if result.spec.unit == unit:
@@ -126,36 +129,38 @@ def _scores(results: Sequence[Result], unit: str | None) -> Scores:
     return found
 
 
-def _learners(measured: Measured) -> list[str]:
-    """Return the learners, best first by the mean over epsilons of what they have by image."""
+def _sort_learners(measured: UnitComparison) -> list[str]:
+    """Return the learners sorted by their mean balanced accuracy over all image epsilons, best first."""
     names = next(iter(measured.images.values()))
-    return sorted(names, key=lambda name: -fmean(_mean(by[name], METRICS[1]) for by in measured.images.values()))
+    return sorted(names, key=lambda name: -fmean(_mean_score(by[name], METRICS[1]) for by in measured.images.values()))
 
 
-def _units(result: Result, field: str) -> float:
+def _get_unit_fact(result: Result, field: str) -> float:
     units = result.task.units
     value = None if units is None else getattr(units, field)
     return math.inf if value is None else float(value)
 
 
-def _mean(result: Result, metric: str) -> float:
+def _mean_score(result: Result, metric: str) -> float:
     return result.metrics[metric].mean
 
 
-def _means(by: Mapping[str, Result], learners: Set[str]) -> str:
-    return " / ".join(f"{100 * fmean(_mean(by[name], metric) for name in sorted(learners)):.1f}" for metric in METRICS)
+def _format_means(by: Mapping[str, Result], learners: Set[str]) -> str:
+    return " / ".join(
+        f"{100 * fmean(_mean_score(by[name], metric) for name in sorted(learners)):.1f}" for metric in METRICS
+    )
 
 
-def _both(result: Result | None) -> str:
-    return "" if result is None else " / ".join(_spread(result.metrics[metric]) for metric in METRICS)
+def _format_both_metrics(result: Result | None) -> str:
+    return "" if result is None else " / ".join(_format_interval(result.metrics[metric]) for metric in METRICS)
 
 
-def _spread(score: Interval) -> str:
+def _format_interval(score: Interval) -> str:
     half = "" if score.high is None else f" ± {100 * (score.high - score.mean):.1f}"
     return f"{100 * score.mean:.1f}{half}"
 
 
-def _range(values: Sequence[float]) -> str:
+def _format_range(values: Sequence[float]) -> str:
     if not values:
         return ""
     low, high = (f"{end:.3g}" for end in (min(values), max(values)))

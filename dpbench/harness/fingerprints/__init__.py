@@ -1,4 +1,4 @@
-"""Fingerprints: numbers that components compute on fixed inputs; they show whether a later version computes the same.
+"""Compute fingerprints: numbers that components compute on fixed inputs, to tell whether two versions compute the same.
 
 The fingerprint of a learner (`learners`) is its scores after fits on small tasks (`tasks`), with the settings of a
 result; that of an extractor (`taking`) is its version, its weights and its features of eight images; that of the core

@@ -1,4 +1,4 @@
-"""The core's answers to fixed questions, to the last bit on every machine, and its guarantees for fixed plans."""
+"""Fingerprint the core: its exact answers to fixed questions, and the guarantees of fixed plans."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IDENTITY = "a fingerprint"  # what noise is derived from, beside the seed
 
 
 def fingerprint_core() -> str:
-    """Return a digest of the core's answers to fixed questions, its guarantees and its public splits, to the last bit.
+    """Return a digest of the core's exact answers to fixed questions, its guarantees and its public splits.
 
     It covers sums, choices and votes over rows and over units, with their noise; epsilon of fixed plans by every
     accountant, to four digits; and which of some rows are public. Rows are small multiples of 1/8, so that no machine
@@ -35,17 +35,17 @@ def fingerprint_core() -> str:
     """
     found = hashlib.sha256()
     for units in (None, Units(np.arange(64) // 3)):
-        for answer in _answers(units):
+        for answer in _compute_answers(units):
             found.update(answer.numpy().tobytes())
-    found.update(" ".join(f"{value:.4g}" for value in state_guarantees()).encode())
+    found.update(" ".join(f"{value:.4g}" for value in compute_guarantees()).encode())
     for owners in (None, np.arange(90) // 4):
         for rows in cut_rows(np.arange(90), SplitRule(0.2, 0.8, None, 3), owners):
             found.update(np.asarray(rows, dtype=np.int64).tobytes())
     return found.hexdigest()[:16]
 
 
-def state_guarantees() -> Iterator[float]:
-    """Yield the guarantees of fixed plans: epsilon, also for a group and for a private search, and sigma."""
+def compute_guarantees() -> Iterator[float]:
+    """Yield the guarantees of fixed plans: epsilon of a fit, of a group and of a private search, and sigma."""
     plan = check_plan([Release("whole", 2), Release("sampled", 50, sample_rate=0.05)], IDENTITY)
     mixed = check_plan([*plan, Choice("choice", candidates=4)], IDENTITY)
     for accountant in ACCOUNTANTS:
@@ -56,7 +56,7 @@ def state_guarantees() -> Iterator[float]:
     yield calibrate(plan, Budget(2.0, 1e-5), "pld")
 
 
-def _answers(units: Units | None) -> Iterator[Tensor]:
+def _compute_answers(units: Units | None) -> Iterator[Tensor]:
     draw = np.random.default_rng(4)
     x = torch.from_numpy(draw.integers(-8, 9, (64, 12)) / 8).float()
     y = torch.from_numpy(draw.integers(4, size=64))
@@ -80,11 +80,11 @@ def _answers(units: Units | None) -> Iterator[Tensor]:
             *curator.noisy_sum(lambda chunk: Blocks((chunk.x, chunk.x[:, :2])), release="loud", clip=(1.0, 0.5)),
             torch.tensor(curator.noisy_choice(lambda chunk: chunk.x[:, :4].clamp(0, 1), release="choice")),
             curator.noisy_choices(lambda chunk: chunk.y * 3 + chunk.seeds.remainder(3), release="parts"),
-            curator.noisy_votes(_vote, x[:5], release="votes", shards=7),
+            curator.noisy_votes(_vote_for_majority, x[:5], release="votes", shards=7),
         ]
         yield from answers
 
 
-def _vote(shard: Chunk, queries: Tensor) -> Tensor:
-    """Label every query with the most frequent label of a shard."""
+def _vote_for_majority(shard: Chunk, queries: Tensor) -> Tensor:
+    """Label every query with the most frequent label of the shard."""
     return shard.y.mode().values.expand(len(queries))

@@ -1,4 +1,4 @@
-"""Fingerprint a learner: its fits on a fixed task with a result's settings, and its choices for open settings.
+"""Fingerprint a learner: fit it on a fixed task with a result's settings, and record its choices for open settings.
 
 Each setting is fitted at epsilon 2, where the noise is about as large as the signal, and at infinity, where there is
 none. Sigma is calibrated to four digits, so that an accountant's last digits change nothing.
@@ -20,7 +20,7 @@ import torch
 from dpbench.api import Budget, Learner, Planned, Task
 from dpbench.errors import DpbenchError
 from dpbench.harness.fingerprints.core import IDENTITY
-from dpbench.harness.fingerprints.tasks import FixedTask, list_tasks, make_activations
+from dpbench.harness.fingerprints.tasks import FixedTask, list_tasks, make_activation_task
 from dpbench.harness.fitting import FitInput, fit_once, predict_isolated
 from dpbench.harness.plans import ask_plan, settle_learner
 from dpbench.harness.roles import select_public
@@ -29,12 +29,12 @@ from dpbench.privacy.core.randomness import Randomness
 from dpbench.records.fingerprints import Behaviour, FitPrint
 from dpbench.registry import Registry
 
-EPSILONS = (2.0, math.inf)
+FIT_EPSILONS = (2.0, math.inf)
 DELTA = 1e-5
-MOST_SCORES = 6  # test examples whose scores are kept; of all of them the labels are
+MAX_KEPT_SCORES = 6  # test examples whose scores are kept; of all of them the labels are
 SEED = 0  # what noise is derived from, with `IDENTITY`
-DIGITS = 4  # of sigma
-OPEN_TASKS: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
+SIGMA_DIGITS = 4  # of sigma
+OPEN_SETTING_TASKS: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
     "600 features": ((600,), 10, 1_500, 600),
     "1280 features": ((1280,), 2, 40_000, 4_444),
     "64 features": ((64,), 43, 300, 33),
@@ -42,14 +42,14 @@ OPEN_TASKS: Mapping[str, tuple[tuple[int, ...], int, int, int]] = {
 """Tasks for which open settings are chosen: shape, classes, private and public examples. Nothing is fitted there."""
 
 
-def take_behaviour(learner: Learner, plugins: Registry) -> Behaviour:
-    """Fit a learner, whose settings are all numbers, on the first fixed task that it can plan for, at each epsilon.
+def fingerprint_learner(learner: Learner, plugins: Registry) -> Behaviour:
+    """Fit a learner without open settings at each epsilon, on the first fixed task that it can plan for.
 
     If the learner refuses an epsilon, the message is kept. A learner that refuses every epsilon is not covered.
     """
     refusals: dict[str, dict[str, str]] = {}
     for fixed in list_tasks(learner, plugins):
-        fits = {f"{epsilon:g}": _fit_or_refusal(learner, fixed, epsilon) for epsilon in EPSILONS}
+        fits = {f"{epsilon:g}": _fit_or_refusal(learner, fixed, epsilon) for epsilon in FIT_EPSILONS}
         if any(isinstance(fit, FitPrint) for fit in fits.values()):
             return Behaviour(task=fixed.name, fits=fits)
         refusals[fixed.name] = {epsilon: str(fit) for epsilon, fit in fits.items()}
@@ -57,22 +57,23 @@ def take_behaviour(learner: Learner, plugins: Registry) -> Behaviour:
     return Behaviour(task="", fits={}, not_covered=f"{name}: {next(iter(said.values()))}")
 
 
-def take_choices(learner: Learner, plugins: Registry) -> dict[str, Any]:
-    """Return the learner's choices for open settings, by task and epsilon; nothing is fitted."""
+def choose_open_settings(learner: Learner, plugins: Registry) -> dict[str, Any]:
+    """Return the learner's choices for its open settings, by task and epsilon. Nothing is fitted."""
     asked = {
         field.name
         for field in dataclasses.fields(learner)  # type: ignore[arg-type]
         if getattr(learner, field.name) is None
     }
-    device, tail = torch.device("cpu"), make_activations().task.tail
+    device, tail = torch.device("cpu"), make_activation_task().task.tail
     tasks = {
-        name: Task(shape, classes, size, device, public) for name, (shape, classes, size, public) in OPEN_TASKS.items()
-    } | {"activations": dataclasses.replace(make_activations().task, tail=tail)}
+        name: Task(shape, classes, size, device, public)
+        for name, (shape, classes, size, public) in OPEN_SETTING_TASKS.items()
+    } | {"activations": dataclasses.replace(make_activation_task().task, tail=tail)}
     found: dict[str, Any] = {}
     for name, task in tasks.items():
-        for epsilon in (0.05, *EPSILONS):
+        for epsilon in (0.05, *FIT_EPSILONS):
             try:
-                settled = settle_learner(learner, partial(_describe_doing, learner), task, Budget(epsilon, DELTA))
+                settled = settle_learner(learner, partial(_describe_call, learner), task, Budget(epsilon, DELTA))
                 said: Any = {field: getattr(settled, field) for field in sorted(asked)}
             except DpbenchError:
                 said = "refused"
@@ -88,23 +89,25 @@ def _fit_or_refusal(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPr
 
 
 def fit_fixed_task(learner: Learner, fixed: FixedTask, epsilon: float) -> FitPrint:
-    """Fit a learner on a fixed task, through a curator like any other fit, and return its scores.
+    """Fit a learner on a fixed task through a curator, like any other fit, and return its scores on the test examples.
 
     Raises:
         DpbenchError: the learner cannot plan for the task, fails, or asks for what it did not plan.
     """
     budget = Budget(epsilon, DELTA)
-    who = partial(_describe_doing, learner)
+    who = partial(_describe_call, learner)
     settled = settle_learner(learner, who, fixed.task, budget)
     plan = ask_plan(settled, who, fixed.task, budget)
     public, randomness = select_public(fixed.public, settled), Randomness.research(SEED, IDENTITY)
-    fitted = fit_once(FitInput(settled, who, fixed.private, fixed.task, public, plan, _sigma(plan, budget), randomness))
-    return FitPrint.of(predict_isolated(fitted, fixed.test), MOST_SCORES)
+    fitted = fit_once(
+        FitInput(settled, who, fixed.private, fixed.task, public, plan, _calibrate_sigma(plan, budget), randomness)
+    )
+    return FitPrint.of(predict_isolated(fitted, fixed.test), MAX_KEPT_SCORES)
 
 
-def _describe_doing(learner: Learner, doing: str) -> str:
+def _describe_call(learner: Learner, doing: str) -> str:
     return f"{doing} of learner {learner.name!r}"
 
 
-def _sigma(plan: tuple[Planned, ...], budget: Budget) -> float:
-    return float(f"{calibrate(plan, budget, 'rdp'):.{DIGITS}g}")  # rdp: the quickest
+def _calibrate_sigma(plan: tuple[Planned, ...], budget: Budget) -> float:
+    return float(f"{calibrate(plan, budget, 'rdp'):.{SIGMA_DIGITS}g}")  # rdp: the quickest

@@ -18,8 +18,8 @@ from PIL import Image
 from dpbench.api import Extractor
 from dpbench.errors import DpbenchError
 from dpbench.harness.fingerprints.core import fingerprint_core
-from dpbench.harness.fingerprints.learners import take_behaviour, take_choices
-from dpbench.records.fingerprints import Behaviour, FingerprintKind, FitPrint, fingerprint_folder
+from dpbench.harness.fingerprints.learners import choose_open_settings, fingerprint_learner
+from dpbench.records.fingerprints import Behaviour, FingerprintKind, FitPrint, locate_fingerprint_folder
 from dpbench.registry import Registry
 from dpbench.registry.same_code import Fingerprints
 from dpbench.support.plugin_calls import call_plugin
@@ -29,7 +29,7 @@ MODES = {"colour": (SIDE, SIDE, 3), "grey": (SIDE, SIDE)}
 
 
 def take_fingerprint(kind: FingerprintKind, name: str, settings: Mapping[str, Any], plugins: Registry) -> Behaviour:
-    """Return the fingerprint of a component with these settings; a learner is fitted on a small task, twice.
+    """Return the fingerprint of a component with these settings. A learner is fitted on a small task at two epsilons.
 
     Settings that the installed component does not have are not covered.
     """
@@ -39,28 +39,28 @@ def take_fingerprint(kind: FingerprintKind, name: str, settings: Mapping[str, An
         component = plugins.build(kind, name, settings)
     except DpbenchError as error:
         return Behaviour(task="", fits={}, not_covered=str(error))
-    return take_behaviour(component, plugins) if kind == "learner" else take_features(component)
+    return fingerprint_learner(component, plugins) if kind == "learner" else fingerprint_extractor(component)
 
 
 def take_open_settings(name: str, asked: Mapping[str, Any], plugins: Registry) -> dict[str, Any]:
-    """Return the learner's choices for the settings that `asked` leaves open."""
+    """Return the learner's choices for the settings that `asked` leaves open, or the error if it is refused."""
     try:
-        return take_choices(plugins.build("learner", name, asked), plugins)
+        return choose_open_settings(plugins.build("learner", name, asked), plugins)
     except DpbenchError as error:
         return {"": str(error)}
 
 
-def lazy_fingerprints(plugins: Registry, folder: Path | None = None) -> Fingerprints:
-    """Return the fingerprints in a folder; missing ones are taken from the installed code on request."""
+def open_fingerprints(plugins: Registry, folder: Path | None = None) -> Fingerprints:
+    """Return the fingerprints stored in a folder; a missing fingerprint is taken from the installed code on request."""
     return Fingerprints(
-        folder or fingerprint_folder(),
+        folder or locate_fingerprint_folder(),
         lambda kind, name, settings: take_fingerprint(kind, name, settings, plugins),
         lambda name, asked: take_open_settings(name, asked, plugins),
     )
 
 
-def take_features(extractor: Extractor) -> Behaviour:
-    """Return the fingerprint of an extractor; it is not covered if its weights are not on this machine."""
+def fingerprint_extractor(extractor: Extractor) -> Behaviour:
+    """Return the fingerprint of an extractor. It is marked as not covered if the weights are not on this machine."""
     who = f"extractor {extractor.name!r}"
     try:
         if not call_plugin(f"present of {who}", extractor.present):
@@ -73,7 +73,9 @@ def take_features(extractor: Extractor) -> Behaviour:
     for mode in MODES:
         try:
             with torch.no_grad():
-                prepared = torch.stack([call_plugin(who, extractor.prepare, image) for image in make_images(mode)])
+                prepared = torch.stack(
+                    [call_plugin(who, extractor.prepare, image) for image in make_fixed_images(mode)]
+                )
                 fits[mode] = _summarise_features(
                     call_plugin(who, network, prepared).double().numpy().reshape(IMAGES_PER_MODE, -1)
                 )
@@ -82,7 +84,7 @@ def take_features(extractor: Extractor) -> Behaviour:
     return Behaviour(task=f"version {extractor.version}, weights {weights}", fits=fits)
 
 
-def make_images(mode: str) -> list[Image.Image]:
+def make_fixed_images(mode: str) -> list[Image.Image]:
     """Return four fixed images of waves and noise, in colour or in grey."""
     draw = np.random.default_rng([7, len(MODES[mode])])
     places = np.mgrid[:SIDE, :SIDE] / SIDE

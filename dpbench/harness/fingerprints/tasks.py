@@ -1,4 +1,4 @@
-"""The tasks on which learners are fitted for their fingerprints, equal on every machine.
+"""Make the tasks on which learners are fitted for their fingerprints; they are equal on every machine.
 
 They are synthetic, drawn by numpy and rounded to a grid: clusters of ten classes in 160 features (600 or 1,280 if the
 setting `k` needs as many), with 400 private rows and twice as many public rows as features, but at most 1,300; 200
@@ -22,11 +22,11 @@ from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.protocol import Component
 from dpbench.registry import Registry
 
-CLASSES, ROWS, FEW_ROWS = 10, 400, 200
-FEATURES = (160, 600, 1280)
-MOST_PUBLIC = 1300
+CLASSES, VECTOR_ROWS, IMAGE_ROWS = 10, 400, 200
+FEATURE_COUNTS = (160, 600, 1280)
+MAX_PUBLIC_ROWS = 1300
 TEST_ROWS = 100  # test examples
-GRID = 2.0**-10
+GRID_STEP = 2.0**-10
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,19 @@ class FixedTask:
 
 
 def list_tasks(learner: Learner, plugins: Registry) -> Iterator[FixedTask]:
-    """Yield the tasks that a learner may be fitted on: its own task, or those of vectors, images and activations."""
+    """Yield the fixed tasks to try for a learner: its own task, or else vectors, images and activations."""
     if named := learner.made_for():
         yield load_own_task(named, plugins)
         return
     k = getattr(learner, "k", None)
-    yield make_vectors(next((size for size in FEATURES if size > (k or 0)), FEATURES[-1]))
+    yield make_vector_task(next((size for size in FEATURE_COUNTS if size > (k or 0)), FEATURE_COUNTS[-1]))
     yield make_image_task()
-    yield make_activations()
+    yield make_activation_task()
 
 
 @functools.cache
-def make_vectors(features: int) -> FixedTask:
-    """Return clusters of ten classes in many features with a falling spectrum, and up to twice as many public rows."""
+def make_vector_task(features: int) -> FixedTask:
+    """Return a task of ten clusters in many features with a falling spectrum."""
     draw = np.random.default_rng([features, 1])
     spectrum = (1 + np.arange(features) / 10) ** -0.6
     mix = draw.standard_normal((features, features)) / features**0.5
@@ -64,18 +64,18 @@ def make_vectors(features: int) -> FixedTask:
         latent = (centres[y] + draw.standard_normal((count, features))) * spectrum
         return _round_to_grid(0.3 + latent @ mix), torch.from_numpy(y)
 
-    return _make_task(f"{features} features", (features,), examples, ROWS, min(2 * features, MOST_PUBLIC))
+    return _make_task(f"{features} features", (features,), examples, VECTOR_ROWS, min(2 * features, MAX_PUBLIC_ROWS))
 
 
 @functools.cache
 def make_image_task() -> FixedTask:
-    """Return 200 images of three channels and 8 x 8 pixels: a pattern for each class, plus noise."""
+    """Return a task of 200 noisy images of 3 x 8 x 8 numbers, with a pattern for each class."""
     return _make_grid_task("images", (3, 8, 8), 2, 200, None)
 
 
 @functools.cache
-def make_activations() -> FixedTask:
-    """Return 200 activations of eight channels, 4 x 4, and the small network behind them."""
+def make_activation_task() -> FixedTask:
+    """Return a task of 200 activations of 8 x 4 x 4 numbers, with the small network that follows them."""
     return _make_grid_task("activations", (8, 4, 4), 3, 300, make_small_tail)
 
 
@@ -90,11 +90,11 @@ def _make_grid_task(
         values = 0.5 + 0.25 * (centres[y] + 0.5 * draw.standard_normal((count, *shape)))
         return _round_to_grid(values), torch.from_numpy(y)
 
-    return _make_task(name, shape, examples, FEW_ROWS, public, tail)
+    return _make_task(name, shape, examples, IMAGE_ROWS, public, tail)
 
 
 def _round_to_grid(values: np.ndarray) -> Tensor:
-    return torch.from_numpy((np.rint(values / GRID) * GRID).astype(np.float32))
+    return torch.from_numpy((np.rint(values / GRID_STEP) * GRID_STEP).astype(np.float32))
 
 
 def _make_task(
@@ -111,7 +111,7 @@ def _make_task(
 
 
 def make_small_tail() -> nn.Module:
-    """Return a network behind activations (c, 8, 4, 4) with every kind of layer; it pools to 320 features."""
+    """Return a network from activations (c, 8, 4, 4) to 320 pooled features, with every kind of layer."""
     with torch.device("meta"):  # weights are drawn by numpy, and torch's generator is left alone
         layers = OrderedDict(
             first=nn.Conv2d(8, 16, 1), act=nn.Hardswish(), depthwise=nn.Conv2d(16, 16, 3, 2, 1, groups=16),
@@ -127,16 +127,20 @@ def make_small_tail() -> nn.Module:
 
 
 def load_own_task(named: str, plugins: Registry) -> FixedTask:
-    """Return the first draw of the dataset that a learner of a theorem names as made for it."""
+    """Return the task of the dataset that a learner names as made for it, with the examples of seed 0."""
     component = Component.parse(named)
     dataset = plugins.build("dataset", component.name, component.options)
     splits = dataset.drawn(0).load()
-    (x, y), public, (test, _) = _arrays(splits.train), _arrays(splits.public), _arrays(splits.test)
+    (x, y), public, (test, _) = (
+        _feature_tensors(splits.train),
+        _feature_tensors(splits.public),
+        _feature_tensors(splits.test),
+    )
     task = Task(tuple(x.shape[1:]), len(dataset.classes), len(y), torch.device("cpu"), len(public[0]))
     return FixedTask(named, task, PrivateRows(x, y, torch.arange(len(y))), PublicData(*public), test[:TEST_ROWS])
 
 
-def _arrays(split: Split | None) -> tuple[Tensor, Tensor]:
+def _feature_tensors(split: Split | None) -> tuple[Tensor, Tensor]:
     if split is None or not isinstance(split.images, Features):
         raise DataError("A learner is made for a dataset of features with public examples of its own, like m=300.")
     return torch.from_numpy(split.images.x), torch.from_numpy(split.labels)

@@ -1,1 +1,1 @@
-"""Choose hyperparameters: by public labels alone, on private data without accounting, or by private selection."""
+"""Choose settings by public labels, on private data outside epsilon, or by private selection."""

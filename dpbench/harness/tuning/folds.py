@@ -1,4 +1,4 @@
-"""The folds of a search: training and validation data, which never include the test split."""
+"""Make the folds of a search: training and validation data, never from the test split."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Learner, PublicData
-from dpbench.data.units import deal_units, number_units
+from dpbench.data.units import deal_units, renumber_units
 from dpbench.errors import SpecError
 from dpbench.harness.roles import Roles, select_public
 from dpbench.privacy.core.rows import PrivateRows, Units
@@ -18,7 +18,7 @@ from dpbench.records.search import Search
 
 @dataclass(frozen=True)
 class Fold:
-    """The training and validation data of a setting."""
+    """The training and validation data of a search."""
 
     rows: PrivateRows  # what it is trained on
     public: PublicData  # what the learner sees of the public split
@@ -28,12 +28,12 @@ class Fold:
 
 
 def make_folds(roles: Roles, learner: Learner, search: Search) -> list[Fold]:
-    """Return the folds of a search, none of which divides a unit.
+    """Return the folds of a search; no fold divides a unit.
 
-    public-validation: the public split in `folds` parts; each part in turn is scored on, and the others stand in for
-    the private split, each row for as many private rows as make up its size, and are the public data too. Otherwise:
-    one fold of the private rows, scored on the public split; a learner that reads public labels sees all but the first
-    part, and is scored on that part.
+    public-validation: the public split is cut into `folds` parts, and each part in turn is the validation data. The
+    other parts stand in for the private split, weighted to its size, and are also the public data. Other searches:
+    one fold trains on the private rows and validates on the public split; if the learner reads public labels, it sees
+    all parts but the first, which is the validation data.
 
     Raises:
         SpecError: too few labelled public examples to hold some out.
@@ -65,7 +65,7 @@ def _make_public_fold(part: np.ndarray, roles: Roles, learner: Learner) -> Fold:
     held, kept = _split_rows(part, len(public.y))
     rest = _take_rows(public, kept)
     assert rest.y is not None
-    own = None if units is None or roles.private.units is None else number_units(units[kept.numpy()])
+    own = None if units is None or roles.private.units is None else renumber_units(units[kept.numpy()])
     rows = PrivateRows(rest.x.cpu(), rest.y.cpu(), torch.arange(len(rest.y)), None if own is None else Units(own))
     x, y = public.x[held], public.y[held].cpu().numpy()
     return Fold(rows, select_public(rest, learner), x, y, roles.private.count / rows.count)

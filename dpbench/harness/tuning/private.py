@@ -1,4 +1,4 @@
-"""Private selection: run a random number of times, keep the best run, and state epsilon of the whole search."""
+"""Private selection: fit a random number of times and keep the best fit; epsilon covers the whole search."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from dpbench.api import Budget, Learner, Task
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.fitting import FitInput, Fitted, fit_once, predict_isolated
-from dpbench.harness.plans import Who, settle_learner
+from dpbench.harness.plans import Describer, settle_learner
 from dpbench.harness.roles import Roles
 from dpbench.harness.scoring import count_confusion
 from dpbench.harness.tuning import space as spaces
@@ -17,29 +17,29 @@ from dpbench.harness.tuning.folds import Fold, make_folds
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.accounting.private_search import Repeats, draw_run_count
 from dpbench.privacy.core.randomness import Randomness, selection_generator
-from dpbench.records.metrics import count_confusion_metric
+from dpbench.records.metrics import compute_confusion_metric
 from dpbench.records.search import ResolvedSearch, Selection
 from dpbench.records.stated_plan import Privacy
 from dpbench.support.fields import filled_fields
 
-MOST_SETTINGS = 100_000  # of a private search, whose settings are drawn
+MAX_SETTINGS = 100_000  # of a private search, whose settings are drawn
 
 
 @dataclass(frozen=True)
 class Winner:
-    """The best of the runs behind one seed."""
+    """The best fit of a seed's private search, and its setting."""
 
     fitted: Fitted
     setting: spaces.Setting
 
 
 def find_repeats(search: ResolvedSearch | None) -> Repeats | None:
-    """Return the distribution of the number of runs behind a seed; None if a seed is one run."""
+    """Return the distribution of the number of runs in a private search; None for other searches."""
     return Repeats(search.repeats, search.shape) if search and search.rule == "private-accounted" else None
 
 
-def selection_record(learner: Learner, roles: Roles, search: ResolvedSearch) -> Selection:
-    """Return the record of a private search, with nothing that reveals the number of runs."""
+def record_private_selection(learner: Learner, roles: Roles, search: ResolvedSearch) -> Selection:
+    """Return the record of a private search; nothing in it reveals the number of runs."""
     make_folds(roles, learner, search)  # refuses where there are too few labels
     return Selection(
         rule=search.rule, space=search.space, possible=spaces.count_settings(search.space), tried=None, draw="random",
@@ -48,7 +48,7 @@ def selection_record(learner: Learner, roles: Roles, search: ResolvedSearch) -> 
 
 
 def list_candidates(learner: Learner, accountant: AccountantName, search: ResolvedSearch) -> list[Learner]:
-    """Return the learner with each of the settings that a run of the search may draw.
+    """Return the learner once with each setting that the search may draw.
 
     Raises:
         SpecError: the accountant or the space does not fit private selection.
@@ -58,23 +58,23 @@ def list_candidates(learner: Learner, accountant: AccountantName, search: Resolv
             f"Expected accountant='rdp' with selection private-accounted, got {accountant!r}: only Renyi divergences "
             "can account for a private search. Add --accountant rdp."
         )
-    wanted, draw_ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
+    wanted, draw_ = spaces.list_settings(search.space, MAX_SETTINGS, search.seed)
     if draw_ != "grid":
-        raise SpecError(f"Expected at most {MOST_SETTINGS:,} settings in a private search. Name a smaller --space.")
+        raise SpecError(f"Expected at most {MAX_SETTINGS:,} settings in a private search. Name a smaller --space.")
     return [spaces.set_options(learner, setting) for setting in wanted]
 
 
 def run_private_search(
-    learner: Learner, who: Who, roles: Roles, budget: Budget, search: ResolvedSearch, privacy: Privacy, seed: int,
+    learner: Learner, who: Describer, roles: Roles, budget: Budget, search: ResolvedSearch, privacy: Privacy, seed: int,
     identity: str,
 ) -> Winner:  # fmt: skip
-    """Run a random number of times with random settings, and return the best run by public labels.
+    """Fit a random number of times with random settings, and return the fit with the best score on public labels.
 
     Covered: the winner has the epsilon that `privacy.core.accounting.private_search` states for the search. A run that
     fails counts, with the worst score; if all fail, the outcome is a predictor that knows nothing. The number of runs
     is not kept.
     """
-    wanted, _ = spaces.list_settings(search.space, MOST_SETTINGS, search.seed)
+    wanted, _ = spaces.list_settings(search.space, MAX_SETTINGS, search.seed)
     fold = make_folds(roles, learner, search)[0]
     chance = selection_generator(privacy.rng, seed, identity)
     best: tuple[float, Winner] | None = None
@@ -86,7 +86,7 @@ def run_private_search(
             fitted = fit_once(
                 FitInput(tuned, who, fold.rows, roles.task, fold.public, privacy.releases, privacy.sigma, randomness)
             )
-            score = _score(fitted, fold)
+            score = _score_fit(fitted, fold)
         except DpbenchError as error:
             if error.final:  # another run may use what it left behind, and what failed on rows is not noisy
                 raise
@@ -96,11 +96,11 @@ def run_private_search(
     return best[1] if best else _make_empty_winner(learner, who, roles.task, privacy)
 
 
-def _score(fitted: Fitted, fold: Fold) -> float:
+def _score_fit(fitted: Fitted, fold: Fold) -> float:
     scores = predict_isolated(fitted, fold.x)
-    return count_confusion_metric(fitted.task.metric, count_confusion(scores, fold.y).tolist())
+    return compute_confusion_metric(fitted.task.metric, count_confusion(scores, fold.y).tolist())
 
 
-def _make_empty_winner(learner: Learner, who: Who, task: Task, privacy: Privacy) -> Winner:
+def _make_empty_winner(learner: Learner, who: Describer, task: Task, privacy: Privacy) -> Winner:
     spent = dict.fromkeys((release.name for release in privacy.plan), 0)
     return Winner(Fitted(learner, who, task, lambda x: torch.zeros(len(x), task.classes), spent), {})

@@ -1,4 +1,4 @@
-"""The space of settings that a search tries."""
+"""List the settings that a search tries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Space = Mapping[str, Sequence[Any]]
 
 
 def list_settings(space: Space, tries: int, seed: int) -> tuple[list[Setting], Literal["grid", "random"]]:
-    """Return the whole grid, or `tries` different settings of it drawn at random, in the grid's order.
+    """Return the whole grid, or `tries` different settings drawn from it at random, in the order of the grid.
 
     Names vary in alphabetical order, the last name fastest: the noise of a setting follows from its position, and a
     result that was written and read again has its names in that order.
@@ -41,7 +41,7 @@ def count_settings(space: Space) -> int:
 
 
 def set_options(learner: Learner, setting: Setting) -> Learner:
-    """Return the learner with some of its fields replaced.
+    """Return the learner with the values of this setting.
 
     Raises:
         DpbenchError: the learner refuses the setting.

@@ -1,4 +1,4 @@
-"""Fit several settings of one learner at once over the same rows: one sample, one gather, one product per step.
+"""Fit several settings of a learner together on the same rows: each step draws and reads a single sample for all.
 
 It serves searches only: `public-validation`, where public rows stand in for the private rows and nothing private is
 read, and `private-unaccounted`, which is never ranked. No fit for which a result states an epsilon goes through it.
@@ -25,41 +25,41 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator, sum_chunks
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.noise import add_noise
 from dpbench.privacy.core.randomness import Draws, Std
-from dpbench.privacy.core.rows import Scratch
+from dpbench.privacy.core.rows import ChunkBuffers
 from dpbench.privacy.core.sum import check_clips, count_rows_at_once, make_share_reader
 
 
 @dataclass(frozen=True)
 class StackedOuterProducts:
-    """Contributions under s settings: row i adds the outer product of left[j, :, i] and right[i] for setting j.
+    """Outer products of several settings: row i adds the outer product of left[j, :, i] and right[i] for setting j.
 
-    The right factor ends with a constant 1, the bias, which is not stored.
+    The right factor ends with a constant 1 for the bias, which is not stored.
     """
 
     left: Tensor  # (s, m, c)
     right: Tensor | QuantisedRows  # (c, d)
 
     def integers(self, clips: tuple[float, ...], shares: Tensor | None = None) -> IntegerSum:
-        """Return the clipped sums (s, m, d + 1) under clips (s,), each equal to that of its own fit's `RankOne`."""
+        """Return the clipped sums (s, m, d + 1) under clips (s,); each equals that of the setting's own `RankOne`."""
         right = self.right if isinstance(self.right, QuantisedRows) else quantise(self.right)
         return outer_sum(self.left, right, True, clips, shares)
 
 
 @dataclass(frozen=True)
 class StackedNoise:
-    """The noise of several fits, each from its own stream."""
+    """The noise of several fits; each fit draws from its own stream."""
 
     draws: Sequence[Draws]
 
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
-        """Return noise (s, ...): part j is the noise that fit j draws with standard deviation std[j]."""
+        """Return noise (s, ...); part j is drawn by fit j with standard deviation std[j]."""
         stds = np.broadcast_to(std, (len(self.draws), *np.shape(std)[1:]))
         return np.stack([each.noise(shape[1:], std) for each, std in zip(self.draws, stds, strict=True)])
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The curators of several fits over the same rows, each made by `binding.bind` and asked together.
+    """The curators of several fits over the same rows, asked together; `binding.bind` made each of them.
 
     All fits see the Poisson samples that the first curator draws; each has its own sigma, clip, noise stream and
     ledger.
@@ -79,14 +79,14 @@ class Stack:
         return self.curators[0].task
 
     def sigmas(self, release: str) -> list[float]:
-        """Return each fit's noise multiplier in its real run; rows that stand in for others have only a share of it."""
+        """Return the noise multiplier of each fit in its real run: the curator's multiplier times the row weight."""
         return [curator.sigma[release] * self.weight for curator in self.curators]
 
     @own_arithmetic()
     def noisy_sums(
         self, rows: Callable[[Chunk], StackedOuterProducts], *, release: str, clips: Sequence[float]
     ) -> Tensor:
-        """Return the clipped, noised sums of every setting, float32 (s, m, d + 1), over one Poisson sample."""
+        """Return the clipped noisy sums of every setting, float32 (s, m, d + 1), over a single Poisson sample."""
         steps = [curator.ledger.spend(release, Release) for curator in self.curators]
         bounds, _ = check_clips(clips)
         draws, lead = [curator.draws(release) for curator in self.curators], self.curators[0]
@@ -103,16 +103,16 @@ class Stack:
         return add_noise(total, np.array(stds).reshape(-1, 1, 1), StackedNoise(draws)).mul_(self.weight)
 
     def map(self, transform: Callable[[Tensor], Tensor]) -> Stack:
-        """Return the stack over the transformed rows, which all fits share; see `Curator.map`."""
+        """Return the stack over transformed rows, which all fits share; see `Curator.map`."""
         return self.with_rows(dataclasses.replace(self, curators=(self.curators[0].answer(Map(transform)),)))
 
     def with_rows(self, other: Stack) -> Stack:
-        """Return these fits over the rows of another stack, with their own buffers, because a fit may fail halfway."""
+        """Return these fits over the rows of another stack, with new buffers, because a fit may fail halfway."""
         rows, task = other.curators[0].rows, other.task
-        rows = dataclasses.replace(rows, scratch=Scratch())
+        rows = dataclasses.replace(rows, scratch=ChunkBuffers())
         curators = [dataclasses.replace(each, rows=rows, task=task) for each in self.curators]
         return dataclasses.replace(self, curators=tuple(curators))
 
     def take(self, places: Sequence[int]) -> Stack:
-        """Return the stack of some of the fits."""
+        """Return the stack of the fits at these positions."""
         return dataclasses.replace(self, curators=tuple(self.curators[place] for place in places))

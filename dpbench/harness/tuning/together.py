@@ -1,4 +1,4 @@
-"""Train several settings of one probe together, with one sample and one product per step."""
+"""Train several settings of a probe together; each step draws one sample and computes one product."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpbench.privacy.core.head import scores
 
 
 def is_stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
-    """Return whether `fit_together` equals the learner's own fit, because it is a probe that fits as probes do."""
+    """Return whether `fit_together` gives the learner's own fit: it is a probe with the standard fit."""
     own = ("fit", "fit_on", "plan", "probe")
     return isinstance(learner, ProbeLearner) and all(
         getattr(type(learner), name) is getattr(ProbeLearner, name) for name in own
@@ -27,9 +27,9 @@ def is_stackable(learner: Learner | None) -> TypeGuard[ProbeLearner]:
 
 
 class MappedRows:
-    """The rows of a fold, mapped by the latest group's features; settings that differ only in training share them.
+    """A fold's rows, mapped by the features of the latest group of settings that share a map.
 
-    All stacks given to it must hold the same rows.
+    All stacks given to it must have the same rows.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class MappedRows:
         self._latest: tuple[Hashable, Stack] | None = None
 
     def of(self, learner: ProbeLearner, stack: Stack, features: Transform) -> Stack:
-        """Return the stack over the rows mapped by `features`, the map of this learner."""
+        """Return the stack over the rows mapped by `features`, this learner's map."""
         if self._latest is None or self._latest[0] != learner.map_key:
             self._latest = None  # before the next is made: both might not fit
             self._latest = learner.map_key, stack.map(features)
@@ -45,21 +45,21 @@ class MappedRows:
 
 
 class PublicMap:
-    """A public map that maps the public rows only once, although refining and calibrating ask for every setting."""
+    """A public map that maps the public rows only once, for all settings that refine or calibrate with them."""
 
     def __init__(self, features: Transform, x: Tensor) -> None:
         self._features, self._x = features, x
         self._mapped: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the mapped rows; for the public rows or the first few of them, a copy of the earlier result."""
-        if type(x) is not Tensor or not self._begins_with(x):
+        """Return the mapped rows; for the first public rows, return a copy of the stored result."""
+        if type(x) is not Tensor or not self._is_public_prefix(x):
             return self._features(x)
         if self._mapped is None:
             self._mapped = self._features(self._x)
         return self._mapped[: len(x)].clone()
 
-    def _begins_with(self, x: Tensor) -> bool:
+    def _is_public_prefix(self, x: Tensor) -> bool:
         return _memory_layout(x) == _memory_layout(self._x) and 0 < len(x) <= len(self._x)
 
 
@@ -74,9 +74,9 @@ def fit_together(
     generator: torch.Generator,
     mapped: MappedRows | None = None,
 ) -> list[Predict]:
-    """Fit settings of equal `shared` at once; each predictor equals that of its own fit with the same randomness.
+    """Fit settings with equal `shared` together; each predictor equals that of its own fit with the same randomness.
 
-    `mapped`, if given, belongs to this public split and to the rows behind this stack.
+    If `mapped` is given, it must belong to this public split and to the rows of this stack.
     """
     first, mapped = learners[0], mapped or MappedRows()
     features = mapped.maps.of(first, stack.task, public, generator)
@@ -93,7 +93,7 @@ def _make_predictor(probe: LinearProbe, head: Tensor, features: Transform) -> Pr
 
 
 def _train_heads(probes: Sequence[LinearProbe], stack: Stack, generator: torch.Generator) -> list[Tensor]:
-    """Return the heads (k, d + 1) after all steps of each probe on mapped rows."""
+    """Train the heads (k, d + 1) of all probes on mapped rows and return them."""
     task, first = stack.task, probes[0]
     head = first.head(task.classes, task.example_shape[0], generator).to(task.device)
 

@@ -1,4 +1,4 @@
-"""Take settings from an earlier tuning or run, on this dataset or another."""
+"""Take settings from an earlier tuning or result, on the same dataset or another."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dpbench.errors import DataError, MalformedFile, SpecError
 from dpbench.harness.split_images import SplitName
 from dpbench.records.overlap import MAX_COPIES, MAX_LOOKALIKES
 from dpbench.records.result import Result, Tuning
-from dpbench.records.search import Selection, SelectionRule, SettingsSource, least_clean
+from dpbench.records.search import Selection, SelectionRule, SettingsSource, least_clean_rule
 from dpbench.records.spec import Spec
 from dpbench.registry import convert_fields
 from dpbench.registry.components import ResolvedSpec
 from dpbench.support.plugin_calls import call_plugin
 
-Earlier = Result | Tuning
-Images = Callable[[SplitName], Hashes]
+SettingsRecord = Result | Tuning
+HashLookup = Callable[[SplitName], Hashes]
 _SPLIT_FIELDS = {"dataset", "public_dataset", "public_fraction", "imbalance", "split_seed"}
 _IRRELEVANT_FIELDS = {
     "search",
@@ -31,26 +31,26 @@ _IRRELEVANT_FIELDS = {
 }  # a setting is carried across as if it were chosen here
 
 
-def read_settings(file: Path, learner: Learner) -> tuple[Learner, Earlier]:
-    """Return the learner with the settings in `file`, a tuning or a result, and the content of the file.
+def read_settings(file: Path, learner: Learner) -> tuple[Learner, SettingsRecord]:
+    """Return the learner with the settings from `file`, which is a tuning or a result, and the record in the file.
 
     Raises:
         DataError: the file is neither a result nor a tuning.
         SpecError: it is about another learner, or a private search, which chooses a setting for each seed.
         ComponentFailed: the learner raises when it checks its own settings.
     """
-    earlier = _read(file)
+    earlier = _read_record(file)
     if earlier.spec.learner.name != learner.name:
         raise SpecError(
             f"Expected settings of learner {learner.name!r} in {file}, got those of {earlier.spec.learner.name!r}."
         )
-    options = convert_fields(type(learner), _options(earlier), f"learner {learner.name!r} in {file}")
+    options = convert_fields(type(learner), _collect_options(earlier), f"learner {learner.name!r} in {file}")
     who = f"Building learner {learner.name!r} from {file}"
     return call_plugin(who, lambda: dataclasses.replace(learner, **options)), earlier  # type: ignore[type-var]
 
 
-def apply_settings(settings: Path, resolved: ResolvedSpec) -> tuple[ResolvedSpec, Earlier]:
-    """Return the spec with the learner's settings from a file, and the content of the file.
+def apply_settings(settings: Path, resolved: ResolvedSpec) -> tuple[ResolvedSpec, SettingsRecord]:
+    """Return the spec with the learner's settings from a file, and the record in the file.
 
     Raises:
         SpecError: the spec asks for a search as well, or gives a setting another value than the file does.
@@ -67,10 +67,10 @@ def apply_settings(settings: Path, resolved: ResolvedSpec) -> tuple[ResolvedSpec
     return resolved.with_learner(learner), earlier
 
 
-def selection_record(
-    earlier: Earlier, here: SelectionRule, spec: Spec, digests: Mapping[str, str], images: Images
+def record_transfer(
+    earlier: SettingsRecord, here: SelectionRule, spec: Spec, digests: Mapping[str, str], images: HashLookup
 ) -> Selection:
-    """Return how settings from an earlier file count for this spec: never as cleaner than what they were found by.
+    """Return the selection record of settings taken from a file; it is never cleaner than how they were found.
 
     ============================================ ================================= ============================
     the file is about                            rule on record, at the cleanest   private records touched
@@ -98,16 +98,16 @@ def selection_record(
         digests: of the data here.
         images: gives the hashes of a split here by its name, when it has to.
     """
-    options, there = _options(earlier), find_own_rule(earlier)
+    options, there = _collect_options(earlier), find_least_clean_rule(earlier)
     if there != "default":
-        rule = least_clean(there, _relate(earlier, spec, digests, images))
+        rule = least_clean_rule(there, _find_transfer_rule(earlier, spec, digests, images))
     else:
         rule = "default" if here == "default" else "transfer"
     source = SettingsSource(
         digest=earlier.digest, dataset=earlier.spec.dataset.name, extractor=earlier.spec.extractor.names,
         epsilon="Infinity" if earlier.spec.epsilon == float("inf") else earlier.spec.epsilon, selection=there,
     )  # fmt: skip
-    kept = _search(earlier) or Selection(
+    kept = _find_search(earlier) or Selection(
         rule=rule, space={}, possible=1, tried=1, draw="none", seed=0, private_touched=False, public_labels=0, chosen={}
     )
     touched = kept.private_touched or rule == "private-unaccounted"
@@ -115,38 +115,40 @@ def selection_record(
     return kept.model_copy(update=changed)
 
 
-def find_own_rule(earlier: Earlier) -> SelectionRule:
-    """Return the least clean rule that had a part in the settings of a file, or of files before it."""
-    search = _search(earlier)
+def find_least_clean_rule(earlier: SettingsRecord) -> SelectionRule:
+    """Return the least clean selection rule behind the settings of a file, including the files before it."""
+    search = _find_search(earlier)
     stated = earlier.selection.rule if isinstance(earlier, Tuning) else earlier.selection
-    return least_clean(stated, search.source.selection) if search and search.source else stated
+    return least_clean_rule(stated, search.source.selection) if search and search.source else stated
 
 
-def _relate(earlier: Earlier, spec: Spec, digests: Mapping[str, str], images: Images) -> SelectionRule:
-    """Return the rule that carrying the settings here amounts to, however they were found."""
+def _find_transfer_rule(
+    earlier: SettingsRecord, spec: Spec, digests: Mapping[str, str], images: HashLookup
+) -> SelectionRule:
+    """Return the selection rule that applies to using the settings on this spec's data, however they were found."""
     public, there = (earlier, earlier.digests) if isinstance(earlier, Tuning) else (earlier.task, earlier.task.digests)
     if digests["private"] in there.values():
-        if _agree(earlier.spec, spec, set(Spec.model_fields) - _IRRELEVANT_FIELDS):
+        if _have_equal_fields(earlier.spec, spec, set(Spec.model_fields) - _IRRELEVANT_FIELDS):
             return "default"
-        return "by-hand" if _agree(earlier.spec, spec, _SPLIT_FIELDS) else "private-unaccounted"
-    if _same_images(images("test"), public.sketch, public.looks, earlier):
+        return "by-hand" if _have_equal_fields(earlier.spec, spec, _SPLIT_FIELDS) else "private-unaccounted"
+    if _has_same_images(images("test"), public.sketch, public.looks, earlier):
         return "oracle"
-    private = _same_images(images("private"), public.sketch, public.looks, earlier)
+    private = _has_same_images(images("private"), public.sketch, public.looks, earlier)
     return "private-unaccounted" if private else "transfer"
 
 
-def _same_images(here: Hashes, sketch: str, looks: str | None, earlier: Earlier) -> bool:
+def _has_same_images(here: Hashes, sketch: str, looks: str | None, earlier: SettingsRecord) -> bool:
     try:
-        return here.share_of_sketch(sketch) > MAX_COPIES or here.share_of_looks(looks or "") > MAX_LOOKALIKES
+        return here.sketch_share(sketch) > MAX_COPIES or here.looks_share(looks or "") > MAX_LOOKALIKES
     except ValueError as error:
         raise DataError(f"Expected a sketch of images in the file of digest {earlier.digest}: {error}.") from error
 
 
-def _agree(spec: Spec, other: Spec, fields: set[str]) -> bool:
+def _have_equal_fields(spec: Spec, other: Spec, fields: set[str]) -> bool:
     return spec.model_dump(include=fields) == other.model_dump(include=fields)
 
 
-def _read(file: Path) -> Earlier:
+def _read_record(file: Path) -> SettingsRecord:
     try:
         return Tuning.read(file)
     except DataError as first:
@@ -158,12 +160,12 @@ def _read(file: Path) -> Earlier:
             raise DataError(f"Expected a tuning or a result of dpbench in {file}: {said}") from second
 
 
-def _search(earlier: Earlier) -> Selection | None:
+def _find_search(earlier: SettingsRecord) -> Selection | None:
     return earlier.selection if isinstance(earlier, Tuning) else earlier.search
 
 
-def _options(earlier: Earlier) -> dict[str, Any]:
-    search = _search(earlier)
+def _collect_options(earlier: SettingsRecord) -> dict[str, Any]:
+    search = _find_search(earlier)
     if search is not None and search.chosen is None:
         raise SpecError("A private search chooses a setting for each seed; there is no one setting to take from it.")
     return {**earlier.spec.learner.options, **(search.chosen or {} if search else {})}

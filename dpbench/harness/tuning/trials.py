@@ -1,4 +1,4 @@
-"""Try settings and score them: those that can train together do."""
+"""Try settings and score them; settings that can train together do so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from dpbench.api import Budget, Curator, Learner, Planned, Predict, Task
 from dpbench.errors import DpbenchError, SpecError
 from dpbench.harness.fitting import FitInput, Fitted, copy_public, fit_once, fit_several, predict_isolated
-from dpbench.harness.plans import Who, ask_plan, settle_learner
+from dpbench.harness.plans import Describer, ask_plan, settle_learner
 from dpbench.harness.roles import Roles
 from dpbench.harness.scoring import count_confusion
 from dpbench.harness.tuning import space as spaces
@@ -26,16 +26,16 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.plan import release_sigmas
 from dpbench.privacy.core.randomness import Randomness
-from dpbench.records.metrics import count_confusion_metric
+from dpbench.records.metrics import compute_confusion_metric
 from dpbench.records.search import ResolvedSearch, Selection, Trial
 from dpbench.support import progress
 
-TOGETHER = 16  # settings trained at once: more would not fit a processor's cache
+MAX_TRAINED_TOGETHER = 16  # settings trained at once: more would not fit a processor's cache
 
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """One setting, planned and calibrated, or refused."""
+    """A setting with its plan and sigma, or with the error that refused it."""
 
     index: int
     setting: spaces.Setting
@@ -47,7 +47,7 @@ class TrialPlan:
 
 @dataclass(frozen=True)
 class Bench:
-    """Where settings are tried: the task and budget of the real run, and streams of their own.
+    """Tries settings: with the task and budget of the real run, but with separate random streams.
 
     Args:
         learner: with the fields that are not searched.
@@ -61,7 +61,7 @@ class Bench:
     """
 
     learner: Learner
-    who: Who
+    who: Describer
     roles: Roles
     budget: Budget
     accountant: AccountantName
@@ -74,7 +74,7 @@ class Bench:
         return self.roles.task
 
     def choose(self) -> Selection:
-        """Try the settings of the search and return how the best one was chosen; ties go to the first.
+        """Try the settings of the search and return the record of the best setting; ties go to the first.
 
         Raises:
             SpecError: no public labels, or none of the settings could be scored.
@@ -82,7 +82,7 @@ class Bench:
         search = self.search
         wanted, draw = spaces.list_settings(search.space, search.tries, search.seed)
         trials = self.trials(wanted)
-        best = max((trial for trial in trials if trial.value is not None), key=_value, default=None)
+        best = max((trial for trial in trials if trial.value is not None), key=_trial_score, default=None)
         if best is None:
             raise SpecError(
                 f"Every setting of learner {self.learner.name!r} failed ({len(trials)} tried). The first error: "
@@ -95,22 +95,22 @@ class Bench:
         )  # fmt: skip
 
     def score_defaults(self) -> Trial:
-        """Return what the learner scores as it is, on the labels that a public search scores settings on."""
+        """Score the learner as it is on the validation data of the search, for comparison with the chosen setting."""
         setting = {name: getattr(self.learner, name) for name in self.search.space}
         return self.trials([setting])[0]
 
     def trials(self, wanted: Sequence[spaces.Setting]) -> list[Trial]:
-        """Return what every setting scored over all folds, or why it has no score."""
+        """Return the score of every setting over all folds, or the error if it has no score."""
         folds = make_folds(self.roles, self.learner, self.search)
-        tried = [self._planned(index, setting) for index, setting in enumerate(wanted)]
-        groups = list(_groups(tried))
+        tried = [self._plan_trial(index, setting) for index, setting in enumerate(wanted)]
+        groups = list(_group_trials(tried))
         found: dict[int, np.ndarray] = {}  # confusion matrices (classes, classes) over all folds
         errors = {trial.index: trial.error for trial in tried if trial.error}
         with progress.progress_bar("Tuning", len(groups) * len(folds)) as advance:
             for number, fold in enumerate(folds):
                 mapped = MappedRows()
                 for group in groups:
-                    for trial, outcome in zip(group, self._outcomes(group, fold, number, mapped), strict=True):
+                    for trial, outcome in zip(group, self._evaluate_group(group, fold, number, mapped), strict=True):
                         if isinstance(outcome, str):
                             errors[trial.index] = outcome
                         else:
@@ -119,16 +119,16 @@ class Bench:
         return [
             Trial(setting=trial.setting, accuracy=None, error=errors[trial.index])
             if trial.index in errors
-            else self._scored(trial.setting, found[trial.index])
+            else self._make_trial(trial.setting, found[trial.index])
             for trial in tried
         ]
 
-    def _scored(self, setting: spaces.Setting, confusion: np.ndarray) -> Trial:
+    def _make_trial(self, setting: spaces.Setting, confusion: np.ndarray) -> Trial:
         counts, metric = confusion.tolist(), self.task.metric
-        own = None if metric == "accuracy" else count_confusion_metric(metric, counts)
-        return Trial(setting=setting, accuracy=count_confusion_metric("accuracy", counts), score=own)
+        own = None if metric == "accuracy" else compute_confusion_metric(metric, counts)
+        return Trial(setting=setting, accuracy=compute_confusion_metric("accuracy", counts), score=own)
 
-    def _planned(self, index: int, setting: spaces.Setting) -> TrialPlan:
+    def _plan_trial(self, index: int, setting: spaces.Setting) -> TrialPlan:
         try:
             tuned = settle_learner(spaces.set_options(self.learner, setting), self.who, self.task, self.budget)
             plan = ask_plan(tuned, self.who, self.task, self.budget)
@@ -136,11 +136,11 @@ class Bench:
         except DpbenchError as error:
             return TrialPlan(index, setting, None, error=str(error))
 
-    def _outcomes(
+    def _evaluate_group(
         self, group: Sequence[TrialPlan], fold: Fold, number: int, mapped: MappedRows
     ) -> list[np.ndarray | str]:
-        """Return the confusion matrix of each setting, or why it has none."""
-        inputs = [self._fit_input(plan, fold, number) for plan in group]
+        """Return the confusion matrix of each setting in a group, or the error if it has none."""
+        inputs = [self._make_fit_input(plan, fold, number) for plan in group]
         probes = [dataclasses.replace(plan.learner) for plan in group if is_stackable(plan.learner)]
         try:
             if len(probes) == len(group):
@@ -155,13 +155,13 @@ class Bench:
         except DpbenchError as error:
             if len(group) == 1:
                 return [str(error)]
-            return [self._outcomes([plan], fold, number, mapped)[0] for plan in group]  # which of them is it?
-        return [self._confusion(fitted, fold) for fitted in fits]
+            return [self._evaluate_group([plan], fold, number, mapped)[0] for plan in group]  # which of them is it?
+        return [self._count_confusion(fitted, fold) for fitted in fits]
 
-    def _fit_input(self, plan: TrialPlan, fold: Fold, number: int) -> FitInput:
-        """Return what the setting is fitted from; its noise is the real run's once sums are multiplied by their weight.
+    def _make_fit_input(self, plan: TrialPlan, fold: Fold, number: int) -> FitInput:
+        """Return the inputs of a trial's fit; sums times the fold's weight have the noise of the real run.
 
-        The setting was planned: a refused one is never fitted.
+        The setting has a plan: a refused setting is never fitted.
         """
         assert plan.learner is not None
         randomness = Randomness.tuning(self.search.seed, self.identity, number, plan.index)
@@ -175,31 +175,31 @@ class Bench:
             given, wrap=lambda curator: simulate_rows(curator, release_sigmas(plan.plan, plan.sigma), fold.weight)
         )
 
-    def _confusion(self, fitted: Fitted, fold: Fold) -> np.ndarray | str:
+    def _count_confusion(self, fitted: Fitted, fold: Fold) -> np.ndarray | str:
         try:
             return count_confusion(predict_isolated(fitted, fold.x), fold.y)
         except DpbenchError as error:
             return str(error)
 
 
-def _value(trial: Trial) -> float:
+def _trial_score(trial: Trial) -> float:
     return trial.value if trial.value is not None else -1.0
 
 
-def _groups(tried: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:
-    """Yield what trains together: settings of equal shared part, a few at a time."""
+def _group_trials(tried: Sequence[TrialPlan]) -> Iterator[list[TrialPlan]]:
+    """Yield groups of settings that can train together, at most 16 in each."""
     groups: dict[Hashable, list[TrialPlan]] = defaultdict(list)
     for plan in tried:
         if plan.learner is not None:
             shared = plan.learner.shared if is_stackable(plan.learner) else plan.index
             groups[shared].append(plan)
     for group in groups.values():
-        for start in range(0, len(group), TOGETHER):
-            yield group[start : start + TOGETHER]
+        for start in range(0, len(group), MAX_TRAINED_TOGETHER):
+            yield group[start : start + MAX_TRAINED_TOGETHER]
 
 
 def simulate_rows(curator: LedgerCurator, sigma: Mapping[str, float], weight: float) -> Curator:
-    """Return a curator whose rows count `weight` times each: sums have the size of the real run, noise its share.
+    """Return a curator that counts each row `weight` times; its sums and noise then have the size of the real run.
 
     The learner sees its real task, sigma and plan. Nothing private is behind it. A choice is made by the stand-ins'
     own losses: a share of sigma makes eps0 as much larger as totals are smaller.
@@ -212,7 +212,7 @@ def simulate_rows(curator: LedgerCurator, sigma: Mapping[str, float], weight: fl
     """
 
     def answer(question: Question) -> Any:
-        found = curator.answer(question.of_stand_ins(weight))
+        found = curator.answer(question.adapt_to_stand_ins(weight))
         if isinstance(question, Map):
             return simulate_rows(found, sigma, weight)
         return question.weigh(found, weight)

@@ -29,7 +29,7 @@ class Chunk:
 
     @property
     def x(self) -> Tensor:
-        """The rows as a float32 tensor; a copy if they are mapped, where `RankOne` and `exact_linear` take `rows`."""
+        """The rows as a float32 tensor: a copy if they are mapped (`RankOne` and `exact_linear` can take `rows`)."""
         return self.rows.float()
 
     def take(self, rows: Tensor) -> Chunk:
@@ -50,4 +50,4 @@ class Answerer(ABC):
 
     @abstractmethod
     def answer(self, question: Any) -> Any:
-        """Return the answer, or refuse the question."""
+        """Return the answer to a question, or refuse the question."""

@@ -59,7 +59,7 @@ def check_installed() -> None:
 
 
 def rounded_gaussian(shape: Sequence[int], std: float | np.ndarray) -> np.ndarray:
-    """Return Gaussian noise in whole grid steps, int64 of this shape; see the module for what it guarantees.
+    """Return Gaussian noise in whole grid steps, int64 of this shape; see the module for its guarantee.
 
     Args:
         shape: of the answer.
@@ -91,7 +91,7 @@ def discrete_gaussian(shape: Sequence[int], std: float) -> np.ndarray:
 
 
 def check_cost(numbers: int, steps: int, release: str, *, quiet: bool = False) -> None:
-    """Report the time that the exact noise of a release takes, before it is drawn, if it is above ten minutes.
+    """Report how long it will take to draw the exact noise of a release, if that is more than ten minutes.
 
     Raises:
         SpecError: it would take longer than a day.

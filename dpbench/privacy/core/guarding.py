@@ -1,4 +1,4 @@
-"""The interface of the guard around the functions that a question calls; `purity.guard` implements it."""
+"""The interface of the guard that checks the functions which a question calls; `purity.guard` implements it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class RowGuard(Protocol):
         """Remember every refusal in this block; a refusal is final."""
 
     def conclude(self) -> None:
-        """Raise the refusal of an earlier question, if there was one."""
+        """Raise the refusal of an earlier question, if any question was refused."""
 
     def contributions(
         self, rows: Callable[[Chunk], Any], chunks: Iterable[Chunk], release: str, clips: Sequence[float]
     ) -> Iterator[tuple[Contribution, ...]]:
-        """Yield the blocks that a row function returns for each chunk."""
+        """Yield the blocks that a row function returns for each chunk of rows."""
 
     def blocks_of_empty_chunk(
         self, rows: Callable[[Chunk], Any], none: Chunk, release: str
@@ -36,9 +36,9 @@ class RowGuard(Protocol):
     def labels(
         self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, checked: Callable[[Any], Tensor]
     ) -> Iterator[Tensor]:
-        """Yield the labels of a teacher for each shard, as `checked` returns them."""
+        """Yield a teacher's labels for each shard, checked by `checked`."""
 
     def map_rows(
         self, transform: Callable[[Tensor], Tensor], chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Contribution, ...]]:
-        """Yield the blocks of each chunk's rows after a transform."""
+        """Yield the blocks of each chunk's transformed rows."""

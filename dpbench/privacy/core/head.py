@@ -1,8 +1,9 @@
-"""The gradient of a linear head: the row function that most learners ask at every step, and dpbench's own.
+"""dpbench's own row function: the gradient of a linear head, which most learners ask for at every step.
 
-A stranger's row function may remember what it saw. So all that it reaches is read around every call, and it is asked
-over no rows first, as its form may change from step to step. What is defined here keeps nothing but public tensors, and
-the shape and grid of its sum follow from them, the clip and the width of a row: it needs neither.
+A plugin's row function may remember the rows that it saw. So the guard reads all that the function reaches around
+every call, and calls it on no rows first, because its form may change from step to step. The functions defined here
+keep nothing but public tensors, and the shape and grid of their sums follow from these tensors, the clip and the width
+of a row: they need neither check.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ NO_SHARES = np.empty(0)
 
 
 class OwnRowFunction(ABC):
-    """A row function that dpbench defines: row i of what it returns is a function of row i and public tensors."""
+    """A row function that dpbench defines: row i of its return value is a function of row i and public tensors."""
 
     @abstractmethod
     def __call__(self, chunk: Chunk) -> RankOne | Scaled:
         """Return one contribution per row."""
 
     def integers(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Return the clipped sum of a chunk's contributions, each a share (c,) of its unit's."""
+        """Return the clipped sum of a chunk's contributions; `shares` (c,) is each row's share of its unit."""
         return self(chunk).integers(clip, shares)
 
-    def sample_integers(
+    def sum_sample_in_place(
         self, rows: PrivateRows, sample: np.ndarray, clip: float, shares: Tensor | None
     ) -> IntegerSum | None:
-        """Return the clipped sum of a sample whose rows are read where they are; None if chunks are to be made."""
+        """Return the clipped sum of a sample, reading its rows in place; None if rows must be read in chunks."""
         return None
 
     @abstractmethod
@@ -54,8 +55,8 @@ class OwnRowFunction(ABC):
         """
 
     @abstractmethod
-    def zero(self, features: int, clip: float) -> IntegerSum:
-        """Return the sum over no rows of so many features: its shape and its grid are those of every sum."""
+    def sum_of_empty_chunk(self, features: int, clip: float) -> IntegerSum:
+        """Return the sum of an empty chunk of rows with this many features; every sum has its shape and grid."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,19 +75,19 @@ class HeadGradient(OwnRowFunction):
     divisor: Tensor | None = None  # like the head, public
 
     def __post_init__(self) -> None:
-        """Refuse tensors that could see what is computed with them."""
+        """Refuse anything but plain tensors: a subclass could see what is computed with it."""
         for given in (self.head, self.divisor):
             if given is not None and type(given) is not Tensor:
                 raise SpecError(f"Expected the head and its divisor to be tensors, got a {type(given).__name__}.")
 
     def __call__(self, chunk: Chunk) -> RankOne | Scaled:
-        """Return the gradients of a chunk, in 8 bits as mapped chunks are."""
+        """Return the gradients of a chunk, computed from its rows in 8 bits."""
         rows = _quantise_chunk(chunk)
         gradient = RankOne(self._residuals(rows, chunk.y)[0].T, rows, self.bias)
         return gradient if self.divisor is None else Scaled(gradient, self.divisor)
 
     def integers(self, chunk: Chunk, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Return the clipped sum of a chunk's gradients, as the form that `__call__` returns gives it."""
+        """Return the clipped sum of a chunk's gradients, equal to the sum of the form that `__call__` returns."""
         if self.divisor is not None:
             return super().integers(chunk, clip, shares)
         rows = _quantise_chunk(chunk)
@@ -96,10 +97,10 @@ class HeadGradient(OwnRowFunction):
         found = outer_sum(self._residuals(rows, chunk.y), rows, self.bias, (clip,), shares)
         return IntegerSum(found.total[0], found.grid[0])
 
-    def sample_integers(
+    def sum_sample_in_place(
         self, rows: PrivateRows, sample: np.ndarray, clip: float, shares: Tensor | None
     ) -> IntegerSum | None:
-        """Return the clipped sum of a sample of mapped rows on a processor, without a copy of any."""
+        """Return the clipped sum of a sample of mapped rows on a processor, without copying a row; else None."""
         if not (isinstance(rows.held, QuantisedRows) and self._is_compiled(rows.held)):
             return None
         return self._sum_rows(rows.held, rows.y, sample, rows.places(sample), clip, shares)
@@ -110,7 +111,7 @@ class HeadGradient(OwnRowFunction):
     def _sum_rows(
         self, rows: QuantisedRows, y: Tensor, sample: np.ndarray, places: np.ndarray, clip: float, shares: Tensor | None
     ) -> IntegerSum:
-        """Return what `outer_sum` gives of the residuals of rows[places], labelled y[sample], in one compiled loop."""
+        """Return the `outer_sum` of the residuals of rows[places], labelled y[sample], from one compiled loop."""
         from dpbench.privacy.core.exact import kernels
 
         rows.check_unchanged()
@@ -125,10 +126,10 @@ class HeadGradient(OwnRowFunction):
             kernels.sum_gradients(counter, q, scale, length, labels, sample, places, given, *packed, limits, to)
 
         total = products.total(add, (classes, features + self.bias), 2 * classes * len(sample))
-        return IntegerSum(torch.from_numpy(total), self.zero(features, clip).grid)
+        return IntegerSum(torch.from_numpy(total), self.sum_of_empty_chunk(features, clip).grid)
 
     def check(self, task: Task) -> None:
-        """Refuse a head of other classes or features, or of other numbers than float32."""
+        """Refuse a head whose shape does not fit the task's classes and features, or that is not float32."""
         expected = (task.classes, task.example_shape[0] + self.bias)
         for given in (self.head, self.divisor):
             if given is not None and (tuple(given.shape) != expected or given.dtype != torch.float32):
@@ -137,8 +138,8 @@ class HeadGradient(OwnRowFunction):
                     f"{given.dtype}."
                 )
 
-    def zero(self, features: int, clip: float) -> IntegerSum:
-        """Return the sum over no rows; the divisor has a part in its grid."""
+    def sum_of_empty_chunk(self, features: int, clip: float) -> IntegerSum:
+        """Return the sum of an empty chunk; its grid depends on the divisor."""
         outputs, device = len(self.head), self.head.device
         if self.divisor is None:
             return outer_sum_of_no_rows(outputs, features, self.bias, clip, device)
@@ -150,7 +151,7 @@ class HeadGradient(OwnRowFunction):
 
 
 def find_own_function(rows: object) -> OwnRowFunction | None:
-    """Return the function if it is dpbench's own: a stranger's subclass is a stranger's."""
+    """Return the row function if dpbench itself defines its class, else None; a plugin's subclass does not count."""
     return rows if isinstance(rows, OwnRowFunction) and is_closed(type(rows)) else None
 
 

@@ -47,7 +47,7 @@ class LedgerCurator:
     mapped: bool = False  # whether `Map` made the rows
 
     def answer(self, question: Question) -> Any:
-        """Refuse a question, or spend its steps and answer it: the only access to private rows.
+        """Spend a question's steps and answer it, or refuse it: the only access to private rows.
 
         Steps are spent first, so that a crash can only overcount.
 
@@ -69,7 +69,7 @@ class LedgerCurator:
             return question.compute_answer(self, spent)
 
     def draws(self, release: str) -> Draws:
-        """Return the draws of the step of a release that was spent last."""
+        """Return the draws for the last spent step of a release."""
         return self.randomness.draws(release, self.ledger.spent[release])
 
     def none(self) -> Generator[Chunk, None, None]:
@@ -100,7 +100,7 @@ class Question(ABC):
     @property
     @abstractmethod
     def releases(self) -> tuple[str, ...]:
-        """The releases of which the question spends a step each, in order; messages name the last of them."""
+        """The releases of which the question spends one step each, in order; messages name the last release."""
 
     def check(self, curator: LedgerCurator) -> None:  # noqa: B027  # most have nothing to refuse
         """Refuse a question that this curator cannot answer, before anything is spent.
@@ -114,13 +114,13 @@ class Question(ABC):
         """Return the answer; `spent` holds the releases as planned, each with a step spent."""
 
     @property
-    def rows_asked(self) -> RowFn | None:
+    def row_function(self) -> RowFn | None:
         """The row function, of contributions or tensors; None if the question is about more than single rows."""
         return None
 
     @property
-    def clips_asked(self) -> tuple[float, ...]:
-        """The bounds on a row's contribution, one per block; none if the mechanism itself bounds it."""
+    def clip_bounds(self) -> tuple[float, ...]:
+        """The bounds on a row's contribution, one per block; empty if the mechanism itself bounds contributions."""
         return ()
 
     @property
@@ -132,12 +132,12 @@ class Question(ABC):
         """Return the number of candidates among which the answer is chosen; None if the answer is numbers."""
         return None
 
-    def of_stand_ins(self, weight: float) -> Question:
-        """Return the question to ask over public rows that stand for `weight` private rows each."""
+    def adapt_to_stand_ins(self, weight: float) -> Question:
+        """Return the question to ask over public rows, each of which stands for `weight` private rows."""
         return self
 
     def weigh(self, answer: Any, weight: float) -> Any:
-        """Return the answer scaled from stand-ins to as many private rows as they stand for."""
+        """Scale an answer over stand-ins, which stand for `weight` private rows each, to all private rows."""
         return answer
 
 

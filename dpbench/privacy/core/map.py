@@ -28,7 +28,7 @@ MAPPED_BYTES = 2 * 2**20  # of a chunk that is mapped: what a map makes of it on
 
 @dataclass(frozen=True)
 class Map(Question):
-    """A curator over the transformed rows, on the same ledger and in 8 bits; see `Curator.map`. It spends nothing."""
+    """Asks for a curator over transformed rows, on the same ledger and in 8 bits; see `Curator.map`. Spends nothing."""
 
     kind: ClassVar[type[Planned]] = Release
 
@@ -36,11 +36,11 @@ class Map(Question):
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """No release: a map spends nothing."""
+        """The releases that a map spends: none."""
         return ()
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> LedgerCurator:
-        """Transform every row once, and check that the transform is pure."""
+        """Transform every row once, check that the transform is pure, and return the new curator."""
         rows, guard = curator.rows, curator.guard
         with closing(curator.none()) as none:
             shapes = [block.dense().shape[1:] for (block,) in guard.map_rows(self.transform, none)]

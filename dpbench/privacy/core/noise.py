@@ -27,11 +27,11 @@ def add_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> Tensor:
     Raises:
         SpecError: see `draw_noise`.
     """
-    return add_drawn(summed, draw_noise(summed, std, draws))
+    return add_drawn_noise(summed, draw_noise(summed, std, draws))
 
 
 def draw_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> np.ndarray | None:
-    """Return the noise of a sum in whole steps of its grid, int64; None if there is none. It reads the grid alone.
+    """Draw the noise of a sum in whole steps of its grid, int64; None if all stds are 0. It reads the grid alone.
 
     Raises:
         SpecError: noise of some coordinate that 64 bits cannot hold; what does not fit would be no noise.
@@ -47,8 +47,8 @@ def draw_noise(summed: IntegerSum, std: Std, draws: NoiseSource) -> np.ndarray |
     return draws.noise(summed.total.shape, steps.item() if steps.size == 1 else steps)
 
 
-def add_drawn(summed: IntegerSum, noise: np.ndarray | None) -> Tensor:
-    """Return the sum in float32 with the noise that was drawn for it, which is overwritten."""
+def add_drawn_noise(summed: IntegerSum, noise: np.ndarray | None) -> Tensor:
+    """Return the sum in float32 plus the noise that `draw_noise` drew for it, whose array is overwritten."""
     if noise is None:
         return summed.value().float()
     noisy = torch.from_numpy(noise).to(summed.total.device).add_(summed.total)

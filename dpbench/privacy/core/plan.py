@@ -48,7 +48,7 @@ class Budget:
 
 
 class PureCost(ABC):
-    """The cost of a plan with one use that is epsilon-DP with delta 0, the same by every accountant."""
+    """The cost of a plan with a single use that is epsilon-DP with delta 0; it is the same by every accountant."""
 
     @abstractmethod
     def epsilon(self, noise: float) -> float:
@@ -60,11 +60,11 @@ class PureCost(ABC):
 
     @abstractmethod
     def base_sigma(self, epsilon: float) -> float:
-        """Return the plan's base sigma at which it costs this epsilon."""
+        """Return the base sigma at which the plan costs this epsilon."""
 
 
 class Planned(ABC):
-    """One planned use of the private data by one mechanism: a frozen dataclass that says what it costs.
+    """One planned use of the private data by one mechanism: a frozen dataclass that states its cost.
 
     It holds everything that accountants, ledger, records and audit need to know about a mechanism, so none of them has
     to name one. Its noise multipliers (`noise`) are the plan's base sigma times its `relative_noise`.
@@ -84,15 +84,15 @@ class Planned(ABC):
     @property
     @abstractmethod
     def sample_rate(self) -> float:
-        """The chance of an example to be in the question, per step."""
+        """The chance that an example is in the sample of a step."""
 
     @property
     def pure(self) -> PureCost | None:
-        """The cost of this use as the whole plan, if it needs no delta; else None."""
+        """The cost of a plan of this use alone, if it needs no delta; else None."""
         return None
 
     def record(self) -> dict[str, Any]:
-        """Return the fields that a result states about this use, beside its noise multiplier.
+        """Return the fields that a result states about this use, in addition to its noise multiplier.
 
         The metadata of a field are bounds (`gt`, `ge`, `le`) on what a result may state of it.
         """
@@ -100,7 +100,7 @@ class Planned(ABC):
 
     @abstractmethod
     def describe(self, noise: float) -> str:
-        """Return a description of one step for people, without the number of the step."""
+        """Describe one step to readers, without the step's number."""
 
     @abstractmethod
     def check(self, where: str) -> None:
@@ -116,11 +116,11 @@ class Planned(ABC):
 
     @abstractmethod
     def loss_distribution(self, noise: float, interval: float) -> Any:
-        """Return dp-accounting's privacy loss distribution of all steps, on a grid of this interval, from above."""
+        """Return dp-accounting's privacy loss distribution of all steps, rounded up to a grid of this interval."""
 
     @abstractmethod
     def loss_variables(self, noise: float) -> tuple[Any, int]:
-        """Return a privacy loss variable for Microsoft's prv-accountant, and how many of them compose."""
+        """Return a privacy loss variable for Microsoft's prv-accountant, and how many copies of it compose."""
 
     @abstractmethod
     def renyi(self, noise: float, orders: Sequence[float]) -> np.ndarray:
@@ -171,7 +171,7 @@ class Release(Planned):
         return step.self_compose(self.steps)
 
     def loss_variables(self, noise: float) -> tuple[Any, int]:
-        """Return a subsampled Gaussian per step; all steps at rate 1 are one Gaussian of smaller noise."""
+        """Return a subsampled Gaussian for each step; all steps at rate 1 are one Gaussian of smaller noise."""
         import prv_accountant as prv
 
         if self.sample_rate == 1:
@@ -179,7 +179,7 @@ class Release(Planned):
         return prv.PoissonSubsampledGaussianMechanism(self.sample_rate, noise), self.steps
 
     def renyi(self, noise: float, orders: Sequence[float]) -> np.ndarray:
-        """Return the Renyi curve of Opacus."""
+        """Return the Renyi divergence of all steps, as Opacus computes it."""
         from opacus.accountants.analysis.rdp import compute_rdp
 
         curve: np.ndarray = compute_rdp(
@@ -218,7 +218,7 @@ def check_plan(plan: Sequence[P], who: str) -> tuple[P, ...]:
         who: whose plan it is, as in `learner 'dp-sgd'`.
 
     Raises:
-        PlanError: it is not a plan; or a field of a release is wrong, which the message names.
+        PlanError: it is not a plan, or a field of a release is wrong; the message names the field.
     """
     if not isinstance(plan, Sequence):
         raise PlanError(f"Expected a list of Release and Choice as the plan of {who}, got a {type(plan).__name__}.")
@@ -226,7 +226,7 @@ def check_plan(plan: Sequence[P], who: str) -> tuple[P, ...]:
 
 
 def _convert_numbers(release: P, who: str) -> P:
-    """Return a release with Python's own numbers, because numpy's are written differently."""
+    """Convert a release's numbers to Python's own types, because numpy's are written differently."""
     if not isinstance(release, Planned) or not is_closed(type(release)):
         raise PlanError(f"Expected Release or Choice in the plan of {who}, got a {type(release).__name__}.")
     if not isinstance(release.name, str):

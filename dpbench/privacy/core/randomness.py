@@ -57,7 +57,7 @@ class Draws(ABC):
 
     @abstractmethod
     def check_cost(self, numbers: int, steps: int) -> None:
-        """Report the cost of so many noise values per step before the first is drawn, if it is high; or refuse it."""
+        """Before the first step, report a high cost of this many noise values per step; refuse an excessive one."""
 
     @abstractmethod
     def noise(self, shape: Sequence[int], std: Std) -> np.ndarray:
@@ -95,41 +95,41 @@ class Randomness:
 
     @classmethod
     def of(cls, kind: Kind, seed: int, identity: str, run: int | None = None) -> Randomness:
-        """Return the draws of one fit, of either kind; of run number `run` where a seed stands for several."""
+        """Return the randomness of one fit; if a seed stands for several runs, the randomness of run number `run`."""
         if kind == "secure":
             return cls.secure(seed, quiet=run is not None)
         if run is None:
             return cls.research(seed, identity)
-        return cls._seeded(seed, ("run", identity, str(seed), str(run)))
+        return cls._from_key(seed, ("run", identity, str(seed), str(run)))
 
     @classmethod
     def research(cls, seed: int, identity: str) -> Randomness:
-        """Derive every draw from a published seed and the identity of the fit (`dpbench.records.identity`)."""
-        return cls._seeded(seed, ("fit", identity, str(seed)))
+        """Return randomness derived from a published seed and the identity of the fit (`dpbench.records.identity`)."""
+        return cls._from_key(seed, ("fit", identity, str(seed)))
 
     @classmethod
     def tuning(cls, seed: int, identity: str, fold: int, setting: int) -> Randomness:
-        """Return the draws of one setting in one fold: noise is its own, samples and initialisation are the fold's."""
+        """Return the randomness of one setting in one fold: its own noise, the fold's samples and initialisation."""
         shared = ("fold", identity, str(seed), str(fold))
         own = (*shared, str(setting))
-        return cls(own, _stream((*own, "checks")), _initial_generator(seed, 7, fold), shared)
+        return cls(own, _stream((*own, "checks")), _make_initial_generator(seed, 7, fold), shared)
 
     @classmethod
     def secure(cls, seed: int, quiet: bool = False) -> Randomness:
-        """Take all draws from the operating system; only initialisation follows the seed.
+        """Return randomness from the operating system; only initialisation follows the seed.
 
         Raises:
             SpecError: OpenDP is not installed.
         """
         discrete.check_installed()
-        return cls(None, _generator(secrets.token_bytes(32)), _initial_generator(seed, 4), quiet=quiet)
+        return cls(None, _make_generator(secrets.token_bytes(32)), _make_initial_generator(seed, 4), quiet=quiet)
 
     @classmethod
-    def _seeded(cls, seed: int, key: tuple[str, ...]) -> Randomness:
-        return cls(key, _stream((*key, "checks")), _initial_generator(seed, 4))
+    def _from_key(cls, seed: int, key: tuple[str, ...]) -> Randomness:
+        return cls(key, _stream((*key, "checks")), _make_initial_generator(seed, 4))
 
     def draws(self, release: str, step: int) -> Draws:
-        """Return the draws of one question: the release's `step`-th, counted from 1.
+        """Return the draws of a release's `step`-th question, counted from 1.
 
         Raises:
             PrivacyError: this or a later step of the release was given its draws already.
@@ -150,7 +150,7 @@ def selection_generator(kind: Kind, seed: int, identity: str) -> random.Random:
     """Return the generator that draws the number of runs of a private selection, and their settings."""
     if kind == "secure":
         return random.SystemRandom()
-    return random.Random(int.from_bytes(_digest(("selection", identity, str(seed)))))
+    return random.Random(int.from_bytes(_hash_key(("selection", identity, str(seed)))))
 
 
 class _SeededDraws(Draws):
@@ -161,7 +161,7 @@ class _SeededDraws(Draws):
         return poisson_sample(size, rate, _stream((*self._shared, "sample")))
 
     def row_base(self) -> int:
-        return int.from_bytes(_digest((*self._shared, "rows"))[:8]) >> 1
+        return int.from_bytes(_hash_key((*self._shared, "rows"))[:8]) >> 1
 
     def check_cost(self, numbers: int, steps: int) -> None:
         pass  # ten nanoseconds a number
@@ -228,7 +228,7 @@ def secure_sample(size: int, rate: float) -> np.ndarray:
 
 
 class _DigestSeed(np.random.bit_generator.ISeedSequence):
-    """Seeds a generator with a digest, as it is: a `SeedSequence` would cost five times as much at each step."""
+    """Seeds a generator with a digest itself: a `SeedSequence` would cost five times as much at each step."""
 
     def __init__(self, digest: bytes) -> None:
         self._digest = digest
@@ -238,19 +238,19 @@ class _DigestSeed(np.random.bit_generator.ISeedSequence):
         return np.frombuffer(self._digest, dtype, n_words)
 
 
-def _generator(digest: bytes) -> np.random.Generator:
+def _make_generator(digest: bytes) -> np.random.Generator:
     return np.random.Generator(np.random.SFC64(_DigestSeed(digest)))  # type: ignore[arg-type]  # any ISeedSequence will do
 
 
 def _stream(key: tuple[str, ...]) -> np.random.Generator:
-    return _generator(_digest(key))
+    return _make_generator(_hash_key(key))
 
 
-def _digest(key: tuple[str, ...]) -> bytes:
+def _hash_key(key: tuple[str, ...]) -> bytes:
     return hashlib.sha256(json.dumps(key).encode()).digest()
 
 
-def _initial_generator(seed: int, *place: int) -> torch.Generator:
+def _make_initial_generator(seed: int, *place: int) -> torch.Generator:
     state = np.random.SeedSequence(seed, spawn_key=place).generate_state(1, np.uint64)
     return torch.Generator().manual_seed(int(state[0] >> 1))
 

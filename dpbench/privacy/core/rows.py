@@ -21,14 +21,14 @@ CHUNK_BYTES = 12 * 2**20
 
 
 class RowGatherer:
-    """Gathers rows that come part by part, in arrays of their final size, so that nothing is held twice."""
+    """Gathers rows that arrive in parts into arrays of their final size, so that no row is held twice."""
 
     def __init__(self, count: int) -> None:
         self._count, self.filled = count, 0
         self._arrays: tuple[Tensor, ...] = ()
 
     def add(self, rows: Tensor | QuantisedRows) -> None:
-        """Copy the next rows."""
+        """Copy the next rows to their final place."""
         parts = rows.parts if isinstance(rows, QuantisedRows) else (rows,)
         self._arrays = self._arrays or tuple(part.new_empty(self._count, *part.shape[1:]) for part in parts)
         for part, array in zip(parts, self._arrays, strict=True):
@@ -47,8 +47,8 @@ def wipe(*held: Tensor | QuantisedRows) -> None:
             part.fill_(torch.nan if part.is_floating_point() else 0)
 
 
-class Scratch:
-    """Buffers for chunks, kept between steps: fresh pages at every step would cost more than the gather."""
+class ChunkBuffers:
+    """Buffers for chunks, reused between steps: new memory at every step would cost more than copying the rows."""
 
     def __init__(self) -> None:
         self._buffers: tuple[Tensor, ...] = ()
@@ -122,14 +122,14 @@ class PrivateRows:
     y: Tensor  # (n,) int64: y[i] belongs to held[index[i]]
     index: Tensor  # (n,) int64, rows of `held`, ascending
     units: Units | None = None  # whose each of the n rows is; None where each is a unit of its own
-    scratch: Scratch = field(default_factory=Scratch, repr=False, compare=False)
+    scratch: ChunkBuffers = field(default_factory=ChunkBuffers, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.index)
 
     @property
     def count(self) -> int:
-        """Number of units, each of which is sampled on its own."""
+        """Number of units, each of which is sampled independently."""
         return self.units.count if self.units else len(self)
 
     def of_units(self, sample: np.ndarray, device: torch.device) -> tuple[np.ndarray, Tensor | None]:
@@ -183,7 +183,7 @@ class PrivateRows:
         return self.held.parts if isinstance(self.held, QuantisedRows) else (self.held,)
 
     def places(self, sample: np.ndarray) -> np.ndarray:
-        """Return where the rows of a sample are held."""
+        """Return the positions of a sample's rows in the array that holds them."""
         found: np.ndarray = sample if self._whole else self.index.numpy()[sample]
         return found
 
@@ -202,7 +202,7 @@ class PrivateRows:
         return assemble_rows(*into) if isinstance(self.held, QuantisedRows) else into[0]
 
     def count_rows_per_chunk(self, size: int) -> int:
-        """Return how many rows fit into a chunk of so many bytes: at least one."""
+        """Return the number of rows that fit into a chunk of `size` bytes, at least one."""
         return max(1, size // max(1, self._row_bytes))
 
     @cached_property

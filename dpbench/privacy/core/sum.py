@@ -1,4 +1,4 @@
-"""The Gaussian mechanism: a noisy sum of clipped rows over one Poisson sample. What most learners ask.
+"""The Gaussian mechanism: a noisy sum of clipped rows over one Poisson sample, the question that most learners ask.
 
 Sensitivity (add or remove one): a row of the sample moves the integer sum of a block by at most its clip
 (`forms.contributions`, `exact.sums`), whatever the other rows are; divided by their clips, b blocks move by at most
@@ -39,7 +39,7 @@ from dpbench.privacy.core.exact.sums import IntegerSum
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.head import OwnRowFunction, find_own_function
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question, check_chunk_size, sum_chunks
-from dpbench.privacy.core.noise import add_drawn, draw_noise
+from dpbench.privacy.core.noise import add_drawn_noise, draw_noise
 from dpbench.privacy.core.plan import Planned, Release
 from dpbench.privacy.core.randomness import Draws
 from dpbench.privacy.core.rows import CHUNK_BYTES, PrivateRows
@@ -98,9 +98,9 @@ class Sum(Question):
             lambda: [draw_noise(*each, draws) for each in zip(nothing, stds, strict=True)],
             torch.get_num_threads() if spare else 1,
         )
-        found = own.sample_integers(curator.rows, places, clips[0], shares) if own else None
+        found = own.sum_sample_in_place(curator.rows, places, clips[0], shares) if own else None
         totals = [found] if found else self._sum_chunks(curator, own, places, shares, nothing, draws)
-        answers = tuple(add_drawn(summed, noise) for summed, noise in zip(totals, noises(), strict=True))
+        answers = tuple(add_drawn_noise(summed, noise) for summed, noise in zip(totals, noises(), strict=True))
         witness.answer(self.release, totals, [*zip(clips, stds, strict=True)], draws, sample, planted)
         return answers if isinstance(self.clip, tuple) else answers[0]
 
@@ -108,7 +108,7 @@ class Sum(Question):
         self, curator: LedgerCurator, own: OwnRowFunction | None, places: np.ndarray, shares: Tensor | None,
         nothing: Sequence[IntegerSum], draws: Draws,
     ) -> list[IntegerSum]:  # fmt: skip
-        """Return the clipped sums, one a block, of a sample that is cut into chunks."""
+        """Return the clipped sums of a sample, one per block, computed chunk by chunk."""
         clips = self.clips
         limit = self.chunk_size or count_rows_at_once(curator.rows, curator.task.classes)
         chunks = curator.rows.chunks(places, None if own else draws.row_base(), limit, curator.task.device)
@@ -126,13 +126,13 @@ class Sum(Question):
             return sum_chunks(chunks, integers, nothing)
 
     def _sums_of_empty_chunk(self, curator: LedgerCurator) -> list[IntegerSum]:
-        """Return the sums over no rows, one per block; the sums over a sample have the same shapes and grids.
+        """Return the sums of an empty chunk, one per block; the sums of a sample have the same shapes and grids.
 
-        So no private row influences the shape of an answer, or the grid that its noise is rounded to.
+        So no private row influences the shape of an answer, or the grid to which its noise is rounded.
         """
         if own := find_own_function(self.rows):
             own.check(curator.task)  # by public shapes: a failure over rows would tell of them
-            totals = [own.zero(curator.task.example_shape[0], self.clips[0])]
+            totals = [own.sum_of_empty_chunk(curator.task.example_shape[0], self.clips[0])]
         else:
             with closing(curator.none()) as none:
                 totals = self._integers(
@@ -156,13 +156,13 @@ class Sum(Question):
         return [block.integers(clip, shares) for block, clip in zip(blocks, clips, strict=True)]
 
     @property
-    def rows_asked(self) -> RowFn:
-        """The row function."""
+    def row_function(self) -> RowFn:
+        """The row function of the sum."""
         return self.rows
 
     @property
-    def clips_asked(self) -> tuple[float, ...]:
-        """The clips."""
+    def clip_bounds(self) -> tuple[float, ...]:
+        """The bounds on a row's contribution, one per block."""
         return self.clips
 
     def weigh(self, answer: Any, weight: float) -> Any:
@@ -171,7 +171,7 @@ class Sum(Question):
 
 
 def make_share_reader(shares: Tensor | None) -> Callable[[int], Tensor | None]:
-    """Return a function that returns the shares of a sample's next rows, chunk by chunk."""
+    """Return a function that returns the shares of a sample's next `count` rows, chunk by chunk."""
     place = 0
 
     def following(count: int) -> Tensor | None:
@@ -183,19 +183,19 @@ def make_share_reader(shares: Tensor | None) -> Callable[[int], Tensor | None]:
 
 
 def count_rows_at_once(rows: PrivateRows, scores: int) -> int:
-    """Return the number of rows in a chunk, if each makes `scores` numbers: at least two, which can be compared."""
+    """Return the number of rows per chunk, if each makes `scores` numbers: at least two, to compare them."""
     return min(rows.count_rows_per_chunk(CHUNK_BYTES), max(2, SCORES // scores))
 
 
 def check_clips(clip: float | Sequence[float]) -> tuple[tuple[float, ...], bool]:
-    """Check the clips, and return them, one per block, with whether a single clip was given.
+    """Check the clips; return one clip per block, and whether a single clip was given.
 
     Raises:
         SpecError: a clip that is not a number, or not between the limits of `CLIPS`.
     """
-    given = _plain(clip)
+    given = _convert_to_python(clip)
     several = isinstance(given, Sequence) and not isinstance(given, str)
-    bounds = [_plain(bound) for bound in given] if several else [given]
+    bounds = [_convert_to_python(bound) for bound in given] if several else [given]
     for bound in bounds:
         number = isinstance(bound, Real) and not isinstance(bound, bool)
         if not (number and CLIPS[0] <= bound <= CLIPS[1]):
@@ -206,7 +206,7 @@ def check_clips(clip: float | Sequence[float]) -> tuple[tuple[float, ...], bool]
     return tuple(map(float, bounds)), not several
 
 
-def _plain(given: Any) -> Any:
+def _convert_to_python(given: Any) -> Any:
     import numpy as np
 
     return given.tolist() if isinstance(given, (torch.Tensor, np.ndarray, np.generic)) else given

@@ -50,7 +50,7 @@ class Canaries:
 
 @dataclass(frozen=True)
 class SumObservation:
-    """The record of one answered question."""
+    """The witness's record of one sum that was asked."""
 
     release: str
     sums: tuple[IntegerSum, ...]  # of the private rows, before noise, by block
@@ -61,7 +61,7 @@ class SumObservation:
 
 @dataclass(frozen=True)
 class ChoiceObservation:
-    """The record of one choice."""
+    """The witness's record of one choice that was asked."""
 
     release: str
     lost: IntegerSum  # total losses of the private rows by each candidate, (parts * N,)
@@ -78,7 +78,7 @@ class Witness:
     chose: Callable[[ChoiceObservation], None] = lambda chosen: None
 
     def split(self, sample: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Split a sample of private rows and members: return the rows, and the coordinates of the members."""
+        """Split a sample into the positions of private rows and the coordinates of sampled canaries."""
         if self.canaries is None:
             return sample, np.empty(0, np.int64)
         count = int(np.searchsorted(sample, rows))
@@ -86,14 +86,14 @@ class Witness:
 
     @property
     def members(self) -> int:
-        """Number of canaries in the data."""
+        """The number of canaries in the data."""
         return 0 if self.canaries is None else len(self.canaries.places)
 
     def answer(
         self, release: str, sums: Sequence[IntegerSum], bounds: Sequence[tuple[float, float]], draws: Draws,
         drawn: np.ndarray, sampled: np.ndarray,
     ) -> None:  # fmt: skip
-        """Answer for the canaries, block by block with its clip and std, and report the whole question."""
+        """Add noise to the canaries' sums, block by block with its clip and std, and report the whole question."""
         padding = []
         for summed, (clip, std) in zip(sums, bounds, strict=True):
             if self.canaries is not None:

@@ -1,1 +1,1 @@
-"""All questions that a curator answers beside sums, one module each."""
+"""The questions that a curator answers in addition to sums, one module each."""

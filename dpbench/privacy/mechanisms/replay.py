@@ -1,4 +1,4 @@
-"""Replay a question over other rows: the tools by which an audit tests each mechanism, and its findings."""
+"""Tools for replaying a question over other rows, with which an audit tests each mechanism, and their findings."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ class Neighbours:
         """Draw some of the rows that are held."""
         return draw_rows(self.held, most, self.generator)
 
-    def odd(self, base: PrivateRows) -> PrivateRows:
-        """Return unusual rows that data may nevertheless hold."""
+    def make_odd_rows(self, base: PrivateRows) -> PrivateRows:
+        """Return unusual rows that private data could nevertheless hold."""
         return make_adversarial_rows(base, self.task.classes, self.generator, self.features)
 
     def key(self) -> int:
-        """Draw the key from which the randomness of one replay is derived."""
+        """Draw the key from which one replay derives its randomness."""
         return int(self.generator.integers(2**31))
 
 
 @dataclass
 class RowInfluence:
-    """How far rows moved answers, relative to the most that one row may move them by the mechanism's claim."""
+    """How far rows moved answers, relative to the largest move that the mechanism's claim allows one row."""
 
     tried: int = 0
     largest: float = 0.0
@@ -65,14 +65,14 @@ class RowInfluence:
 
 @dataclass(frozen=True)
 class ReleasedSum:
-    """The noisy blocks of one sum that an answer reveals, and by how much a row may move each."""
+    """The noisy blocks of one sum that an answer reveals, and the largest move of each block by one row."""
 
     answers: tuple[Tensor, ...]  # none where the sum only decides what is answered
     bounds: tuple[float, ...]
 
 
 def strip_seeds(chunk: Chunk) -> Chunk:
-    """Return the chunk with one seed for all rows, because a row at another position would have another seed."""
+    """Return the chunk with the same seed for all rows, because a row's seed depends on its position."""
     return Chunk(chunk.rows, chunk.y, torch.full_like(chunk.seeds, SEED))
 
 
@@ -80,7 +80,7 @@ def take_row(rows: PrivateRows, place: int) -> PrivateRows:
     """Return a single row; if rows have units, all rows of one unit."""
     if rows.units is None:
         return PrivateRows(rows.held[place : place + 1], rows.y[place : place + 1], torch.arange(1))
-    return _pick(rows, rows.units.rows(np.array([place])))
+    return _copy_rows(rows, rows.units.rows(np.array([place])))
 
 
 def join_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
@@ -93,7 +93,7 @@ def join_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
         held = torch.cat([rows.x, more.x])
     units = None
     if rows.units is not None or more.units is not None:
-        units = Units(np.concatenate([_units(rows), rows.count + _units(more)]))
+        units = Units(np.concatenate([_number_units(rows), rows.count + _number_units(more)]))
     return PrivateRows(held, torch.cat([rows.y, more.y]), torch.arange(len(rows) + len(more)), units)
 
 
@@ -101,7 +101,7 @@ def insert_rows(rows: PrivateRows, more: PrivateRows) -> PrivateRows:
     """Insert the second rows in the middle of the first rows."""
     half, behind = len(rows) // 2, np.arange(len(rows), len(rows) + len(more))
     order = np.concatenate([np.arange(half), behind, np.arange(half, len(rows))])
-    return _pick(join_rows(rows, more), order)
+    return _copy_rows(join_rows(rows, more), order)
 
 
 def draw_rows(rows: PrivateRows, most: int, generator: np.random.Generator) -> PrivateRows:
@@ -109,8 +109,8 @@ def draw_rows(rows: PrivateRows, most: int, generator: np.random.Generator) -> P
     drawn = generator.permutation(rows.count)
     if rows.units is not None:
         sizes = np.bincount(rows.units.of)[drawn].cumsum()
-        return _pick(rows, rows.units.rows(np.sort(drawn[: max(1, np.searchsorted(sizes, most, side="right"))])))
-    return _pick(rows, np.sort(drawn[:most]))
+        return _copy_rows(rows, rows.units.rows(np.sort(drawn[: max(1, np.searchsorted(sizes, most, side="right"))])))
+    return _copy_rows(rows, np.sort(drawn[:most]))
 
 
 def group_rows(rows: PrivateRows, generator: np.random.Generator) -> PrivateRows:
@@ -119,7 +119,7 @@ def group_rows(rows: PrivateRows, generator: np.random.Generator) -> PrivateRows
     return PrivateRows(rows.held, rows.y, rows.index, Units(of.astype(np.int64)))
 
 
-def _pick(rows: PrivateRows, places: np.ndarray) -> PrivateRows:
+def _copy_rows(rows: PrivateRows, places: np.ndarray) -> PrivateRows:
     """Return a copy of these rows, with their units numbered anew."""
     picked = torch.from_numpy(places)
     held = rows.held[rows.index[picked]]
@@ -129,7 +129,7 @@ def _pick(rows: PrivateRows, places: np.ndarray) -> PrivateRows:
     return PrivateRows(held, rows.y[picked], torch.arange(len(picked)), units)
 
 
-def _units(rows: PrivateRows) -> np.ndarray:
+def _number_units(rows: PrivateRows) -> np.ndarray:
     return np.arange(len(rows)) if rows.units is None else rows.units.of
 
 

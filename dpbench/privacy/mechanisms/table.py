@@ -114,12 +114,12 @@ def mechanisms() -> tuple[Mechanism, ...]:
 
 
 def find_audit(question: type[Question]) -> AuditReplay | None:
-    """Return how an audit replays questions of this type; None for sums."""
+    """Return the audit's replay for questions of this type; None for sums."""
     return next(mechanism.audit for mechanism in mechanisms() if question in mechanism.questions)
 
 
 def find_audits(planned: type[Planned]) -> tuple[AuditReplay, ...]:
-    """Return how an audit replays each kind of question that is planned as this type."""
+    """Return the audit's replay for each type of question that is planned as this type."""
     return tuple(
         mechanism.audit for mechanism in mechanisms() if mechanism.planned is planned and mechanism.audit is not None
     )

@@ -66,10 +66,10 @@ MOST_QUERIES = 64  # that are voted on in a replay
 
 @dataclass(frozen=True)
 class TeacherVotes(Question):
-    """Noisy counts of teachers' votes; see `Curator.noisy_votes`.
+    """Asks for noisy counts of teachers' votes; see `Curator.noisy_votes`.
 
     Raises:
-        SpecError: no queries, or a threshold or a release as confident that cannot be.
+        SpecError: no queries, or an impossible threshold or `confident` release.
     """
 
     kind: ClassVar[type[Planned]] = Release
@@ -102,7 +102,7 @@ class TeacherVotes(Question):
         return (self.release,) if self.confident is None else (self.confident, self.release)
 
     def check(self, curator: LedgerCurator) -> None:
-        """Refuse impossible numbers of shards, and mapped rows, which may be rounded by their position."""
+        """Refuse an impossible number of shards, and mapped rows, whose rounding may depend on their position."""
         if curator.mapped:
             raise SpecError(
                 "Expected votes over unmapped rows, got a curator whose rows are mapped. A map may round a row by its "
@@ -126,7 +126,7 @@ class TeacherVotes(Question):
         counts = self._count_votes(curator, deal_rows(curator.rows, self.shards, draws[self.release].row_base()))
         answered = torch.arange(len(counts), device=counts.device)
         if self.confident is not None:
-            spread = largest_sensitivity(len(counts))
+            spread = largest_count_sensitivity(len(counts))
             largest = _answer_counts(curator, counts.amax(1), self.confident, spread, draws[self.confident])
             answered = (largest >= self.threshold).nonzero().squeeze(1)
         answers = torch.full(counts.shape, math.nan, device=counts.device)
@@ -151,8 +151,8 @@ class TeacherVotes(Question):
         """The queries, the number of shards, and the release and threshold that select the answered queries."""
         return self.queries, self.shards, self.confident, self.threshold
 
-    def of_stand_ins(self, weight: float) -> TeacherVotes:
-        """Return the question with fewer teachers, by the factor `weight`, over shards of the real size."""
+    def adapt_to_stand_ins(self, weight: float) -> TeacherVotes:
+        """Return the question with fewer teachers, by the factor `weight`, over shards of their real size."""
         return replace(self, shards=max(1, round(self.shards / weight)), threshold=self.threshold / weight)
 
     def weigh(self, answer: Any, weight: float) -> Any:
@@ -227,12 +227,12 @@ def to_integer_sum(counts: Tensor) -> IntegerSum:
 
 
 def counts_sensitivity(queries: int) -> float:
-    """Return the L2 sensitivity of the counts of so many queries: one example moves each query's by sqrt(2)."""
+    """Return the L2 sensitivity of the counts of this many queries: one example moves each query's by sqrt(2)."""
     return math.sqrt(2 * queries)
 
 
-def largest_sensitivity(queries: int) -> float:
-    """Return the L2 sensitivity of the largest counts of so many queries: one example moves each by 1."""
+def largest_count_sensitivity(queries: int) -> float:
+    """Return the L2 sensitivity of the largest counts of this many queries: one example moves each by 1."""
     return math.sqrt(queries)
 
 
@@ -249,9 +249,9 @@ def check_labels(labels: object, queries: int) -> Tensor:
 
 
 def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
-    """Let teachers vote over the base rows, with and without some odd rows, each of them put in the middle."""
+    """Let teachers vote over the base rows, with and without some odd rows, each inserted in the middle."""
     base = near.base(max(MOST_IMAGE_ROWS, MOST_REPLAY_SHARDS * ROWS_PER_SHARD))
-    odd, moved, key = near.odd(base), RowInfluence(), near.key()
+    odd, moved, key = near.make_odd_rows(base), RowInfluence(), near.key()
     without = _replay_counts(question, near, base, key)
     for place in near.generator.permutation(odd.count)[:MOST_REMOVED]:
         among = _replay_counts(question, near, insert_rows(base, take_row(odd, int(place))), key)
@@ -264,9 +264,9 @@ def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
 
 
 def released_counts(question: TeacherVotes, answer: Tensor) -> Sequence[ReleasedSum]:
-    """Return the counts that were answered; no answer reveals how far the largest were from the threshold."""
+    """Return the released counts; no answer reveals how far the largest counts were from the threshold."""
     answered = answer[~answer.isnan().any(1)]
-    largest = (ReleasedSum((), (largest_sensitivity(len(answer)),)),) if question.confident is not None else ()
+    largest = (ReleasedSum((), (largest_count_sensitivity(len(answer)),)),) if question.confident is not None else ()
     return (*largest, ReleasedSum((answered,), (counts_sensitivity(len(answered)),)))
 
 

@@ -12,20 +12,20 @@ class Judge(Protocol):
     """Receives every audit event of a block, in the block's thread."""
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
-        """Raise to stop what is about to happen."""
+        """Judge one audit event; raise an error to stop the action that it announces."""
 
 
 JUDGE: ContextVar[Judge | None] = ContextVar("judge", default=None)
 """Who judges this thread now; other threads start without one."""
 
 
-class judged_by:  # noqa: N801  # a generator would take a microsecond more, a chunk
+class judge_audit_events:  # noqa: N801  # a generator would take a microsecond more, a chunk
     """Pass all audit events of this thread to `judge`, and to no other judge, while the block runs."""
 
     __slots__ = ("_judge", "_token")
 
     def __init__(self, judge: Judge) -> None:
-        _install()
+        _install_hook()
         self._judge = judge
 
     def __enter__(self) -> None:
@@ -36,8 +36,8 @@ class judged_by:  # noqa: N801  # a generator would take a microsecond more, a c
 
 
 @functools.cache
-def _install() -> None:
-    """Add the hook, once per process: Python cannot remove it."""
+def _install_hook() -> None:
+    """Install the audit hook, once per process: Python offers no way to remove it."""
     sys.addaudithook(_pass_event)
 
 

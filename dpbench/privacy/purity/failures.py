@@ -20,15 +20,15 @@ R = TypeVar("R")
 ALLOCATOR_MESSAGES = ("out of memory", "allocate memory", "not enough memory")  # what they say
 
 
-def call_withholding(function: Callable[[A], R], argument: A, what: str, public: bool = False) -> R:
-    """Call a plugin's function in a quiet room; of a failure, report only the type and the line.
+def call_without_error_text(function: Callable[[A], R], argument: A, what: str, public: bool = False) -> R:
+    """Call a plugin's function in a quiet room; if it fails, report only the error's type and line.
 
     dpbench's own refusals pass through unchanged; with DPBENCH_DEBUG set, all failures do. A failure over a `public`
     argument, such as an empty chunk, is reported in full.
 
     Raises:
         ComponentFailed: `what` failed, and where.
-        MemoryError: there was too little.
+        MemoryError: there was too little memory.
         NotPure: see `call_quietly`.
     """
     try:
@@ -43,7 +43,7 @@ def call_withholding(function: Callable[[A], R], argument: A, what: str, public:
 
 
 def _without_text(error: BaseException, what: str, public: bool) -> Exception:
-    traces = list(_traces(error.__traceback__))
+    traces = list(_walk_traces(error.__traceback__))
     if isinstance(error, DpbenchError) and _package(traces[-1]) == "dpbench":
         return type(error)(*error.args)
     if isinstance(error, MemoryError) or any(said in str(error).lower() for said in ALLOCATOR_MESSAGES):
@@ -61,7 +61,7 @@ def _without_text(error: BaseException, what: str, public: bool) -> Exception:
     )
 
 
-def _traces(trace: TracebackType | None) -> Iterator[TracebackType]:
+def _walk_traces(trace: TracebackType | None) -> Iterator[TracebackType]:
     while trace is not None:
         yield trace
         trace = trace.tb_next

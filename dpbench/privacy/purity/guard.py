@@ -1,7 +1,7 @@
-"""Check that row functions remember nothing: all that a function can reach is the same after a call as before.
+"""Check that row functions remember nothing: everything that a function can reach is the same after a call as before.
 
-What a row function remembers about the rows it saw can reach the learner past every clip and all noise. So all that it
-can reach is read before each chunk and again after it, and a difference ends the fit.
+What a row function remembers about the rows it saw can reach the learner past every clip and all noise. So everything
+that it can reach is read before each chunk and again after it, and any difference ends the fit.
 
 Covered: closure variables, defaults, attributes, slots, bound objects, `functools.partial` and caches, containers,
 tensors and arrays, modules' parameters, gradients and buffers, and generators: by identity, length and torch's version
@@ -33,7 +33,7 @@ from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.rows import wipe
-from dpbench.privacy.purity.failures import call_withholding
+from dpbench.privacy.purity.failures import call_without_error_text
 from dpbench.privacy.purity.reach import Reach, Reading
 from dpbench.privacy.purity.spotchecks import MAP_INTERVALS, QUESTION_INTERVALS, CheckSchedule, make_probe
 
@@ -86,11 +86,11 @@ class Guard:
     def labels(
         self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, checked: Checked
     ) -> Iterator[Tensor]:
-        """Yield the labels of a teacher for each shard, as `checked` returns them.
+        """Yield a teacher's labels for each shard, checked by `checked`.
 
         Raises:
             NotPure: the teacher remembers, or reaches what cannot be compared.
-            NotPerExample: it answers differently over the same shard.
+            NotPerExample: the teacher gives different labels for the same shard.
             PrivacyError: an earlier question was refused.
         """
         with self.remember_refusals():
@@ -100,7 +100,7 @@ class Guard:
     def map_rows(
         self, transform: Callable[[Tensor], Tensor], chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Contribution, ...]]:
-        """Yield the blocks of each chunk's rows after a transform.
+        """Yield the blocks of each chunk's transformed rows.
 
         Raises:
             PrivacyError: as `contributions` does.
@@ -140,20 +140,20 @@ class Guard:
             raise
 
     def _guard_function(self, function: Evaluate, what: str) -> GuardedFunction:
-        held = self._latest.reuse_for(function, what) if self._latest else None
+        held = self._latest.reuse_reach(function, what) if self._latest else None
         self._latest = held or GuardedFunction(function, what, Reach(function, thorough=False))
         return self._latest
 
 
 class GuardedFunction:
-    """A function of rows during one question, whose purity is checked at every call."""
+    """A row function during one question; its purity is checked at every call."""
 
     def __init__(self, function: Evaluate, what: str, reach: Reach, reading: Reading | None = None) -> None:
         self._function, self._what, self._reach = function, what, reach
         self._before = reading or reach.read()
 
-    def reuse_for(self, function: Evaluate, what: str) -> GuardedFunction | None:
-        """Return the guarded function for another question without a new walk, if what it reaches is the same."""
+    def reuse_reach(self, function: Evaluate, what: str) -> GuardedFunction | None:
+        """Return a guarded function for another question without a new walk; None if it reaches other objects now."""
         if function is not self._function:
             return None
         reading = self._reach.read()
@@ -164,9 +164,9 @@ class GuardedFunction:
     def check_chunks(
         self, chunks: Iterable[Chunk], clips: Sequence[float], moments: CheckSchedule
     ) -> Iterator[tuple[Contribution, ...]]:
-        """Yield the function's blocks for each chunk, checking the chunks that are due."""
+        """Yield the function's blocks for each chunk, and check the chunks that are due."""
         for chunk in chunks:
-            due = moments.due()
+            due = moments.is_due()
             probe = make_probe(chunk, clips, moments.generator) if due else None
             blocks = self.blocks(chunk, thorough=due)
             if probe:
@@ -192,9 +192,9 @@ class GuardedFunction:
         return blocks
 
     def check_shards(self, shards: Iterable[Chunk], checked: Checked, moments: CheckSchedule) -> Iterator[Tensor]:
-        """Yield the function's labels for each shard; if a check is due, call it on another shard and again."""
+        """Yield the function's labels for each shard; if a check is due, call it on another shard and once more."""
         for shard in shards:
-            due = moments.due()
+            due = moments.is_due()
             again = shard.take(torch.arange(len(shard), device=shard.y.device)) if due else None
             labels = checked(self(shard, thorough=due))
             if again:
@@ -220,13 +220,13 @@ class GuardedFunction:
 
         Raises:
             NotPure: something that it reaches has changed, or cannot be compared.
-            ComponentFailed: it failed; without its text, which may hold private values.
-            MemoryError: there was too little.
+            ComponentFailed: it failed; the error omits its text, which may hold private values.
+            MemoryError: there was too little memory.
         """
         whole = Reach(self._function, thorough=True, settings=True) if thorough else None
         before = whole.read() if whole else None
         try:
-            return call_withholding(self._function, chunk, self._what, public=len(chunk) == 0)
+            return call_without_error_text(self._function, chunk, self._what, public=len(chunk) == 0)
         finally:
             after = self._reach.read()
             self._expect(self._reach.find_change(self._before, after))

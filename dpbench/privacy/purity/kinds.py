@@ -1,4 +1,4 @@
-"""The kinds of objects that a function can reach: what each refers to, and its own state."""
+"""How to read the kinds of objects that a function can reach: their referents and their own state."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _slots(thing: Any) -> tuple[str, ...]:
 
 @functools.lru_cache(1024)
 def list_cached_properties(cls: Any) -> frozenset[str]:
-    """Return the cached properties of a library's classes: they follow from the object alone, whenever made."""
+    """Return the cached properties of a library's classes, whose values depend on the object alone."""
     known = [base for base in cls.__mro__ if top_package(base.__module__) in LIBRARIES]
     pairs = [pair for base in known for pair in vars(base).items()]
     return frozenset(name for name, value in pairs if isinstance(value, functools.cached_property))
@@ -270,7 +270,7 @@ _C_TYPES: tuple[Any, ...] = (ctypes.Array.__base__, ctypes.CDLL)  # whatever `ct
 
 @functools.lru_cache(1024)
 def find_kinds(cls: Any) -> tuple[Kind, ...] | None:
-    """Return how to read objects of a type: empty if they never change, None if they cannot be read.
+    """Return the kinds by which to read a type's objects: empty if they never change, None if they are unreadable.
 
     dpbench's own curators are skipped: they hold only state that changes with every question.
     """

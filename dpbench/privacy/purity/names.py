@@ -25,14 +25,14 @@ LeftOut = Callable[[str], bool]
 
 
 def named_globals_kind(left_out: LeftOut) -> Kind:
-    """Return how to read the globals that a function's code names; they are looked up anew each time."""
+    """Return the kind that reads the globals which a function's code names; they are looked up at every reading."""
     return Kind(
-        lambda function: _read_globals(function, left_out), lambda function: _names_of_globals(function, left_out)
+        lambda function: _read_globals(function, left_out), lambda function: _describe_globals(function, left_out)
     )
 
 
 def namespace_kind(left_out: LeftOut) -> Kind:
-    """Return how to read all globals of a module: each is compared, whichever code names it."""
+    """Return the kind that reads all globals of a module, whichever code names them."""
 
     def held(module: ModuleType) -> dict[str, Any]:
         return {
@@ -52,11 +52,12 @@ def namespace_kind(left_out: LeftOut) -> Kind:
 
 
 def library_data_kind(function: FunctionType) -> Kind:
-    """Return how to read the data that a function's code names in modules of libraries; it may be a plugin's data.
+    """Return the kind that reads data which a function's code names in library modules; a plugin may keep data there.
 
-    Only modules that are imported now are read: a module that a library imports at its first use is no memory.
+    Only modules that are imported now are read: a module that a library imports at its first use does not count as
+    the function's memory.
     """
-    names = tuple(dict.fromkeys((*_names_in(function.__code__), *_attribute_words_in(function.__code__))))
+    names = tuple(dict.fromkeys((*_list_names(function.__code__), *_list_attribute_words(function.__code__))))
     found = [space.get(name) for space in (function.__globals__, sys.modules) for name in names]
     found += map(read_cell, function.__closure__ or ())
     modules: dict[str, Mapping[str, Any]] = {}
@@ -79,23 +80,23 @@ def _read_data(space: Mapping[str, Any], name: str) -> Any:
 
 
 @functools.lru_cache(4096)
-def _names_in(code: CodeType) -> tuple[str, ...]:
-    inner = (name for const in code.co_consts if isinstance(const, CodeType) for name in _names_in(const))
+def _list_names(code: CodeType) -> tuple[str, ...]:
+    inner = (name for const in code.co_consts if isinstance(const, CodeType) for name in _list_names(const))
     return tuple(dict.fromkeys((*code.co_names, *inner)))
 
 
 @functools.lru_cache(4096)
-def _attribute_words_in(code: CodeType) -> tuple[str, ...]:
-    """Return the constants that may name an attribute: those of `setattr`, and of a module's dictionary."""
-    inner = (word for const in code.co_consts if isinstance(const, CodeType) for word in _attribute_words_in(const))
+def _list_attribute_words(code: CodeType) -> tuple[str, ...]:
+    """Return the constants that may name an attribute, as in `setattr` or in a module's dictionary."""
+    inner = (word for const in code.co_consts if isinstance(const, CodeType) for word in _list_attribute_words(const))
     return (*(const for const in code.co_consts if isinstance(const, str) and const.isidentifier()), *inner)
 
 
 def _find_namespaces(function: FunctionType, left_out: LeftOut) -> dict[str, dict[str, Any]]:
-    """Return the modules in which a function's code may look names up: its own, and modules that it names in turn."""
-    names = _names_in(function.__code__)
+    """Return the modules in which a function's code may look up names: its own module and the modules that it names."""
+    names = _list_names(function.__code__)
     spaces = {str(function.__globals__.get("__name__")): function.__globals__}
-    found = [*map(function.__globals__.get, names), *_named_modules(function, names)]
+    found = [*map(function.__globals__.get, names), *_find_named_modules(function, names)]
     while found:
         module = found.pop()
         if not isinstance(module, ModuleType) or top_package(module.__name__) in LIBRARIES or module.__name__ in spaces:
@@ -107,8 +108,8 @@ def _find_namespaces(function: FunctionType, left_out: LeftOut) -> dict[str, dic
     return spaces
 
 
-def _named_modules(function: FunctionType, names: tuple[str, ...]) -> Iterator[Any]:
-    """Yield the imported modules that names may mean: `from .kept import it` names a module of the same package."""
+def _find_named_modules(function: FunctionType, names: tuple[str, ...]) -> Iterator[Any]:
+    """Yield the imported modules that names may refer to: `from .kept import it` names one of its package."""
     package = str(function.__globals__.get("__package__") or "")
     while package:
         yield sys.modules.get(package)
@@ -118,13 +119,13 @@ def _named_modules(function: FunctionType, names: tuple[str, ...]) -> Iterator[A
 
 
 def _read_globals(function: FunctionType, left_out: LeftOut) -> tuple[Any, ...]:
-    names = _names_in(function.__code__)
+    names = _list_names(function.__code__)
     spaces = _find_namespaces(function, left_out).values()
     return tuple(_hide_left_out(left_out, space.get(name, ABSENT)) for space in spaces for name in names)
 
 
-def _names_of_globals(function: FunctionType, left_out: LeftOut) -> list[str]:
-    names = _names_in(function.__code__)
+def _describe_globals(function: FunctionType, left_out: LeftOut) -> list[str]:
+    names = _list_names(function.__code__)
     return [
         f"global `{name}` of module `{module}`" for module in _find_namespaces(function, left_out) for name in names
     ]

@@ -1,4 +1,4 @@
-"""Withhold what a thread in a quiet room prints, warns or logs; the output of other threads is unchanged.
+"""Withhold the output, warnings and logs of a thread in a quiet room; the output of other threads is unchanged.
 
 Output is withheld by attribute (`sys.stdout`, `sys.stderr`, `warnings.showwarning`, `logging.Logger.handle`), for text
 that goes to a notebook, a file or a test; and by file descriptor (1 and 2), for streams that somebody kept and for C
@@ -37,21 +37,21 @@ class StreamProxy:
         """Write the text, unless this thread is in a quiet room."""
         if self._hears():
             return len(text)
-        own = self._descriptors.get(_descriptor(self._stream))
+        own = self._descriptors.get(_find_descriptor(self._stream))
         if own is None:
             return self._stream.write(text)
         os.write(own, text.encode(self._stream.encoding or "utf-8", "backslashreplace"))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_null_stream() if self._hears() else self._stream, name)
+        return getattr(_open_null_stream() if self._hears() else self._stream, name)
 
 
 class Outlets:
-    """The ways by which text leaves this process, closed while any thread is in a quiet room."""
+    """The output channels of this process, closed while any thread is in a quiet room."""
 
     def __init__(self, hears: Callable[[], bool], refuse: Callable[[str, tuple[Any, ...]], None]) -> None:
-        """Take `hears`, which says whether this thread is in a room and notes output, and `refuse`, which may raise."""
+        """Store `hears`, which notes output and tells if this thread is in a room, and `refuse`, which may raise."""
         self._hears, self._refuse, self._lock, self._rooms = hears, refuse, threading.Lock(), 0
         self._undo: list[Callable[[], None]] = []
         self._streams: list[TextIO] = []
@@ -76,8 +76,8 @@ class Outlets:
         untold = [(owner, name, getattr(owner, name)) for owner, name in WITHOUT_AUDIT_EVENT]
         kept = [stream for stream in (sys.__stdout__, sys.__stderr__) if stream is not output and stream is not error]
         self._streams = [stream for stream in (output, error, *kept) if stream is not None]
-        _flush(self._streams)
-        nowhere = _null_stream().fileno()
+        _flush_streams(self._streams)
+        nowhere = _open_null_stream().fileno()
         for number in DESCRIPTORS:
             try:
                 self._descriptors[number] = os.dup(number)
@@ -115,7 +115,7 @@ class Outlets:
         return asks
 
     def _restore(self) -> None:
-        _flush(self._streams)  # what a stream still holds was said in the room
+        _flush_streams(self._streams)  # what a stream still holds was said in the room
         for number, copy in self._descriptors.items():
             os.dup2(copy, number)
             os.close(copy)
@@ -124,7 +124,7 @@ class Outlets:
         self._descriptors.clear()  # stand-ins that somebody kept must not write to numbers that others reuse
 
 
-def _flush(streams: list[TextIO]) -> None:
+def _flush_streams(streams: list[TextIO]) -> None:
     try:
         for stream in streams:
             stream.flush()
@@ -132,7 +132,7 @@ def _flush(streams: list[TextIO]) -> None:
         pass
 
 
-def _descriptor(stream: TextIO) -> int:
+def _find_descriptor(stream: TextIO) -> int:
     try:
         return stream.fileno()
     except (OSError, ValueError, AttributeError):  # a notebook's, or one in memory
@@ -140,7 +140,7 @@ def _descriptor(stream: TextIO) -> int:
 
 
 @cache
-def _null_stream() -> TextIO:
+def _open_null_stream() -> TextIO:
     stream = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # for all rooms of this process
     atexit.register(stream.close)
     return stream

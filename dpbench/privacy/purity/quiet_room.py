@@ -1,4 +1,4 @@
-"""A quiet room: code that runs in it opens nothing, starts nothing and prints nothing.
+"""A quiet room: code that runs in it may open nothing, start nothing and print nothing.
 
 Whatever leaves a row function past its return value has no noise: a file, the environment, a socket, a program, a C
 library, a printed loss. Python's audit events tell of most of these before they happen, and of them the first ends the
@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from dpbench.errors import NotPure
-from dpbench.privacy.purity.audit_events import JUDGE, judged_by
+from dpbench.privacy.purity.audit_events import JUDGE, judge_audit_events
 from dpbench.privacy.purity.kinds import LIBRARIES
 from dpbench.privacy.purity.outlets import DESCRIPTORS, Outlets
 from dpbench.support import progress
@@ -111,10 +111,10 @@ def call_quietly(function: Callable[[A], R], argument: A, what: str, reads: bool
     Raises:
         NotPure: it opened, started or reached something, whether or not it caught the error.
     """
-    room, outlets = QuietRoom(what, reads), None if DEBUG in os.environ else _outlets()
+    room, outlets = QuietRoom(what, reads), None if DEBUG in os.environ else _get_outlets()
     if outlets:
         outlets.close()
-    with judged_by(room):
+    with judge_audit_events(room):
         try:
             found: R | None = function(argument)
         except Exception:
@@ -132,7 +132,7 @@ def call_quietly(function: Callable[[A], R], argument: A, what: str, reads: bool
 
 
 def _find_caller(frame: FrameType | None) -> str:
-    """Return the last calling module that is not Python's own; `IMPORT` if an import is the cause."""
+    """Return the last calling module outside Python's own modules; `IMPORT` if an import is the cause."""
     asked = ""
     while frame is not None and frame.f_code is not call_quietly.__code__:
         name, code = str(frame.f_globals.get("__name__")), frame.f_code
@@ -147,7 +147,7 @@ def _find_caller(frame: FrameType | None) -> str:
 
 
 def _withholds_output() -> bool:
-    """Return whether this thread is in a quiet room, and record that it produced output there."""
+    """Return whether this thread is in a quiet room; if it is, record that it produced output there."""
     room = JUDGE.get()
     if isinstance(room, QuietRoom):
         room.spoke = True
@@ -156,7 +156,7 @@ def _withholds_output() -> bool:
 
 
 @cache
-def _outlets() -> Outlets:
+def _get_outlets() -> Outlets:
     """Return the outlets of this process, which has only one standard output."""
     return Outlets(_withholds_output, _refuse)
 

@@ -68,7 +68,7 @@ class Reading:
     states: list[object]
 
     def has_same_referents(self, other: Reading) -> bool:
-        """Return whether every object has the same referents as in `other`; then the same can be reached."""
+        """Return whether every object has the same referents as in `other`, so that the same objects are reached."""
         return (
             len(self.flat) == len(other.flat)
             and all(map(is_, self.flat, other.flat))
@@ -79,12 +79,13 @@ class Reading:
 class Reach:
     """Everything that `root` can reach by closures, attributes and containers.
 
-    A `thorough` one follows the names that code uses as well, in its own module and those of functions it calls, and
-    classes, but not into `LIBRARIES`; has the global generators, unless they do not count, and, with `settings`, some
-    settings of libraries; and reads what tensors and arrays hold. A module that is `left_out` counts as absent.
+    If `thorough`, it also follows the names that code uses, in its own module and those of functions that it calls, and
+    classes, but not into `LIBRARIES`; it includes the global generators, unless they do not count, and, with
+    `settings`, some settings of libraries; and it reads the contents of tensors and arrays. A module that is
+    `left_out` counts as absent.
 
     Raises:
-        NotPure: something that cannot be compared, an iterator for one, or too much.
+        NotPure: the function reaches an object that cannot be compared, such as an iterator, or too many objects.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Reach:
         return Reading(referents, [*chain.from_iterable(referents)], [read(thing) for read, thing in self._states])
 
     def find_change(self, before: Reading, after: Reading) -> str | None:
-        """Name the first object that differs between two readings, without its value."""
+        """Name the first object that differs between two readings, without its value; None if no object differs."""
         if not before.has_same_referents(after):
             holders = [entry for entry in self._entries if entry.kind.referents]
             for entry, old, new in zip(holders, before.referents, after.referents, strict=True):
@@ -165,10 +166,10 @@ class Reach:
 
 
 class ModuleReach(Reach):
-    """All globals of `modules`, whichever code names them, and what they refer to.
+    """All globals of `modules`, whichever code names them, and all objects that they refer to.
 
-    By identity alone where it cannot be compared, or is a function or a class of another package. A module that is
-    `left_out` counts as absent.
+    An object that cannot be read, or is a function or a class of another package, is compared by identity alone. A
+    module that is `left_out` counts as absent.
     """
 
     def __init__(self, modules: Sequence[ModuleType], left_out: LeftOut) -> None:
@@ -189,20 +190,20 @@ class ModuleReach(Reach):
         return super()._kinds(thing, parent, at)
 
     def _is_foreign(self, thing: type | FunctionType) -> bool:
-        """Return whether another package has the code: `functools.wraps` copies the module of the wrapped function."""
+        """Return whether the code is another package's: `functools.wraps` copies the wrapped function's module."""
         known = thing.__globals__.get("__name__") if isinstance(thing, FunctionType) else thing.__module__
         return top_package(known) not in self._packages
 
 
 class Snapshot:
-    """A reading of everything that `root` reaches by a thorough `Reach`; it names later changes."""
+    """A reading of everything that a thorough `Reach` of `root` finds, with which later readings are compared."""
 
     def __init__(self, root: Any, generators: bool = True, left_out: LeftOut = lambda module: False) -> None:
         self._reach = Reach(root, thorough=True, generators=generators, left_out=left_out)
         self._before = self._reach.read()
 
     def find_change(self) -> str | None:
-        """Name the first object that has changed since the snapshot."""
+        """Return the name of the first object that has changed since the snapshot; None if none has."""
         return self._reach.find_change(self._before, self._reach.read())
 
 
@@ -239,7 +240,7 @@ def _name(root: Any) -> str:
 
 
 def _is_published(thing: Any) -> bool:
-    """Return whether a library has this function or class under its own name; a plugin's wrapped one has none."""
+    """Return whether a library holds this function or class under its own name; it holds no plugin's wrapper."""
     module, name = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
     if not isinstance(module, str) or not isinstance(name, str) or top_package(module) not in LIBRARIES:
         return False
@@ -255,7 +256,7 @@ _CLASSES = Kind(_list_classes, lambda thing: [f"class `{cls.__name__}`" for cls 
 
 
 def _library_settings() -> Iterator[ReachedValue]:
-    """Yield settings of libraries by which a row function could pass a value on."""
+    """Yield the library settings through which a row function could pass a value on."""
     kinds = {
         "numpy's error handling": Kind(state=lambda _: np.geterr()),
         "numpy's print options": Kind(state=lambda _: repr(np.get_printoptions())),

@@ -45,7 +45,7 @@ class CheckSchedule:
         self.generator = generator
         self._due = _draw_moments(chain(lengths, repeat(lengths[-1])), generator)
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Return whether the next chunk must be checked."""
         return next(self._due)
 
@@ -57,16 +57,16 @@ def _draw_moments(lengths: Iterator[int], generator: np.random.Generator) -> Ite
 
 
 def make_probe(chunk: Chunk, clips: Sequence[float], generator: np.random.Generator) -> Probe | None:
-    """Copy some rows before a row function can write to them; None if there is nothing to compare them with."""
+    """Copy some rows before a row function can write to them; return None if there are no rows to compare."""
     if len(chunk) < 2:
         return None
     numbers = max(1, chunk.rows[:1].numel() if isinstance(chunk.rows, Tensor) else chunk.rows.parts[0][:1].numel())
-    picks = torch.from_numpy(generator.permutation(len(chunk))[: _count_compared(len(chunk) // 2, numbers)])
+    picks = torch.from_numpy(generator.permutation(len(chunk))[: _count_rows_to_compare(len(chunk) // 2, numbers)])
     return Probe(chunk, clips, picks.to(chunk.y.device))
 
 
-def _count_compared(count: int, numbers: int) -> int:
-    """Return how many of `count` rows of so many numbers are compared."""
+def _count_rows_to_compare(count: int, numbers: int) -> int:
+    """Return how many of `count` rows, with this many numbers each, are compared."""
     return min(count, max(FEW_ROWS, MOST_NUMBERS // numbers))
 
 
@@ -78,9 +78,9 @@ class Probe:
         self._rows = chunk.take(picks)
 
     def keep(self, blocks: Sequence[Contribution]) -> None:
-        """Copy the contributions of the picked rows; if contributions are wide, those of fewer rows."""
+        """Copy the contributions of the picked rows; if contributions are wide, of fewer rows."""
         numbers = sum(part[:1].numel() for part in _list_row_factors(blocks))
-        self._picks = self._picks[: _count_compared(len(self._picks), max(1, numbers))]
+        self._picks = self._picks[: _count_rows_to_compare(len(self._picks), max(1, numbers))]
         self._kept = [block.take(self._picks) for block in blocks]
         self._copies = [
             part.clone() for part in _list_block_tensors(self._kept)
@@ -123,7 +123,7 @@ class Probe:
             wipe(chunk.rows, chunk.y, chunk.seeds)
 
     def _near(self, ours: list[Contribution], others: list[Contribution]) -> bool:
-        """Return whether rows are equal or differ by rounding; of wide rows, only a few are written out."""
+        """Return whether rows are equal or differ by rounding; if rows are wide, only a few are written out."""
         if not _are_identical(self._copies, _list_block_tensors(self._kept)):
             return False
         if _are_identical(ours, others):

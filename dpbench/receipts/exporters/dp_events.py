@@ -1,4 +1,4 @@
-"""Read events of dp-accounting, or all events that one of its accountants has composed."""
+"""Read an event of dp-accounting, or all events that an accountant of dp-accounting has composed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from dpbench.errors import SpecError
 from dpbench.receipts.events import (
-    DEEPEST,
+    MAX_DEPTH,
     BestOf,
     Composed,
     Concentrated,
@@ -33,7 +33,7 @@ def from_dp_event(
     noise: Noise | None = None,
     batches: Batches | None = None,
 ) -> Training:
-    """Return the training that a `DpEvent` describes, or that an accountant has composed.
+    """Return the training that a `DpEvent` describes, or that an accountant of dp-accounting has composed.
 
     Args:
         event: a `DpEvent`; None to read the accountant's own ledger.
@@ -46,7 +46,7 @@ def from_dp_event(
         SpecError: receipts have no such event.
     """
     read = accountant.ledger if event is None and accountant is not None else event
-    relative = _clips_per_multiplier(accountant)
+    relative = _count_clips_per_multiplier(accountant)
     try:
         events = convert_event(read, relative)
     except ValidationError as error:
@@ -57,8 +57,8 @@ def from_dp_event(
     )  # fmt: skip
 
 
-def _clips_per_multiplier(accountant: Any) -> float:
-    """Return a noise multiplier of 1 in clips: for replaced rows, Renyi accountants take it relative to two clips."""
+def _count_clips_per_multiplier(accountant: Any) -> float:
+    """Return the noise, in clips, of a noise multiplier of 1: for replaced rows, Renyi accountants count two clips."""
     from dp_accounting.rdp import RdpAccountant
 
     replaced = accountant is not None and read_adjacency(accountant) == "replace-one"
@@ -72,7 +72,7 @@ def read_adjacency(accountant: Any) -> Adjacency:
 
 
 def describe_accountant(accountant: Any) -> Accountant | None:
-    """Return the name, version and adjacency of an accountant of dp-accounting; None without an accountant."""
+    """Return the name, version and adjacency of an accountant of dp-accounting; None if there is no accountant."""
     if accountant is None:
         return None
     name = type(accountant).__name__.removesuffix("Accountant").lower()
@@ -91,12 +91,16 @@ def convert_event(event: Any, relative: float = 1.0, depth: int = 0) -> Event:
     Raises:
         SpecError: receipts have no such event.
     """
-    if depth > DEEPEST:
-        raise SpecError(f"Expected events nested at most {DEEPEST} deep.")
-    return _convert_noisy(event, relative) or _convert_special(event) or _convert_nested(event, relative, depth + 1)
+    if depth > MAX_DEPTH:
+        raise SpecError(f"Expected events nested at most {MAX_DEPTH} deep.")
+    return (
+        _convert_noisy_sum(event, relative)
+        or _convert_plain_release(event)
+        or _convert_nested(event, relative, depth + 1)
+    )
 
 
-def _convert_noisy(event: Any, relative: float) -> Event | None:
+def _convert_noisy_sum(event: Any, relative: float) -> Event | None:
     from dp_accounting import dp_event as dp
 
     if isinstance(event, dp.GaussianDpEvent | dp.LaplaceDpEvent) and event.noise_multiplier == 0:
@@ -110,7 +114,7 @@ def _convert_noisy(event: Any, relative: float) -> Event | None:
     return None
 
 
-def _convert_special(event: Any) -> Event | None:
+def _convert_plain_release(event: Any) -> Event | None:
     from dp_accounting import dp_event as dp
 
     if isinstance(event, dp.ZCDpEvent) and not event.xi:

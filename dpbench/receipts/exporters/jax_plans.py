@@ -1,4 +1,4 @@
-"""Read an execution plan of jax_privacy: its event, how it selects batches, its clip, and the noise that it adds."""
+"""Read an execution plan of jax_privacy: its event, batch selection, clip and noise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dpbench.errors import SpecError
 from dpbench.receipts.exporters.dp_events import convert_event, describe_accountant, read_adjacency
 from dpbench.receipts.receipt import Accountant, Batches, BatchSampling, Divisor, Noise, Training, find_version
 
-NOISE_DRAWS = 200_000  # of noise: their standard deviation is known to 0.2%
+NOISE_DRAW_COUNT = 200_000  # of noise: their standard deviation is known to 0.2%
 
 
 def from_jax_privacy(
@@ -72,12 +72,12 @@ def _read_batches(selection: Any, size: int, steps: int | None, normalised_by: D
 
 
 def _measure_noise(plan: Any, clipped_per: str | None) -> Noise | None:
-    """Measure the clip and the noise of one step; None if steps share noise, as in banded factorisations."""
+    """Measure the clip and the noise of a step; return None if steps share noise, as in banded factorisations."""
     import jax.numpy as jnp
 
     if plan.batch_selection_strategy.iterations and getattr(plan.batch_selection_strategy, "cycle_length", 1) != 1:
         return None
-    zeros = jnp.zeros(NOISE_DRAWS)
+    zeros = jnp.zeros(NOISE_DRAW_COUNT)
     transform = plan.noise_addition_transform
     added, _ = transform.update(zeros, transform.init(zeros))
     std, clip = float(jnp.std(added)), float(plan.clipped_grad(lambda weights, row: 0.0).l2_norm_bound)

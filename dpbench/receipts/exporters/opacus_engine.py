@@ -1,4 +1,4 @@
-"""Read a training by Opacus: its accountant's record, its optimizer's noise and its loader's batches."""
+"""Read a training with Opacus: its accountant's history, its optimizer's noise and its loader's batches."""
 
 from __future__ import annotations
 
@@ -89,6 +89,6 @@ def _read_batches(loader: Any, steps: int | None, divisor: Divisor) -> Batches:
 
 
 def _count_steps(optimizer: Any) -> int | None:
-    """Return the number of steps that the optimizer itself has counted, as Adam does; None if it counts none."""
+    """Return the number of steps that the optimizer itself has counted, as Adam does; None if it does not count."""
     counts = [int(state["step"]) for state in optimizer.original_optimizer.state.values() if "step" in state]
     return max(counts, default=None)

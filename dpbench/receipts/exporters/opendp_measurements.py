@@ -1,4 +1,4 @@
-"""Read a measurement of OpenDP: the cost by its privacy map, and the neighbours it is stated for."""
+"""Read a measurement of OpenDP: the cost that its privacy map states, and its neighbouring relation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADJACENCIES: dict[str, Adjacency] = {
 def from_opendp(
     measurement: Any, *, size: int | None = None, delta: float | None = None, d_in: int = 1, times: int = 1
 ) -> Training:
-    """Return the cost of a measurement of OpenDP by its own privacy map.
+    """Return the training that a measurement of OpenDP describes; its own privacy map gives the cost.
 
     Args:
         measurement: the `Measurement`; for a composition, all of it.

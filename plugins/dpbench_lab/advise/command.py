@@ -66,7 +66,7 @@ def advise(
 
     check_wish(accuracy)
     plugins = load()
-    plugins.report_broken()
+    plugins.report_broken_plugins()
     named = "extractor" in spec.model_fields_set
     chosen = build(plugins, "extractor", spec.extractor if named else default_extractor(plugins, own))
     rule, device = SplitRule(spec.public_fraction, 1.0, None, spec.split_seed), find_device(given.place.device)

@@ -17,7 +17,7 @@ from dpbench.api import Extractor, Records, Split, Task
 from dpbench.data import cache
 from dpbench.data.concat import Concat
 from dpbench.data.decoding import decode_image
-from dpbench.data.ignored import report_ignored
+from dpbench.data.ignored import report_ignored_names
 from dpbench.data.keys import identify_images
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.harness.cutting import cut_rows
@@ -99,7 +99,7 @@ def list_training(folder: Path) -> tuple[list[Path], np.ndarray, tuple[str, ...]
     except OSError as error:
         raise DataError(f"Expected {WANTED} in {folder}: {error.strerror} ({error.filename}).") from error
     images = sorted(name.partition("/")[::2] for name in names if _is_image(name))  # class, path below it
-    report_ignored(str(train), (name for name in names if not _is_image(name)))
+    report_ignored_names(str(train), (name for name in names if not _is_image(name)))
     classes = tuple(sorted({kind for kind, _ in images}))
     if len(classes) < 2:
         raise DataError(f"Expected {WANTED} in {folder}, got {len(classes)} class folders with images in {train}.")

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.draw import Line, draw_lines, new_figure, score_without_interval
-from dpbench.analysis.palette import REFERENCE, SHAPES, LearnerStyle, style_at
+from dpbench.analysis.palette import REFERENCE, SHAPES, LearnerStyle, make_style
 from dpbench.board.index import Standing
 from dpbench.site.context import Site
 from dpbench.site.extras import ExtraPages
 from dpbench.site.layout import PageSection
-from dpbench.site.picture import Chart, inline_svg
+from dpbench.site.picture import Chart, render_inline_svg
 from dpbench.site.render import Renderer
 from dpbench_lab.claims.catalogue import PUBLIC_DATA_WORDS, Claim, Paper, PublicData, read_catalogue
 from dpbench_lab.claims.verdict import JUDGEMENTS, Judgement, Verdict, judge_all, read_verdicts
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VERDICT_STYLES: Mapping[Judgement, LearnerStyle] = {
-    "reproducible": style_at(2), "stated with margin": style_at(0), "understated": style_at(3),
+    "reproducible": make_style(2), "stated with margin": make_style(0), "understated": make_style(3),
     "underspecified": REFERENCE,
 }  # fmt: skip
 """Colour and mark of each verdict."""
@@ -150,7 +150,7 @@ def _chart(
         f"{len(group)} claims, marked by verdict; lines show the best entry of our boards at each ε. Papers differ in "
         "private images, public images and networks, so a higher point does not mean a better method."
     )
-    drawn = inline_svg(lambda: _draw(group, ours), key, f"{title}. The table below the chart lists the numbers.")
+    drawn = render_inline_svg(lambda: _draw(group, ours), key, f"{title}. The table below the chart lists the numbers.")
     cells: list[tuple[str, ...]] = [
         (f"{row.paper.key}, {row.claim.id}", f"{row.claim.epsilon:f}", row.score, row.verdict.judgement)
         for row in group

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.draw import Bar, draw_bars, new_figure, write_chart
-from dpbench.analysis.palette import INK, LINE, QUIET, style_at
+from dpbench.analysis.palette import INK, LINE, QUIET, make_style
 from dpbench.records.metrics import METRIC_FACTS
 from dpbench_lab.explain.explanation import Explanation, LearnerExplanation
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STAGE_COLOURS = {
-    name: style_at(place).hex for place, name in enumerate(("projection", "noise", "steps", "tuning", "clipping"))
+    name: make_style(place).hex for place, name in enumerate(("projection", "noise", "steps", "tuning", "clipping"))
 }
 STAGE_COLOURS["rest"] = QUIET
 """The colour of each stair."""

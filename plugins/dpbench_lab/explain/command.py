@@ -55,7 +55,7 @@ def explain(
     from dpbench.registry.components import resolve
 
     plugins = load()
-    plugins.report_broken()
+    plugins.report_broken_plugins()
     asked = [given.spec(plugins, {"learner": name, "search": None}) for name in names]
     specs = [make_spec({**spec.given, "seeds": seeds}, given.origin) for spec in asked]
     for spec in specs:
@@ -77,7 +77,7 @@ def explain(
 
 
 def _show(found: Explanation, written: list[Path], console: Console) -> None:
-    from dpbench.analysis.formats import percent
+    from dpbench.analysis.formats import write_percent_score
 
     spec = found.specs[0]
     console.print(
@@ -97,7 +97,11 @@ def _show(found: Explanation, written: list[Path], console: Console) -> None:
     for learner in found.learners:
         cells = [_write_points(lift) for lift in learner.ladder if lift.stage in stages]
         ladder.add_row(
-            learner.learner.name, percent(learner.private), *cells, _write_interval(learner.rest), percent(found.score)
+            learner.learner.name,
+            write_percent_score(learner.private),
+            *cells,
+            _write_interval(learner.rest),
+            write_percent_score(found.score),
         )
         alone.add_row(learner.learner.name, *(_write_points(lift) for lift in learner.alone))
     console.print(ladder, alone, _steps_table(found))

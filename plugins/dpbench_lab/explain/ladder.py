@@ -30,7 +30,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator
 from dpbench.privacy.core.plan import release_sigmas
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.curator import make_handle
-from dpbench.records.result import Interval, SeedResult, interval
+from dpbench.records.result import Interval, SeedResult, mean_interval
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
 from dpbench.registry.components import write_component
@@ -86,7 +86,7 @@ def explain_learners(specs: Sequence[Spec], session: Session, tuned: Sequence[Sp
     return Explanation(
         digest=canonical_digest([spec.digest for spec in (*specs, *tuned)]), specs=tuple(run.spec for run in prepared),
         private=first.roles.task.size, public=len(first.roles.public.x), test=len(first.test.y),
-        ceiling=ceiling.spec.learner, score=interval(tops), learners=tuple(found), digests=first.images.digests,
+        ceiling=ceiling.spec.learner, score=mean_interval(tops), learners=tuple(found), digests=first.images.digests,
         seconds=time.monotonic() - began, components=get_origins(first.parts),
         provenance=first.loaded.provenance,
     )  # fmt: skip
@@ -111,7 +111,7 @@ def _check_prepared(prepared: PreparedRun) -> PreparedRun:
 def _has_same_data(prepared: PreparedRun) -> bool:
     """Return whether every seed has the same data."""
     first, *others = prepared.spec.seeds
-    return all(prepared.loaded.is_same_data(seed, first) for seed in others)
+    return all(prepared.loaded.has_same_data(seed, first) for seed in others)
 
 
 def _ceiling_spec(spec: Spec, seeds: Sequence[int], plugins: Registry) -> Spec:
@@ -148,7 +148,7 @@ def _explain_learner(default: PreparedRun, tuned: PreparedRun | None, tops: list
     ceiling = tops if len(tops) == len(scores) else tops * len(scores)
     return LearnerExplanation(
         learner=write_component(base.learner), digest=default.spec.digest, epsilon=default.privacy.epsilon,
-        private=interval(private), ladder=tuple(ladder), alone=alone,
+        private=mean_interval(private), ladder=tuple(ladder), alone=alone,
         rest=_interval([top - score for top, score in zip(ceiling, scores, strict=True)]),
         signals=tuple(measure_signals(steps, plan, release_sigmas(plan, base.privacy.sigma), size, units=units)),
     )  # fmt: skip
@@ -184,7 +184,7 @@ def _make_lift(stage: Stage, before: Sequence[float], after: Sequence[float], sa
 
 def _interval(values: Sequence[float]) -> Interval:
     """Return mean and interval; equal scores of all seeds give no interval, as they say nothing of chance."""
-    return interval(values if len(set(values)) > 1 else values[:1])
+    return mean_interval(values if len(set(values)) > 1 else values[:1])
 
 
 def _lift_stage(stage: Stage, learner: Learner, kept: Protection, base: PreparedRun) -> tuple[Learner, Protection, str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from dpbench.analysis.columns import write_budget
+from dpbench.analysis.columns import write_epsilon
 from dpbench.board.folder import read_content, validate_content
 from dpbench.errors import DataError, MalformedFile
 from dpbench.records.metrics import TITLES
 from dpbench.site.context import Site
-from dpbench.site.picture import Chart, inline_svg
+from dpbench.site.picture import Chart, render_inline_svg
 from dpbench_lab.explain.chart import figure, stairs
 from dpbench_lab.explain.explanation import Explanation
 
@@ -52,11 +52,11 @@ def _learner_charts(found: Sequence[Explanation], name: str) -> Iterator[Chart]:
             spec, key = explanation.specs[0], f"explain-{number}"
             title = f"What each part of privacy costs: {spec.dataset.name}, {spec.extractor.names}"
             rows = tuple(
-                (each.learner.name, write_budget(each.epsilon), stage, f"{after - before:+.2f}")
+                (each.learner.name, write_epsilon(each.epsilon), stage, f"{after - before:+.2f}")
                 for each in mine
                 for stage, before, after in stairs(each)
             )
-            drawn = inline_svg(
+            drawn = render_inline_svg(
                 functools.partial(figure, alone, titled=False), key, f"{title}. The table has the numbers."
             )
             note = (

@@ -9,8 +9,8 @@ from typing import Any
 
 from dpbench import registry
 from dpbench.analysis.figure_data import FigureData, FigureSeries
-from dpbench.analysis.formula import evaluate
-from dpbench.analysis.plots import Plot, Position, locate_cell, matches_through
+from dpbench.analysis.formula import evaluate_formula
+from dpbench.analysis.plots import Plot, Position, is_fitted_cell, locate_cell
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.records.result import Interval, Result
 from dpbench.registry import Registry
@@ -76,8 +76,8 @@ def _fit_bound(
     """Return a theorem's rate, fitted through one measured point, and that point."""
     if plot.bound is None:
         return {}, None
-    rates = {at: evaluate(plot.bound, place.numbers, "the bound of [plot]") for at, place in placed}
-    fitted = next((at for at, place in placed if matches_through(plot, place.values)), None)
+    rates = {at: evaluate_formula(plot.bound, place.numbers, "the bound of [plot]") for at, place in placed}
+    fitted = next((at for at, place in placed if is_fitted_cell(plot, place.values)), None)
     if fitted is None or fitted not in measured or not rates[fitted]:
         return {}, None
     constant = measured[fitted].mean / rates[fitted]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.results import check_charts, read_intact, write_charts
+from dpbench.cli.results import check_charts, read_intact_results, write_charts
 from dpbench.errors import SpecError
 from dpbench.sweep import ready_made_sweeps
 
@@ -20,7 +20,7 @@ def plot(
         Path,
         typer.Argument(
             help="Folder of results, to plot accuracy against ε; sweep file with a \\[plot] table; or a ready-made "
-            f"sweep: {', '.join(ready_made_sweeps.sweep_names())}."
+            f"sweep: {', '.join(ready_made_sweeps.list_sweep_names())}."
         ),
     ],
     results: Annotated[Path | None, typer.Option(help="Results folder. \\[default: dpbench-results/NAME]")] = None,
@@ -35,8 +35,8 @@ def plot(
     from dpbench_lab.figures.sweep_chart import write_sweep_chart
 
     plugins = load()
-    plugins.report_broken()
-    folder = sweep.is_dir() and str(sweep) not in ready_made_sweeps.sweep_names()
+    plugins.report_broken_plugins()
+    folder = sweep.is_dir() and str(sweep) not in ready_made_sweeps.list_sweep_names()
     if folder and results:
         raise SpecError(f"--results goes with a sweep, but {sweep} is itself a folder of results. Drop --results.")
     files = out or [Path(f"{sweep.resolve().name if folder else sweep.stem}.png")]
@@ -56,4 +56,6 @@ def _write_folder_chart(folder: Path, files: list[Path], plugins: Registry) -> N
     from dpbench.analysis.tables import make_grids
     from dpbench.registry.components import component_shortener
 
-    write_charts(make_grids(read_intact([folder]), named=component_shortener(plugins)), folder.resolve().name, files)
+    write_charts(
+        make_grids(read_intact_results([folder]), named=component_shortener(plugins)), folder.resolve().name, files
+    )

@@ -51,7 +51,7 @@ def inspect(
     plugins, place = load(), given.place
     spec = given.spec(changes={"learner": "public-only"})
     asked = make_request(spec, k or (), read_private=read_private, pairs=pairs, svm_c=svm_c)
-    plugins.report_broken()
+    plugins.report_broken_plugins()
     plugins.find("dataset", asked.dataset.name)
     if "extractor" not in spec.model_fields_set:
         asked = asked.model_copy(update={"extractor": default_extractor(plugins, asked.dataset)})

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import Line, draw_lines, label_powers, new_figure, score_without_interval, write_chart
-from dpbench.analysis.palette import INK, QUIET, style_at
+from dpbench.analysis.draw import Line, draw_lines, label_powers_of_ten, new_figure, score_without_interval, write_chart
+from dpbench.analysis.palette import INK, QUIET, make_style
 from dpbench.records.result import Interval
 from dpbench_lab.inspect.report import Inspection, Values
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WARNING = style_at(3).hex  # the title of an analysis without privacy
+WARNING = make_style(3).hex  # the title of an analysis without privacy
 POINTS = 400  # of the spectrum: thousands would look the same
 
 
@@ -44,11 +44,12 @@ def _spectrum(axes: Axes, inspection: Inspection) -> None:
     values = [value for value in found.eigenvalues if value > 1e-10 * found.eigenvalues[0]]
     ranks = sorted({round(len(values) ** (step / POINTS)) for step in range(POINTS + 1)})
     draw_lines(
-        axes, [Line("", {rank: score_without_interval(values[rank - 1]) for rank in ranks}, style_at(0), marked=False)]
+        axes,
+        [Line("", {rank: score_without_interval(values[rank - 1]) for rank in ranks}, make_style(0), marked=False)],
     )
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
-        label_powers(axis)
+        label_powers_of_ten(axis)
     for rank, name, line in (
         (found.participation_ratio, "participation ratio", "--"),
         (found.entropy_rank, "entropy rank", ":"),
@@ -66,7 +67,7 @@ def _separability(axes: Axes, inspection: Inspection) -> None:
     found, k = inspection.separability, inspection.asked.k
     spans = ((found.own, "pair's own components"), (found.shared, "components of all classes"))
     draw_lines(axes, [
-        Line(f"{name}, median", _points_by_k(k, span.median, span.smallest, span.largest), style_at(place), band=True)
+        Line(f"{name}, median", _points_by_k(k, span.median, span.smallest, span.largest), make_style(place), band=True)
         for place, (span, name) in enumerate(spans)
     ])  # fmt: skip
     axes.set_ylim(0, 1.4)
@@ -81,7 +82,7 @@ def _margins(axes: Axes, inspection: Inspection) -> None:
     assert inspection.margins is not None
     found, k = inspection.margins, inspection.asked.k
     draw_lines(axes, [
-        Line(f"that {share:.0%} of rows reach", _points_by_k(k, values), style_at(place))
+        Line(f"that {share:.0%} of rows reach", _points_by_k(k, values), make_style(place))
         for place, (share, values) in enumerate(zip(found.shares, found.smallest, strict=True))
     ])  # fmt: skip
     axes.axhline(0, color=QUIET, linewidth=0.8)

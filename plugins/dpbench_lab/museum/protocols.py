@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from dpbench.api import Dataset, Learner, Splits
 from dpbench.errors import DpbenchError
-from dpbench.records.board import Board, board_files
+from dpbench.records.board import Board, list_board_files
 from dpbench_lab.museum.exhibit import Exhibit, Findings
 from dpbench_lab.museum.strangers import extend_registry, run_learner
 
@@ -60,7 +60,7 @@ def unaccounted_tuning(learner: type[Learner]) -> None:
     Source: the grids of most papers on private learning. Appendix G of DP-RandP (Tang et al. 2023) searches the share
     of the budget for the mean by adding noise repeatedly to a stored true mean.
     """
-    file = sorted(board_files().values())[0]
+    file = sorted(list_board_files().values())[0]
     rule = 'selection = ["private-unaccounted"]'
     lines = [rule if line.startswith("selection") else line for line in file.read_text(encoding="utf-8").splitlines()]
     with tempfile.TemporaryDirectory() as folder:

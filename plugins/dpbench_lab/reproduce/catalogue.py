@@ -66,7 +66,7 @@ def read_studies() -> tuple[Study, ...]:
 def is_other_sweep(name: str) -> bool:
     """Return whether a name is not that of a study but of a sweep: a file, or a ready-made sweep."""
     studied = name in {study.name for study in read_studies()}
-    return not studied and (Path(name).is_file() or name in ready_made_sweeps.sweep_names())
+    return not studied and (Path(name).is_file() or name in ready_made_sweeps.list_sweep_names())
 
 
 def find_study(name: str) -> Study:

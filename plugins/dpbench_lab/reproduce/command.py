@@ -57,7 +57,7 @@ def reproduce(
         raise SpecError(f"--root {root} is not a leaderboard's folder.")
     check_charts(chart or ())
     plugins = load()
-    plugins.report_broken()
+    plugins.report_broken_plugins()
     if name is None:
         _list(root, plugins, markdown)
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dpbench.analysis.plots import axis_text
+from dpbench.analysis.plots import write_axis_value
 from dpbench.registry import Registry
 from dpbench_lab.reproduce.catalogue import Study, read_studies
 from dpbench_lab.reproduce.measurements import Measurement, read_measurements
@@ -151,4 +151,4 @@ def _percent(ours: Measurement | None) -> str:
 
 
 def _where(at: Mapping[str, Any]) -> str:
-    return ", ".join(f"{axis} {axis_text(value)}" for axis, value in at.items())
+    return ", ".join(f"{axis} {write_axis_value(value)}" for axis, value in at.items())

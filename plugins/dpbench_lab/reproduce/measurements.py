@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.analysis import formula
-from dpbench.analysis.plots import Plot, matches_through
+from dpbench.analysis.plots import Plot, is_fitted_cell
 from dpbench.records import storage
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec
@@ -75,8 +75,8 @@ def _sweep_measurements(sweep: str, folder: Path, plugins: Registry) -> list[Mea
 def _rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
     if plot is None or plot.bound is None:
         return None
-    rate = formula.evaluate(plot.bound, cell.numbers, "the bound of [plot]")
-    return Rate(cell.values, rate, matches_through(plot, cell.values), 1 / (len(result.seeds) * result.task.test))
+    rate = formula.evaluate_formula(plot.bound, cell.numbers, "the bound of [plot]")
+    return Rate(cell.values, rate, is_fitted_cell(plot, cell.values), 1 / (len(result.seeds) * result.task.test))
 
 
 def axes(spec: Spec) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def axes(spec: Spec) -> dict[str, Any]:
 def _inspection_measurements(study: Study, folder: Path) -> list[Measurement]:
     kept = []
     for file in sorted(folder.rglob("inspection-*.json")):
-        inspection = storage.read_validated(Inspection, file)
+        inspection = storage.read_validated_record(Inspection, file)
         if inspection.separability is None or inspection.margins is None:
             continue
         values = inspection.separability.own.median if study.inspection == "xi" else inspection.margins.smallest[0]

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 from dpbench.analysis.figure import draw_figure
 from dpbench.analysis.figure_data import FigureData
-from dpbench.analysis.formats import percent
+from dpbench.analysis.formats import write_percent_score
 from dpbench.analysis.formula import collect_numbers
-from dpbench.analysis.plots import Plot, Position, axis_text, locate_cell
-from dpbench.records.packed import find_records
+from dpbench.analysis.plots import Plot, Position, locate_cell, write_axis_value
+from dpbench.records.packed import list_records
 from dpbench.records.protocol import Component
 from dpbench.records.result import Result
 from dpbench.site.context import Site
 from dpbench.site.extras import ExtraPages
 from dpbench.site.layout import PageSection
-from dpbench.site.picture import Chart, inline_svg
+from dpbench.site.picture import Chart, render_inline_svg
 from dpbench.site.render import Renderer
 from dpbench.sweep import ready_made_sweeps
 from dpbench_lab.figures import literature
@@ -61,8 +61,8 @@ def _figure_view(site: Site, comparison: Comparison) -> FigureView:
     study = comparison.study
     folder = study_folder(site.root, study)
     chart = None
-    if study.sweep in ready_made_sweeps.sweep_names() and folder.is_dir():
-        results = [Result.read(file) for file in find_records(folder)]
+    if study.sweep in ready_made_sweeps.list_sweep_names() and folder.is_dir():
+        results = [Result.read(file) for file in list_records(folder)]
         figure = figure_with_results(study.sweep, results)
         chart = _chart(figure) if figure.measured else None
         if not comparison.compared:  # of other defaults than those of today, or by the code before
@@ -79,7 +79,7 @@ def _figure_view(site: Site, comparison: Comparison) -> FigureView:
 
 def figure_with_results(name: str, results: Sequence[Result]) -> FigureData:
     """Return a ready-made figure of results, each at the position of its own spec, whatever today's defaults are."""
-    plot = Plot.model_validate(tomllib.loads("\n".join(ready_made_sweeps.lines(name)))["plot"])
+    plot = Plot.model_validate(tomllib.loads("\n".join(ready_made_sweeps.read_sweep_lines(name)))["plot"])
     axes = (*plot.axes, *plot.through)
     kept = [result for result in results if plot.metric in {"error", *result.metrics}]
     places = [
@@ -115,8 +115,8 @@ def _chart(data: FigureData) -> Chart:
     head = (*data.plot.panels, *([data.plot.lines] if data.plot.lines else []), data.plot.x, f"{data.plot.metric} (%)")
     rows = tuple(
         (*at.panel, *([at.line] if data.plot.lines else []),
-         data.plot.without or "" if at.x is None else axis_text(at.x),
-         percent(score))
+         data.plot.without or "" if at.x is None else write_axis_value(at.x),
+         write_percent_score(score))
         for at, score in data.measured.items()
     )  # fmt: skip
     seeds = f"{min(data.seeds)} to {max(data.seeds)}" if min(data.seeds) < max(data.seeds) else str(data.seeds[0])
@@ -125,7 +125,9 @@ def _chart(data: FigureData) -> Chart:
         note += f" Dotted: {data.plot.rate}, times one constant that is fitted at the ringed point."
     if data.series:
         note += " Hollow and dashed: published numbers."
-    drawn = inline_svg(lambda: draw_figure(data, titled=False), data.name, f"{title}. The table lists the numbers.")
+    drawn = render_inline_svg(
+        lambda: draw_figure(data, titled=False), data.name, f"{title}. The table lists the numbers."
+    )
     return Chart(data.name, title, note, drawn, head, rows)
 
 

@@ -18,7 +18,7 @@ from itertools import combinations
 from typing import Any, Literal
 
 from dpbench.analysis.figure_data import Point
-from dpbench.analysis.plots import axis_text
+from dpbench.analysis.plots import write_axis_value
 from dpbench_lab.figures import literature
 from dpbench_lab.reproduce.catalogue import At, OrderClaim, Study
 from dpbench_lab.reproduce.measurements import Measurement
@@ -134,7 +134,7 @@ def _is_same_value(theirs: float | str | None, ours: Mapping[str, Any], axis: st
     mine = ours.get(axis)
     if theirs == "best":  # of the values of an axis that the paper does not name
         return mine is not None
-    return axis_text(theirs) == axis_text(mine)
+    return write_axis_value(theirs) == write_axis_value(mine)
 
 
 def _best_measurement(found: Sequence[Measurement]) -> Measurement | None:

@@ -183,7 +183,7 @@ def subspace(anchors: RankOne, k: int, iterations: int, generator: torch.Generat
     """
     import torch
 
-    left, right = anchors.left.double(), anchors.whole_right().double()
+    left, right = anchors.left.double(), anchors.right_with_bias().double()
     gram = (left @ left.T) * (right @ right.T)  # (s, s)
     start = torch.randn(len(gram), k, generator=generator, dtype=torch.float64).to(gram.device)
     basis = subspace_iteration(lambda vectors: gram @ vectors, start, iterations)
@@ -193,7 +193,7 @@ def subspace(anchors: RankOne, k: int, iterations: int, generator: torch.Generat
     (count, outputs), features = anchors.left.shape, anchors.right.shape[1] + 1
     if count * (outputs + features + mixing.shape[1]) < outputs * features * mixing.shape[1]:
         return AnchorBasis(anchors, mixing)
-    whole = torch.stack([(anchors.whole_right() * output.unsqueeze(1)).T @ mixing for output in anchors.left.T])
+    whole = torch.stack([(anchors.right_with_bias() * output.unsqueeze(1)).T @ mixing for output in anchors.left.T])
     orthonormal = torch.linalg.qr(whole.flatten(0, 1)).Q.reshape(whole.shape)  # (m, d + 1, k)
     return DenseBasis(orthonormal)
 

@@ -12,7 +12,7 @@ import pytest
 
 from dpbench.audit import auditing_curator
 from dpbench.audit.audit_fit import audit_prepared
-from dpbench.audit.sensitivity import Replays
+from dpbench.audit.sensitivity import QuestionReplayer
 from dpbench.harness.prepare import PreparedRun
 from dpbench.records.spec import make_spec
 from dpbench_lab.museum.cores import CORES
@@ -45,7 +45,7 @@ def test_an_audit_rejects_a_broken_core(core: BrokenCore, case: AuditCase, monke
     assert isinstance(core.patch, Replacement)
     monkeypatch.setattr(auditing_curator, "FEATURE_REPLAYS", 2)  # of a release that are asked again: enough, and quick
     for name in ("replay", "probe") if case.part != "sensitivity" else ():
-        monkeypatch.setattr(Replays, name, lambda *_: None)
+        monkeypatch.setattr(QuestionReplayer, name, lambda *_: None)
     with core.patch.apply():
         found = audit_prepared(run, 0, case.canaries)
     assert found.passed == (case.part is None), found.figures.failed

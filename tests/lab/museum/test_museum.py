@@ -9,7 +9,7 @@ from torch import Tensor
 from dpbench.api import Learner
 from dpbench.errors import UnknownName
 from dpbench.testing import LearnerLaws
-from dpbench.testing.curators import Recorder
+from dpbench.testing.curators import RecordingProxy
 from dpbench_lab.museum import matrix
 from dpbench_lab.museum.cores.broken_core import CoreExhibit
 from dpbench_lab.museum.exhibit import Exhibit
@@ -136,8 +136,8 @@ def test_autocast_around_a_fit_changes_no_answer() -> None:
     answers: list[list[Tensor]] = []
     for learner in (HonestLearner, TrainingUnderAutocast):
         suite = type("Suite", (LearnerLaws,), {"learner": learner()})()
-        world = suite._world(0)
-        told = Recorder(suite._curator(world, suite.ample))
+        world = suite._make_world(0)
+        told = RecordingProxy(suite._curator(world, suite.ample_epsilon))
         learner().fit(told.handle(), world.public, torch.Generator())
         answers.append(told.answers)
     assert len(answers[0]) == 12

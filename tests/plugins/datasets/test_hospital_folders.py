@@ -17,7 +17,7 @@ from dpbench_plugins.datasets.image_folders import ImageFolder
 
 from dpbench import DataError, DataMissing, Records, SpecError
 from dpbench.data.survey import survey_dataset
-from dpbench.models.model import find_unreadable
+from dpbench.models.model import find_unreadable_images
 from dpbench.registry.components import write_component
 from dpbench.support import progress
 from dpbench.support.files import IMAGE_ENDINGS
@@ -320,9 +320,9 @@ def test_a_dicom_file_that_cannot_be_shown_is_named(
 
 def test_a_saved_model_reads_dicom_files(dicoms: Path) -> None:
     files = sorted((dicoms / "test/ill/ie0").iterdir())
-    assert find_unreadable(files, "RGB") == {}
+    assert find_unreadable_images(files, "RGB") == {}
     files[0].write_bytes(dicom(None))
-    assert find_unreadable(files, "RGB").keys() == {files[0]}
+    assert find_unreadable_images(files, "RGB").keys() == {files[0]}
 
 
 def test_units_and_images_of_a_dicom_folder_are_counted(dicoms: Path) -> None:

@@ -211,7 +211,7 @@ def test_a_run_and_data_info_name_the_copy(
     (file,) = (tmp_path / "results").glob("*.json")
     result = Result.read(file)
     assert result.task.editions == {"private": edition, "public": edition}
-    assert result.task.named_editions == (edition,)
+    assert result.task.edition_names == (edition,)
     assert called("results", "show", str(file)) == 0
     assert edition in " ".join(capsys.readouterr().out.split())
     assert called("data", "info", "pcam", "--json") == 0

@@ -21,7 +21,7 @@ from sklearn.datasets import load_sample_image
 from torch import Tensor
 
 from dpbench import DataMissing, SpecError, registry
-from dpbench.cli.presence import extractor_facts
+from dpbench.cli.presence import collect_extractor_facts
 from dpbench.data import cache
 from dpbench.data.keys import ImageKeys
 from dpbench.registry.components import write_component
@@ -142,7 +142,7 @@ def test_a_tail_has_no_batch_statistics_and_leaves_generators_alone() -> None:
 
 
 def test_the_listing_names_layers_and_their_shapes() -> None:
-    facts = extractor_facts(EfficientNetLite0, registry.load())
+    facts = collect_extractor_facts(EfficientNetLite0, registry.load())
     assert list(facts["layers"]) == [f"blocks.{stage}" for stage in range(7)]
     assert facts["layers"]["blocks.4"] == (112, 14, 14)
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from dpbench import Extractor, SpecError, registry
 from dpbench.cli.components import list_components
-from dpbench.cli.presence import extractor_facts
+from dpbench.cli.presence import collect_extractor_facts
 
 WITH_DEFAULTS = {
     "efficientnet-lite0",
@@ -120,7 +120,7 @@ def test_an_extractor_that_raises_is_listed_with_the_reason_and_so_are_the_other
 
     monkeypatch.setattr(Pixels, "present", rain)
     plugins = registry.load()
-    facts = [extractor_facts(item.cls, plugins) for item in plugins.components["extractor"].values()]
+    facts = [collect_extractor_facts(item.cls, plugins) for item in plugins.components["extractor"].values()]
     (pixels,) = [row for row in facts if row["name"] == "pixels"]
     assert (pixels["present"], pixels["layers"]) == (None, {})
     assert any(row["present"] is not None for row in facts)

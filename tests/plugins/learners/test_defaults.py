@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 
 from dpbench import Budget, Learner, Task, components, effective_size, pace, travel
 from dpbench.errors import SpecError
-from dpbench.learning.defaults import MOST_TRAVEL, STEP_LIMITS
+from dpbench.learning.defaults import MAX_TRAVEL, STEP_LIMITS
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import load
-from dpbench.registry.components import selection
+from dpbench.registry.components import selection_rule
 from tests.cli.test_cli import Output, called, refusal
 from tests.helpers.sessions import session
 
@@ -51,12 +51,12 @@ def test_more_examples_and_a_larger_epsilon_never_carry_fewer_dimensions_or_a_sh
     small, large = task(n, public, features), task(more, public, features)
     for less, greater in ((budget(epsilon), budget(larger)),):
         assert effective_size(small, less) <= effective_size(large, greater)
-        assert travel(small, less) <= travel(large, greater) <= MOST_TRAVEL
+        assert travel(small, less) <= travel(large, greater) <= MAX_TRAVEL
         assert 1 <= components(small, less) <= components(large, greater) <= min(max(public // 4, 1), features)
 
 
 @given(
-    st.floats(0.01, MOST_TRAVEL),
+    st.floats(0.01, MAX_TRAVEL),
     st.floats(1e-3, 1),
     st.floats(0, 0.99),
     st.floats(0.01, 10),
@@ -117,7 +117,7 @@ def build(text: str, **options: Any) -> Any:
 def test_the_papers_own_setting_is_one_word_away(learner: type[Learner]) -> None:
     asked = build(learner.name, **{"": "paper"})
     assert asked == learner(**learner.paper)
-    assert selection(asked) == "by-hand"
+    assert selection_rule(asked) == "by-hand"
 
 
 def test_further_options_override_the_papers() -> None:

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpbench import AnchorBasis, Budget, DenseBasis, Learner, PublicData, RankOne, Task, quantise
 from dpbench.privacy.core.forms.residual.bases import Basis
-from dpbench.testing.curators import Watcher
+from dpbench.testing.curators import WatchingProxy
 from tests.cli.test_cli import refusal
 from tests.helpers.worlds import curator_over, private_rows
 
@@ -167,7 +167,9 @@ def test_noise_on_each_part_is_for_the_norm_of_all_parts_together(residual: bool
     learner = GEP(k=20, anchors=40, steps=100, refresh=100, sample_rate=1e-9, learning_rate=1e-12, clip=clip)
     learner = dataclasses.replace(learner, residual=residual, residual_ratio=ratio)
     rows = private_rows(n=50, d=30)
-    watcher = Watcher(curator_over(rows, learner.plan(Task((30,), 3, 50, torch.device("cpu")), BUDGET), sigma).curator)
+    watcher = WatchingProxy(
+        curator_over(rows, learner.plan(Task((30,), 3, 50, torch.device("cpu")), BUDGET), sigma).curator
+    )
     learner.fit(watcher.handle(), PublicData(private_rows(n=50, d=30, seed=1).x, None), _draw(0))
     answers = [answer if residual else (answer,) for answer in watcher.log.answers]
     assert len(answers) == 100
@@ -213,7 +215,7 @@ def test_the_length_of_a_chunk_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
     heads = []
     for held in (1, dpbench_gep.HELD):
         monkeypatch.setattr(dpbench_gep, "HELD", held)
-        watcher = Watcher(curator_over(rows, SMALL.plan(Task((8,), 3, 5000, rows.x.device), BUDGET), 1.0).curator)
+        watcher = WatchingProxy(curator_over(rows, SMALL.plan(Task((8,), 3, 5000, rows.x.device), BUDGET), 1.0).curator)
         heads.append(SMALL.fit(watcher.handle(), PublicData(public.x, None), _draw(0))(public.x))
     assert torch.equal(*heads)
 

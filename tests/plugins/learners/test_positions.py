@@ -28,7 +28,7 @@ from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.map import Map
 from dpbench.privacy.core.plan import check_plan
 from dpbench.privacy.core.sum import Sum
-from dpbench.testing.curators import Proxy
+from dpbench.testing.curators import CuratorProxy
 from tests.helpers.worlds import curator_over, private_rows
 from tests.privacy.core.test_exact import threads
 
@@ -54,14 +54,14 @@ LEARNERS: list[Learner] = [
 ]
 
 
-class Moving(Proxy):
+class Moving(CuratorProxy):
     """Asks a real curator, and evaluates what it is given on chunks in which one row stands here and there."""
 
     asked = 0
 
     def put(self, question: Question) -> Any:
         if not isinstance(question, Sum):
-            asked = question.rows_asked
+            asked = question.row_function
             assert asked is not None
             self._same(lambda chunk: [*wrap_blocks(asked(chunk))], lambda block, _: (block.dense(),))
             return self.curator.answer(question)

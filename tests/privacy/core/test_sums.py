@@ -241,7 +241,7 @@ def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(
         rest = Residual(outer, basis)
         return Blocks((rest.embedding, rest)) if name == "residual" else outer
 
-    monkeypatch.setattr("dpbench.privacy.core.sum.add_drawn", kept)
+    monkeypatch.setattr("dpbench.privacy.core.sum.add_drawn_noise", kept)
     clips = (0.3, 0.1) if name == "residual" else (0.3,)
     for size in (31, 30):
         private = PrivateRows(x[:size].clone(), y[:size], torch.arange(size))
@@ -260,7 +260,7 @@ def test_one_example_moves_a_curators_sum_by_its_own_integers(dense: bool, monke
         summed.append(total)
         return total.value()
 
-    monkeypatch.setattr("dpbench.privacy.core.sum.add_drawn", kept)
+    monkeypatch.setattr("dpbench.privacy.core.sum.add_drawn_noise", kept)
     for part in (x, x[:-1], x[-1:]):
         curator = curator_over(PrivateRows(part, y[: len(part)], torch.arange(len(part))), [Release("sum")], sigma=1.0)
         rows: Callable[[Chunk], Any] = lambda chunk: chunk.x if dense else RankOne(chunk.x[:, :2], chunk.x)

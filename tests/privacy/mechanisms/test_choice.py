@@ -37,7 +37,7 @@ from dpbench.privacy.core.randomness import Draws, Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.mechanisms.choice.cells import Cells
 from dpbench.privacy.mechanisms.choice.choice_plan import compute_eps0, divergence, loss_variable
-from dpbench.privacy.mechanisms.choice.question import check_matrix, choose, losses
+from dpbench.privacy.mechanisms.choice.question import check_matrix, choose, sum_losses
 from dpbench.privacy.mechanisms.choice.steps import project_totals
 from tests.helpers.worlds import curator_over, private_rows
 
@@ -103,16 +103,16 @@ def test_the_drawn_ratio_of_neighbours_is_that_of_the_law() -> None:
 def test_a_row_moves_every_total_by_0_to_1_whatever_it_says(rows: list[list[float]], place: int) -> None:
     held, place = torch.tensor(rows), place % len(rows)
     without = torch.cat([held[:place], held[place + 1 :]])
-    moved = losses(Rows(held), 3).total - losses(Rows(without), 3).total
+    moved = sum_losses(Rows(held), 3).total - sum_losses(Rows(without), 3).total
     assert moved.dtype == torch.int64
     assert int(moved.min()) >= 0
     assert int(moved.max()) <= 2**20
-    assert torch.equal(moved, losses(Rows(held[[place]]), 3).total)
+    assert torch.equal(moved, sum_losses(Rows(held[[place]]), 3).total)
 
 
 def test_nan_loses_nothing_and_what_is_outside_is_clamped() -> None:
     strange = torch.tensor([[math.nan, math.inf, -math.inf, 7.0, 0.25]])
-    assert (losses(Rows(strange), 5).value()).tolist() == [0.0, 1.0, 0.0, 1.0, 0.25]
+    assert (sum_losses(Rows(strange), 5).value()).tolist() == [0.0, 1.0, 0.0, 1.0, 0.25]
 
 
 @given(st.lists(st.integers(-2, 5), max_size=30))
@@ -121,7 +121,7 @@ def test_rows_in_cells_lose_what_a_public_matrix_says(index: list[int]) -> None:
     cells = Cells(torch.tensor(index, dtype=torch.int64), 4)
     inside = [place for place in index if 0 <= place < 4]
     found = project_totals(cells.integers(1.0), check_matrix(matrix, 3))
-    direct = losses(Rows(matrix[torch.tensor(inside, dtype=torch.int64)]), 3)
+    direct = sum_losses(Rows(matrix[torch.tensor(inside, dtype=torch.int64)]), 3)
     assert torch.equal(found.total, direct.total)
     assert cells.norms().tolist() == [float(0 <= place < 4) for place in index]
     assert torch.equal(cells.dense().sum(0).long(), cells.integers(1.0).total)

@@ -26,7 +26,7 @@ from dpbench.privacy.core.witness import ChoiceObservation, Witness
 from dpbench.privacy.curator import make_handle
 from dpbench.privacy.mechanisms.choice.choice_plan import compute_eps0
 from dpbench.privacy.mechanisms.choice.parts import PartLosses, wrap_parts
-from dpbench.privacy.mechanisms.choice.replay import log_law
+from dpbench.privacy.mechanisms.choice.replay import log_chances
 from tests.helpers.worlds import curator_over, private_rows
 
 PARTS, CANDIDATES = 3, 4
@@ -83,8 +83,8 @@ ROWS = st.lists(
 @given(st.lists(st.floats(0, 20), min_size=PARTS * CANDIDATES, max_size=PARTS * CANDIDATES), st.floats(0.3, 20))
 def test_parts_chosen_on_their_own_are_one_choice_among_all_combinations(numbers: list[float], sigma: float) -> None:
     lost = np.array(numbers).reshape(PARTS, CANDIDATES)
-    by_part = log_law(lost, sigma)
-    whole = log_law(by_combination(lost)[None], sigma)[0]
+    by_part = log_chances(lost, sigma)
+    whole = log_chances(by_combination(lost)[None], sigma)[0]
     np.testing.assert_allclose(by_combination(by_part), whole, rtol=1e-9, atol=1e-9)
 
 
@@ -100,7 +100,7 @@ def test_combinations_are_drawn_with_the_chances_of_one_exponential_mechanism(se
     drawn = curator.noisy_choices(lose, part=part_of, release="any").reshape(times, PARTS)
     counts = np.bincount((drawn @ torch.tensor([CANDIDATES**2, CANDIDATES, 1])).numpy(), minlength=len(COMBINATIONS))
     own = totals(held(part, lost)).numpy() * 2.0**-20
-    expected = times * np.exp(log_law(by_combination(own)[None], sigma))[0]
+    expected = times * np.exp(log_chances(by_combination(own)[None], sigma))[0]
     assert chi2.sf(((counts - expected) ** 2 / expected).sum(), len(COMBINATIONS) - 1) > 1e-6
 
 
@@ -167,7 +167,7 @@ def test_neighbours_that_differ_by_a_unit_in_several_parts_have_laws_within_eps0
     worst = []
     for count in (len(of), len(rows)):
         lost = totals(held(part[:count], numbers[:count], of[:count])).numpy() * 2.0**-20  # type: ignore[arg-type]
-        worst.append(log_law(by_combination(lost)[None], sigma)[0])
+        worst.append(log_chances(by_combination(lost)[None], sigma)[0])
     ratio = worst[0] - worst[1]
     assert np.abs(ratio).max() <= compute_eps0(sigma) + 1e-9
     assert np.ptp(ratio) <= compute_eps0(sigma) + 1e-9  # bounded range, which composition rests on

@@ -439,12 +439,12 @@ class TestSpotChecks:
         for lengths in (QUESTION_INTERVALS, MAP_INTERVALS):
             moments = CheckSchedule(lengths, np.random.default_rng(0))
             for length in (*lengths, lengths[-1], lengths[-1]):
-                assert sum(moments.due() for _ in range(length)) == 1
+                assert sum(moments.is_due() for _ in range(length)) == 1
 
     def test_the_moments_are_those_of_the_stream(self) -> None:
         def drawn(seed: int) -> int:
             moments = CheckSchedule((64,), np.random.default_rng(seed))
-            return [moments.due() for _ in range(64)].index(True)
+            return [moments.is_due() for _ in range(64)].index(True)
 
         assert len({drawn(seed) for seed in range(20)}) > 10
 

@@ -81,10 +81,10 @@ def is_pure(plan: Sequence[Planned]) -> bool:
 def calibrate(
     plan: Sequence[Planned], budget: Budget, accountant: AccountantName = "pld", hint: float | None = None
 ) -> float:
-    """Return a base noise multiplier whose epsilon is at most the target's; 0 when epsilon is infinite.
+    """Return a base noise multiplier that keeps `plan` within the budget; 0 if the budget's epsilon is infinite.
 
-    It is within about 1e-4 of the smallest such. `hint`, say from an earlier run, is tried first and believed only if
-    its epsilon is within 0.1% below the target.
+    It is within about 1e-4 of the smallest such multiplier. `hint`, say from an earlier run, is tried first and
+    believed only if its epsilon is within 0.1% below the target.
 
     Raises:
         PlanError: no sigma up to 1e7 reaches the budget with this accountant, or every sigma does.
@@ -169,7 +169,7 @@ def _gaussian_sigma(epsilon: float, delta: float) -> float:
 
 
 def guess_sigma(plan: Sequence[Planned], budget: Budget) -> float:
-    """Return a sigma near the calibrated one, at which neighbours are about as far apart as in one release.
+    """Return a sigma near the calibrated sigma: neighbours are about as far apart as in a single Gaussian release.
 
     Raises:
         PlanError: delta is no smaller than the chance of being sampled at all, so that any sigma would do.
@@ -186,7 +186,7 @@ def guess_sigma(plan: Sequence[Planned], budget: Budget) -> float:
 
 
 def neighbour_distance(plan: Sequence[Planned], sigma: float) -> float:
-    """Return by how many standard deviations neighbours differ, by the central limit theorem (Bu et al. 2019).
+    """Return the distance of neighbours in standard deviations, by the central limit theorem (Bu et al. 2019).
 
     It is exact for sums at rate 1, and otherwise approximate, from either side, for many steps at small rates. It
     serves for guesses, and to tell which plans cost too much to compose; no stated epsilon depends on it.
@@ -213,7 +213,7 @@ def dp_events(plan: Sequence[Planned], sigma: float) -> list[Any]:
 
 @contextmanager
 def silence_libraries() -> Iterator[None]:
-    """Suppress messages of the libraries about their own internals, such as orders that did not converge."""
+    """Suppress the libraries' messages about their internals, such as Renyi orders that did not converge."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -245,9 +245,9 @@ def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
 
 
 def epsilon_on_fine_grid(epsilon_at: Callable[[float], float]) -> float:
-    """Return epsilon on a grid that is fine enough for it.
+    """Compute epsilon on a grid that is fine enough for its size.
 
-    A first answer sets the scale; below epsilon 0.2 the default grid of 1e-4 would cost more than half a percent.
+    A first computation gives its size; below epsilon 0.2 the default grid of 1e-4 would cost more than half a percent.
     """
     interval = 1e-4
     while True:
@@ -263,7 +263,7 @@ def _mixed_epsilon(plan: Sequence[Planned], sigma: float, delta: float, interval
 
 
 def compose(plan: Sequence[Planned], sigma: float, interval: float) -> Any:
-    """Compose a whole plan to dp-accounting's privacy loss distribution, on a grid of this interval, from above."""
+    """Compose a whole plan into dp-accounting's privacy loss distribution, rounded up to a grid of this interval."""
     parts = [*_merge_gaussians([use for use in plan if use.gaussian]), *(use for use in plan if not use.gaussian)]
     losses = [part.loss_distribution(sigma * part.relative_noise, interval) for part in parts]
     return functools.reduce(lambda loss, other: loss.compose(other), losses)

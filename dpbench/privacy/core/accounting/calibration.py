@@ -1,4 +1,4 @@
-"""Remember sigma between runs. A remembered sigma is a hint: epsilon is computed from it anew, every time."""
+"""Cache sigma between runs. A cached sigma is only a hint: its epsilon is computed again every time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAUSIBLE = (1e-2, 1e7)  # a damaged file must not send an accountant where it 
 
 
 def calibrate(plan: Sequence[Planned], budget: Budget, name: AccountantName) -> float:
-    """Return `accountant.calibrate`, with the sigma that the disk cache has for these arguments as a hint."""
+    """Return `accountant.calibrate` of these arguments, with the sigma in the disk cache, if any, as a hint."""
     file = _cache_file(plan, budget, name)
     hint = _read_cached_sigma(file)
     sigma = accountant.calibrate(plan, budget, name, hint)

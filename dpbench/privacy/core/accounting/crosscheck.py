@@ -49,11 +49,11 @@ class Account:
 def cross_check(
     plan: Sequence[Planned], sigma: float, delta: float, accountant: AccountantName, stated: float
 ) -> Account:
-    """Compute epsilon by an independent library and method, and refuse a contradiction to `accountant`'s epsilon.
+    """Compute epsilon by an independent library and method, and refuse a run whose stated epsilon contradicts it.
 
     `pld` and `rdp` are checked by Microsoft's prv-accountant (numerical composition with error bounds, Gopi et al.
     2021), or `pld` by RDP where its grid would pass 2^24 points; `prv`, whose code descends from that package, by
-    `pld`. A plan without delta is checked as its mechanism's module says, from below.
+    `pld`. A plan without delta is checked from below, as its mechanism's module says.
 
     Raises:
         AccountantsDisagree: the stated epsilon is below the independent lower bound or, for `pld`, above the upper.

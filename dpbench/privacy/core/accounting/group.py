@@ -1,20 +1,20 @@
 """The cost of a plan for a person with several rows: the same mechanism between datasets that differ by m rows.
 
 Epsilon is stated for one row. If one image is in the private split m times, or one person has m images, removing all of
-them moves each sum by up to m clips. That is accounted for as it is: multiplying epsilon by m would need a delta that
-grows by exp(epsilon) with every row.
+them moves each sum by up to m clips. This module accounts for exactly that: multiplying epsilon by m would need a delta
+that grows by exp(epsilon) with every row.
 
 - Every row in every sum (rate 1): a Gaussian of sensitivity m, which is one of noise multiplier sigma / m; an
   exponential mechanism of m times eps0.
 - Poisson samples: of m rows a binomial number K is sampled, and they move the sum by up to K clips, so that the pair
   N(0, sigma^2) and the mixture of N(k, sigma^2) over K dominates (Ganesh 2024, Tight Group-Level DP Guarantees for
   DP-SGD with Sampling via Mixture of Gaussians Mechanisms, arXiv 2401.10294). `pld` composes that pair.
-- Other accountants have no such mixture. They get the one in which K >= 1 rows move the sum by all of m clips: larger
-  sensitivities dominate smaller ones (the same paper). That is a subsampled Gaussian of rate 1 - (1 - rate)^m and
+- Other accountants have no such mixture. They get a mixture in which K >= 1 rows move the sum by all of m clips: larger
+  sensitivities dominate smaller ones (the same paper). It is a subsampled Gaussian of rate 1 - (1 - rate)^m and
   noise sigma / m, so the answer is an upper bound, a loose one where rates are small.
 
 Covered: any m rows, equal or not, add-or-remove.
-Not covered: rows that follow from one another in other ways than by being the same person's or the same image.
+Not covered: rows that depend on each other in other ways than by belonging to one person or showing the same image.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ DELTA = 1e-5  # at which epsilon sets the grid of the curve, and no more
 
 
 def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rate: float) -> float:
-    """Return the largest true-positive rate that any membership test has at this false-positive rate.
+    """Return an upper bound on the true-positive rate of every membership test at this false-positive rate.
 
     Covered: add-or-remove-one, whatever the test knows of the other examples. Rounding is upwards.
 
@@ -59,6 +59,6 @@ def true_positive_rate(plan: Sequence[Planned], sigma: float, false_positive_rat
 
 
 def bound_rate(epsilon: float, delta: float, false_positive_rate: float) -> float:
-    """Return the largest true-positive rate, at most 1, that one epsilon with its delta allows."""
+    """Return the largest true-positive rate, at most 1, that is possible at this epsilon and its delta."""
     above = math.exp(min(epsilon, 700.0)) * false_positive_rate + delta
     return min(1.0, above, 1 - math.exp(-epsilon) * (1 - false_positive_rate - delta))

@@ -42,10 +42,10 @@ _LOOSE = 0.02  # what two Renyi accounts of one search may differ by, relative
 
 
 class UniformSource(Protocol):
-    """Draws from [0, 1): numpy's generators, Python's and the operating system's."""
+    """A source of uniform draws from [0, 1): a generator of numpy, of Python or of the operating system."""
 
     def random(self) -> float:
-        """Return a draw."""
+        """Return a uniform draw from [0, 1)."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,14 @@ class Repeats:
 
     @property
     def gamma(self) -> float:
-        """The parameter, in (0, 1), that gives this mean."""
+        """The parameter gamma in (0, 1) that gives this mean."""
         return math.exp(-self.log_inverse_gamma)
 
     @property
     def log_inverse_gamma(self) -> float:
-        """Log(1 / gamma), kept because gamma loses its digits near 1.
+        """The logarithm of 1 / gamma, used because gamma itself loses its digits near 1.
 
-        It solves ``mean = shape * (1 - gamma) / (gamma * (1 - gamma^shape))``, which grows with it.
+        It solves ``mean = shape * (1 - gamma) / (gamma * (1 - gamma^shape))``, whose right side grows with it.
         """
         from scipy.optimize import brentq
 
@@ -132,7 +132,7 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeat
 
 
 def independent_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats) -> float:
-    """Return the same bound as `epsilon` by other code: Opacus' Rényi curve, and the theorem written out here.
+    """Return the same bound as `epsilon` by independent code: Opacus' Rényi curve, and the theorem written out here.
 
     The two agree to rounding where every rate is 1, or the best orders are whole numbers up to 1,024, as they mostly
     are for epsilon in [0.05, 5]. This one is lower where the best order is a fraction: there dp-accounting sums the
@@ -154,7 +154,7 @@ def independent_epsilon(plan: Sequence[Planned], sigma: float, delta: float, rep
 
 
 def cross_check(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, stated: float) -> Account:
-    """Compare the two accounts of a search, refuse a contradiction, and return them as one account.
+    """Compare the two accounts of a search and return them as one account; refuse accounts that contradict each other.
 
     Args:
         plan: the plan of every run.
@@ -165,8 +165,7 @@ def cross_check(plan: Sequence[Planned], sigma: float, delta: float, repeats: Re
 
     Raises:
         AccountantsDisagree: `independent_epsilon` is more than 2% above the stated epsilon, and above 0.05: below, it
-            is
-            loose.
+            is loose.
     """
     other = independent_epsilon(plan, sigma, delta, repeats)
     if max(stated, 0.05) < other / (1 + _LOOSE):
@@ -178,7 +177,7 @@ def cross_check(plan: Sequence[Planned], sigma: float, delta: float, repeats: Re
 
 
 def calibrate(plan: Sequence[Planned], budget: Budget, repeats: Repeats) -> float:
-    """Return the smallest base noise multiplier, to 1e-4, that keeps a whole search in `budget`; 0 when it is infinite.
+    """Return the smallest base noise multiplier, to 1e-4, that keeps a whole search in `budget`; 0 if it is infinite.
 
     Raises:
         PlanError: no sigma up to 1e7 is enough, or every sigma is.

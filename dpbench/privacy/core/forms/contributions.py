@@ -63,7 +63,7 @@ class Rows(Contribution):
     rows: Tensor  # (c, ...)
 
     def __post_init__(self) -> None:
-        """Refuse a tensor without an axis to sum over and an axis to clip along."""
+        """Refuse a tensor that lacks an axis to sum over or an axis to clip along."""
         if self.rows.ndim < 2:
             raise SpecError(
                 f"Expected one contribution per row, (c, ...) with two axes or more, got {tuple(self.rows.shape)}. "
@@ -105,7 +105,7 @@ class Joined(Contribution):
     parts: tuple[Tensor, ...]  # each (c, ...)
 
     def __post_init__(self) -> None:
-        """Refuse parts of different lengths, and parts without an axis to clip along."""
+        """Refuse parts of different lengths, and parts that lack an axis to clip along."""
         shapes = [tuple(part.shape) for part in self.parts]
         if not shapes or min(map(len, shapes)) < 2 or len({shape[0] for shape in shapes}) > 1:
             raise SpecError(
@@ -187,7 +187,7 @@ class RankOne(Contribution):
 
     def dense(self) -> Tensor:
         """Return (c, m, d) or, with bias, (c, m, d + 1)."""
-        return self.left.unsqueeze(2) * self.whole_right().unsqueeze(1)
+        return self.left.unsqueeze(2) * self.right_with_bias().unsqueeze(1)
 
     def columns(self) -> Tensor:
         """Return the left factors in float32, classes first: (1, m, c)."""
@@ -198,12 +198,12 @@ class RankOne(Contribution):
         return self.right if isinstance(self.right, QuantisedRows) else quantise(self.right)
 
     def right_norms(self) -> Tensor:
-        """Return (c,) float64: the norms of the right factors, the constant of the bias included."""
+        """Return (c,) float64: the norms of the right factors, including the bias's constant 1."""
         norms = row_norms(to_floats(self.right))
         return norms.square_().add_(1).sqrt_().mul_(1 + 4 * unit_roundoff(norms)) if self.bias else norms
 
-    def whole_right(self) -> Tensor:
-        """Return the right factors as floats with the constant of the bias appended, (c, d) or (c, d + 1)."""
+    def right_with_bias(self) -> Tensor:
+        """Return the right factors as floats, with the bias's constant 1 as last entry, (c, d) or (c, d + 1)."""
         import torch
 
         right = to_floats(self.right)
@@ -222,7 +222,7 @@ class Scaled(Contribution):
     scale: Tensor  # (m, d), or (m, d + 1) with bias
 
     def __post_init__(self) -> None:
-        """Refuse scales that are not shaped like a row, or whose norms float32 cannot bound."""
+        """Refuse a scale whose shape differs from a row's, or for which float32 cannot bound the norms."""
         expected = (self.outer.left.shape[1], self.outer.right.shape[1] + self.outer.bias)
         if tuple(self.scale.shape) != expected:
             raise SpecError(
@@ -246,7 +246,7 @@ class Scaled(Contribution):
         largest = float(inverse.max())
         left = (self.outer.left / left_norms.to(inverse.dtype).unsqueeze(1)).square()  # (c, m), at most 1
         shares = (inverse / largest).square()  # (m, d [+ 1]), at most 1
-        squared = (left * (self.outer.whole_right().square() @ shares.T)).sum(1)  # (c,)
+        squared = (left * (self.outer.right_with_bias().square() @ shares.T)).sum(1)  # (c,)
         terms = sum(self.scale.shape)
         # Squares and products that vanish were below 2^-126 each: twice TINY covers them, before the largest factor.
         bound = squared.double().sqrt() * (1 + (terms + 24) * unit_roundoff(squared)) + 2 * TINY

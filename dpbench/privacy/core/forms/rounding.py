@@ -35,26 +35,26 @@ def check_precision(*factors: Tensor) -> None:
 
 
 def row_norms(rows: Tensor) -> Tensor:
-    """Return (c,) float64: the L2 norm of each row of (c, ...), never under-estimated, and its bits the row's alone."""
+    """Return (c,) float64: each row's L2 norm, never under-estimated, and to the last bit a function of that row."""
     from dpbench.privacy.core.exact.sums import lengths
 
     return _mark_infinite(lengths(rows.flatten(1)))
 
 
 def joined_norms(norms: Tensor) -> Tensor:
-    """Return (c,) float64: norms of rows whose parts have at most the norms (parts, c), never under-estimated."""
+    """Return (c,) float64: upper bounds on norms of rows whose parts have at most the norms (parts, c)."""
     from dpbench.privacy.core.exact.sums import lengths
 
     return _mark_infinite(lengths(norms, 0))
 
 
 def _mark_infinite(norms: Tensor) -> Tensor:
-    """Replace the norms of rows that count as not finite by infinity."""
+    """Replace by infinity the norms of rows that count as not finite."""
     return norms.masked_fill_(~(norms <= ROW_LIMIT), math.inf)
 
 
 def unit_roundoff(values: Tensor) -> float:
-    """Return u, half the distance from 1 to the next number of the same kind."""
+    """Return u, half the distance from 1 to the next number of the same type."""
     import torch
 
     return torch.finfo(values.dtype).eps / 2

@@ -32,7 +32,7 @@ class Cells(Contribution):
         return self._inside().double()
 
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Count the rows in each cell, (count,): whole numbers, whatever the clip, which must be 1.
+        """Count the rows in each cell, (count,), in whole numbers; the clip must be 1.
 
         Sensitivity: adding or removing one row moves one cell by 1. With `shares` a row counts for its share of 2^20
         steps, rounded down.
@@ -71,7 +71,7 @@ def count_rows(block: Contribution, shares: Tensor | None = None) -> IntegerSum:
 
 
 def wrap_cells(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
-    """Wrap a row function so that its whole numbers are the cells of the rows.
+    """Wrap a row function so that the whole numbers that it returns become the cells of the rows.
 
     Raises:
         SpecError: when called, if it returns anything but one whole number per row.
@@ -96,7 +96,7 @@ def check_whole_numbers(index: object, over: str) -> Tensor:
 
 
 def wrap_bytes(rows: RowFn) -> RowFn:
-    """Wrap a row function so that its whole numbers come as their bytes, (c, 8): no two numbers are near each other."""
+    """Wrap a row function so that it returns its whole numbers as bytes, (c, 8): no two numbers are nearly equal."""
 
     def apart(chunk: Chunk) -> Tensor:
         index: Any = rows(chunk)

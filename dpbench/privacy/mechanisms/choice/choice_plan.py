@@ -84,7 +84,7 @@ class Choice(Planned):
         return PureChoice(self) if self.steps == 1 else None
 
     def check(self, where: str) -> None:
-        """Refuse numbers of candidates and parts that leave no choice, and more totals than memory can hold."""
+        """Refuse numbers of candidates and parts that leave no choice, or need more totals than memory can hold."""
         for field, count, least in (("candidates", self.candidates, 2), ("parts", self.parts, 1)):
             if not (count >= least and count % 1 == 0):
                 raise PlanError(f"Expected {field}={count} to be a whole number >= {least} {where}.")
@@ -96,7 +96,7 @@ class Choice(Planned):
             )
 
     def event(self, noise: float) -> Any:
-        """Return the event of the choice's zCDP, and nothing finer."""
+        """Return the event of the choice's zCDP alone."""
         import dp_accounting as dp
 
         return dp.ZCDpEvent(compute_eps0(noise) ** 2 / 8)
@@ -128,7 +128,7 @@ class PureChoice(PureCost):
         return compute_eps0(noise)
 
     def lower(self, noise: float) -> float:
-        """Return by how much one row moves the log-chance of one of two candidates, which has lost far more."""
+        """Return the change that one row makes in the log-chance of one of two candidates, which has lost far more."""
         import numpy as np
 
         eps0, far = compute_eps0(noise), 30.0  # eps0 times how much more; at its worst, rounding is worth 1e-12

@@ -56,7 +56,7 @@ from dpbench.privacy.mechanisms.choice.steps import loss_grid, loss_steps
 
 @dataclass(frozen=True)
 class LeastLosses(ChoiceQuestion):
-    """A candidate for each part that loses little; see `Curator.noisy_choices`.
+    """Asks for a candidate with a small total loss in each part; see `Curator.noisy_choices`.
 
     Rows are losses by each candidate of their part, (c, N); `part` is the part that each row touches, (c,) int64.
     """
@@ -77,8 +77,8 @@ class LeastLosses(ChoiceQuestion):
         return choose_parts(curator, lost, choice.parts, choice, draws)
 
     @property
-    def rows_asked(self) -> RowFn:
-        """The row function of the losses, with the parts as bytes before them."""
+    def row_function(self) -> RowFn:
+        """The row function of the losses, which puts the parts as bytes before them."""
         parts = wrap_bytes(self.part)
         return lambda chunk: torch.cat([parts(chunk), self.rows(chunk)], 1)  # type: ignore[list-item]
 
@@ -90,7 +90,7 @@ class LeastLosses(ChoiceQuestion):
 
 @dataclass(frozen=True)
 class PartLosses(Contribution):
-    """Row i contributes its losses to one of `parts` parts, or nothing where its number is not in [0, parts)."""
+    """Row i contributes its losses to part `part[i]`, or nothing if that number is not in [0, parts)."""
 
     part: Tensor  # (c,) int64
     rows: Rows  # losses (c, N)
@@ -109,7 +109,7 @@ class PartLosses(Contribution):
         return self.rows.norms().where(self._inside(), 0)
 
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
-        """Return the total losses, part after part, (parts * N,), whatever the clip, which must be 1.
+        """Return the total losses, part after part, (parts * N,); the clip must be 1.
 
         Sensitivity: adding or removing one row moves the totals of one part, each by 0 to 2^20 steps; with `shares` by
         that share of them, rounded down.
@@ -137,10 +137,10 @@ class PartLosses(Contribution):
 
 
 def wrap_parts(rows: RowFn, part: Callable[[Chunk], Tensor], choice: Choice) -> Callable[[Chunk], PartLosses]:
-    """Wrap a row function so that its losses are by the candidates of the part that each row touches.
+    """Wrap a row function so that its losses are losses by the candidates of each row's part.
 
     Raises:
-        SpecError: when called, if losses are not (c, N) with N as planned, or parts not whole numbers, one a row.
+        SpecError: when called, if losses are not (c, N) with N as planned, or parts are not one whole number per row.
     """
 
     def by_part(chunk: Chunk) -> PartLosses:

@@ -71,7 +71,7 @@ class ChoiceQuestion(Question):
 
 @dataclass(frozen=True)
 class LeastLoss(ChoiceQuestion):
-    """A candidate that loses little; see `Curator.noisy_choice`.
+    """Asks for a candidate with a small total loss; see `Curator.noisy_choice`.
 
     Rows are losses by each candidate, (c, N); with `project` the cell of each row, (c,) int64.
     """
@@ -88,7 +88,7 @@ class LeastLoss(ChoiceQuestion):
             count = self._count_candidates(curator, choice.candidates)
             limit = count_rows_held(count, self.chunk_size)
             lost = sum_over_rows(
-                curator, self.rows, self.release, draws, lambda block, shares: losses(block, count, shares), limit
+                curator, self.rows, self.release, draws, lambda block, shares: sum_losses(block, count, shares), limit
             )
         else:
             matrix = check_matrix(self.project, choice.candidates)
@@ -107,7 +107,7 @@ class LeastLoss(ChoiceQuestion):
             )
 
     @property
-    def rows_asked(self) -> RowFn:
+    def row_function(self) -> RowFn:
         """The row function of the losses, or of the cells as bytes."""
         return self.rows if self.project is None else wrap_bytes(self.rows)
 
@@ -126,7 +126,7 @@ class LeastLoss(ChoiceQuestion):
 
 @dataclass(frozen=True)
 class Majorities(ChoiceQuestion):
-    """A candidate with many votes for each part; see `Curator.noisy_choices`. Rows are votes, (c,) int64."""
+    """Asks for a candidate with many votes in each part; see `Curator.noisy_choices`. Rows are votes, (c,) int64."""
 
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> Tensor:
         """Count votes, and choose a candidate for each part."""
@@ -137,7 +137,7 @@ class Majorities(ChoiceQuestion):
         return choose_parts(curator, IntegerSum(-votes.total, votes.grid), choice.parts, choice, draws)
 
     @property
-    def rows_asked(self) -> RowFn:
+    def row_function(self) -> RowFn:
         """The row function of the votes, as bytes."""
         return wrap_bytes(self.rows)
 
@@ -180,7 +180,7 @@ def sum_over_rows(
 
 
 def choose_parts(curator: LedgerCurator, lost: IntegerSum, parts: int, choice: Choice, draws: Draws) -> Tensor:
-    """Return the choice for each part, given total losses (parts * N,)."""
+    """Choose a candidate for each part, given total losses (parts * N,)."""
     sigma = curator.sigma[choice.name]
     if curator.ledger.spent[choice.name] == 1 and sigma:
         draws.check_cost(lost.total.numel(), choice.steps)
@@ -190,10 +190,10 @@ def choose_parts(curator: LedgerCurator, lost: IntegerSum, parts: int, choice: C
 
 
 def choose(totals: Tensor, sigma: float, grid: float, draws: Draws) -> Tensor:
-    """Choose a candidate for each row of whole `totals` (parts, N), int64 (parts,); the least total if sigma is 0.
+    """Choose a candidate in each row of whole-number `totals` (parts, N); return int64 (parts,).
 
-    Candidate j has chance proportional to exp(-eps0 * grid * totals[j]), with eps0 = 2 / sigma. If sigma is 0, ties go
-    to the first candidate.
+    Candidate j has chance proportional to exp(-eps0 * grid * totals[j]), with eps0 = 2 / sigma. If sigma is 0, the
+    choice is the first candidate with the least total.
     """
     if not sigma:
         return totals.argmin(1)
@@ -202,9 +202,9 @@ def choose(totals: Tensor, sigma: float, grid: float, draws: Draws) -> Tensor:
 
 
 def draw_least(totals: np.ndarray, scale: float, draws: Draws) -> np.ndarray:
-    """Draw an index per row of int64 (parts, N), int64 (parts,): j with chance proportional to exp(-totals[j] / scale).
+    """Draw an index in each row of int64 (parts, N): j with chance proportional to exp(-totals[j] / scale).
 
-    It is the index of the least total after Gumbel noise of this scale is subtracted.
+    Return int64 (parts,): the index of the least total after subtracting Gumbel noise of this scale.
     """
 
     def gumbel_least(stream: np.random.Generator) -> np.ndarray:
@@ -230,7 +230,7 @@ def draw_least_exactly(totals: np.ndarray, scale: float) -> np.ndarray:
 
 
 def count_rows_held(candidates: int, chunk_size: int | None) -> int:
-    """Return how many rows of losses by so many candidates a chunk may have: at least two, which can be compared."""
+    """Return the number of rows per chunk, given losses by this many candidates: at least two, to compare them."""
     return max(2, min(chunk_size or MOST_LOSSES_HELD, MOST_LOSSES_HELD // candidates))
 
 
@@ -244,7 +244,7 @@ def count_candidates(block: Contribution, candidates: int) -> int:
 
 
 def check_losses(block: Contribution, candidates: int) -> Rows:
-    """Check that a block is losses (c, N) by at most so many candidates, and return it.
+    """Check that a block is losses (c, N) by at most `candidates` candidates, and return it.
 
     Raises:
         SpecError: the block is not losses, or has more candidates than were planned.
@@ -257,7 +257,7 @@ def check_losses(block: Contribution, candidates: int) -> Rows:
     return block
 
 
-def losses(block: Contribution, count: int, shares: Tensor | None = None) -> IntegerSum:
+def sum_losses(block: Contribution, count: int, shares: Tensor | None = None) -> IntegerSum:
     """Add up the losses of a chunk by each of `count` candidates, in steps of 2^-20.
 
     Sensitivity: adding or removing one row moves each total by 0 to 2^20 steps; `shares` (c,) of them, where given.

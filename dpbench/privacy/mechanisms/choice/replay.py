@@ -52,17 +52,17 @@ class ChoiceCounts:
 def replay(question: ReplayableChoice, near: Neighbours) -> RowInfluence:
     """Replay a choice over the base rows, with and without each of the odd rows."""
     base = near.base(MOST_FEATURE_ROWS if near.features else MOST_IMAGE_ROWS)
-    odd = near.odd(base)
-    return _judge(question, near, base, odd)
+    odd = near.make_odd_rows(base)
+    return _measure_moves(question, near, base, odd)
 
 
 def probe(near: Neighbours) -> RowInfluence:
-    """Replay a choice of the audit's own, whose losses are the numbers that rows hold, over all rows held."""
+    """Replay the audit's own choice over all rows held; the losses are the numbers in the rows."""
     own = replace(near, planned=Choice(REPLAY, near.held.example_shape[0]))
-    return _judge(LeastLoss(lambda chunk: chunk.x, REPLAY), own, near.held, near.odd(near.held))
+    return _measure_moves(LeastLoss(lambda chunk: chunk.x, REPLAY), own, near.held, near.make_odd_rows(near.held))
 
 
-def _judge(question: ReplayableChoice, near: Neighbours, base: PrivateRows, odd: PrivateRows) -> RowInfluence:
+def _measure_moves(question: ReplayableChoice, near: Neighbours, base: PrivateRows, odd: PrivateRows) -> RowInfluence:
     moved = RowInfluence(tried=odd.count)
     without = _total_losses(question, near, base)
     alone = [_total_losses(question, near, take_row(odd, place)) for place in range(odd.count)]
@@ -72,7 +72,7 @@ def _judge(question: ReplayableChoice, near: Neighbours, base: PrivateRows, odd:
         moved.largest = max(moved.largest, float(np.abs(lost).max(1).sum()))
         if lost.min() < 0 < lost.max():
             moved.complaints.append("a row moves totals both ways, which takes twice the noise")
-        ratio = np.abs(log_law(without + lost, near.sigma) - log_law(without, near.sigma)).max(1).sum()
+        ratio = np.abs(log_chances(without + lost, near.sigma) - log_chances(without, near.sigma)).max(1).sum()
         if not ratio <= compute_eps0(near.sigma) * (1 + 1e-9):
             moved.complaints.append("the law of neighbours differs by more than eps0")
     return moved
@@ -88,13 +88,13 @@ def _total_losses(
     plan = (Choice(REPLAY, planned.candidates, planned.parts),)
     randomness = Randomness.research(near.key(), "a replayed choice")
     curator = bind(rows, near.task, plan, near.sigma, randomness, Witness(lambda _: None, chose=seen.append))
-    curator.answer(replace(_without_seeds(question), release=REPLAY, chunk_size=chunk_size))
+    curator.answer(replace(_hide_seeds(question), release=REPLAY, chunk_size=chunk_size))
     found: np.ndarray = seen[0].lost.value().reshape(seen[0].parts, -1).cpu().numpy()
     return found
 
 
-def _without_seeds(question: ReplayableChoice) -> ReplayableChoice:
-    """Return the question with row functions that read one seed for all rows."""
+def _hide_seeds(question: ReplayableChoice) -> ReplayableChoice:
+    """Return the question with its row functions given the same seed for all rows."""
     rows = question.rows
     if isinstance(question, LeastLosses):
         part = question.part
@@ -102,8 +102,8 @@ def _without_seeds(question: ReplayableChoice) -> ReplayableChoice:
     return replace(question, rows=lambda chunk: rows(strip_seeds(chunk)))
 
 
-def log_law(lost: np.ndarray, sigma: float) -> np.ndarray:
-    """Return the logarithms of the chances of each candidate, by part, given total losses (parts, N)."""
+def log_chances(lost: np.ndarray, sigma: float) -> np.ndarray:
+    """Return the log-chance of each candidate, by part, given total losses (parts, N)."""
     scores = -compute_eps0(sigma) * (lost - lost.min(1, keepdims=True))
     law: np.ndarray = scores - np.log(np.exp(scores).sum(1, keepdims=True))
     return law
@@ -112,7 +112,7 @@ def log_law(lost: np.ndarray, sigma: float) -> np.ndarray:
 def draw_from_laws(sigma: float, task: Task, generator: np.random.Generator) -> Iterator[ChoiceCounts]:
     """Draw among three candidates at this noise in both kinds of question, and yield the counts."""
     votes = int(np.clip(round(1 / compute_eps0(sigma)), 1, MOST_VOTES))
-    chances = np.exp(log_law(-votes * np.arange(3.0)[None], sigma))[0]
+    chances = np.exp(log_chances(-votes * np.arange(3.0)[None], sigma))[0]
     for how, made in (("part by part", _make_part_votes), ("one by one", _make_question_losses)):
         rows, plan = made(votes)
         randomness = Randomness.research(int(generator.integers(2**31)), "the law of a choice")
@@ -120,14 +120,14 @@ def draw_from_laws(sigma: float, task: Task, generator: np.random.Generator) -> 
 
 
 def _make_part_votes(votes: int) -> tuple[PrivateRows, Choice]:
-    """Return rows whose votes for candidates 0, 1 and 2 are none, `votes` and twice `votes` in every part."""
+    """Return rows that give candidates 0, 1 and 2 no votes, `votes` and twice `votes` in every part, and the plan."""
     each = torch.tensor([1] * votes + [2] * 2 * votes)
     cells = (3 * torch.arange(DRAWN_PARTS).unsqueeze(1) + each).flatten()
     return PrivateRows(torch.zeros(len(cells), 1), cells, torch.arange(len(cells))), Choice(REPLAY, 3, DRAWN_PARTS)
 
 
 def _make_question_losses(votes: int) -> tuple[PrivateRows, Choice]:
-    """Return rows whose total losses by candidates 0, 1 and 2 are twice `votes`, `votes` and 0."""
+    """Return rows whose total losses by candidates 0, 1 and 2 are twice `votes`, `votes` and 0, and the plan."""
     y = torch.arange(2 * votes) % 2
     return PrivateRows(torch.zeros(len(y), 1), y, torch.arange(len(y))), Choice(REPLAY, 3, 1, DRAWN_QUESTIONS)
 

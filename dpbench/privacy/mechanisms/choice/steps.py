@@ -23,9 +23,9 @@ def loss_steps(lost: Tensor, shares: Tensor | None = None) -> Tensor:
 def project_totals(cells: IntegerSum, matrix: Tensor) -> IntegerSum:
     """Return the total losses (N,) of rows counted by cell, given a checked matrix of a row's losses in each cell.
 
-    Sensitivity: that of `question.losses`: a row adds the steps of its cell. Products and sums are whole numbers below
-    2^53. Rows that are shares of units are counted in steps themselves: then a loss keeps fewer bits, so that these
-    products fit too.
+    Sensitivity: that of `question.sum_losses`: a row adds the steps of its cell. Products and sums are whole numbers
+    below 2^53. Rows that are shares of units are counted in steps themselves: then a loss keeps fewer bits, so that
+    these products fit too.
     """
     bits = BITS if float(cells.grid) == 1 else FEWER_BITS
     total = torch.zeros(matrix.shape[1], dtype=torch.float64, device=cells.total.device)

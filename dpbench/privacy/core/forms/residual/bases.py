@@ -53,12 +53,12 @@ class Basis(ABC):
     @property
     @abstractmethod
     def tensors(self) -> tuple[Tensor, ...]:
-        """The tensors of the basis, which nobody may change after they were checked."""
+        """The tensors of the basis, which nobody may change after the basis was checked."""
 
     @property
     @abstractmethod
     def terms(self) -> int:
-        """Number of products that are added up in one entry of an embedding."""
+        """Number of products that are added up in each entry of an embedding."""
 
     @property
     @abstractmethod
@@ -73,12 +73,12 @@ class Basis(ABC):
     @property
     @abstractmethod
     def integers(self) -> tuple[Tensor, float]:
-        """V for sums in integers, (m, d, k) or, with bias, (m, d + 1, k) float32, and the unit its entries count."""
+        """V for sums in integers, (m, d, k) or, with bias, (m, d + 1, k) float32, and the unit of its entries."""
 
     @property
     @abstractmethod
     def shift(self) -> float:
-        """Upper bound on the Frobenius norm by which rounding to `integers` changes V after the embedding is fixed."""
+        """Upper bound on the Frobenius norm of the change of V by rounding it to `integers` after rows are embedded."""
 
     @property
     def rounding(self) -> float:
@@ -124,7 +124,7 @@ class Basis(ABC):
         """Return V times (k,) coefficients, float64 and shaped like one row."""
 
     def check(self) -> None:
-        """Refuse a basis that was changed after its check: the norms of residuals would be those of another basis.
+        """Refuse a basis that was changed after its check, because the norms of residuals would no longer be bounded.
 
         Raises:
             PrivacyError: a tensor of it was written to.
@@ -135,7 +135,7 @@ class Basis(ABC):
                 f"{type(self).__name__} from the changed vectors."
             )
 
-    def _refuse_skew(self) -> None:
+    def _check_orthonormal(self) -> None:
         if not self.defect <= DEFECT_LIMIT:
             raise SpecError(
                 f"Expected an orthonormal basis, |V^T V - I| <= {DEFECT_LIMIT:g}, got {self.defect:.2g}. Ask for fewer "
@@ -159,18 +159,18 @@ class DenseBasis(Basis):
         """Refuse vectors that are not orthonormal: residual norms would be under-estimated."""
         if self.vectors.ndim != 3:
             raise SpecError(f"Expected the vectors of a basis to be (m, d, k), got {tuple(self.vectors.shape)}.")
-        expect_float32(self.vectors)
+        check_float32(self.vectors)
         if self.vectors.shape[2] > MOST_DIRECTIONS:
             raise SpecError(f"Expected at most {MOST_DIRECTIONS} directions in a basis, got {self.vectors.shape[2]}.")
         vectors, unit = round_numbers(self.vectors)
         object.__setattr__(self, "_unit", unit)
         object.__setattr__(self, "vectors", vectors)  # a copy
         object.__setattr__(self, "_versions", tensor_versions(*self.tensors))
-        self._refuse_skew()
+        self._check_orthonormal()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """The vectors."""
+        """The only tensor of the basis: its vectors."""
         return (self.vectors,)
 
     @property
@@ -185,7 +185,7 @@ class DenseBasis(Basis):
 
     @property
     def integers(self) -> tuple[Tensor, float]:
-        """The vectors and their unit."""
+        """The basis vectors and their unit."""
         return self.vectors, self._unit
 
     @property
@@ -195,7 +195,7 @@ class DenseBasis(Basis):
 
     @property
     def terms(self) -> int:
-        """One product for each entry along d, then one for each along m."""
+        """Number of products in each entry of an embedding: one for each entry along d, then one for each along m."""
         return self.vectors.shape[0] + self.vectors.shape[1]
 
     @property
@@ -260,16 +260,16 @@ class AnchorBasis(Basis):
             shape = tuple(self.mixing.shape)
             raise SpecError(f"Expected mixing ({len(anchors)}, k), a row for each anchor, got {shape}.")
         check_precision(self.mixing, anchors.left)
-        expect_float32(self.mixing)
+        check_float32(self.mixing)
         everything = torch.arange(len(anchors), device=anchors.left.device)
         object.__setattr__(self, "anchors", anchors.take(everything))  # a copy
         object.__setattr__(self, "mixing", self.mixing.clone())
         object.__setattr__(self, "_versions", tensor_versions(*self.tensors))
-        self._refuse_skew()
+        self._check_orthonormal()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Mixing and anchors."""
+        """The tensors of the basis: the mixing matrix and the factors of the anchors."""
         right = self.anchors.right
         return self.mixing, self.anchors.left, *(right.parts if isinstance(right, QuantisedRows) else (right,))
 
@@ -285,12 +285,12 @@ class AnchorBasis(Basis):
 
     @property
     def terms(self) -> int:
-        """One product for each entry along d and along m, then one for each anchor."""
+        """Number of products in an entry: one for each entry along d and along m, then one for each anchor."""
         return sum(self.anchors.left.shape) + self.anchors.right.shape[1] + self.anchors.bias
 
     @cached_property
     def spread(self) -> float:
-        """The norm of |mixing|^T times the norms of the anchors."""
+        """The norm of |mixing|^T times the anchors' norms."""
         return float((self.mixing.double().abs().T @ self.anchors.norms()).norm())
 
     @cached_property
@@ -304,7 +304,7 @@ class AnchorBasis(Basis):
         return float(torch.linalg.matrix_norm(gram - torch.eye(self.k, device=mixing.device))) + rounding
 
     def embed(self, outer: RankOne) -> Tensor:
-        """Return the inner products with the anchors, mixed."""
+        """Return the rows' inner products with the anchors, multiplied by the mixing matrix."""
         anchors = self.anchors
         products = exact_product(anchors.right, outer.right, WIDE_SLICES)  # (s, c)
         products = products.add_(1) if outer.bias else products
@@ -315,21 +315,21 @@ class AnchorBasis(Basis):
         """Return the anchors' sum weighted by mixing @ coefficients."""
         weights = self.mixing.double() @ coefficients.double()  # (s,)
         left = (self.anchors.left.double() * weights.unsqueeze(1)).T  # (m, s)
-        return left @ self.anchors.whole_right().double()
+        return left @ self.anchors.right_with_bias().double()
 
     @property
     def integers(self) -> tuple[Tensor, float]:
-        """V written out and rounded to 19 bits of the largest, made when residuals are first summed in integers."""
+        """V written out and rounded to 19 bits of its largest entry, computed when residuals are first summed."""
         return self._rounded_vectors[:2]
 
     @property
     def shift(self) -> float:
-        """Upper bound on the Frobenius norm of the change of V by that rounding."""
+        """Upper bound on the Frobenius norm of the change of V when it is rounded to `integers`."""
         return self._rounded_vectors[2]
 
     @property
     def rounding(self) -> float:
-        """Upper bound on |δ| / |G|, including what `WIDE_SLICES` slices of left factors and mixing leave out."""
+        """Upper bound on |δ| / |G|, including the error of `WIDE_SLICES` slices of left factors and mixing."""
         largest = float(self.mixing.double().abs().amax(0).norm()) * float(self.anchors.norms().max())
         return super().rounding + 2**-32 * len(self.mixing) * largest
 
@@ -337,7 +337,7 @@ class AnchorBasis(Basis):
     def _rounded_vectors(self) -> tuple[Tensor, float, float]:
         import torch
 
-        right, mixing = self.anchors.whole_right().double(), self.mixing.double()
+        right, mixing = self.anchors.right_with_bias().double(), self.mixing.double()
         whole = torch.stack([(right * output.unsqueeze(1)).T @ mixing for output in self.anchors.left.T.double()])
         vectors, unit = round_numbers(whole)
         return vectors, unit, float((whole - vectors).norm()) * (1 + 2**-20) + 2**-40
@@ -350,8 +350,8 @@ def _inner_products(rows: RankOne) -> Tensor:
     return (left @ left.T).mul_(product.add_(1) if rows.bias else product)
 
 
-def expect_float32(*tensors: Tensor) -> None:
-    """Check that tensors are float32, because products are those of integers made from them.
+def check_float32(*tensors: Tensor) -> None:
+    """Check that tensors are float32, because their products are computed from integers made of their entries.
 
     Raises:
         SpecError: a tensor has another number type.

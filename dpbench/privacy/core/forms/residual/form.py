@@ -10,7 +10,7 @@ from dpbench.privacy.core.exact.elementwise import TINY
 from dpbench.privacy.core.exact.limits import ROW_LIMIT
 from dpbench.privacy.core.exact.quantised import QuantisedRows, quantise
 from dpbench.privacy.core.forms.contributions import Contribution, RankOne
-from dpbench.privacy.core.forms.residual.bases import AnchorBasis, Basis, DenseBasis, expect_float32
+from dpbench.privacy.core.forms.residual.bases import AnchorBasis, Basis, DenseBasis, check_float32
 from dpbench.privacy.core.forms.rounding import check_precision
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Residual(Contribution):
 
     @property
     def embedding(self) -> Tensor:
-        """The embedding ê, (c, k), as a copy: changing the subtracted embedding itself would change the norm."""
+        """A copy of the embedding ê, (c, k): a change of the subtracted embedding itself would change the norm."""
         return self._embedding.clone()
 
     def __post_init__(self) -> None:
@@ -127,7 +127,7 @@ class Residual(Contribution):
 
 def _check_fit(outer: RankOne, basis: Basis) -> None:
     check_precision(outer.left, basis.tensors[0])
-    expect_float32(outer.left)
+    check_float32(outer.left)
     expected = (outer.left.shape[1], outer.right.shape[1] + outer.bias)
     if basis.row_shape != expected:
         raise SpecError(f"Expected a basis of rows shaped {expected}, like the contributions, got {basis.row_shape}.")

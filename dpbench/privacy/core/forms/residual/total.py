@@ -31,12 +31,12 @@ class ResidualSum(IntegerSum):
 
     @cached_property
     def total(self) -> Tensor:
-        """Return the sum in whole steps of the grid."""
+        """The sum in whole steps of the grid."""
         self._basis.check()
         return self._outer.total - self._basis.along(self._along, self._step)
 
     def __add__(self, other: IntegerSum) -> ResidualSum:
-        """Return the sum of both: parts of one sample.
+        """Add the residuals of another part of the same sample.
 
         Raises:
             NotPerExample: they are not residuals of one basis.

@@ -15,7 +15,7 @@ COLOURED = ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "TER
 CODE = """
 import contextlib, io, json
 from dpbench.cli import main
-from dpbench.main import root_command
+from dpbench.main import load_root_command
 
 def paths(command, words=()):
     yield words
@@ -23,7 +23,7 @@ def paths(command, words=()):
         yield from paths(sub, (*words, name))
 
 texts = {}
-for words in paths(root_command()):
+for words in paths(load_root_command()):
     with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
         main([*words, "--help"])
     texts["-".join(words) or "dpbench"] = shown.getvalue()

@@ -31,6 +31,7 @@ from dpbench.support.fields import changed_fields
 from dpbench.support.files import canonical_digest, write_atomically
 from dpbench.support.paths import cache_folder
 from dpbench.support.plugin_calls import call_plugin
+from dpbench.support.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,10 +98,12 @@ def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
     images = _random_images(extractor)
     try:
         session = _load_session(extractor, network, images)
-        found = _run_session(session, images)
+        found, again = _run_session(session, images), _run_session(session, images)
     except Exception as error:  # whatever torch's export or onnxruntime raises
         raise _UnsupportedNetwork(f"onnxruntime cannot compute the network: {_first_line(error)}.") from error
     expected = _open_torch_network(extractor, torch.device("cpu"))(images)
+    if not torch.equal(found, again):
+        raise _UnsupportedNetwork("onnxruntime gives other features for the same images at each call.")
     if not are_features_close(found, expected):
         raise _UnsupportedNetwork(
             f"onnxruntime and torch differ by more than {AGREEMENT:g} deviations of the features."
@@ -212,4 +215,4 @@ def _suppress_export_output() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+    return printable((str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip("."))

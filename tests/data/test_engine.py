@@ -129,6 +129,20 @@ def test_without_onnxruntime_torch_computes(monkeypatch: pytest.MonkeyPatch, cap
     assert "The package onnxruntime cannot be imported" in capfd.readouterr().err
 
 
+def test_a_module_that_draws_random_numbers_is_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
+    class Noisy(nn.Module):
+        def forward(self, images: Tensor) -> Tensor:
+            features: Tensor = _network(0.0)(images)
+            return features + 1e-6 * torch.rand(BATCH, 4)
+
+    class Drawing(Averages):
+        def as_module(self) -> nn.Module:
+            return Noisy()
+
+    assert choose_engine(Drawing(), CPU, LEAST).name.startswith("torch ")
+    assert "torch computes extractor 'averages' instead" in capfd.readouterr().err
+
+
 def test_a_module_that_raises_is_the_extractors_failure() -> None:
     class Broken(Averages):
         def as_module(self) -> nn.Module:

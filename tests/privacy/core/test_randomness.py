@@ -189,11 +189,11 @@ def test_the_draws_of_a_step_take_two_digests_and_one_generator(monkeypatch: pyt
 
         monkeypatch.setattr(chance, name, noted)
 
-    note("_digest")
-    note("_generator")
+    note("_hash_key")
+    note("_make_generator")
     for step in range(1, 21):
         fit.draws("gradient", step).row_base()
-    assert (made.count("_digest"), made.count("_generator")) == (40, 20)
+    assert (made.count("_hash_key"), made.count("_make_generator")) == (40, 20)
 
 
 def test_a_sample_by_gaps_is_one_by_single_draws() -> None:

@@ -448,7 +448,8 @@ def test_no_output_has_the_token_however_talkative(hub: Hub, tmp_path: Path, tok
     (tmp_path / "README.md").write_text("x", encoding="utf-8")
     code = (
         "import logging; logging.basicConfig(level=0); from pathlib import Path; "
-        f"from dpbench.site.upload import upload; upload({NAME!r}, Path({str(tmp_path)!r}), dry_run=False)"
+        "from dpbench.site.upload import upload_folder; "
+        f"upload_folder({NAME!r}, Path({str(tmp_path)!r}), dry_run=False)"
     )
     talkative = {"HF_DEBUG": "1", "HF_HUB_VERBOSITY": "debug", "DPBENCH_DEBUG": "1", "HF_HUB_OFFLINE": "0"}
     environment = {**os.environ, **talkative, "HF_TOKEN": token, "HF_ENDPOINT": hub.address}

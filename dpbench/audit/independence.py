@@ -34,7 +34,7 @@ class Independence:
     """Tests the independence of a fit's noise by products, added up question by question."""
 
     def __init__(self, questions: int) -> None:
-        self._record_questions = max(1, questions)
+        self._question_count = max(1, questions)
         self._tallies: defaultdict[str, NormalTally] = defaultdict(NormalTally)
         self._steps: dict[tuple[str, str, int], StepProducts] = {}
         self._within = RowProducts("answers")
@@ -63,7 +63,7 @@ class Independence:
         for who, part in (("answers", own), ("other coordinates", whole[len(own) :])):
             if len(part):
                 key = (release, who, len(part))
-                self._steps.setdefault(key, StepProducts(self._record_questions, len(part))).add(part)
+                self._steps.setdefault(key, StepProducts(self._question_count, len(part))).add(part)
 
     def add_sums(self, answers: Sequence[np.ndarray], sums: Sequence[np.ndarray]) -> None:
         """Add the noise of one question and the sums that it was added to, which must be independent of each other."""
@@ -212,23 +212,23 @@ class RepetitionSearch:
 
     def __init__(self) -> None:
         self._sums: dict[int, np.ndarray] = {}
-        self._record_questions: defaultdict[int, int] = defaultdict(int)
+        self._search_counts: defaultdict[int, int] = defaultdict(int)
 
     def add(self, whole: np.ndarray) -> None:
         """Add one answer's products at every distance up to half its length."""
         part = whole[:SEARCH_LENGTH]
-        if len(part) < 4 or self._record_questions[len(part)] >= MOST_SEARCHES:
+        if len(part) < 4 or self._search_counts[len(part)] >= MOST_SEARCHES:
             return
         spectrum = np.fft.rfft(part, 2 * len(part))
         products = np.fft.irfft(np.square(np.abs(spectrum)))[1 : len(part) // 2]
         self._sums[len(part)] = self._sums.get(len(part), 0) + products
-        self._record_questions[len(part)] += 1
+        self._search_counts[len(part)] += 1
 
     def test(self, name: str) -> Iterator[Check]:
         """Yield a test of the largest of all products; sums of thousands of products are nearly normal."""
         found = Extreme()
         for length, products in self._sums.items():
-            terms = self._record_questions[length] * (length - np.arange(1, len(products) + 1))
+            terms = self._search_counts[length] * (length - np.arange(1, len(products) + 1))
             if len(terms) and terms.min() >= FEWEST_TERMS:
                 found.add_normals(products / np.sqrt(terms), int(terms.min()))
         yield from found.test(name)

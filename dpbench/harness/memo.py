@@ -69,9 +69,8 @@ class Memo:
         key = source.key
         if key in self._examples:
             self._examples.move_to_end(key)
-            roles, images = self._examples[
-                key
-            ]  # dealing checks the budget before copies are left out, and so does this
+            roles, images = self._examples[key]
+            # As dealing does, before copies are left out.
             check_budget(budget, dataclasses.replace(roles.task, size=images.dealt))
         else:
             while len(self._examples) >= MAX_CACHED_EXAMPLES:

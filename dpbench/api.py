@@ -17,7 +17,7 @@ from dpbench.privacy.core.chunk import Chunk, RowFn, Teacher
 from dpbench.privacy.core.plan import Adjacency, Budget, Planned, Release, Task
 from dpbench.privacy.curator import Curator
 from dpbench.privacy.mechanisms.choice.choice_plan import Choice
-from dpbench.support.settings import Configured, require_setting
+from dpbench.support.settings import Configured, check_settings, require_setting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,7 +109,7 @@ class Learner(Configured, ABC):
             SpecError: the numbers do not fit the learner.
         """
         numbers = {name: value for name, value in self.auto(task, budget).items() if getattr(self, name) is None}
-        return dataclasses.replace(self, **numbers)  # type: ignore[type-var]
+        return check_settings(dataclasses.replace(self, **numbers))  # type: ignore[type-var]
 
     @abstractmethod
     def plan(self, task: Task, budget: Budget) -> Sequence[Planned]:

@@ -24,6 +24,7 @@ from dpbench.registry.moved import describe_move
 from dpbench.support.fields import field_types, is_fully_described_type, is_required_field, type_in_words
 from dpbench.support.messages import unknown_name
 from dpbench.support.plugin_calls import call_plugin
+from dpbench.support.settings import check_settings
 from dpbench.support.validation import first_misfit, refuse_boolean
 
 Kind = Literal["dataset", "extractor", "learner"]
@@ -121,7 +122,7 @@ class Registry:
                     f"Expected option {field.name!r} for {kind} {name!r}; it has no default. "
                     f"Write {name}:{field.name}=..."
                 )
-        return call_plugin(item.who("Building"), cls, **given)
+        return call_plugin(item.who("Building"), lambda: check_settings(cls(**given)))
 
     def with_component(self, kind: Kind, cls: type[Any]) -> Registry:
         """Return a copy of the registry that also holds a class from outside any package, as in a notebook.
@@ -185,7 +186,8 @@ def convert_fields(cls: type, options: Mapping[str, object], owner: str) -> dict
 
 @lru_cache(4096)
 def _type_adapter(cls: type, field: str) -> TypeAdapter[Any]:
-    return TypeAdapter(field_types(cls)[field])
+    hint = field_types(cls)[field]
+    return TypeAdapter(Any if isinstance(hint, str) else hint)
 
 
 def _convert_value(what: str, value: object, hint: Any, adapter: TypeAdapter[Any]) -> Any:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
+import sys
 from collections.abc import Mapping
 from numbers import Integral, Real
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 NUMBERS: Mapping[Any, type] = {int: Integral, float: Real}
@@ -32,8 +34,21 @@ def has_type(value: Any, hint: Any) -> bool:
 
 @functools.lru_cache(1024)
 def field_types(cls: type) -> dict[str, Any]:
-    """Return the types of a class's fields, by name."""
-    return get_type_hints(cls)
+    """Return the types of a class's fields, by name; a type that only type checkers import stays text."""
+    try:
+        return get_type_hints(cls)
+    except NameError:
+        hints = ((base, inspect.get_annotations(base)) for base in reversed(cls.__mro__))
+        return {name: _resolve_type(base, hint) for base, own in hints for name, hint in own.items()}
+
+
+def _resolve_type(cls: type, hint: Any) -> Any:
+    """Return an annotation of a class as a type, or as its text if its names do not exist when dpbench runs."""
+    alone = SimpleNamespace(__annotations__={"hint": hint})
+    try:
+        return get_type_hints(alone, vars(sys.modules[cls.__module__]), dict(vars(cls)))["hint"]
+    except NameError:
+        return hint
 
 
 def type_in_words(hint: Any, limits: str = "") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import deprecated
@@ -112,9 +112,7 @@ class Configured:
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        own = cls.__post_init__
-        if own is not Configured.__post_init__ and not hasattr(own, "checks_settings"):
-            cls.__post_init__ = _add_settings_check(own)  # type: ignore[method-assign]
+        cls.__post_init__ = _add_settings_check(cls.__post_init__)  # type: ignore[method-assign]
 
 
 def _add_settings_check(own: Callable[..., None]) -> Callable[..., None]:
@@ -125,12 +123,14 @@ def _add_settings_check(own: Callable[..., None]) -> Callable[..., None]:
         check_settings(self)
         own(self, *arguments)
 
-    checked.checks_settings = True  # type: ignore[attr-defined]
     return checked
 
 
-def check_settings(part: Any) -> None:
-    """Check the type and range of every declared setting of a component.
+def check_settings(part: T) -> T:
+    """Check the type and range of every declared setting of a component, and return the component.
+
+    Base classes call it when Python builds a component. The registry, and `Learner.settle` before every plan, call it
+    once more, because a class may have an `__init__` or a `__post_init__` that checks nothing or changes a setting.
 
     Raises:
         SpecError: names the setting, its value, its range, its meaning and the component.
@@ -148,20 +148,19 @@ def check_settings(part: Any) -> None:
         raise SpecError(
             f"Expected {field.name}={got} in {owner} {name!r}{meaning}. Set {name}:{field.name}=...{default}."
         )
+    return part
 
 
 @functools.lru_cache(1024)
 def _list_limited_fields(cls: type) -> list[tuple[dataclasses.Field[Any], Limits, Any]]:
-    types, fields = _setting_types(cls), dataclasses.fields(cls)
-    return [(item, item.metadata[LIMITS], types[item.name]) for item in fields if LIMITS in item.metadata]
+    types, found = field_types(cls), ((item, _find_limits(cls, item.name)) for item in dataclasses.fields(cls))
+    return [(item, limits, types[item.name]) for item, limits in found if limits is not None]
 
 
-def _setting_types(cls: type) -> Mapping[str, Any]:
-    """Return the types of settings; as written in the source if a type is imported only for type checkers."""
-    try:
-        return field_types(cls)
-    except NameError:
-        return {item.name: item.type for item in dataclasses.fields(cls)}
+def _find_limits(cls: type, name: str) -> Limits | None:
+    """Return the limits of a field; if a class declares it anew without limits, those of the nearest base class."""
+    fields = (vars(base).get("__dataclass_fields__", {}).get(name) for base in cls.__mro__)
+    return next((field.metadata[LIMITS] for field in fields if field and LIMITS in field.metadata), None)
 
 
 def _component_kind(cls: type) -> str:
@@ -180,9 +179,9 @@ class SettingRow(NamedTuple):
 
 def list_settings(cls: type) -> list[SettingRow]:
     """Return the rows of a component's table of settings."""
-    rows, types = [], _setting_types(cls)
+    rows, types = [], field_types(cls)
     for field in dataclasses.fields(cls):
-        limits: Limits = field.metadata.get(LIMITS, Limits())
+        limits = _find_limits(cls, field.name) or Limits()
         default = "required" if is_required_field(field) else write_value(read_default(field))
         rows.append(SettingRow(field.name, default, type_in_words(types[field.name], str(limits)), limits.says))
     return rows

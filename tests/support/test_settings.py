@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import pytest
+import torch
 
 from dpbench import Budget, Curator, Learner, Predict, PublicData, Release, SpecError, Task, registry, setting
 from dpbench.registry.components import write_component
@@ -195,12 +196,99 @@ def test_each_of_several_values_is_checked() -> None:
         Listed((3, 0))
 
 
-def test_a_type_that_only_type_checkers_know_is_told_as_it_is_written_and_its_range_is_checked() -> None:
+def test_a_type_that_only_type_checkers_know_is_told_as_it_is_written_and_the_others_are_checked() -> None:
     @dataclass(frozen=True)
     class Unknown(Idle):
         name = "unknown"
         k: Elsewhere = setting(3, ge=1)  # type: ignore[name-defined]  # noqa: F821
+        size: int = setting(3, ge=1)
 
-    assert list_settings(Unknown)[0].values == "Elsewhere >= 1"
+    assert [row.values for row in list_settings(Unknown)] == ["Elsewhere >= 1", "a whole number >= 1"]
     with pytest.raises(SpecError, match="Expected k=0 >= 1"):
         Unknown(k=0)
+    with pytest.raises(SpecError, match=r"Expected size=2\.5 to be a whole number >= 1"):
+        Unknown(size=2.5)  # type: ignore[arg-type]
+    known = registry.load().with_component("learner", Unknown)
+    assert known.build("learner", "unknown", {"k": 2, "size": "4"}) == Unknown(2, 4)
+    with pytest.raises(SpecError, match="Expected size=many in learner 'unknown' to be a whole number"):
+        known.build("learner", "unknown", {"size": "many"})
+
+
+@dataclass(frozen=True)
+class Handmade(Sized):
+    name = "handmade"
+
+    def __init__(self, **settings: Any) -> None:
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class Patched(Sized):
+    name = "patched"
+
+
+Patched.__post_init__ = lambda self: None  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True)
+class Marked(Sized):
+    name = "marked"
+
+    def __post_init__(self) -> None:
+        pass
+
+    __post_init__.checks_settings = True  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Shifted(Sized):
+    name = "shifted"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", self.size and self.size - 1)
+
+
+@dataclass(frozen=True)
+class Redeclared(Sized):
+    name = "redeclared"
+    size: int | None = 2
+
+
+BYPASSES = [Handmade, Patched, Marked, Shifted, Redeclared]
+
+
+@pytest.mark.parametrize("cls", BYPASSES, ids=lambda cls: cls.__name__)
+def test_the_registry_checks_what_it_built_whatever_the_class_did(cls: type[Sized]) -> None:
+    known = registry.load().with_component("learner", cls)
+    for size, said in (("0", "0"), ("11", "11"), ("1", "0")):
+        if cls is Shifted or size != "1":
+            with pytest.raises(SpecError, match=rf"Expected size={said} in \[1, 9\] in learner"):
+                known.build("learner", cls.name, {"size": size})
+    assert known.build("learner", cls.name, {"size": "3"}).size == (2 if cls is Shifted else 3)
+
+
+@pytest.mark.parametrize("cls", BYPASSES, ids=lambda cls: cls.__name__)
+def test_a_learner_of_a_search_is_checked_before_it_plans(cls: type[Sized]) -> None:
+    task = Task(example_shape=(4,), classes=2, size=100, device=torch.device("cpu"))
+    beyond = cls(size=2)
+    object.__setattr__(beyond, "size", 11)
+    with pytest.raises(SpecError, match=r"Expected size=1[01] in \[1, 9\] in learner"):
+        beyond.settle(task, Budget(1.0, 1e-5))
+
+
+def test_a_field_that_is_declared_anew_keeps_its_range_unless_it_states_another() -> None:
+    @dataclass(frozen=True)
+    class Wider(Sized):
+        name = "wider"
+        size: int | None = setting(2, ge=1, le=20)
+
+    assert list_settings(Redeclared)[0].meaning == "rows kept"
+    with pytest.raises(SpecError, match="Expected size=10 in"):
+        Redeclared(size=10)
+    assert Wider(size=10).size == 10
+
+
+def test_a_marker_in_a_plugin_does_not_turn_the_check_off() -> None:
+    with pytest.raises(SpecError, match="Expected size=0"):
+        Marked(size=0)

@@ -156,6 +156,15 @@ class Result(Record):
         return content
 
     @model_validator(mode="after")
+    def _check_confusion(self) -> Result:
+        classes = len(self.task.classes)
+        for seed in self.seeds:
+            if seed.matrix is not None and len(seed.matrix) != classes:
+                lines = f"{classes} classes in the confusion matrix, got {len(seed.matrix)}"
+                raise ValueError(f"seed {seed.seed}: expected a line for each of {lines}")
+        return self
+
+    @model_validator(mode="after")
     def _check_group_counts(self) -> Result:
         images = self.task.groups
         for seed in self.seeds:

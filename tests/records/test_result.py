@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from dpbench.api import Release
+from dpbench.cli import main
 from dpbench.errors import DataError, OutputError
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting.crosscheck import Account
@@ -132,6 +133,22 @@ def test_a_folder_that_cannot_be_written_is_refused_by_name(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=r"Cannot write .*file/results.*Choose a writable folder"):
         result().write(tmp_path / "file" / "results")
+
+
+def test_a_confusion_matrix_of_another_number_of_classes_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = result().write(tmp_path)
+    content = json.loads(file.read_text())
+    for seed in content["seeds"]:
+        del seed["stated"]
+        seed["confusion"] = ["3 1 0", "1 4 0", "0 1 5"]
+    file.write_text(json.dumps(content))
+    with pytest.raises(SystemExit):
+        main(["results", "show", str(file)])
+    out, err = capsys.readouterr()
+    assert out == "" and len(err.splitlines()) == 1
+    assert "seed 0: expected a line for each of 2 classes in the confusion matrix, got 3" in err
 
 
 def test_an_unknown_field_is_refused_by_name(tmp_path: Path) -> None:

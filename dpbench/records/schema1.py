@@ -10,12 +10,37 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from pydantic import BaseModel, ValidationError
+
 from dpbench.errors import MalformedFile
 from dpbench.records.checksums import evidence_digest
 from dpbench.records.tolerance import is_close
 from dpbench.support.files import canonical_digest
+from dpbench.support.validation import first_misfit
 
 Content = Mapping[str, Any]
+
+
+class _StoredInterval(BaseModel):
+    mean: float
+    low: float | None
+    high: float | None
+
+
+class _StoredPrivacy(BaseModel):
+    not_covered: tuple[str, ...] | None = None
+
+
+class _StoredSeed(BaseModel):
+    class_accuracy: tuple[float | None, ...]
+
+
+class _StoredResult(BaseModel):
+    """The computed values that a schema 1 result stored and a current result computes."""
+
+    metrics: dict[str, _StoredInterval]
+    privacy: _StoredPrivacy
+    seeds: tuple[_StoredSeed, ...]
 
 
 class ComputedValues(Protocol):
@@ -58,7 +83,11 @@ def find_loss(content: Content, result: ComputedValues) -> str | None:
     Counted numbers must be equal to the last digit. Ends of intervals, which a library computes, may differ within the
     tolerance of `records.tolerance`.
     """
-    return next((name for name, before, now in _pair_numbers(content, result) if before != now), None)
+    try:
+        stored = _StoredResult.model_validate(content)
+    except ValidationError as error:
+        return first_misfit(error).field
+    return next((name for name, before, now in _pair_numbers(content, stored, result) if before != now), None)
 
 
 def _upgrade_result(content: Content) -> Content:
@@ -150,20 +179,21 @@ def _compute_seal(content: Content) -> dict[str, str]:
     return seal
 
 
-def _pair_numbers(content: Content, result: ComputedValues) -> Iterator[tuple[str, Any, Any]]:
+def _pair_numbers(content: Content, stored: _StoredResult, result: ComputedValues) -> Iterator[tuple[str, Any, Any]]:
     """Yield the name of each number in a schema 1 result, its stored value, and the value computed now."""
     yield "digest", content["digest"], result.digest
-    yield "not_covered", tuple(content["privacy"].get("not_covered", result.not_covered)), result.not_covered
-    yield "metrics", content["metrics"].keys(), result.metrics.keys()
-    for name, stated in content["metrics"].items():
+    if stored.privacy.not_covered is not None:
+        yield "not_covered", stored.privacy.not_covered, result.not_covered
+    yield "metrics", stored.metrics.keys(), result.metrics.keys()
+    for name, interval in stored.metrics.items():
         now = result.metrics[name]
-        yield f"metrics.{name}.mean", stated["mean"], now.mean
+        yield f"metrics.{name}.mean", interval.mean, now.mean
         for end in ("low", "high"):
-            yield f"metrics.{name}.{end}", True, is_close(stated[end], getattr(now, end))
-    for number, (stated, seed) in enumerate(zip(content["seeds"], result.seeds, strict=True)):
+            yield f"metrics.{name}.{end}", True, is_close(getattr(interval, end), getattr(now, end))
+    for number, (stated, kept, seed) in enumerate(zip(content["seeds"], stored.seeds, result.seeds, strict=True)):
         for name, value in seed.metrics.items():
             yield f"seeds.{number}.{name}", stated.get(name), value
-        yield f"seeds.{number}.class_accuracy", tuple(stated["class_accuracy"]), seed.class_accuracy
+        yield f"seeds.{number}.class_accuracy", kept.class_accuracy, seed.class_accuracy
 
 
 def _require_fields(content: Content, names: tuple[str, ...], where: str) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpbench.cli import main
-from dpbench.errors import OutputError, SpecError
+from dpbench.errors import DpbenchError, OutputError, SpecError
 from dpbench.records import convert as converting
 from dpbench.records import packed
 from dpbench.records.checksums import compute_seal
@@ -245,6 +247,13 @@ def missing_field(folder: Path) -> None:
     file.write_text(json.dumps(content), encoding="utf-8")
 
 
+def odd_number(folder: Path) -> None:
+    file = next((folder / "loose").glob("*.json"))
+    content = replaced(json.loads(file.read_text()), ("metrics", "accuracy", "low"), [])
+    del content["seal"]
+    file.write_text(json.dumps(content), encoding="utf-8")
+
+
 def half_a_file(folder: Path) -> None:
     file = next((folder / "loose").glob("*.json"))
     file.write_bytes(file.read_bytes()[:100])
@@ -268,6 +277,7 @@ def empty(folder: Path) -> None:
         (later_schema, "schema_version: expected 1 or 2, got 3. Update dpbench"),
         (missing_field, "does not fit the schema at task: field required"),
         (half_a_file, "is not JSON"),
+        (odd_number, "does not have metrics.accuracy.low as the file that it was converted from"),
         (taken_place, "is where the old results would be kept, and it exists already"),
         (empty, "Expected results in {folder}, found none"),
         (shutil.rmtree, "Expected a folder of results, got {folder}, which is not one"),
@@ -283,6 +293,49 @@ def test_what_cannot_be_converted_is_one_sentence_and_nothing_is_changed(
     assert out == "" and len(err.splitlines()) == 1
     assert said.format(folder=folder) in err
     assert tree(folder.parent) == files
+
+
+ODD_VALUES: tuple[Any, ...] = (..., None, 5, "x", True, [], [None], {}, {"a": 1})
+"""Values of another type; `...` stands for no value."""
+
+
+def walk(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of each field, and of the first two items of each list."""
+    fields = content.items() if isinstance(content, dict) else enumerate(content[:2])
+    for name, value in fields:
+        yield (*path, name)
+        if isinstance(value, dict | list):
+            yield from walk(value, (*path, name))
+
+
+def replaced(content: Any, path: tuple[Any, ...], value: Any) -> Any:
+    made = copy.deepcopy(content)
+    owner = functools.reduce(lambda part, name: part[name], path[:-1], made)
+    if value is ...:
+        del owner[path[-1]]
+    else:
+        owner[path[-1]] = value
+    return made
+
+
+@pytest.mark.parametrize("part", ["digest", "metrics", "privacy", "seeds", "task"])
+def test_an_unsealed_result_with_an_odd_field_is_converted_or_one_sentence(tmp_path: Path, part: str) -> None:
+    whole = {name: value for name, value in old_form(result()).items() if name != "seal"}
+    refused = 0
+    for number, path in enumerate(path for path in walk(whole) if path[0] == part):
+        for value in ODD_VALUES:
+            folder = tmp_path / str(number) / str(ODD_VALUES.index(value))
+            folder.mkdir(parents=True)
+            raw = json.dumps(replaced(whole, path, value)).encode()
+            (folder / "odd.json").write_bytes(raw)
+            try:
+                convert_results(folder)
+                kept = folder.with_name(f"{folder.name}.schema-1")
+            except DpbenchError as error:
+                assert "\n" not in str(error)
+                refused, kept = refused + 1, folder
+            assert (kept / "odd.json").read_bytes() == raw
+    assert refused
 
 
 def test_the_command_says_what_it_did(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

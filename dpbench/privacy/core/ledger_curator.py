@@ -60,8 +60,8 @@ class LedgerCurator:
 
         if not is_closed(type(question)):
             raise PrivacyError(
-                f"Expected a question that dpbench defines, got a {type(question).__name__}. Use the methods of a "
-                "curator: noisy_sum, noisy_choice, noisy_choices, noisy_votes, map."
+                f"Expected a question that dpbench defines, got a {type(question).__name__}. Use the methods of "
+                "dpbench.Curator, such as noisy_sum."
             )
         question.check(self)
         spent = [self.ledger.spend(name, question.kind) for name in question.releases]

@@ -54,7 +54,7 @@ def _files(site: Site, renderer: Renderer) -> Iterator[tuple[str, bytes]]:
     for figure in found:
         if figure.chart:
             path = f"figures/{figure.comparison.study.name}.html"
-            yield path, renderer.page("figure", path, "figures", {"one": figure})
+            yield path, renderer.page("figure", path, "figures", {"figure": figure})
 
 
 def _figure_view(site: Site, comparison: Comparison) -> FigureView:

@@ -107,7 +107,7 @@ def test_gep_against_dp_sgd(
 ) -> None:
     world = World(ratios)
     learner, basis = _gep(world, anchors if ratios.enabled else anchors // 40)
-    monkeypatch.setattr(dpbench_gep, "subspace", lambda *_: basis)  # making the basis is counted apart
+    monkeypatch.setattr(dpbench_gep, "leading_subspace", lambda *_: basis)  # making the basis is counted apart
     ours = world.fit(learner)
     benchmark.pedantic(ours, rounds=3, warmup_rounds=1)
     what = f"GEP with k {basis.k} of {learner.anchors} anchors / dp-sgd: d {world.d}, 10 classes"
@@ -120,7 +120,7 @@ def test_gep_against_materialised_gradients(
 ) -> None:
     world = World(ratios)
     learner, basis = _gep(world, anchors if ratios.enabled else anchors // 40)
-    monkeypatch.setattr(dpbench_gep, "subspace", lambda *_: basis)
+    monkeypatch.setattr(dpbench_gep, "leading_subspace", lambda *_: basis)
     ours, steps = world.fit(learner), 2
     benchmark.pedantic(ours, rounds=1)
     what = f"materialised GEP / GEP with k {basis.k} of {learner.anchors} anchors: d {world.d}, 10 classes"
@@ -133,7 +133,7 @@ def test_making_a_basis_against_a_step_of_dp_sgd(benchmark: Any, ratios: Ratios,
     world = World(ratios)
     learner, _ = _gep(world, anchors if ratios.enabled else anchors // 40)
     gradients, draw = _anchors(world, learner.anchors or 0), torch.Generator().manual_seed(0)
-    ours = lambda: dpbench_gep.subspace(gradients, require_setting(learner.k), 1, draw)
+    ours = lambda: dpbench_gep.leading_subspace(gradients, require_setting(learner.k), 1, draw)
     benchmark.pedantic(ours, rounds=1)
     what = f"a basis of {learner.k} from {learner.anchors} anchors / a step of dp-sgd: d {world.d}, 10 classes"
     benchmark.extra_info["ratio"] = ratios.record(what, ours, world.fit(dp_sgd(world)), "none", (1, STEPS))
@@ -172,14 +172,14 @@ def _gep(world: World, anchors: int) -> tuple[GEP, Any]:
     learner = GEP(
         k=min(200, anchors), anchors=anchors, steps=STEPS, refresh=STEPS, sample_rate=world.rate, momentum=0.0
     )
-    return learner, dpbench_gep.subspace(
+    return learner, dpbench_gep.leading_subspace(
         _anchors(world, anchors), require_setting(learner.k), 1, torch.Generator().manual_seed(0)
     )
 
 
 def _anchors(world: World, anchors: int) -> Any:
     head = torch.zeros(world.task.classes, world.d + 1)
-    return dpbench_gep.anchors_at(head, world.seen.x[:anchors], torch.Generator().manual_seed(0))
+    return dpbench_gep.compute_anchors(head, world.seen.x[:anchors], torch.Generator().manual_seed(0))
 
 
 def _materialised(world: World, basis: Basis, steps: int) -> Callable[[], object]:

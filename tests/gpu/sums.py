@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from dpbench_plugins.learners.adadps import preconditioner
 from dpbench_plugins.learners.dp_sgd import DPSGD
-from dpbench_plugins.learners.gep import anchors_at, subspace
+from dpbench_plugins.learners.gep import compute_anchors, leading_subspace
 from dpbench_plugins.learners.jl import JL
 from dpbench_plugins.learners.pillar import Pillar
 from torch import Tensor
@@ -104,8 +104,8 @@ def forms(world: World, device: torch.device) -> dict[str, list[Tensor]]:
     head = torch.randn(world.classes, world.d + 1, generator=draw) / 10
     public = world.public
     scale = carried(preconditioner(head, public.x, world.y(1, len(public.x)), 0.1), device)
-    anchors = anchors_at(head, public.x[: 2 * world.classes], draw)
-    basis = carried(subspace(anchors, world.classes, 1, draw), device)
+    anchors = compute_anchors(head, public.x[: 2 * world.classes], draw)
+    basis = carried(leading_subspace(anchors, world.classes, 1, draw), device)
     x, y, head = world.x(0, count).to(device), world.y(0, count).to(device), head.to(device)
     projected = quantise(exact_linear(x, head[:, :-1], head[:, -1]))
     right = quantise(x)

@@ -39,8 +39,8 @@ LAYOUT = Layout(re.compile(rf"{ANYWHERE}(?P<kind>)(?P<file>ISIC_\d+\.jpg)"), spl
 
 
 @dataclass(frozen=True)
-class Line:
-    """The table's entry for an image."""
+class TableRow:
+    """The row of the table that describes an image."""
 
     lesion: str
     kind: str
@@ -126,7 +126,7 @@ class Ham10000(Dataset):
         splits = add_groups(splits, files, lambda file: lines[_name(file)].groups)
         return add_units(splits, files, "lesion", lambda file: lines[_name(file)].lesion)
 
-    def _check(self, files: Sequence[ImageFile], lines: Mapping[str, Line], table: Path) -> None:
+    def _check(self, files: Sequence[ImageFile], lines: Mapping[str, TableRow], table: Path) -> None:
         if (len(files), len(lines)) != (self.count, self.count):
             raise DataError(
                 f"Expected {self.count:,} images in {table.parent} and in {table.name}, got {len(files):,} and "
@@ -146,10 +146,10 @@ def _name(file: ImageFile) -> str:
     return file.file.removesuffix(".jpg")
 
 
-def _read_table(table: Path) -> dict[str, Line]:
+def _read_table(table: Path) -> dict[str, TableRow]:
     """Return the table's entry for each image, by its name."""
     rows = read_rows(table, table.name, COLUMNS, ADVICE, optional=DESCRIBED)
-    lines = {row["image_id"]: Line(*(row[column] for column in (*COLUMNS[1:], *DESCRIBED))) for row in rows}
+    lines = {row["image_id"]: TableRow(*(row[column] for column in (*COLUMNS[1:], *DESCRIBED))) for row in rows}
     if unowned := sorted(str(name) for name, line in lines.items() if not (name and line.lesion and line.kind)):
         raise DataError(
             f"Expected a lesion_id, an image_id and a dx in every line of {table}, got a line that lacks one: "

@@ -53,7 +53,7 @@ def read_colour(path: Path) -> Image:
         raise DataError(f"Expected a readable image {path}: {error}. Unpack the archive again.") from error
 
 
-def read_checked(path: Path, md5: str, page: str) -> bytes:
+def read_and_verify(path: Path, md5: str, page: str) -> bytes:
     """Return the bytes of a file with a published MD5, which protects against accidents, not forgery.
 
     Raises:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dpbench import DataError, Dataset, Source, Splits, hookimpl, locate
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.hash_cut import in_test_fifth
+from dpbench_plugins.datasets.hash_cut import in_test_split
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     ImageFile,
@@ -51,8 +51,8 @@ LAYOUT = Layout(
 
 
 @dataclass(frozen=True)
-class Line:
-    """The table's entry for an image."""
+class TableRow:
+    """The row of the table that describes an image."""
 
     person: str
     age: str
@@ -115,7 +115,7 @@ class Odir(Dataset):
 
         def place(file: ImageFile) -> ImageFile:
             line = lines[file.file]
-            return file._replace(kind=line.kind, split="test" if in_test_fifth(line.person.encode()) else "train")
+            return file._replace(kind=line.kind, split="test" if in_test_split(line.person.encode()) else "train")
 
         files = sorted(map(place, add_checksums(listed)))
         told = "\n".join(f"{name} {line.person} {line.sex} {line.age}" for name, line in sorted(lines.items()))
@@ -131,7 +131,7 @@ def _table_name(table: Path) -> str:
     return table.name if table.name in TABLES else next(iter(TABLES))
 
 
-def _read_table(table: Path) -> dict[str, Line]:
+def _read_table(table: Path) -> dict[str, TableRow]:
     """Return the table's entry for each image, by its file name."""
     name = _table_name(table)
     where, rows = table_name(table, name), read_rows(table, name, TABLES[name], ADVICE)
@@ -143,7 +143,7 @@ def _read_table(table: Path) -> dict[str, Line]:
     return lines
 
 
-def _parse_row(row: tuple[str, ...], where: str) -> tuple[str, Line]:
+def _parse_row(row: tuple[str, ...], where: str) -> tuple[str, TableRow]:
     """Return an image's file name and its entry, from a row with the columns of `TABLES`."""
     image, patient, age, sex, label = row
     kind = label.strip("[]'")
@@ -157,10 +157,10 @@ def _parse_row(row: tuple[str, ...], where: str) -> tuple[str, Line]:
             f"Expected the number of a patient for every image in {where}, got {patient!r} for {image}. {ADVICE}"
         )
     patient = str(int(patient))
-    return f"{image.removesuffix('.jpg')}.jpg", Line(SAME_PERSON.get(patient, patient), age, sex, kind)
+    return f"{image.removesuffix('.jpg')}.jpg", TableRow(SAME_PERSON.get(patient, patient), age, sex, kind)
 
 
-def _groups(line: Line) -> dict[str, str]:
+def _groups(line: TableRow) -> dict[str, str]:
     return {"sex": line.sex.lower(), "age": "" if line.age == UNKNOWN_AGE else age_band(line.age)}
 
 

@@ -44,8 +44,8 @@ def fold(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
             continue
         folded = fuse_conv_bn_eval(module, norm) if isinstance(norm, nn.BatchNorm2d) else module
         if folded is not module:
-            _put(network, after, getattr(norm, "act", nn.Identity()))
-        _put(network, name, _plain(folded, seen))
+            _replace_module(network, after, getattr(norm, "act", nn.Identity()))
+        _replace_module(network, name, _convert_to_plain(folded, seen))
     for module in network.modules():
         if isinstance(module, nn.ReLU | nn.ReLU6):
             module.inplace = False  # a layer's outcome stays what it gave: gradients are asked by it
@@ -58,8 +58,8 @@ def fold(network: nn.Module, shape: tuple[int, ...]) -> nn.Module:
     return network.requires_grad_(False)
 
 
-def _plain(convolution: Any, seen: tuple[int, ...]) -> nn.Module:
-    """Return a convolution of torch's own; one that pads as TensorFlow does comes behind constant padding."""
+def _convert_to_plain(convolution: Any, seen: tuple[int, ...]) -> nn.Module:
+    """Convert a convolution to torch's own class; padding in TensorFlow's way becomes a constant padding before it."""
     from torch import nn
 
     plain = nn.Conv2d(
@@ -78,6 +78,6 @@ def _plain(convolution: Any, seen: tuple[int, ...]) -> nn.Module:
     return nn.Sequential(nn.ZeroPad2d(tuple(pads)), plain)  # type: ignore[arg-type]
 
 
-def _put(network: nn.Module, name: str, module: nn.Module) -> None:
+def _replace_module(network: nn.Module, name: str, module: nn.Module) -> None:
     parent, _, own = name.rpartition(".")
     setattr(network.get_submodule(parent), own, module)

@@ -42,7 +42,7 @@ class PretrainedNetwork(Photographs):
 
     @cached_property
     def _entry(self) -> Any:
-        """What timm records about the weights."""
+        """The configuration that timm stores with the weights."""
         timm = _timm()
         names = timm.list_pretrained()
         if self.selection not in names:
@@ -172,7 +172,7 @@ class Timm(PretrainedNetwork):
 
     @property
     def selection(self) -> str:
-        """The option."""
+        """The model's name, as the user gave it."""
         return self.model
 
     @property
@@ -200,7 +200,7 @@ class ResNet50SSL(PretrainedNetwork):
 
     @property
     def selection(self) -> str:
-        """SSL of the paper."""
+        """The name of the paper's SSL weights."""
         return "resnet50.fb_ssl_yfcc100m_ft_in1k"
 
 
@@ -219,7 +219,7 @@ class ResNet50SWSL(PretrainedNetwork):
 
     @property
     def selection(self) -> str:
-        """SWSL of the paper."""
+        """The name of the paper's SWSL weights."""
         return "resnet50.fb_swsl_ig1b_ft_in1k"
 
 

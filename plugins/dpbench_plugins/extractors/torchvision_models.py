@@ -195,7 +195,7 @@ class TorchVision(Classifier):
 
     @property
     def selection(self) -> tuple[str, str]:
-        """The two options."""
+        """The names of the model and its weights, as the user gave them."""
         return self.model, self.tag
 
 
@@ -215,7 +215,7 @@ class ResNet50(Classifier):
 
     @property
     def selection(self) -> tuple[str, str]:
-        """ResNet-50 with torchvision's original weights."""
+        """The names of ResNet-50 and of torchvision's original weights for it."""
         return RESNET50
 
 

@@ -26,7 +26,7 @@ AT_ONCE = 4 * 224**2  # pixels that a processor's network sees at once: the laye
 
 @dataclass(frozen=True, kw_only=True)
 class Photographs(Extractor):
-    """A network for photographs, d its pooled features.
+    """Base class of extractors that apply a network for photographs; d is the number of its pooled features.
 
     `size` is the side of the square that it sees, in pixels (without: that of the weights). `views` averages the
     features of each image over several views of it: the image and its `mirror` image, two `scales` (the second three

@@ -54,8 +54,8 @@ class Coordinates:
         return lambda x: torch.cat([components(x) * first, near(x) * second], 1)
 
 
-def settings_for(task: Task, budget: Budget, steps: int | None) -> Mapping[str, Any]:
-    """Return k, graph, steps and learning rate. There are at least two public examples for each component."""
+def choose_settings(task: Task, budget: Budget, steps: int | None) -> Mapping[str, Any]:
+    """Choose k, graph, steps and learning rate for a budget; each component has at least two public examples."""
     size = effective_size(task, budget)
     k = 1.3 * math.pow(size, 0.6)  # infinite without privacy
     travel = min(7 + k / 6, LONGEST)

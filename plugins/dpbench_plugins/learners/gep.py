@@ -119,8 +119,8 @@ class GEP(Learner):
         expected = self.sample_rate * curator.task.size
         for step in range(require_setting(self.steps)):
             if step % self.refresh == 0:
-                basis = subspace(
-                    anchors_at(head, chosen, generator), require_setting(self.k), self.power_iterations, generator
+                basis = leading_subspace(
+                    compute_anchors(head, chosen, generator), require_setting(self.k), self.power_iterations, generator
                 )
             noisy_gradient = self._ask(private, head, basis)
             velocity.mul_(self.momentum).add_(noisy_gradient, alpha=1 / expected)
@@ -164,7 +164,7 @@ def logits(head: Tensor, features: Tensor) -> Tensor:
     return torch.addmm(head[:, -1], features, head[:, :-1].T)
 
 
-def anchors_at(head: Tensor, features: Tensor, generator: torch.Generator) -> RankOne:
+def compute_anchors(head: Tensor, features: Tensor, generator: torch.Generator) -> RankOne:
     """Return the gradients at `head` of public (s, d) features with random labels, as the authors take them."""
     import torch
 
@@ -173,7 +173,7 @@ def anchors_at(head: Tensor, features: Tensor, generator: torch.Generator) -> Ra
     return RankOne(gradients, quantise(features), bias=True)
 
 
-def subspace(anchors: RankOne, k: int, iterations: int, generator: torch.Generator) -> AnchorBasis | DenseBasis:
+def leading_subspace(anchors: RankOne, k: int, iterations: int, generator: torch.Generator) -> AnchorBasis | DenseBasis:
     """Return an orthonormal basis of (at most) `k` leading directions of the anchors, by power iteration.
 
     Let A be the (s, p) matrix of anchors. `iterations` powers of A^T A, applied to the random combination A^T N(0, 1),

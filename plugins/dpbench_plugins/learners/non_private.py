@@ -102,7 +102,7 @@ class _Problem:
         salt = int(torch.randint(2**62, (1,), generator=generator)) | 1
         self._curator, self._mask, self._salt = curator.map(standardise), mask, salt
         self._features = len(standardise.scale)
-        self._longest = _norm_bound(self._curator, lambda chunk: chunk.x)
+        self._longest = _bound_norm(self._curator, lambda chunk: chunk.x)
         self._values, self._vectors = self._spectrum()
 
     def cross_validate(self, factor: float) -> tuple[float, Tensor]:
@@ -121,7 +121,7 @@ class _Problem:
         return best, found
 
     def fit_heads(self, release: str, penalty: float, enough: float, start: Tensor | None, heads: int = 1) -> Tensor:
-        """Return the best heads (f, k, d + 1): one for all rows, or as many as there are folds, each without its own.
+        """Return the best heads (f, k, d + 1): one for all rows, or one per fold, fitted to the other folds.
 
         Args:
             release: what pays for the questions.
@@ -165,7 +165,7 @@ class _Problem:
 
         def rows(chunk: Chunk) -> Tensor:
             logits = _logits(chunk.x, heads, self._mask)  # (c, f, k)
-            own = logits[torch.arange(len(chunk), device=chunk.y.device), _fold(chunk.x, self._salt)]  # (c, k)
+            own = logits[torch.arange(len(chunk), device=chunk.y.device), _assign_folds(chunk.x, self._salt)]  # (c, k)
             return (own.argmax(1) == chunk.y).double().unsqueeze(1)
 
         return round(float(self._curator.noisy_sum(rows, release="held-out", clip=2.0)))
@@ -227,7 +227,7 @@ class _Objective:
             y = chunk.y.repeat_interleave(count)  # (c * f,)
             logits = _logits(chunk.x, heads, mask).flatten(0, 1)  # (c * f, k)
             losses = cross_entropy(logits.double(), y, reduction="none").reshape(-1, count) - level
-            own = _fold(chunk.x, self._salt).unsqueeze(1)
+            own = _assign_folds(chunk.x, self._salt).unsqueeze(1)
             seen = torch.ones_like(losses) if count == 1 else (own != folds).double()  # (c, f)
             gradients = residuals(logits, y).reshape(len(chunk), count, len(mask)) * seen.float().unsqueeze(2)
             return Blocks((RankOne(gradients.flatten(1), chunk.rows, bias=True), losses * seen))
@@ -249,7 +249,7 @@ def _logits(x: Tensor, heads: Tensor, mask: Tensor) -> Tensor:
     return (x @ flat[:, :-1].T + flat[:, -1]).reshape(len(x), *heads.shape[:2]) + mask
 
 
-def _fold(x: Tensor, salt: int) -> Tensor:
+def _assign_folds(x: Tensor, salt: int) -> Tensor:
     """Return the fold of each row, (c,) int64: a hash of its features' bits, so that equal rows share theirs."""
     import torch
 
@@ -257,8 +257,8 @@ def _fold(x: Tensor, salt: int) -> Tensor:
     return ((bits * salt) >> 40).remainder(FOLDS)
 
 
-def _norm_bound(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
-    """Return a power of two that bounds the norm of every finite row (c, ...), and is less than twice the longest."""
+def _bound_norm(curator: Curator, rows: Callable[[Chunk], Tensor]) -> float:
+    """Return a power of two above the norm of every finite row (c, ...), and less than twice the largest norm."""
     import torch
     from torch.nn.functional import one_hot
 
@@ -281,11 +281,11 @@ def _moments(curator: Curator) -> tuple[Standardise, Tensor]:
     def first(chunk: Chunk) -> Blocks:
         return Blocks((chunk.x.flatten(1).double(), one_hot(chunk.y, classes).double()))
 
-    longest = _norm_bound(curator, lambda chunk: chunk.x)
+    longest = _bound_norm(curator, lambda chunk: chunk.x)
     sums, counts = curator.noisy_sum(first, release="moments", clip=(2 * longest, 2.0))  # twice: none is at its clip
     mean = sums / size
     second = lambda chunk: (chunk.x.flatten(1).double() - mean).square()
-    clip = 2 * _norm_bound(curator, second)
+    clip = 2 * _bound_norm(curator, second)
     deviation = (curator.noisy_sum(second, release="moments", clip=clip) / size).clamp(min=0).sqrt()
     scale = torch.where(deviation > 1e-6 * deviation.max(), 1 / deviation, 1.0)
     return Standardise(-mean * scale, scale), counts

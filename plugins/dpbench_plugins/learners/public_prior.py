@@ -25,7 +25,7 @@ from dpbench import (
     require_setting,
     setting,
 )
-from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, settings_for
+from dpbench_plugins.learners.coordinates import DIRECTIONS, ROWS, Coordinates, choose_settings
 from dpbench_plugins.learners.public_labels import require_labels
 from dpbench_plugins.learners.spectrum import Spectrum, spectrum
 
@@ -95,14 +95,14 @@ class PublicPrior(Learner):
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
         """Return the k, graph, steps and learning rate that `thrift` chooses."""
-        return settings_for(task, budget, self.steps)
+        return choose_settings(task, budget, self.steps)
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan one full-batch gradient per step; everything else reads public data or is post-processing."""
         return [Release("gradient", steps=require_setting(self.steps))]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Fit the public head, then train on private data what is added to it."""
+        """Fit the public head, then train a correction of it on private data."""
         import torch
 
         task = curator.task

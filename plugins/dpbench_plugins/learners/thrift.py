@@ -21,7 +21,7 @@ from dpbench import (
     require_setting,
     setting,
 )
-from dpbench_plugins.learners.coordinates import Coordinates, settings_for, shrink_bias
+from dpbench_plugins.learners.coordinates import Coordinates, choose_settings, shrink_bias
 
 if TYPE_CHECKING:
     import torch
@@ -97,8 +97,8 @@ class Thrift(Learner):
     shrink: bool = setting(True, says="whether noise is taken out of the bias")
 
     def auto(self, task: Task, budget: Budget) -> Mapping[str, Any]:
-        """Return k, graph, steps and learning rate. There are at least two public examples for each component."""
-        return settings_for(task, budget, self.steps)
+        """Return k, graph, steps and learning rate; each component has at least two public examples."""
+        return choose_settings(task, budget, self.steps)
 
     def plan(self, task: Task, budget: Budget) -> Sequence[Release]:
         """Plan one full-batch gradient per step; everything else reads public data or is post-processing."""

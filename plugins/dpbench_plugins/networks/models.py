@@ -147,7 +147,7 @@ class Mish(nn.Module):
 
 
 class Residual(nn.Module):
-    """The input plus a map of it."""
+    """A block that adds its input to its output."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

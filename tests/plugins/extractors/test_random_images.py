@@ -140,7 +140,7 @@ def test_every_shape_covers_the_area_of_its_kind(kind: str, area: float) -> None
     kinds = torch.full((1, leaves), dead_leaves.KINDS.index(kind))
     centres, radii = 0.5 + draws.uniform(leaves, 2, low=-0.02, high=0.02), torch.full((1, leaves), radius)
     angles = dead_leaves.corners(draws, kinds)
-    across, up = dead_leaves.bounds(centres, radii, kinds == 0, angles, size)
+    across, up = dead_leaves.edge_terms(centres, radii, kinds == 0, angles, size)
     covered = (across.unsqueeze(3) <= up.unsqueeze(4)).all(2).float().mean((2, 3))  # share of the image
     assert float(covered.mean()) / radius**2 == pytest.approx(area, rel=0.05)
 
@@ -160,7 +160,7 @@ def test_leaves_have_sharp_edges_and_textures_inside() -> None:
 
 
 def test_the_pyramid_loses_nothing() -> None:
-    levels, total = statistical.pyramid(64, torch.device("cpu"))
+    levels, total = statistical.pyramid_filters(64, torch.device("cpu"))
     assert [tuple(level.shape) for level in levels] == [(5, 64, 64), (4, 32, 32)]
     for level in levels:
         side = level.shape[-1]
@@ -192,7 +192,7 @@ def test_statistical_images_have_the_colours_of_their_palettes() -> None:
 
 
 def test_wavelet_marginals_have_heavy_tails_and_grow_with_the_octave() -> None:
-    levels, _ = statistical.pyramid(64, torch.device("cpu"))
+    levels, _ = statistical.pyramid_filters(64, torch.device("cpu"))
     fine, coarse = (statistical.draw_marginals(Draws(0, torch.arange(3)), *level) for level in enumerate(levels))
     shape = fine.pow(4).mean(-1) / fine.square().mean(-1).square()
     assert float(shape.min()) > 3.2  # of a normal distribution it is 3
@@ -207,7 +207,7 @@ def test_ranks_decide_where_values_go() -> None:
 
 
 def test_filters_are_oriented_and_come_with_their_negatives() -> None:
-    filters = stylegan.bank(torch.device("cpu"))
+    filters = stylegan.filter_bank(torch.device("cpu"))
     assert filters.shape == (2 * (2 * stylegan.ORIENTATIONS + 4), 3, 3)
     torch.testing.assert_close(filters.square().sum((1, 2)), torch.ones(len(filters)))
     torch.testing.assert_close(filters[: len(filters) // 2], -filters[len(filters) // 2 :])

@@ -243,9 +243,10 @@ def test_gep_equals_gradients_projected_on_the_basis_and_what_is_left_of_them(
         total: Tensor = vectors @ _clipped(embedding, clip) + residual * rest
         return total.reshape(head.shape)
 
-    made, options = dpbench_gep.subspace, {"clip": clip, "residual_ratio": 0.5, "refresh": 2, "residual": residual}
+    made = dpbench_gep.leading_subspace
+    options = {"clip": clip, "residual_ratio": 0.5, "refresh": 2, "residual": residual}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dpbench_gep, "subspace", recorded)
+        patch.setattr(dpbench_gep, "leading_subspace", recorded)
         found = world.predictions(dpbench_gep.GEP(**TRAINED, **options, k=k, anchors=4))  # type: ignore[arg-type]
     assert len(bases) == 2
     head = _descend((private.classes, x.shape[1] + 1), answer, len(x))

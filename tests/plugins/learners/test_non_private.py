@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dpbench_plugins.learners.non_private import FOLDS, NonPrivate, _fold
+from dpbench_plugins.learners.non_private import FOLDS, NonPrivate, _assign_folds
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
@@ -135,12 +135,12 @@ def test_cross_validation_chooses_a_strength_that_holds_on_rows_it_never_saw(n: 
 
 def test_equal_rows_share_a_fold_and_the_folds_are_alike_in_size() -> None:
     x = _digits(lambda y: y).x
-    folds = _fold(torch.cat([x, x]), 12345)
+    folds = _assign_folds(torch.cat([x, x]), 12345)
     assert folds[: len(x)].equal(folds[len(x) :])
     counts = torch.bincount(folds.long(), minlength=FOLDS)
     assert len(counts) == FOLDS
     assert bool((counts > 0.8 * counts.sum() / FOLDS).all())
-    assert not _fold(x, 12347).equal(folds[: len(x)])
+    assert not _assign_folds(x, 12347).equal(folds[: len(x)])
 
 
 def test_the_plan_covers_the_longest_optimisation() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from dpbench_plugins.learners.gep import subspace
+from dpbench_plugins.learners.gep import leading_subspace
 from hypothesis import given, reject
 from hypothesis import strategies as st
 from torch import Tensor
@@ -127,7 +127,7 @@ def _hard(seed: int, magnitude: float, jitter: float, bias: bool, form: str) -> 
     anchors = RankOne(left.float(), (right if seed % 5 else mixed).float(), bias or form == "subspace")
     try:
         if form == "subspace":
-            basis: Basis = subspace(anchors, min(s, 1 + seed % 5), 1 + seed % 3, draw)
+            basis: Basis = leading_subspace(anchors, min(s, 1 + seed % 5), 1 + seed % 3, draw)
         else:
             basis = _bases(anchors, s, 1e-5)[form == "qr"]
     except SpecError:  # float32 cannot hold every one of them orthonormal

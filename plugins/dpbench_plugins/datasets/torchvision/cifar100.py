@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_parts, published_records, read_checked
+from dpbench_plugins.datasets.image_files import digest_parts, published_records, read_and_verify
 from dpbench_plugins.datasets.torchvision.pickles import read_arrays
 
 HOST = "https://www.cs.toronto.edu/~kriz"
@@ -78,7 +78,7 @@ class Cifar100(Dataset):
             DataError: a file that is not the published one.
         """
         paths = locate(self).paths
-        contents = [read_checked(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
+        contents = [read_and_verify(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
         train, test = (_split(content, path, self.labels) for content, path in zip(contents, paths, strict=True))
         return Splits(train, test, digest_parts(*contents))
 

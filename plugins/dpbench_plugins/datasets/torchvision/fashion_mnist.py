@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpbench import DataError, Dataset, Download, Source, Split, Splits, locate
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_parts, published_records, read_checked
+from dpbench_plugins.datasets.image_files import digest_parts, published_records, read_and_verify
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,7 +90,7 @@ class FashionMnist(Dataset):
     def _content(self, path: Path) -> bytes:
         published = path.suffix == ".gz" and path.parent != DEBIAN
         try:
-            content = read_checked(path, self.md5[path.name], PAGE) if published else path.read_bytes()
+            content = read_and_verify(path, self.md5[path.name], PAGE) if published else path.read_bytes()
             return gzip.decompress(content) if path.suffix == ".gz" else content
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(f"Expected a complete file {path}: {error}. Download it again from {PAGE}.") from error

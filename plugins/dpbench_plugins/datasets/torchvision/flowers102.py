@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from dpbench import DataError, Dataset, Download, Records, Source, Split, Splits, locate, setting
 from dpbench_plugins.datasets.extractors import NETWORK
-from dpbench_plugins.datasets.image_files import digest_parts, fingerprint, read_checked, read_colour
+from dpbench_plugins.datasets.image_files import digest_parts, fingerprint, read_and_verify, read_colour
 
 PAGE = "https://www.robots.ox.ac.uk/~vgg/data/flowers/102/"
 FOLDER = "flowers-102"
@@ -87,7 +87,7 @@ class Flowers102(Dataset):
         import numpy as np
 
         jpg, *paths = locate(self).paths
-        tables = [read_checked(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
+        tables = [read_and_verify(path, md5, PAGE) for path, md5 in zip(paths, self.md5.values(), strict=True)]
         labels, order = (_matlab(table, path) for table, path in zip(tables, paths, strict=True))
         train, val, test = (order[key].ravel().astype(int) for key in ("trnid", "valid", "tstid"))  # images, from 1
         if self.val == "train":

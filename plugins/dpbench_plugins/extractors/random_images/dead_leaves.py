@@ -50,7 +50,7 @@ class DeadLeaves:
         """Return for each pixel the number of the leaf that is seen there: the first that covers it."""
         centres, radii = draws.uniform(LEAVES, 2), radius(draws.uniform(LEAVES))
         kinds = draws.integers(LEAVES, below=len(KINDS))
-        across, up = bounds(centres, radii, kinds == KINDS.index("disc"), corners(draws, kinds), self.size)
+        across, up = edge_terms(centres, radii, kinds == KINDS.index("disc"), corners(draws, kinds), self.size)
         numbers = torch.arange(LEAVES, device=draws.device, dtype=torch.int16)[:, None, None]
         leaf = torch.full((len(across), self.size, self.size), LEAVES, device=draws.device, dtype=torch.int16)
         for start in range(0, LEAVES, _AT_ONCE):
@@ -71,8 +71,8 @@ def radius(u: Tensor) -> Tensor:
     return radii[place].float()
 
 
-def bounds(centres: Tensor, radii: Tensor, discs: Tensor, angles: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return two terms (n, leaves, 4, size): a pixel is in a leaf where its column's is at most its row's, four times.
+def edge_terms(centres: Tensor, radii: Tensor, discs: Tensor, angles: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Return column and row terms (n, leaves, 4, size): a pixel's column term is at most its row term inside all edges.
 
     For a polygon these are its sides, for a disc the first is its circle and the others hold everywhere.
 

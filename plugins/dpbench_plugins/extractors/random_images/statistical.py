@@ -46,12 +46,12 @@ class StatisticalImages:
         draws = Draws(self.seed, indices)
         amplitude = draw_spectrum(draws, self.size)
         palette, axes = draw_palette(draws, self.size)
-        levels, rest = pyramid(self.size, indices.device)
+        levels, rest = pyramid_filters(self.size, indices.device)
         marginals = [draw_marginals(draws, octave, level) for octave, level in enumerate(levels)]
         x = draws.uniform(3, self.size, self.size)
         for _ in range(ROUNDS):
-            x = _with_amplitude(x, amplitude)
-            x = _with_marginals(x, levels, rest, marginals)
+            x = _set_amplitude(x, amplitude)
+            x = _set_marginals(x, levels, rest, marginals)
             x = match_ranks(x.flatten(2), palette).reshape_as(x)
         image = (axes @ x.flatten(2)).reshape_as(x)
         flat = image.flatten(1)
@@ -59,7 +59,7 @@ class StatisticalImages:
         return (image - low) / (high - low).clamp(min=1e-6)
 
 
-def pyramid(size: int, device: torch.device) -> tuple[list[Tensor], Tensor]:
+def pyramid_filters(size: int, device: torch.device) -> tuple[list[Tensor], Tensor]:
     """Return the filters (m, side, side) of each octave of a steerable pyramid, and the squared low-pass rest (s, s).
 
     All in the Fourier domain. An octave has `ORIENTATIONS` odd filters, the highest one a high-pass residual too; the
@@ -86,7 +86,7 @@ def _low_pass(radius: Tensor, octaves: int) -> Tensor:
 
 
 def draw_spectrum(draws: Draws, size: int) -> Tensor:
-    """Return amplitudes (n, 1, size, size); the mean's is 0."""
+    """Return amplitudes (n, 1, size, size), 0 at frequency 0."""
     down, right = frequencies(size, draws.device)
     slope = draws.uniform(1, 1, 1, low=SLOPES[0], high=SLOPES[1])
     difference = SLOPE_DIFFERENCE * draws.normal(1, 1, 1)
@@ -95,16 +95,16 @@ def draw_spectrum(draws: Draws, size: int) -> Tensor:
     return 1 / total
 
 
-def _with_amplitude(x: Tensor, amplitude: Tensor) -> Tensor:
-    """Return x with its phases, its means and deviations, and these amplitudes."""
+def _set_amplitude(x: Tensor, amplitude: Tensor) -> Tensor:
+    """Return x with these amplitudes; its phases, means and deviations stay."""
     mean, deviation = _moments(x)
     spectrum = torch.fft.fft2(x - mean)
     y: Tensor = torch.fft.ifft2(spectrum / spectrum.abs().clamp(min=1e-9) * amplitude).real
     return y * (deviation / _moments(y)[1]) + mean
 
 
-def _with_marginals(x: Tensor, levels: list[Tensor], rest: Tensor, marginals: list[Tensor]) -> Tensor:
-    """Return x with the wanted values in every band, in the order that x has them there; the low-pass rest stays."""
+def _set_marginals(x: Tensor, levels: list[Tensor], rest: Tensor, marginals: list[Tensor]) -> Tensor:
+    """Return x with these values in every band, in the rank order of x; the low-pass band stays."""
     spectrum = torch.fft.fft2(x)  # (n, 3, s, s)
     total = spectrum * rest
     for filters, values in zip(levels, marginals, strict=True):
@@ -132,12 +132,12 @@ def draw_marginals(draws: Draws, octave: int, filters: Tensor) -> Tensor:
     below = density.cumsum(-1)
     below = below / below[..., -1:]
     wanted = (torch.arange(pixels, device=x.device) + 0.5) / pixels
-    values = _between(below, x, wanted.expand(*below.shape[:-1], -1).contiguous())
+    values = _invert_distribution(below, x, wanted.expand(*below.shape[:-1], -1).contiguous())
     return values / LEVELS
 
 
-def _between(below: Tensor, x: Tensor, wanted: Tensor) -> Tensor:
-    """Return where the distribution `below` (..., k) at points x (k,) reaches `wanted` (..., p), by straight lines."""
+def _invert_distribution(below: Tensor, x: Tensor, wanted: Tensor) -> Tensor:
+    """Return where the distribution `below` (..., k) at x (k,) reaches `wanted` (..., p), interpolated linearly."""
     place = torch.searchsorted(below, wanted).clamp(1, len(x) - 1)
     left, right = below.gather(-1, place - 1), below.gather(-1, place)
     share = ((wanted - left) / (right - left).clamp(min=1e-12)).clamp(0, 1)

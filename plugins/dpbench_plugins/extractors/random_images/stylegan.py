@@ -45,18 +45,18 @@ class StyleGANImages:
     def __call__(self, indices: Tensor) -> Tensor:
         """Return (n, 3, size, size) float32 in [0, 1] for image numbers (n,) int64."""
         draws = Draws(self.seed, indices)
-        filters, noise = bank(indices.device), _noise(draws, self.size)
+        filters, noise = filter_bank(indices.device), _noise(draws, self.size)
         x = draws.normal(CHANNELS, START, START)
-        x = _layer(x, filters, noise, draws)
+        x = _apply_layer(x, filters, noise, draws)
         image = _colours(x, draws)
         for _ in range(int(math.log2(self.size // START))):
-            x = _layer(_double_size(x), filters, noise, draws)
-            x = _layer(x, filters, noise, draws)
+            x = _apply_layer(_double_size(x), filters, noise, draws)
+            x = _apply_layer(x, filters, noise, draws)
             image = _double_size(image) + _colours(x, draws)
-        return _tone(image, draws)
+        return _adjust_tone(image, draws)
 
 
-def bank(device: torch.device) -> Tensor:
+def filter_bank(device: torch.device) -> Tensor:
     """Return the filters (m, 3, 3), each of norm 1: edges, lines, spots, and all of them negated."""
     place = torch.arange(-1, 2, device=device).float()
     y, x = torch.meshgrid(place, place, indexing="ij")
@@ -73,13 +73,13 @@ def bank(device: torch.device) -> Tensor:
     return torch.cat([filters, -filters])
 
 
-def _layer(x: Tensor, filters: Tensor, noise: Tensor, draws: Draws) -> Tensor:
-    """Return the next activations (n, channels, h, w): one field of wavelets, either sign of it, noise, bias, ReLU."""
+def _apply_layer(x: Tensor, filters: Tensor, noise: Tensor, draws: Draws) -> Tensor:
+    """Return a layer's activations (n, channels, h, w): a field of wavelets of either sign, noise, bias, ReLU."""
     n, channels, height, width = x.shape
     chosen = _choose_filters(draws, filters)  # (n, channels, 3, 3)
     style = (1 + STYLE * draws.normal(channels, 1, 1)) * draws.normal(channels, 1, 1)
     padded = pad(x, (1, 1, 1, 1), mode="replicate").reshape(1, -1, height + 2, width + 2)
-    field = _unit(conv2d(padded, chosen * style, groups=n).reshape(n, 1, height, width))
+    field = _standardise(conv2d(padded, chosen * style, groups=n).reshape(n, 1, height, width))
     sign = (draws.uniform(channels, 1, 1) < 0.5).float() * 2 - 1
     strength = draws.uniform(1, 1, 1, high=NOISE)
     bias = draws.uniform(channels, 1, 1, low=-BIAS, high=BIAS)
@@ -87,7 +87,7 @@ def _layer(x: Tensor, filters: Tensor, noise: Tensor, draws: Draws) -> Tensor:
     return (field * sign + grain + bias).relu() * math.sqrt(2)
 
 
-def _unit(x: Tensor) -> Tensor:
+def _standardise(x: Tensor) -> Tensor:
     """Return x with mean 0 and deviation 1 in each channel of each image."""
     centred = x - x.mean((2, 3), keepdim=True)
     return centred / centred.square().mean((2, 3), keepdim=True).sqrt().clamp(min=1e-6)
@@ -115,11 +115,11 @@ def _noise(draws: Draws, size: int) -> Tensor:
     """Return (n, 1, size, size) of deviation 1: a field of spectrum 1/f^a, a in (0.5, 1.5), under a random envelope."""
     field = power_law(draws, draws.uniform(1, low=0.5, high=1.5), size)
     envelope = interpolate(draws.laplace(1, 4, 4), (size, size), mode="bicubic", align_corners=False)
-    return _unit(field * envelope)
+    return _standardise(field * envelope)
 
 
-def _tone(image: Tensor, draws: Draws) -> Tensor:
+def _adjust_tone(image: Tensor, draws: Draws) -> Tensor:
     """Return colours in [0, 1]: each channel with a random mean and deviation, cut where they leave the range."""
     mean = draws.uniform(3, 1, 1, low=0.2, high=0.8)
     deviation = draws.uniform(3, 1, 1, low=0.1, high=0.3)
-    return (mean + deviation * _unit(image)).clamp(0, 1)
+    return (mean + deviation * _standardise(image)).clamp(0, 1)

@@ -70,7 +70,7 @@ class Encoder(nn.Module):
 
 
 class EncoderFeatures(nn.Module):
-    """What an extractor keeps of an encoder, in evaluation mode: features of one or every stage, or activations."""
+    """The part of an encoder that an extractor uses: features of one or every stage, or activations."""
 
     def __init__(self, encoder: Encoder, pool: int, *, every_stage: bool, layers: int | None) -> None:
         super().__init__()

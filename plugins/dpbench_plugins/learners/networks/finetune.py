@@ -21,7 +21,7 @@ from dpbench import (
     require_setting,
     setting,
 )
-from dpbench_plugins.learners.coordinates import settings_for, shrink_bias
+from dpbench_plugins.learners.coordinates import choose_settings, shrink_bias
 
 if TYPE_CHECKING:
     import torch
@@ -101,7 +101,7 @@ class DPFineTune(Learner):
             choose_parameters(tail, self.parameters, self.rank, torch.Generator())
         share = 1.0 if self.parameters == "head" else self.head_share**0.5
         head_budget = Budget(budget.epsilon * share, budget.delta, budget.adjacency)
-        settled = settings_for(task, head_budget, self.head_steps)
+        settled = choose_settings(task, head_budget, self.head_steps)
         return {
             "k": settled["k"] if tail is None else min(settled["k"], _count_pooled_features(tail, task.example_shape)),
             "head_steps": settled["steps"],

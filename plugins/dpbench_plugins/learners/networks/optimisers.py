@@ -48,8 +48,8 @@ class Kalman:
         self._estimate = torch.zeros(())
 
     @property
-    def ahead(self) -> Tensor:
-        """The last direction times how much further along it the next gradient is taken."""
+    def lookahead(self) -> Tensor:
+        """The last direction, scaled to the point at which the next gradient is taken."""
         return self._estimate * ((1 - GAIN) / GAIN)
 
     def step(self, total: Tensor, weight: float = 1.0) -> Tensor:

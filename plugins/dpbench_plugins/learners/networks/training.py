@@ -87,7 +87,7 @@ class Training:
         if not isinstance(optimiser, Kalman):
             return theta
         point = theta.clone()
-        point[self.gradients.layout.start(phase.trains) :] -= phase.learning_rate * optimiser.ahead
+        point[self.gradients.layout.start(phase.trains) :] -= phase.learning_rate * optimiser.lookahead
         return point
 
 

@@ -50,7 +50,7 @@ class GaussianMixture(Synthetic):
 
 @dataclass(frozen=True)
 class LowRank(Synthetic):
-    """A share `tau` of the energy in d - k directions that tell nothing, the rest in k: low rank, with a margin.
+    """Low rank with a margin: a share `tau` of the energy is in d - k uninformative directions, the rest in k.
 
     z is normal with variance (1 - tau) / k in k directions and tau / (d - k) in the others, given that <w*, z> is at
     least `margin` of its standard deviations away from 0; its sign is the label. w* = sqrt(1 - s^2) e_1 + s e_(k+1), so

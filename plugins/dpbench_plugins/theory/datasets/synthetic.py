@@ -23,7 +23,7 @@ STREAM = 0x7E08
 
 @dataclass(frozen=True)
 class Synthetic(Dataset):
-    """A distribution with a target that is drawn with it.
+    """A random distribution with a random target.
 
     `n` training and `m` public examples beside them (those of a run come out of both, by --public-fraction), and `test`
     fresh draws on which the error of a hypothesis is measured: its standard error is at most 1 / (2 sqrt(test)).
@@ -71,4 +71,4 @@ class Synthetic(Dataset):
 
     @abstractmethod
     def draw(self, world: np.random.Generator, stream: np.random.Generator) -> Draw:
-        """Draw the distribution and its target from `world`; return what draws examples from `stream`."""
+        """Draw the distribution and its target from `world`; return a function that draws examples from `stream`."""

@@ -64,7 +64,7 @@ class Thresholds(HypothesisClass):
     dimension, vc = 1, 1
 
     def count_at_most(self, points: int, features: int) -> int:
-        """One more than points."""
+        """Return the number of points plus one."""
         return points + 1
 
     def representatives(self, points: Tensor) -> CellCandidates:
@@ -82,7 +82,7 @@ class Intervals(HypothesisClass):
     dimension, vc = 1, 2
 
     def count_at_most(self, points: int, features: int) -> int:
-        """Pairs of cuts, and the empty interval."""
+        """Count the pairs of cuts, and the empty interval."""
         return points * (points + 1) // 2 + 1
 
     def representatives(self, points: Tensor) -> CellCandidates:

@@ -73,7 +73,7 @@ class ComponentGraph(Learner):
 
 @dataclass(frozen=True)
 class LiteralCounts(Learner):
-    """Disjunctions without public data: the control that shows the worth of `component-graph`'s graph.
+    """Disjunctions without public data: the control for the value of the graph in `component-graph`.
 
     Each variable is counted, once for each example in which it is active, up where the label is yes and down where it
     is no; a literal is what has a noisy count above 0, as no example of label no has one active. Noise has standard
@@ -97,7 +97,7 @@ class LiteralCounts(Learner):
         return [Release("counts")]
 
     def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
-        """Count, and keep what is above 0."""
+        """Count the literals, and keep those whose noisy count is above 0."""
 
         def signed(chunk: Chunk) -> Tensor:
             return active_variables(chunk.x) * (2 * chunk.y - 1).float().unsqueeze(1)

@@ -66,8 +66,8 @@ class Pcam(Dataset):
         if len(paths) <= 2:  # Kaggle's: a folder and a table, or a zip
             return kaggle.open_archive(paths[0], paths[-1], self.fraction)
         pairs = zip(self._published, paths[::2], paths[1::2], strict=True)
-        *training, test = [hdf5.open_part(x, y, self.sizes[split]) for split, x, y in pairs]
-        return hdf5.join_parts(training, test, self.fraction)
+        *training, test = [hdf5.open_published_split(x, y, self.sizes[split]) for split, x, y in pairs]
+        return hdf5.join_published_splits(training, test, self.fraction)
 
     @property
     def _published(self) -> tuple[str, ...]:

@@ -48,8 +48,8 @@ class Patch:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A published split: two files."""
+class PublishedSplit:
+    """The two files of a published split."""
 
     images: Path
     labels: np.ndarray  # (n,) int64
@@ -70,7 +70,7 @@ def downloads(splits: Sequence[str]) -> list[Download]:
     ]
 
 
-def open_part(images: Path, labels: Path, size: int) -> Part:
+def open_published_split(images: Path, labels: Path, size: int) -> PublishedSplit:
     """Open a published split of `size` images.
 
     Raises:
@@ -93,17 +93,17 @@ def open_part(images: Path, labels: Path, size: int) -> Part:
     values: np.ndarray = _read(labels, "y", ...)
     if odd := sorted(set(values.reshape(-1).tolist()) - {0, 1}):
         raise DataError(f"Expected labels 0 and 1 in {labels}, got {odd[0]}. Download it again from {PAGE}.")
-    return Part(images, values.reshape(-1).astype("int64"))
+    return PublishedSplit(images, values.reshape(-1).astype("int64"))
 
 
-def join_parts(training: Sequence[Part], test: Part, fraction: float) -> Splits:
-    """Return the splits: a share of the training parts, one after another, and the test part."""
+def join_published_splits(training: Sequence[PublishedSplit], test: PublishedSplit, fraction: float) -> Splits:
+    """Return the splits: a share of the published training splits, in their order, and the published test split."""
     import numpy as np
 
     labels = np.concatenate([part.labels for part in training])
     kept = smallest_hashes(len(labels), round(fraction * len(labels)))
     reader = Patch(tuple(part.images for part in training), tuple(len(part.labels) for part in training))
-    digest = digest_parts(*(piece for part in (*training, test) for piece in _identify_part(part)))
+    digest = digest_parts(*(piece for part in (*training, test) for piece in _identify_split(part)))
     whole = Split(Records(range(len(test.labels)), Patch((test.images,), (len(test.labels),))), test.labels)
     return Splits(Split(Records(kept.tolist(), reader), labels[kept]), whole, digest)
 
@@ -142,8 +142,8 @@ def _read(path: Path, key: str, rows: Any = None) -> Any:
         raise DataError(f"Expected {key!r} in HDF5 file {path}: {said}. Download it again from {PAGE}.") from error
 
 
-def _identify_part(part: Part) -> tuple[bytes, bytes, bytes]:
-    """Return the identity of a part: its labels, the size of its file and the bytes of 256 images."""
+def _identify_split(part: PublishedSplit) -> tuple[bytes, bytes, bytes]:
+    """Return the identity of a published split: its labels, the size of its file and the bytes of 256 images."""
     spaced = range(0, len(part.labels), max(1, len(part.labels) // SAMPLED))
     sampled = b"".join(_read(part.images, "x", row).tobytes() for row in spaced)
     return part.labels.tobytes(), str(part.images.stat().st_size).encode(), sampled

@@ -18,13 +18,13 @@ CHARACTER_WIDTH = 0.07  # inches, width at the size of tick labels
 class XAxis:
     """The x axis of a figure: the coordinate of each x value."""
 
-    at: dict[X, float]  # x -> coordinate, from left to right
+    coordinates: dict[X, float]  # x -> coordinate, from left to right
     words: tuple[X, ...]  # the values right of the numbers
     log: bool
 
     def labels(self, plot: Plot) -> list[str]:
         """Return a tick label for each value."""
-        words = [(plot.without or "") if x is None else write_axis_value(x) for x in self.at]
+        words = [(plot.without or "") if x is None else write_axis_value(x) for x in self.coordinates]
         return [textwrap.fill(word, 10, break_long_words=False, break_on_hyphens=False) for word in words]
 
     @property
@@ -32,13 +32,13 @@ class XAxis:
         """The boundary between numbers and words, or None if the axis lacks either."""
         if not self.numbers or not self.words:
             return None
-        last, first = self.at[self.numbers[-1]], self.at[self.words[0]]
+        last, first = self.coordinates[self.numbers[-1]], self.coordinates[self.words[0]]
         return math.sqrt(last * first) if self.log else (last + first) / 2
 
     @property
     def limits(self) -> tuple[float, float]:
         """The ends of the axis, with room for the outermost markers."""
-        low, high = min(self.at.values()), max(self.at.values())
+        low, high = min(self.coordinates.values()), max(self.coordinates.values())
         if not self.log:
             room = 0.5 if not self.numbers else (high - low) * 0.07 or 0.5
             return low - room, high + room
@@ -48,11 +48,11 @@ class XAxis:
     @property
     def numbers(self) -> tuple[X, ...]:
         """The numbers on the axis, in ascending order."""
-        return tuple(x for x in self.at if x not in self.words)
+        return tuple(x for x in self.coordinates if x not in self.words)
 
     def is_crowded(self, plot: Plot, inches: float) -> bool:
         """Return whether tick labels would touch on an axis of this length."""
-        ticks = [math.log(x) if self.log else x for x in self.at.values()]
+        ticks = [math.log(x) if self.log else x for x in self.coordinates.values()]
         widths = [CHARACTER_WIDTH * max(map(len, label.split("\n"))) for label in self.labels(plot)]
         span = (ticks[-1] - ticks[0]) * 1.14 or 1  # with the room of `limits`
         return any(
@@ -67,13 +67,13 @@ def make_x_axis(values: Iterable[X], log: bool) -> XAxis:
     numbers = sorted(x for x in distinct if isinstance(x, float) and math.isfinite(x))
     words = [x for x in distinct if isinstance(x, str)]
     beside = [*words, *(x for x in distinct if x == math.inf), *(x for x in distinct if x is None)]
-    at: dict[X, float] = {x: x for x in numbers}
+    coordinates: dict[X, float] = {x: x for x in numbers}
     if not numbers:
         return XAxis({x: float(index) for index, x in enumerate(beside)}, tuple(beside), False)
     low, high = numbers[0], numbers[-1]
     for step, x in enumerate(beside, 1):
         if log:
-            at[x] = high * ((high / low) ** WORD_GAP if high > low else 2.0) ** step
+            coordinates[x] = high * ((high / low) ** WORD_GAP if high > low else 2.0) ** step
         else:
-            at[x] = high + ((high - low) * WORD_GAP or 1.0) * step
-    return XAxis(at, tuple(beside), log)
+            coordinates[x] = high + ((high - low) * WORD_GAP or 1.0) * step
+    return XAxis(coordinates, tuple(beside), log)

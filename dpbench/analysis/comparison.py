@@ -46,7 +46,7 @@ def describe_difference(first: StoredResult, second: StoredResult, metric: Metri
         score = write_score(metric, filed.result.metrics[metric], unit=True)
         yield f"{name}: {_name_learner(filed.result)}: {score}"
     yield f"A - B: {_write_difference(found, metric)}, p {found.p:.2g}"
-    yield "The difference is significant at 5%." if found.differs else "The difference is not significant at 5%."
+    yield "The difference is significant at 5%." if found.is_significant else "The difference is not significant at 5%."
     if (seeds := len(first.result.seeds)) == 1:
         yield "One seed does not show how much results vary from seed to seed. Use five or more."
     elif seeds == 2:
@@ -64,7 +64,7 @@ def _name_learner(result: Result) -> str:
 
 def _write_difference(found: paired.PairedComparison, metric: Metric) -> str:
     facts = METRIC_FACTS[metric]
-    half = "" if math.isnan(found.half) else f" ± {facts.scale * found.half:.{facts.digits}f}"
+    half = "" if math.isnan(found.half_width) else f" ± {facts.scale * found.half_width:.{facts.digits}f}"
     points = "points of " * facts.share
     return f"{facts.scale * found.difference:+.{facts.digits}f}{half} {points}{metric.replace('_', ' ')}"
 

@@ -149,7 +149,7 @@ def _draw_measured(axes: Axes, collected: FigureData, panel: tuple[str, ...], ax
     drawn, onward = [], []
     for line, style in collected.styles.items():
         measured = {at.x: value for at, value in collected.measured.items() if (at.panel, at.line) == (panel, line)}
-        points = {axis.at[x]: _scale_score(collected, measured[x]) for x in axis.at if x in measured}
+        points = {axis.coordinates[x]: _scale_score(collected, measured[x]) for x in axis.coordinates if x in measured}
         if not points:
             continue
         reference = sorted(collected.references).index(line) if line in collected.references else None
@@ -158,7 +158,9 @@ def _draw_measured(axes: Axes, collected: FigureData, panel: tuple[str, ...], ax
         drawn.append(Line(line or UNNAMED_LINE, points, style, joined))
         if not joined and axis.numbers:
             numbers = {
-                axis.at[x]: score_without_interval(points[axis.at[x]].mean) for x in axis.numbers if x in measured
+                axis.coordinates[x]: score_without_interval(points[axis.coordinates[x]].mean)
+                for x in axis.numbers
+                if x in measured
             }
             onward += [Line("", numbers, style, stroke, marked=False)] if numbers else []
             onward.append(
@@ -186,8 +188,8 @@ def _draw_bounds(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis
     for line, style in collected.styles.items():
         found = {at.x: share for at, share in collected.bound.items() if (at.panel, at.line) == (panel, line)}
         points = {
-            axis.at[x]: _scale_score(collected, score_without_interval(min(1.0, found[x])))
-            for x in axis.at
+            axis.coordinates[x]: _scale_score(collected, score_without_interval(min(1.0, found[x])))
+            for x in axis.coordinates
             if x in found
         }
         if points:
@@ -195,7 +197,7 @@ def _draw_bounds(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis
     at = collected.fitted
     if at is not None and at.panel == panel:
         height = _scale_score(collected, collected.measured[at]).mean
-        axes.plot([axis.at[at.x]], [height], "o", markersize=10, fillstyle="none", color=INK)
+        axes.plot([axis.coordinates[at.x]], [height], "o", markersize=10, fillstyle="none", color=INK)
 
 
 def _draw_published(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis: XAxis) -> None:
@@ -216,7 +218,9 @@ def _hollow_marker(index: int, colour: str) -> dict[str, Any]:
 
 def _draw_points(axes: Axes, points: Sequence[Point], x: str, axis: XAxis, look: Mapping[str, Any]) -> None:
     best = [point for point in points if point.at.get(x) == "best"]
-    placed = sorted(((axis.at[point.at.get(x)], point) for point in points if point not in best), key=itemgetter(0))
+    placed = sorted(
+        ((axis.coordinates[point.at.get(x)], point) for point in points if point not in best), key=itemgetter(0)
+    )
     xs, heights = [left for left, _ in placed], [point.percent for _, point in placed]
     for above in (False, True):
         marks = [index for index, (_, point) in enumerate(placed) if point.above is above]
@@ -237,7 +241,7 @@ def _format_axes(axes: Axes, collected: FigureData, panel: tuple[str, ...], axis
     if plot.height == "log":
         label_powers_of_ten(axes.yaxis)
     if not is_formula(plot.x):
-        axes.set_xticks(list(axis.at.values()), labels=axis.labels(plot), parse_math=False)
+        axes.set_xticks(list(axis.coordinates.values()), labels=axis.labels(plot), parse_math=False)
     elif axis.log:  # nobody chose these values
         label_powers_of_ten(axes.xaxis)
     axes.minorticks_off()

@@ -24,7 +24,7 @@ class GridLine(Generic[Row_co]):
     reference: bool = False  # what entries are compared with, and never the best
 
     @property
-    def filled(self) -> list[Row_co]:
+    def present_rows(self) -> list[Row_co]:
         """The existing rows, in the order of the columns."""
         return [row for row in self.rows if row]
 

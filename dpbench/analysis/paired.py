@@ -71,14 +71,14 @@ class PairedComparison:
         return 0.0 if self.error == 0 else float(2 * stdtr(self.degrees_of_freedom, -abs(self.difference) / self.error))
 
     @property
-    def half(self) -> float:
+    def half_width(self) -> float:
         """Half the width of the difference's 95% interval; nan if the noise cannot be estimated."""
         from scipy.special import stdtrit
 
         return float(stdtrit(self.degrees_of_freedom, 1 - LEVEL / 2)) * self.error
 
     @property
-    def differs(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether the difference is more than noise."""
         return self.p < LEVEL
 

@@ -220,7 +220,7 @@ def _is_tied(mine: StoredResult, rivals: Sequence[StoredResult], metric: Metric)
         return False  # other seeds: nothing to pair
     return not compare_entries(
         collect_ranking_scores(best.result, metric), collect_ranking_scores(mine.result, metric)
-    ).differs
+    ).is_significant
 
 
 def pairing_key(result: Result) -> tuple[object, ...]:

@@ -31,7 +31,7 @@ class TextLine:
     reference: bool = False
     style: LearnerStyle | None = None  # of a learner
 
-    def marked(self, mark: Callable[[str], str], escape: Callable[[str], str] = str) -> list[str]:
+    def mark_best(self, mark: Callable[[str], str], escape: Callable[[str], str] = str) -> list[str]:
         """Return the escaped cells, with a mark on the best cells."""
         best = self.best or (False,) * len(self.cells)
         cells = map(escape, self.cells)
@@ -94,7 +94,7 @@ def render_terminal(table: TextTable, width: int, *, coloured: bool = False) -> 
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    texts = [line.marked(lambda text: f"{text} *") for line in table.lines]
+    texts = [line.mark_best(lambda text: f"{text} *") for line in table.lines]
     names = [_make_label(line, coloured) for line in table.lines]
     labels = max(map(len, names), default=0)
     wide = [max(map(len, column)) for column in zip(table.columns, *texts, strict=True)]
@@ -137,7 +137,7 @@ def render_markdown(tables: Sequence[TextTable]) -> str:
     for table in tables:
         lines = [_markdown_row([table.head, *table.columns]), _markdown_row(["---", *["---:"] * len(table.columns)])]
         lines += [
-            _markdown_row([_markdown_code(line.label), *line.marked(lambda text: f"**{text}**", _escape_bars)])
+            _markdown_row([_markdown_code(line.label), *line.mark_best(lambda text: f"**{text}**", _escape_bars)])
             for line in table.lines
         ]
         title = " ".join(table.title.split()).replace("<", "&lt;")
@@ -165,7 +165,9 @@ def render_html(tables: Sequence[TextTable]) -> str:
     parts = []
     for table in tables:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in (table.head, *table.columns))
-        rows = [[_html_label(line), *line.marked(lambda text: f"<b>{text}</b>", html.escape)] for line in table.lines]
+        rows = [
+            [_html_label(line), *line.mark_best(lambda text: f"<b>{text}</b>", html.escape)] for line in table.lines
+        ]
         body = "".join(f"<tr>{''.join(f'<td>{text}</td>' for text in row)}</tr>" for row in rows)
         caption = html.escape(table.title)
         parts.append(f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
@@ -186,7 +188,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def _latex_row(line: TextLine) -> str:
-    cells = [text.replace("±", r"$\pm$") for text in line.marked(lambda text: rf"\textbf{{{text}}}", _escape_latex)]
+    cells = [text.replace("±", r"$\pm$") for text in line.mark_best(lambda text: rf"\textbf{{{text}}}", _escape_latex)]
     return " & ".join([_escape_latex(line.label), *cells]) + r" \\"
 
 

@@ -101,18 +101,22 @@ def audit_prepared(
     replays = QuestionReplayer(prepared.roles.task, generator, prepared.roles.private.units is not None)
     other = lambda number: Randomness.research(seed + (1 + number) * SEED_DISTANCE, prepared.identity)
     noise = {use.name: privacy.sigma * use.relative_noise for use in plan}  # as epsilon has it, whoever else says what
-    ears = FitEvidence(plan, noise, member, replays, generator, other)
+    evidence = FitEvidence(plan, noise, member, replays, generator, other)
     with progress.show_status(f"Auditing {prepared.learner.name}"):
-        fitted = _fit_with_evidence(prepared, seed, ears, Canaries(member))
+        fitted = _fit_with_evidence(prepared, seed, evidence, Canaries(member))
         replays.probe()
         for probe in {own.probe: None for use in plan for own in find_audits(type(use)) if own.probe}:
-            replays.put(probe, Neighbours(replays.made(), replays.task, plan[0], 1.0, generator))
-    if not any(ears.asked.values()):
+            replays.run(probe, Neighbours(replays.make_rows(), replays.task, plan[0], 1.0, generator))
+    if not any(evidence.asked.values()):
         raise SpecError(
             f"Learner {prepared.learner.name!r} planned questions but asked none, so there is nothing to audit."
         )
-    found = replays.summarise(), ears.noise.summarise(), ears.scores.summarise() if ears.scores.any else None
-    own = ears.own.summarise() if ears.own is not None else None
+    found = (
+        replays.summarise(),
+        evidence.noise.summarise(),
+        evidence.scores.summarise() if evidence.scores.any else None,
+    )
+    own = evidence.own.summarise() if evidence.own is not None else None
     left_out = [SEARCH_LEFT_OUT] * bool(privacy.repeats) + [CHOICES_LEFT_OUT] * (not all(use.gaussian for use in plan))
     left_out += [SAMPLING_LEFT_OUT] * any(use.sample_rate < 1 for use in plan)
     same = _matches_result(prepared, result, seed, fitted) if result and not privacy.repeats else None
@@ -129,14 +133,16 @@ def audit_prepared(
     )  # fmt: skip
 
 
-def _fit_with_evidence(prepared: PreparedRun, seed: int, ears: FitEvidence, canaries: Canaries) -> Fitted:
+def _fit_with_evidence(prepared: PreparedRun, seed: int, evidence: FitEvidence, canaries: Canaries) -> Fitted:
     """Fit as a run does, and record the evidence; for a private search, fit one of its runs on that run's data."""
     given = prepared.fit_input(seed)
     if prepared.privacy.repeats:
         fold, learner = _draw_search_run(prepared, seed)
         given = dataclasses.replace(given, learner=learner, rows=fold.rows, public=fold.public, memo=None)
     return fit_once(
-        given, wrap=lambda curator: make_auditing_curator(curator, ears), witness=Witness(ears.see, canaries)
+        given,
+        wrap=lambda curator: make_auditing_curator(curator, evidence),
+        witness=Witness(evidence.record_sums, canaries),
     )
 
 

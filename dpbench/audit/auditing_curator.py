@@ -52,11 +52,11 @@ class FitEvidence:
         self._generator = generator
         self._again: dict[str, set[int]] = {}
 
-    def see(self, seen: SumObservation) -> None:
+    def record_sums(self, seen: SumObservation) -> None:
         """Record the sums that the witness observed for the question that is being answered."""
         self._seen.append(seen)
 
-    def left(self, question: Question) -> bool:
+    def has_steps_left(self, question: Question) -> bool:
         """Return whether a question will be answered: its releases are all planned for its kind and have steps left."""
         planned = [self.plan.get(name) for name in question.releases]
         return bool(planned) and all(
@@ -74,7 +74,7 @@ class FitEvidence:
             self.replays.replay(question, planned.sample_rate, rows)
         elif due and own is not None:
             near = Neighbours(rows, self.replays.task, planned, sigma, self._generator)
-            self.replays.put(partial(own.replay, question), near)
+            self.replays.run(partial(own.replay, question), near)
         if step == 1 and own is not None and own.laws is not None:
             drawn = own.laws(sigma, self.replays.task, self._generator)
             self.noise.laws += [_test_counts(f"law of {planned.name!r}, {counts.how}", counts) for counts in drawn]
@@ -167,19 +167,19 @@ class FitEvidence:
         return self._again[release]
 
 
-def make_auditing_curator(curator: LedgerCurator, ears: FitEvidence) -> Curator:
+def make_auditing_curator(curator: LedgerCurator, evidence: FitEvidence) -> Curator:
     """Wrap a learner's curator for an audit: forward its questions, replay some of them, and record the answers."""
     handle = make_handle(curator)
 
     def answer(question: Question) -> Any:
         if isinstance(question, Map):
             mapped: LedgerCurator = curator.answer(question)
-            return make_auditing_curator(mapped, ears)
-        if not ears.left(question):
+            return make_auditing_curator(mapped, evidence)
+        if not evidence.has_steps_left(question):
             return handle.answer(question)  # which refuses it
-        ears.replay_question(question, curator.rows)
+        evidence.replay_question(question, curator.rows)
         found = handle.answer(question)
-        ears.record_answer(question, curator.rows, found)
+        evidence.record_answer(question, curator.rows, found)
         return found
 
     return Curator(curator.task, curator.sigma, answer)

@@ -87,7 +87,7 @@ class QuestionReplayer:
         except DpbenchError as error:
             self._refused(error)
 
-    def put(self, replay: Callable[[Neighbours], RowInfluence], near: Neighbours) -> None:
+    def run(self, replay: Callable[[Neighbours], RowInfluence], near: Neighbours) -> None:
         """Run a mechanism's own replay of a question, and record the result."""
         self.questions += 1
         try:
@@ -102,7 +102,7 @@ class QuestionReplayer:
     def _refused(self, error: DpbenchError) -> None:
         self.complaints.append(f"rows that are odd, but possible, were refused: {error}"[:400])
 
-    def made(self) -> PrivateRows:
+    def make_rows(self) -> PrivateRows:
         """Return random rows of 24 numbers, drawn by the audit."""
         x = torch.from_numpy(self.generator.normal(size=(MOST_FEATURE_ROWS, 24))).float()
         y = torch.from_numpy(self.generator.integers(self.task.classes, size=MOST_FEATURE_ROWS))

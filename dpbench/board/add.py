@@ -135,7 +135,7 @@ class SubmissionChecker:
             return alone.with_complaints(_compare_with_nearest_board(alone.result, self.known)), []
         after: dict[str, list[CheckedFile]] = {}
         for board in matches:
-            others = [entry for entry in self._on(board) if entry.stored.path.name != file.name]
+            others = [entry for entry in self._list_checked(board) if entry.stored.path.name != file.name]
             (placed,) = review_files([ResultFile(file, str(file), board, filed=False)], self.known).results
             if not (placed := check_against_board(placed, others)).ok:
                 return placed, []
@@ -143,7 +143,7 @@ class SubmissionChecker:
         self._held |= after
         return alone, matches
 
-    def _on(self, board: str) -> list[CheckedFile]:
+    def _list_checked(self, board: str) -> list[CheckedFile]:
         """Return the checked results of a board, including the submissions that matched it."""
         if board not in self._held:
             there, _ = list_results(self.root, dict(self.known.boards))

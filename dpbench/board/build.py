@@ -199,7 +199,7 @@ def _explain_above_ceiling(entries: Sequence[tuple[Entry, Result]], board: Board
         gap <= 0
         or not compare_entries(
             collect_ranking_scores(result, board.metric), collect_ranking_scores(reference, board.metric)
-        ).differs
+        ).is_significant
     ):
         return ""
     differs = plugins.find("dataset", board.dataset.name).cls.test_differs

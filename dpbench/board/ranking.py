@@ -71,7 +71,7 @@ def compute_uncorrected_ranks(entries: Sequence[Scores]) -> list[int]:
     found: list[int] = []
     rank, best = 0, None
     for place, entry in enumerate(entries, 1):
-        if best is None or compare_entries(best, entry).differs:
+        if best is None or compare_entries(best, entry).is_significant:
             rank, best = place, _cache_bits(entry)
         found.append(rank)
     return found

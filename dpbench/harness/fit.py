@@ -42,7 +42,7 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     """
     with prepared.loaded.phases("load"):
         prepared = prepare_seed(prepared, seed)
-    with prepared.loaded.phases("fit"), limit_threads(prepared.loaded.threads), prepared.images.files.refused():
+    with prepared.loaded.phases("fit"), limit_threads(prepared.loaded.threads), prepared.images.files.refuse_access():
         if prepared.privacy.repeats:
             fitted, setting = _fit_private_search(prepared, seed)
         else:

@@ -47,7 +47,7 @@ class PrivateFiles:
     below: tuple[str, ...] = ()  # each ends in a separator
 
     @contextmanager
-    def refused(self) -> Iterator[None]:
+    def refuse_access(self) -> Iterator[None]:
         """Raise an error if the block opens a file of the private dataset, even if the block catches the error.
 
         Raises:

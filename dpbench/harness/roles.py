@@ -71,7 +71,7 @@ def complete_task(roles: Roles, learner: Learner, metric: str) -> Roles:
 
 def _join_dataset_public(public: PublicData, images: SplitImages) -> PublicData:
     """Join the public data with the public examples that the dataset itself provides."""
-    given, source = images.given, images.source
+    given, source = images.provided_public, images.source
     if given is None:
         return public
     assert public.y is not None

@@ -73,14 +73,14 @@ class SplitImages:
     left_out: int = 0  # private images that were left out, as a public image equals each
 
     @property
-    def given(self) -> Split | None:
+    def provided_public(self) -> Split | None:
         """The public examples that the dataset itself provides, beside the public share of its training split."""
         return self.splits.public if self.other is self.splits else None
 
     @property
     def has_public(self) -> bool:
         """Whether there is any public image."""
-        return bool(len(self.public) or self.given or self.other is not self.splits)
+        return bool(len(self.public) or self.provided_public or self.other is not self.splits)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -102,7 +102,7 @@ class SplitImages:
     @property
     def processing(self) -> dict[str, str]:
         """The processing of the images of each split (see `Split.processing`); empty if a part is not declared."""
-        public = "" if self.given and not self.given.processing else self.other.train.processing
+        public = "" if self.provided_public and not self.provided_public.processing else self.other.train.processing
         return {"private": self.splits.train.processing, "public": public, "test": self.splits.test.processing}
 
     @property
@@ -126,8 +126,8 @@ class SplitImages:
         """The unit of each image by split, numbered as in the datasets."""
         train, test = self.splits.train, self.splits.test
         public = _select_units(self.other.train, self.public if self.other is self.splits else slice(None))
-        if self.given:
-            public = append_units(public, self.given.units, len(self.given.labels), train.units)
+        if self.provided_public:
+            public = append_units(public, self.provided_public.units, len(self.provided_public.labels), train.units)
         kept = None if test.units is None else _select_units(test, self._kept_test_rows)
         return {"private": _select_units(train, self.private), "public": public, "test": kept}
 
@@ -169,7 +169,11 @@ class SplitImages:
         if of is not self.splits:
             return hashed
         public = hashed.take(self.public)
-        return public.join(duplicates.compute_hashes(self.given, of.digest, "public")) if self.given else public
+        return (
+            public.join(duplicates.compute_hashes(self.provided_public, of.digest, "public"))
+            if self.provided_public
+            else public
+        )
 
     def leave_out_copies(self) -> SplitImages:
         """Return the splits without the private images that equal a public image.

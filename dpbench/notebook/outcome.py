@@ -207,9 +207,9 @@ def compare(first: Results | str | Path, second: Results | str | Path, metric: M
     return Comparison(
         tuple(comparison.describe_difference(*pair, metric)),
         found.difference,
-        found.half,
+        found.half_width,
         found.p,
-        bool(found.differs),
+        bool(found.is_significant),
     )
 
 

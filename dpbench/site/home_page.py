@@ -137,12 +137,12 @@ def list_learner_lines(site: Site, boards: Sequence[Standing]) -> list[GridLine[
 
 
 def _sort_key(line: GridLine[EntryRow]) -> tuple[float, float, str]:
-    behind = [row.behind or 0.0 for row in line.filled]
+    behind = [row.behind or 0.0 for row in line.present_rows]
     return -_count_ties(line), sum(behind) / len(behind), line.label
 
 
 def _count_ties(line: GridLine[EntryRow]) -> int:
-    return sum(row.standing.tied for row in line.filled)
+    return sum(row.standing.tied for row in line.present_rows)
 
 
 def cell_shade(row: EntryRow) -> int:

@@ -92,7 +92,7 @@ def _make_renderer() -> Renderer:
 def _make_section(
     key: str, grid: ResultGrid[ResultRow], named: ComponentNamer, all_results: Sequence[Result]
 ) -> ReportSection:
-    results = list({row.result.digest: row.result for line in grid.lines for row in line.filled}.values())
+    results = list({row.result.digest: row.result for line in grid.lines for row in line.present_rows}.values())
     private = [result for result in results if result.privacy.plan and math.isfinite(result.spec.epsilon)]
     styles = assign_row_styles(
         [line.label for line in grid.lines], {line.label for line in grid.lines if line.reference}
@@ -138,7 +138,7 @@ def _make_chart(key: str, grid: ResultGrid[ResultRow], styles: Mapping[str, Lear
 
 def _price_rows(grid: ResultGrid[ResultRow]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each learner with the points by which it is below the best non-private result, at each epsilon."""
-    free = [line for line in grid.lines if line.reference and any(map(_is_non_private, line.filled))]
+    free = [line for line in grid.lines if line.reference and any(map(_is_non_private, line.present_rows))]
     if not free:
         return
     ceilings = [[line.rows[place] for line in free] for place in range(len(grid.columns))]

@@ -31,12 +31,12 @@ class Axis:
     WIDTH: ClassVar[int] = 300  # in the bars' own units
     EDGE: ClassVar[int] = 8
 
-    def at(self, share: float) -> str:
+    def coordinate(self, share: float) -> str:
         """Return the SVG coordinate of a value from 0 to 1; values beyond the axis are placed at its edge."""
         part = (100 * share - self.low) / (self.high - self.low)
         return f"{self.EDGE + min(max(part, 0.0), 1.0) * (self.WIDTH - 2 * self.EDGE):.1f}"
 
-    def cut(self, share: float) -> bool:
+    def is_below(self, share: float) -> bool:
         """Return whether a value from 0 to 1 lies below the axis."""
         return 100 * share < self.low
 

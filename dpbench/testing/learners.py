@@ -79,9 +79,9 @@ class LearnerLaws(LearnerSuite):
         """A row moves a loss by 0 to 1 and the choice's law by eps0; losses are pure, and choices follow their law."""
         planned = not all(use.gaussian for use in self._ample_learner().plan(*self._task_and_budget()))
         if planned and not math.isinf(self.ample_epsilon):
-            ears = self._audited_fit()
-            self._expect_bounded_moves(ears)
-            wrong = [law for law in ears.noise.laws if law.p < FALSE_ALARM_RATE]
+            evidence = self._audited_fit()
+            self._expect_bounded_moves(evidence)
+            wrong = [law for law in evidence.noise.laws if law.p < FALSE_ALARM_RATE]
             expect(not wrong, lambda: f"A choice is not drawn by its law: {wrong[0].name} (p {wrong[0].p:.1g}).")
 
     def test_an_example_has_one_vote(self) -> None:
@@ -192,17 +192,17 @@ class LearnerLaws(LearnerSuite):
         plan, noise = self._plan(self.ample_epsilon), self._curator(world, self.ample_epsilon).sigma
         base = noise[plan[0].name] / plan[0].relative_noise
         member, generator = draw_members(CANARY_COUNT, np.random.default_rng(0)), np.random.default_rng(1)
-        ears = FitEvidence(
+        evidence = FitEvidence(
             plan, noise, member, QuestionReplayer(task, generator), generator,
             lambda number: Randomness.research(1 + number, NOISE_KEY),
         )  # fmt: skip
-        witness = Witness(ears.see, Canaries(member))
+        witness = Witness(evidence.record_sums, Canaries(member))
         curator = bind(world.rows, task, plan, base, Randomness.research(0, NOISE_KEY), witness)
-        self._fit_learner(make_auditing_curator(curator, ears), world.public)
-        return ears
+        self._fit_learner(make_auditing_curator(curator, evidence), world.public)
+        return evidence
 
-    def _expect_bounded_moves(self, ears: FitEvidence) -> None:
-        found = ears.replays.summarise()
+    def _expect_bounded_moves(self, evidence: FitEvidence) -> None:
+        found = evidence.replays.summarise()
         expect(not found.complaints, lambda: f"Asked again over other rows, {found.complaints[0]}.")
         expect(found.largest <= 1 + 1e-12, f"A row moved an answer by {found.largest:.4g} times what it may.")
 

@@ -65,12 +65,12 @@ def test_budgets_stand_side_by_side_and_learners_below_each_other_best_first() -
     found = table(HIGH, LOW)
     assert found.columns == ("ε 0.1", "ε 0.7")
     rows = by_label(found)
-    pillar = [found.score(row).mean for row in rows["pillar"].filled]
+    pillar = [found.score(row).mean for row in rows["pillar"].present_rows]
     assert pillar == [find_result(folder, "pillar").result.metrics["accuracy"].mean for folder in (LOW, HIGH)]
     entries = [line for line in found.lines if not line.reference]
     most = [max(found.score(row).mean for line, row in found.column(at) if not line.reference) for at in range(2)]
     gaps = [[most[at] - found.score(row).mean for at, row in enumerate(line.rows) if row] for line in entries]
-    assert gaps == [[row.standing.behind for row in line.filled if row.standing] for line in entries]
+    assert gaps == [[row.standing.behind for row in line.present_rows if row.standing] for line in entries]
     behind = [sum(each) / len(each) for each in gaps]
     assert behind == sorted(behind)
 
@@ -90,7 +90,7 @@ def test_all_that_the_paired_test_cannot_tell_from_the_best_are_best() -> None:
     entries = [row for line, row in grid.column(0) if not line.reference]
     leader = max(entries, key=lambda row: grid.score(row).mean)
     for row in entries:
-        assert best(row) == (row is leader or not compare_results(filed[leader.file], filed[row.file]).differs)
+        assert best(row) == (row is leader or not compare_results(filed[leader.file], filed[row.file]).is_significant)
     assert 1 < sum(map(best, entries)) < len(entries)
 
 
@@ -172,7 +172,9 @@ def test_a_table_that_is_wider_than_the_terminal_is_stacked_and_cuts_nothing() -
     (written,) = write_grids([whole])
     parts = render_terminal(written, 80)
     assert len(parts) > 1 and len(render_terminal(written, 1000)) == 1
-    cells = [write_percent_score(whole.score(row)) + " *" * best(row) for line in whole.lines for row in line.filled]
+    cells = [
+        write_percent_score(whole.score(row)) + " *" * best(row) for line in whole.lines for row in line.present_rows
+    ]
     assert all(cell in text for cell in cells)
     assert all(text.count(f"\n {line.label.split()[0]} ") >= len(parts) for line in whole.lines)
 
@@ -184,7 +186,7 @@ def test_of_several_results_of_one_spec_the_newest_counts(tmp_path: Path) -> Non
     extract(original.file, tmp_path / "old")
     os.utime(tmp_path / "old" / original.file.name, (0, 0))
     with_accuracies(original.result, 0.25).with_evidence_digest().write(tmp_path / "new")
-    (row,) = table(tmp_path).lines[0].filled
+    (row,) = table(tmp_path).lines[0].present_rows
     assert row.score and row.score.mean == 0.25
 
 
@@ -217,7 +219,7 @@ def test_nothing_to_show_says_so(tmp_path: Path) -> None:
 def test_every_form_has_every_cell() -> None:
     found = table(LOW, HIGH)
     cells, written = (
-        [write_percent_score(found.score(row)) for line in found.lines for row in line.filled],
+        [write_percent_score(found.score(row)) for line in found.lines for row in line.present_rows],
         write_grids([found]),
     )
     for text in (render_markdown(written), render_html(written)):

@@ -57,7 +57,7 @@ def test_the_comparison_is_that_of_a_two_way_analysis_of_variance(case: int) -> 
 
 
 def test_equal_entries_are_told_apart_about_one_time_in_twenty() -> None:
-    told = [compare_over_examples(drawn(2 * case, 0.7), drawn(2 * case + 1, 0.7)).differs for case in range(400)]
+    told = [compare_over_examples(drawn(2 * case, 0.7), drawn(2 * case + 1, 0.7)).is_significant for case in range(400)]
     assert 0.01 < np.mean(told) < 0.09
 
 
@@ -90,7 +90,7 @@ def test_one_that_is_always_right_differs_from_one_that_never_is(seeds: int) -> 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_a_single_test_example_tells_nothing_apart(seeds: int) -> None:
     right = np.ones((seeds, 1), bool)
-    assert not compare_over_examples(right, ~right).differs
+    assert not compare_over_examples(right, ~right).is_significant
 
 
 def test_noise_over_seeds_counts_where_every_example_moves_with_it() -> None:
@@ -98,7 +98,7 @@ def test_noise_over_seeds_counts_where_every_example_moves_with_it() -> None:
     first = np.random.default_rng(0).random((5, 10_000)) < rows[:, None]
     second = np.random.default_rng(1).random((5, 10_000)) < 0.6
     found = compare_over_examples(first, second)
-    assert found.difference > 0.1 and not found.differs
+    assert found.difference > 0.1 and not found.is_significant
     assert found.degrees_of_freedom == pytest.approx(4, abs=0.1)
 
 
@@ -108,13 +108,13 @@ def test_other_metrics_are_compared_over_paired_seeds() -> None:
 
 
 def test_a_single_seed_of_another_metric_tells_nothing_apart() -> None:
-    assert not compare_over_seeds((0.9,), (0.1,)).differs
+    assert not compare_over_seeds((0.9,), (0.1,)).is_significant
 
 
 def test_the_level_is_five_percent() -> None:
     edge = stats.t.ppf(0.975, 9)
-    assert PairedComparison(edge * 1.001, 1.0, 9).differs
-    assert not PairedComparison(edge * 0.999, 1.0, 9).differs
+    assert PairedComparison(edge * 1.001, 1.0, 9).is_significant
+    assert not PairedComparison(edge * 0.999, 1.0, 9).is_significant
 
 
 def scored(*means: float, spread: float = 0.01) -> list[Scores]:

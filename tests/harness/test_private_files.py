@@ -62,9 +62,9 @@ def test_files_below_a_datasets_folder_are_refused_by_any_name_of_it(tmp_path: P
     (tmp_path / "link").symlink_to(tmp_path / "data")
     files = PrivateFiles(below=(f"{(tmp_path / 'data').resolve()}{os.sep}",))
     for name in ("data/train/1.png", "data/../data/train/1.png", "link/train/1.png"):
-        with pytest.raises(PrivacyError, match=REFUSED), files.refused():
+        with pytest.raises(PrivacyError, match=REFUSED), files.refuse_access():
             (tmp_path / name).read_bytes()
-    with files.refused():
+    with files.refuse_access():
         assert (tmp_path / "database").read_bytes() == b""
 
 

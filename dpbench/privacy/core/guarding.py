@@ -29,7 +29,7 @@ class RowGuard(Protocol):
         """Yield the blocks that a row function returns for each chunk of rows."""
 
     def blocks_of_empty_chunk(
-        self, rows: Callable[[Chunk], Any], none: Chunk, release: str
+        self, rows: Callable[[Chunk], Any], empty: Chunk, release: str
     ) -> tuple[Contribution, ...]:
         """Call a row function on an empty chunk and return its blocks."""
 

@@ -72,7 +72,7 @@ class LedgerCurator:
         """Return the draws for the last spent step of a release."""
         return self.randomness.draws(release, self.ledger.spent[release])
 
-    def none(self) -> Generator[Chunk, None, None]:
+    def empty_chunk(self) -> Generator[Chunk, None, None]:
         """Yield an empty chunk: the blocks that row functions return for it are public."""
         import numpy as np
 

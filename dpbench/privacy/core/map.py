@@ -42,8 +42,8 @@ class Map(Question):
     def compute_answer(self, curator: LedgerCurator, spent: Sequence[Any]) -> LedgerCurator:
         """Transform every row once, check that the transform is pure, and return the new curator."""
         rows, guard = curator.rows, curator.guard
-        with closing(curator.none()) as none:
-            shapes = [block.dense().shape[1:] for (block,) in guard.map_rows(self.transform, none)]
+        with closing(curator.empty_chunk()) as empty:
+            shapes = [block.dense().shape[1:] for (block,) in guard.map_rows(self.transform, empty)]
         gathering = RowGatherer(len(rows))
         chunks = rows.chunks(np.arange(len(rows)), 0, rows.count_rows_per_chunk(MAPPED_BYTES), curator.task.device)
         with closing(chunks):

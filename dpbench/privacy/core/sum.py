@@ -134,9 +134,9 @@ class Sum(Question):
             own.check(curator.task)  # by public shapes: a failure over rows would tell of them
             totals = [own.sum_of_empty_chunk(curator.task.example_shape[0], self.clips[0])]
         else:
-            with closing(curator.none()) as none:
+            with closing(curator.empty_chunk()) as empty:
                 totals = self._integers(
-                    curator.guard.blocks_of_empty_chunk(self.rows, next(none), self.release),
+                    curator.guard.blocks_of_empty_chunk(self.rows, next(empty), self.release),
                     self.clips,
                     make_share_reader(None),
                 )

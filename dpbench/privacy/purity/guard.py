@@ -73,7 +73,7 @@ class Guard:
             held = self._guard_function(rows, f"A row function of release {release!r}")
             yield from held.check_chunks(chunks, clips, self._moments[release])
 
-    def blocks_of_empty_chunk(self, rows: Evaluate, none: Chunk, release: str) -> tuple[Contribution, ...]:
+    def blocks_of_empty_chunk(self, rows: Evaluate, empty: Chunk, release: str) -> tuple[Contribution, ...]:
         """Call a row function on an empty chunk and return its blocks: their form, shape and scale are public.
 
         Raises:
@@ -81,7 +81,7 @@ class Guard:
         """
         with self.remember_refusals():
             held = self._guard_function(rows, f"A row function of release {release!r}")
-            return held.blocks(none)
+            return held.blocks(empty)
 
     def labels(
         self, teacher: Callable[[Chunk], Any], shards: Iterable[Chunk], release: str, checked: Checked

@@ -74,7 +74,7 @@ def gradients_of(which: str) -> TailGradients:
 
 def board_rows(which: str, chunk: Chunk) -> Tensor:
     gradients = gradients_of(which)
-    found = gradients.at(gradients.start())(chunk)
+    found = gradients.row_function(gradients.start())(chunk)
     assert isinstance(found, Joined)
     return found.dense()
 
@@ -160,7 +160,7 @@ def test_the_network_sees_chunks_of_one_length(count: int, monkeypatch: pytest.M
 def test_rows_leave_no_gradient_and_no_hook_behind() -> None:
     gradients = gradients_of("all")
     before = copy.deepcopy(gradients.network.state_dict())
-    gradients.at(gradients.start())(a_chunk())
+    gradients.row_function(gradients.start())(a_chunk())
     assert all(torch.equal(value, before[name]) for name, value in gradients.network.state_dict().items())
     assert all(parameter.grad is None for parameter in gradients.network.parameters())
     assert not any(module._forward_hooks for module in gradients.network.modules())

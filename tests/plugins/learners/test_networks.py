@@ -40,7 +40,7 @@ def _start(name: str, views: Views, shape: tuple[int, ...] = SHAPE) -> tuple[Gra
 
 def _rows(gradients: Gradients, theta: Tensor, chunk: Chunk, trains: Trains = "all") -> Tensor:
     """Return (c, p): the row function's rows written out."""
-    found = gradients.at(theta, trains)(chunk)
+    found = gradients.row_function(theta, trains)(chunk)
     assert isinstance(found, Joined)
     return found.dense()
 
@@ -169,7 +169,7 @@ def test_the_size_of_a_chunk_changes_the_noisy_sum_by_rounding_alone() -> None:
     for size in (1, 5, 23):
         rows = PrivateRows(chunk.x, chunk.y, torch.arange(23))
         curator = curator_over(rows, [Release("gradient")])
-        function = gradients.at(theta.float(), "all")
+        function = gradients.row_function(theta.float(), "all")
         answer = curator.noisy_sum(function, release="gradient", clip=1.0, chunk_size=size)
         assert isinstance(answer, Tensor)
         answers.append(answer)
@@ -182,7 +182,7 @@ def test_a_row_is_clipped_once_whatever_the_number_of_views() -> None:
     for count in (1, 8):
         gradients, theta = _start("tiny", Views(count))
         curator = curator_over(PrivateRows(chunk.x, chunk.y, torch.arange(1)), [Release("gradient")])
-        total = curator.noisy_sum(gradients.at(theta.float(), "all"), release="gradient", clip=0.01)
+        total = curator.noisy_sum(gradients.row_function(theta.float(), "all"), release="gradient", clip=0.01)
         assert isinstance(total, Tensor)
         assert float(total.norm()) == pytest.approx(0.01, rel=1e-3)  # norms are bounded from above
 
@@ -254,7 +254,8 @@ theta = layout.vector(draw_parameters(network, torch.Generator().manual_seed(0))
 rows = PrivateRows(torch.rand(240, 1, 16, 16), torch.zeros(240, dtype=torch.int64), torch.arange(240))
 for rate, chunk in ((0.1, 16), (1.0, 16), (1.0, 240)):
     curator = curator_over(rows, [Release("gradient", sample_rate=rate)])
-    curator.noisy_sum(Gradients(layout, Views(1)).at(theta, "all"), release="gradient", clip=1.0, chunk_size=chunk)
+    counted = Gradients(layout, Views(1)).row_function(theta, "all")
+    curator.noisy_sum(counted, release="gradient", clip=1.0, chunk_size=chunk)
     print(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])  # getrusage's counts the parent's too
 """
 

@@ -67,8 +67,8 @@ class LeastLosses(ChoiceQuestion):
         """Add up losses by part, and choose a candidate for each part."""
         choice: Choice = spent[0]
         draws, rows = curator.draws(self.release), wrap_parts(self.rows, self.part, choice)
-        with closing(curator.none()) as none:  # no private row has a part in how many candidates there are
-            block = single_block(curator.guard.blocks_of_empty_chunk(rows, next(none), self.release), self.release)
+        with closing(curator.empty_chunk()) as empty:  # no private row has a part in how many candidates there are
+            block = single_block(curator.guard.blocks_of_empty_chunk(rows, next(empty), self.release), self.release)
         start = block.integers(1.0)
         limit = count_rows_held(start.total.numel() // choice.parts, self.chunk_size)
         lost = sum_over_rows(
@@ -84,8 +84,8 @@ class LeastLosses(ChoiceQuestion):
 
     def candidates(self, curator: LedgerCurator) -> int | None:
         """Return the number of candidates in the losses of an empty chunk."""
-        with closing(curator.none()) as none:
-            return int(self.rows(next(none)).shape[1])  # type: ignore[union-attr]
+        with closing(curator.empty_chunk()) as empty:
+            return int(self.rows(next(empty)).shape[1])  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True)

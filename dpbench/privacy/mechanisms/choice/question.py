@@ -100,9 +100,9 @@ class LeastLoss(ChoiceQuestion):
 
     def _count_candidates(self, curator: LedgerCurator, candidates: int) -> int:
         """Return the number of candidates in the losses of an empty chunk, so that no private row has a part in it."""
-        with closing(curator.none()) as none:
+        with closing(curator.empty_chunk()) as empty:
             return count_candidates(
-                single_block(curator.guard.blocks_of_empty_chunk(self.rows, next(none), self.release), self.release),
+                single_block(curator.guard.blocks_of_empty_chunk(self.rows, next(empty), self.release), self.release),
                 candidates,
             )
 
@@ -120,8 +120,8 @@ class LeastLoss(ChoiceQuestion):
         """Return the number of candidates in the matrix, or in the losses of an empty chunk."""
         if self.project is not None:
             return self.project.shape[1]
-        with closing(curator.none()) as none:
-            return int(self.rows(next(none)).shape[1])  # type: ignore[union-attr]
+        with closing(curator.empty_chunk()) as empty:
+            return int(self.rows(next(empty)).shape[1])  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ class DPFineTune(Learner):
         average, taken = torch.zeros_like(position), 0
         for step in range(self.steps):
             total = curator.noisy_sum(
-                gradients.at(position), release="tail", clip=self.clip, chunk_size=self.chunk_size
+                gradients.row_function(position), release="tail", clip=self.clip, chunk_size=self.chunk_size
             )
             position = position - rate * optimiser.step(total / (self.clip * expected))
             if 2 * step >= self.steps - 1:

@@ -75,7 +75,7 @@ class Gradients:
     layout: Layout
     views: Views
 
-    def at(self, theta: Tensor, trains: Trains) -> RowFn:
+    def row_function(self, theta: Tensor, trains: Trains) -> RowFn:
         """Return the row function at the trained parameters `theta`, in order.
 
         Rows have the precision of `theta`. Memory grows with the chunk times the views.

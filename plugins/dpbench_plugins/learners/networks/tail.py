@@ -150,7 +150,7 @@ class TailGradients:
         network.load_state_dict({**self.published, **self._tensors(position)})
         return network
 
-    def at(self, position: Tensor) -> RowFn:
+    def row_function(self, position: Tensor) -> RowFn:
         """Return the function from a chunk to rows at `position` (p,). Memory grows with the chunk times p."""
         trained = {name: value.requires_grad_() for name, value in self._tensors(position).items()}
         parameters, shapes, units = {**self.published, **trained}, self._shapes, self.units

@@ -63,7 +63,7 @@ class Training:
             trained = theta[self.gradients.layout.start(phase.trains) :]
             optimiser = self._optimiser(curator, phase)
             for release in chain.from_iterable(repeat(release, release.steps) for release in phase.releases):
-                rows = self.gradients.at(self._gradient_point(theta, phase, optimiser), phase.trains)
+                rows = self.gradients.row_function(self._gradient_point(theta, phase, optimiser), phase.trains)
                 with _explain_out_of_memory(chunk_size):
                     noisy_gradient = curator.noisy_sum(
                         rows, release=release.name, clip=self.clip, chunk_size=chunk_size

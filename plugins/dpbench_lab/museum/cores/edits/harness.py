@@ -12,7 +12,7 @@ EDITS = (
          "[-    for guard in guards:\n        guard.conclude()\n-]",
          tests=IN_AROUND_THE_CORE + "test_a_fit_that_swallows_a_refusal_is_refused"),
     edit("harness/fit.py", "a learner that reads the data itself", "what it reads has no noise",
-         "[-, prepared.images.files.refused()-]:",
+         "[-, prepared.images.files.refuse_access()-]:",
          tests="harness/test_private_files.py::test_what_a_dataset_reads_as_it_loads_no_fit_may_read"),
     edit(IDENTITY, "identity without the data", "runs on two datasets share noise, and subtract",
          "releases, [-dict(digests), -]versions",

@@ -65,7 +65,7 @@ def make_grids(
 
 
 def _split_by_data(title: str, filed: Sequence[StoredResult]) -> dict[str, list[StoredResult]]:
-    """Split results whose data changed in between, because they are not comparable; titles then name the data."""
+    """Split results whose data changed between runs, because they are not comparable; titles then name the data."""
     found = defaultdict[str, list[StoredResult]](list)
     for stored in filed:
         task = stored.result.task

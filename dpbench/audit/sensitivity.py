@@ -85,7 +85,7 @@ class QuestionReplayer:
         try:
             self._judge(question, rate, base, odd, exact=False)
         except DpbenchError as error:
-            self._refused(error)
+            self._record_refusal(error)
 
     def run(self, replay: Callable[[Neighbours], RowInfluence], near: Neighbours) -> None:
         """Run a mechanism's own replay of a question, and record the result."""
@@ -93,22 +93,22 @@ class QuestionReplayer:
         try:
             moved = replay(near)
         except DpbenchError as error:
-            self._refused(error)
+            self._record_refusal(error)
             return
         self.tried += moved.tried
         self.largest, self.shift = max(self.largest, moved.largest), max(self.shift, moved.shift)
         self.complaints += moved.complaints
 
-    def _refused(self, error: DpbenchError) -> None:
+    def _record_refusal(self, error: DpbenchError) -> None:
         self.complaints.append(f"rows that are odd, but possible, were refused: {error}"[:400])
 
     def make_rows(self) -> PrivateRows:
         """Return random rows of 24 numbers, drawn by the audit."""
         x = torch.from_numpy(self.generator.normal(size=(MOST_FEATURE_ROWS, 24))).float()
         y = torch.from_numpy(self.generator.integers(self.task.classes, size=MOST_FEATURE_ROWS))
-        return self._owned(PrivateRows(x, y, torch.arange(MOST_FEATURE_ROWS)))
+        return self._group_into_units(PrivateRows(x, y, torch.arange(MOST_FEATURE_ROWS)))
 
-    def _owned(self, rows: PrivateRows) -> PrivateRows:
+    def _group_into_units(self, rows: PrivateRows) -> PrivateRows:
         return group_rows(rows, self.generator) if self.units else rows
 
     def probe(self) -> None:
@@ -117,7 +117,7 @@ class QuestionReplayer:
         x[: MOST_FEATURE_ROWS // 2] = 0
         x[: MOST_FEATURE_ROWS // 2, 0] = 1e3  # rows that all point one way: their sum outgrows what floats hold exactly
         y = torch.from_numpy(self.generator.integers(self.task.classes, size=MOST_FEATURE_ROWS))
-        base = self._owned(PrivateRows(quantise(x), y, torch.arange(MOST_FEATURE_ROWS)))
+        base = self._group_into_units(PrivateRows(quantise(x), y, torch.arange(MOST_FEATURE_ROWS)))
         odd = make_adversarial_rows(base, self.task.classes, self.generator, True)
         for clips, rows in make_probes(self.task.classes):
             self.questions += 1
@@ -139,7 +139,7 @@ class QuestionReplayer:
         question = Sum(lambda chunk: chunk.x, REPLAY, 1.0)
         full = self._ask(question, rows).sums[0]
         key = int(self.generator.integers(2**31))
-        drawn = self._whole(question, rows, CHUNK_SIZE, 0.5, key)[0].sums[0].total
+        drawn = self._ask_sum(question, rows, CHUNK_SIZE, 0.5, key)[0].sums[0].total
         self.largest = max(self.largest, float(full.value().abs().max()))
         if not bool(((drawn == 0) | (drawn == full.total)).all()):
             self.complaints.append("of a unit some examples were sampled, and others not")
@@ -174,7 +174,7 @@ class QuestionReplayer:
         """Check that answers on neighbours, with the same noise, differ by no more than the sums behind them."""
         for rate in {1.0, 0.5 if planned < 1 else 1.0}:
             key = int(self.generator.integers(2**31))
-            first, second = (self._whole(question, rows, None, rate, key) for rows in (base, both))
+            first, second = (self._ask_sum(question, rows, None, rate, key) for rows in (base, both))
             for before_answer, after_answer, before, after, clip in zip(
                 first[1], second[1], first[0].sums, second[0].sums, question.clips, strict=True
             ):
@@ -186,9 +186,9 @@ class QuestionReplayer:
                     )
 
     def _ask(self, question: Sum, rows: PrivateRows, chunk_size: int | None = None) -> SumObservation:
-        return self._whole(question, rows, chunk_size, 1.0, int(self.generator.integers(2**31)))[0]
+        return self._ask_sum(question, rows, chunk_size, 1.0, int(self.generator.integers(2**31)))[0]
 
-    def _whole(
+    def _ask_sum(
         self, question: Sum, rows: PrivateRows, chunk_size: int | None, rate: float, key: int
     ) -> tuple[SumObservation, tuple[Tensor, ...]]:
         seen: list[SumObservation] = []

@@ -214,7 +214,7 @@ def exchange(
 
 @app.command()
 def fingerprint(root: Root = LEADERBOARD) -> None:
-    """Record what the installed code computes for all settings of the results, so that versions can be compared.
+    """Record fingerprints of the installed code for all settings in the results, to compare versions.
 
     Each learner is fitted on small synthetic data. Fingerprints that are there already are kept.
     """

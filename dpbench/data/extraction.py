@@ -168,7 +168,7 @@ class OpenExtractor:
 
     def features(self, batch: Sequence[int], order: np.ndarray | None) -> np.ndarray:
         """Return the features of a batch; with an `order`, also check that the features do not change in that order."""
-        prepared = self._prepared(batch, thorough=order is not None)
+        prepared = self._prepare_batch(batch, thorough=order is not None)
         embedded = _embed_batch(self._network, _pad_batch(prepared), batch, self.extractor)
         if not self.settled:
             self._record_network_state()
@@ -194,7 +194,7 @@ class OpenExtractor:
         reach, self.settled = find_reach(self._network, thorough=False), True
         self._reached = None if reach is None else (reach, reach.read())
 
-    def _prepared(self, batch: Sequence[int], *, thorough: bool) -> Tensor:
+    def _prepare_batch(self, batch: Sequence[int], *, thorough: bool) -> Tensor:
         prepared = self._prepare(batch, thorough=thorough)
         check_shapes({tuple(image.shape) for image in prepared}, self.extractor)
         self.side = prepared[0].shape[-1] if prepared[0].ndim == 3 else 0

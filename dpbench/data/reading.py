@@ -51,7 +51,7 @@ class ImageMapper(Generic[R]):
         if read is not None:
             _check_reader(read)
         self._functions: dict[str, Any] = {what: use} if read is None else {what: use, "Reading a record": read}
-        self._reaches = self._reached(thorough=False)
+        self._reaches = self._list_reaches(thorough=False)
 
     def __call__(self, indices: Sequence[int], *, thorough: bool = False) -> list[R]:
         """Return the function's results on these images; with `thorough`, compare every covered object.
@@ -62,10 +62,10 @@ class ImageMapper(Generic[R]):
             ComponentFailed: the function failed.
         """
         # All that is reached is looked up now: before the first call something may have been made.
-        reaches = [*self._reaches, *(self._reached(thorough=True) if thorough else ())]
+        reaches = [*self._reaches, *(self._list_reaches(thorough=True) if thorough else ())]
         before = [reach.read() for _, reach in reaches]
         try:
-            return call_quietly(self._each, indices, self._what, reads=True)
+            return call_quietly(self._use_images, indices, self._what, reads=True)
         finally:
             for (what, reach), reading in zip(reaches, before, strict=True):
                 if change := reach.find_change(reading, reach.read()):
@@ -73,11 +73,11 @@ class ImageMapper(Generic[R]):
                         f"{what} changed what it reaches while it worked: {change}. {INDEPENDENCE_RULE}"
                     ) from None
 
-    def _reached(self, *, thorough: bool) -> list[tuple[str, Reach]]:
+    def _list_reaches(self, *, thorough: bool) -> list[tuple[str, Reach]]:
         found = ((what, find_reach(function, thorough=thorough)) for what, function in self._functions.items())
         return [(what, reach) for what, reach in found if reach is not None]
 
-    def _each(self, indices: Sequence[int]) -> list[R]:
+    def _use_images(self, indices: Sequence[int]) -> list[R]:
         return [self._use_image(index) for index in indices]
 
     def _use_image(self, index: int) -> R:

@@ -299,12 +299,12 @@ def _compute_pld_account(terms: Sequence[Term], delta: float, adjacency: Adjacen
     if len(terms) > MAX_UNGROUPED or _bound_neighbour_distance(terms, adjacency) > LARGEST_GRID_DISTANCE:  # minutes
         return None
 
-    def composed(interval: float) -> float:
+    def compose_at(interval: float) -> float:
         parts = [_compute_loss_distribution(term, adjacency, interval) for term in terms]
         return float(functools.reduce(lambda part, other: part.compose(other), parts).get_epsilon_for_delta(delta))
 
     try:
-        tight = accountant.epsilon_on_fine_grid(composed)
+        tight = accountant.epsilon_on_fine_grid(compose_at)
     except _NoLossDistributionError:
         return None
     except (ValueError, MemoryError, OverflowError):  # a grid that cannot hold such losses

@@ -50,7 +50,7 @@ class Evidence:
     calibration: Calibration | None = None  # None where the learner gives no probabilities
 
     @cached_property
-    def there(self) -> tuple[int, ...]:
+    def class_sizes(self) -> tuple[int, ...]:
         """The number of test examples of each class."""
         return tuple(map(sum, self.confusion))
 
@@ -62,12 +62,12 @@ class Evidence:
     @property
     def size(self) -> int:
         """The number of test examples."""
-        return sum(self.there)
+        return sum(self.class_sizes)
 
     @cached_property
     def class_accuracy(self) -> tuple[float | None, ...]:
         """The accuracy of each class; None for a class without test examples."""
-        return tuple(hit / count if count else None for hit, count in zip(self.right, self.there, strict=True))
+        return tuple(hit / count if count else None for hit, count in zip(self.right, self.class_sizes, strict=True))
 
     @property
     def present(self) -> tuple[float, ...]:
@@ -151,7 +151,7 @@ def worst_class_accuracy(kept: Evidence) -> float:
 def macro_f1(kept: Evidence) -> float:
     """Return the mean F1 over all classes; a class that is never present or never predicted counts as 0."""
     guessed = map(sum, zip(*kept.confusion, strict=True))
-    parts = [2 * hit / max(a + b, 1) for hit, a, b in zip(kept.right, kept.there, guessed, strict=True)]
+    parts = [2 * hit / max(a + b, 1) for hit, a, b in zip(kept.right, kept.class_sizes, guessed, strict=True)]
     return math.fsum(parts) / len(parts)
 
 

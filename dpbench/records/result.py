@@ -218,8 +218,8 @@ class Result(Record):
             *(shared or self._lookalike_remark()),
             *self._processing_remark(),
             *self._copies_remark(),
-            *self._left_out(),
-            *self._owned(),
+            *self._left_out_remark(),
+            *self._units_remark(),
             *self._delta_remark(),
             *self._unused_steps_remark(),
             *self._guessing_remark(),
@@ -266,7 +266,7 @@ class Result(Record):
             f"{copies.most:,} times. Its copies together have ε {epsilon:.4g}."
         ]
 
-    def _left_out(self) -> list[str]:
+    def _left_out_remark(self) -> list[str]:
         """Return a remark on private images that were left out because they equal a public image."""
         if not self.task.left_out:
             return []
@@ -275,7 +275,7 @@ class Result(Record):
             "guarantee does not cover this number."
         ]
 
-    def _owned(self) -> list[str]:
+    def _units_remark(self) -> list[str]:
         """Return a remark if people own several images but epsilon is an image's, because their epsilon is larger."""
         units = self.task.units
         if units is None or self.spec.unit or not self.privacy.sigma or not units.remark:

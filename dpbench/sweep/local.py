@@ -72,7 +72,7 @@ class LocalPool:
             while not shared.ended:
                 cell = shared.cells.get_nowait()
                 for attempt in range(MAX_TRIES):
-                    worker = worker or self._started(index, shared)
+                    worker = worker or self._start_worker(index, shared)
                     try:
                         shared.outcomes.put(Outcome.of(cell, worker.ask(cell.request)))
                         break
@@ -94,7 +94,7 @@ class LocalPool:
             if worker is not None:
                 worker.end()
 
-    def _started(self, index: int, shared: _SharedState) -> _WorkerProcess:
+    def _start_worker(self, index: int, shared: _SharedState) -> _WorkerProcess:
         environment = {**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(self.threads)), "PYTHONPATH": _import_path()}
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[index % len(self.gpus)]

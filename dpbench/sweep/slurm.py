@@ -105,14 +105,14 @@ class SlurmJobs:
         """
         submissions = SlurmSubmissions(self.folder)
         with ExitStack() as stack:
-            cluster = stack.enter_context(self._started(submissions))
+            cluster = stack.enter_context(self._start_cluster(submissions))
             client = stack.enter_context(connect_client(cluster))
             client.register_plugin(CellWorkerPlugin())
             cluster.scale(min(self.jobs, len(cells)))
             watch = _JobMonitor(self, cluster, submissions, min(self.jobs, len(cells)))
             yield from stream_outcomes(client, cells, self.device, self.threads, watch)
 
-    def _started(self, submissions: SlurmSubmissions) -> Any:
+    def _start_cluster(self, submissions: SlurmSubmissions) -> Any:
         log = self.folder.path.resolve() / "slurm-%j.log"
         job: Any = _SlurmJob
         try:

@@ -46,9 +46,9 @@ class CuratorProxy(ABC):
         return Curator(self.curator.task, self.curator.sigma, self._answer)
 
     def _answer(self, question: Question) -> Any:
-        return self._mapped(question).handle() if isinstance(question, Map) else self.put(question)
+        return self._map_rows(question).handle() if isinstance(question, Map) else self.put(question)
 
-    def _mapped(self, question: Map) -> CuratorProxy:
+    def _map_rows(self, question: Map) -> CuratorProxy:
         return self.over(self.curator.answer(question))
 
 
@@ -79,7 +79,7 @@ class WatchingProxy(CuratorProxy):
 
     def put(self, question: Question) -> Any:
         """Ask the real curator, and inspect the row functions of the first three questions."""
-        answer, rows = self._kept(question), guard_row_function(question)
+        answer, rows = self._ask_curator(question), guard_row_function(question)
         if rows is not None and len(self.log.answers) < 3 and not self.log.complaints:
             with own_arithmetic():
                 self.log.complaints += _find_row_complaints(rows, take_first_rows(self.curator))
@@ -91,10 +91,10 @@ class WatchingProxy(CuratorProxy):
         """Watch the curator of the mapped rows too, with the same log."""
         return WatchingProxy(mapped, self.log)
 
-    def _mapped(self, question: Map) -> WatchingProxy:
-        return self.over(self._kept(question))
+    def _map_rows(self, question: Map) -> WatchingProxy:
+        return self.over(self._ask_curator(question))
 
-    def _kept(self, question: Question) -> Any:
+    def _ask_curator(self, question: Question) -> Any:
         try:
             return self.curator.answer(question)
         except PrivacyError as error:

@@ -33,7 +33,7 @@ class ExtractorLaws(Laws):
 
     def test_features_ignore_other_images(self) -> None:
         """The features of an image are the same alone and in a batch (no batch statistics)."""
-        prepared = self._prepared("RGB")
+        prepared = self._prepare_images("RGB")
         embed = self.subject().open(torch.device("cpu"))
         among = embed(prepared)
         alone = torch.cat([embed(prepared[[row]]) for row in range(len(prepared))])
@@ -56,13 +56,13 @@ class ExtractorLaws(Laws):
 
     def test_features_repeat(self) -> None:
         """Opening the extractor twice gives the same map, and preparing an image twice gives the same tensor."""
-        first, second = (self.subject().open(torch.device("cpu"))(self._prepared("RGB")) for _ in range(2))
+        first, second = (self.subject().open(torch.device("cpu"))(self._prepare_images("RGB")) for _ in range(2))
         expect(torch.equal(first, second), "Features of the same images differ between two extractions.")
 
     def test_features_are_finite_float32_rows(self) -> None:
         """Each RGB, RGBA or grey image gives a row of finite features, in float32 or float16."""
         for mode in ("RGB", "RGBA", "L"):
-            features = self.subject().open(torch.device("cpu"))(self._prepared(mode))
+            features = self.subject().open(torch.device("cpu"))(self._prepare_images(mode))
             real = features.dtype in {torch.float32, torch.float16}
             kept = real and len(features) == 5 and bool(features.isfinite().all())
             expect(kept, f"Features of {mode} images are {features.dtype} {tuple(features.shape)}, or not finite.")
@@ -72,7 +72,7 @@ class ExtractorLaws(Laws):
         module = self.subject().as_module()
         if module is None:
             return
-        prepared = self._prepared("RGB")
+        prepared = self._prepare_images("RGB")
         with torch.inference_mode():
             found, expected = module(prepared), self.subject().open(torch.device("cpu"))(prepared)
         expect(are_features_close(found, expected), "The module that as_module returns gives other features than open.")
@@ -82,7 +82,7 @@ class ExtractorLaws(Laws):
         expect(self.subject().weights() == self.subject().weights(), "The digest of the weights changes.")
         expect(bool(self.subject().version), "The extractor has no version.")
 
-    def _prepared(self, mode: str) -> Tensor:
+    def _prepare_images(self, mode: str) -> Tensor:
         return torch.stack([self.subject().prepare(image) for image in self._images(mode)])
 
     def _images(self, mode: str, levels: tuple[float, float] = (0.3, 0.8)) -> list[Image.Image]:

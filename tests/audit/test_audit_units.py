@@ -75,14 +75,14 @@ def mean_over_drawn_images(rows: PrivateRows, honest: Drawn) -> Drawn:
 def test_a_core_that_takes_images_for_patients_fails(
     broken: Callable[[PrivateRows, Drawn], Drawn], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain: Any = PrivateRows.of_units
+    plain: Any = PrivateRows.expand_units
 
-    def of_units(self: PrivateRows, sample: np.ndarray, device: torch.device) -> Drawn:
+    def expand_units(self: PrivateRows, sample: np.ndarray, device: torch.device) -> Drawn:
         found: Drawn = plain(self, sample, device)
         return found if self.units is None else broken(self, found)
 
     prepared("dp-sgd:steps=3")
-    monkeypatch.setattr(PrivateRows, "of_units", of_units)
+    monkeypatch.setattr(PrivateRows, "expand_units", expand_units)
     found = audited()
     assert found.part("sensitivity") is False
     assert any(said in line for line in found.figures.failed), found.figures.failed
@@ -90,9 +90,9 @@ def test_a_core_that_takes_images_for_patients_fails(
 
 def test_larger_units_that_are_sampled_more_often_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A unit is there where one of its images was drawn."""
-    plain: Any = PrivateRows.of_units
+    plain: Any = PrivateRows.expand_units
 
-    def of_units(self: PrivateRows, sample: np.ndarray, device: torch.device) -> Drawn:
+    def expand_units(self: PrivateRows, sample: np.ndarray, device: torch.device) -> Drawn:
         if self.units is not None and len(sample) < self.count:
             rate = len(sample) / self.count
             images = np.random.default_rng(len(sample)).random(len(self)) < rate
@@ -101,6 +101,6 @@ def test_larger_units_that_are_sampled_more_often_fail(monkeypatch: pytest.Monke
         return found
 
     prepared("dp-sgd:steps=3")
-    monkeypatch.setattr(PrivateRows, "of_units", of_units)
+    monkeypatch.setattr(PrivateRows, "expand_units", expand_units)
     found = audited()
     assert any("at another rate than planned" in line for line in found.figures.failed), found.figures.failed

@@ -217,7 +217,7 @@ def test_a_figure_whose_seeds_draw_their_own_data_passes_and_its_first_seed_has_
     spec = {"learner": "class-means:k=2", "dataset": "theory-lowrank:n=200,m=30,d=8,k=2,test=200", "seeds": 2}
     with boards.clean_commit():
         result = session().run(make_spec(spec, "the test"))
-    there = {max(seed.evidence.there) for seed in result.seeds if seed.evidence}
+    there = {max(seed.evidence.class_sizes) for seed in result.seeds if seed.evidence}
     assert len(there) == 2  # the seeds differ
     root = made(tmp_path)
     place = root / "figures" / "sweep" / result.file_name

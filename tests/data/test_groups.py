@@ -195,7 +195,7 @@ def test_values_and_unknown_images_add_up_to_the_confusion_matrix(result: Result
     for seed in result.seeds:
         assert seed.evidence is not None and seed.group_correct is not None and result.task.groups is not None
         for column in ("sex", "age band", "digit"):
-            assert sum_by_class(result.task.groups[column]) == seed.evidence.there
+            assert sum_by_class(result.task.groups[column]) == seed.evidence.class_sizes
             assert sum_by_class(seed.group_correct[column]) == seed.evidence.right
 
 

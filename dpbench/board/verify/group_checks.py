@@ -16,8 +16,9 @@ def check_groups(result: Result) -> FieldComplaints:
     kept = next((seed.evidence for seed in result.seeds if seed.evidence), None)
     for column, values in (result.task.groups or {}).items():
         found = sum_by_class(values)
-        if kept is not None and found != kept.there:
-            yield f"task.groups.{column}", f"expected {kept.there} test images by class in all groups, got {found}"
+        if kept is not None and found != kept.class_sizes:
+            said = f"expected {kept.class_sizes} test images by class in all groups, got {found}"
+            yield f"task.groups.{column}", said
         elif sum(found) != result.task.test:
             yield f"task.groups.{column}", f"expected {result.task.test} test images in all groups, got {sum(found)}"
 

@@ -174,7 +174,7 @@ def _collect_shared_facts(result: Result) -> dict[str, str]:
     found: dict[str, Any] = {f"task.{key}": getattr(task, key) for key in SHARED_FACTS}
     if task.units is not None:
         found["task.units"] = {key: getattr(task.units, key) for key in UNIT_FACTS}
-    found["seeds.confusion"] = next((seed.evidence.there for seed in result.seeds if seed.evidence), None)
+    found["seeds.confusion"] = next((seed.evidence.class_sizes for seed in result.seeds if seed.evidence), None)
     return {key: str(_sort_keys(value)) for key, value in found.items() if value is not None}
 
 

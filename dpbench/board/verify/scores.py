@@ -38,10 +38,10 @@ def _check_largest_class(result: Result) -> FieldComplaints:
     """
     stated = result.task.largest
     for kept in (seed.evidence for seed in result.seeds[:1]):
-        if kept is not None and kept.size == result.task.test and not is_close(max(kept.there) / kept.size, stated):
-            said = (
-                f"expected {stated:.6g} of the test split in the largest class, got {max(kept.there) / kept.size:.6g}"
-            )
+        if kept is None or kept.size != result.task.test:
+            continue
+        if not is_close(found := max(kept.class_sizes) / kept.size, stated):
+            said = f"expected {stated:.6g} of the test split in the largest class, got {found:.6g}"
             yield "seeds.0.confusion", said
 
 
@@ -66,10 +66,10 @@ def check_confusion_present(result: Result) -> FieldComplaints:
 def _check_same_classes(result: Result) -> FieldComplaints:
     """Yield seeds whose confusion matrix has other class sizes than the first matrix."""
     kept = [(number, seed.evidence) for number, seed in enumerate(result.seeds)]
-    there = next((evidence.there for _, evidence in kept if evidence), None)
+    there = next((evidence.class_sizes for _, evidence in kept if evidence), None)
     for number, evidence in kept:
-        if evidence is not None and evidence.there != there:
-            said = f"expected {there} test examples by class, as other seeds, got {evidence.there}"
+        if evidence is not None and evidence.class_sizes != there:
+            said = f"expected {there} test examples by class, as other seeds, got {evidence.class_sizes}"
             yield f"seeds.{number}.confusion", said
 
 

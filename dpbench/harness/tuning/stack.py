@@ -91,7 +91,7 @@ class Stack:
         bounds, _ = check_clips(clips)
         draws, lead = [curator.draws(release) for curator in self.curators], self.curators[0]
         drawn = draws[0].sample(lead.rows.count, steps[0].sample_rate)
-        sample, shares = lead.rows.of_units(drawn, self.task.device)
+        sample, shares = lead.rows.expand_units(drawn, self.task.device)
         of_chunk = make_share_reader(shares)
         limit = count_rows_at_once(lead.rows, len(draws) * self.task.classes)
 

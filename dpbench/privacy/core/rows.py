@@ -132,7 +132,7 @@ class PrivateRows:
         """Number of units, each of which is sampled independently."""
         return self.units.count if self.units else len(self)
 
-    def of_units(self, sample: np.ndarray, device: torch.device) -> tuple[np.ndarray, Tensor | None]:
+    def expand_units(self, sample: np.ndarray, device: torch.device) -> tuple[np.ndarray, Tensor | None]:
         """Return the rows of the units in a sample, ascending, and (on a device) the share of each row in its unit.
 
         The share of a row in a unit with m rows is 1 / m, rounded down; None if each row is a unit of its own.

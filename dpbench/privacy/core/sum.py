@@ -87,7 +87,7 @@ class Sum(Question):
         draws, witness, clips = curator.draws(self.release), curator.witness, self.clips
         whole = draws.sample(curator.rows.count + witness.members, step.sample_rate)
         sample, planted = witness.split(whole, curator.rows.count)
-        places, shares = curator.rows.of_units(sample, curator.task.device)
+        places, shares = curator.rows.expand_units(sample, curator.task.device)
         own = find_own_function(self.rows)
         nothing = self._sums_of_empty_chunk(curator)
         stds = [curator.sigma[self.release] * math.sqrt(len(clips)) * clip for clip in clips]

@@ -38,11 +38,11 @@ def call_without_error_text(function: Callable[[A], R], argument: A, what: str, 
     except BaseException as error:  # whatever a stranger's code raises, SystemExit too
         if os.environ.get("DPBENCH_DEBUG"):
             raise
-        failure = _without_text(error, what, public)
+        failure = _hide_error_text(error, what, public)
     raise failure  # out here it carries no frame of the function, where private rows may lie
 
 
-def _without_text(error: BaseException, what: str, public: bool) -> Exception:
+def _hide_error_text(error: BaseException, what: str, public: bool) -> Exception:
     traces = list(_walk_traces(error.__traceback__))
     if isinstance(error, DpbenchError) and _package(traces[-1]) == "dpbench":
         return type(error)(*error.args)

@@ -32,7 +32,7 @@ def named_globals_kind(left_out: LeftOut) -> Kind:
 
 
 def namespace_kind(left_out: LeftOut) -> Kind:
-    """Return the kind that reads all globals of a module, whichever code names them."""
+    """Return the kind that reads all globals of a module, regardless of the code that names them."""
 
     def held(module: ModuleType) -> dict[str, Any]:
         return {

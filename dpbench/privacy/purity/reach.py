@@ -166,7 +166,7 @@ class Reach:
 
 
 class ModuleReach(Reach):
-    """All globals of `modules`, whichever code names them, and all objects that they refer to.
+    """All globals of `modules`, regardless of the code that names them, and all objects that they refer to.
 
     An object that cannot be read, or is a function or a class of another package, is compared by identity alone. A
     module that is `left_out` counts as absent.

@@ -94,10 +94,10 @@ class Probe:
         """
         places = torch.zeros(self._length, dtype=torch.int64, device=self._picks.device)
         places[self._picks] = torch.arange(len(self._picks), device=places.device)
-        beside = self._again(rows, places, self._picks)
+        beside = self._evaluate_copies(rows, places, self._picks)
         if not _have_equal_factors(self._kept, beside):
             repeats = _have_equal_factors(
-                beside, self._again(rows, places, self._picks)
+                beside, self._evaluate_copies(rows, places, self._picks)
             )  # or a device sums in no fixed order
             self._expect(not repeats and self._near(self._kept, beside), what, "beside other rows")
         few = torch.arange(min(FEW_ROWS, len(self._picks)), device=self._picks.device)
@@ -112,9 +112,9 @@ class Probe:
         """
         count = 2 if 2 * few != self._length else 3
         turned = torch.arange(few, device=self._picks.device).flip(0)
-        return self._again(rows, turned.repeat_interleave(count), turned * count)
+        return self._evaluate_copies(rows, turned.repeat_interleave(count), turned * count)
 
-    def _again(self, rows: Evaluate, places: Tensor, picks: Tensor) -> list[Contribution]:
+    def _evaluate_copies(self, rows: Evaluate, places: Tensor, picks: Tensor) -> list[Contribution]:
         """Evaluate copies of the picked rows at these places, and return those at `picks`."""
         chunk = self._rows.take(places)
         try:

@@ -102,7 +102,7 @@ class Forecaster:
     def margin(self) -> float:
         """Half the width of an interval, in logits: the 90% quantile of the errors on datasets that were left out."""
         errors, weights = [], []
-        for learner, record, center, share in self._left_out():
+        for learner, record, center, share in self._leave_datasets_out():
             errors.append(abs(_logit(record.accuracy[learner]) - center))
             weights.append(share)
         order = np.argsort(errors)
@@ -122,7 +122,7 @@ class Forecaster:
         """The datasets, sorted."""
         return sorted({record.dataset for record in self._usable})
 
-    def _left_out(self) -> Iterator[tuple[str, BoardRecord, float, float]]:
+    def _leave_datasets_out(self) -> Iterator[tuple[str, BoardRecord, float, float]]:
         for dataset in self.datasets:
             others, boards = self.without(dataset), self.of(dataset)
             for board in boards:

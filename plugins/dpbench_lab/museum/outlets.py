@@ -1,4 +1,4 @@
-"""Exhibits that print what they saw: run while standard output and error are captured, by file descriptor."""
+"""Exhibits that print private values; they run while standard output and error are captured by file descriptor."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Moving(CuratorProxy):
     def over(self, mapped: LedgerCurator) -> Moving:
         return Moving(mapped)
 
-    def _mapped(self, question: Map) -> Moving:
+    def _map_rows(self, question: Map) -> Moving:
         self._same(lambda chunk: [quantise(question.transform(chunk.x))], lambda kept, _: (kept.q, kept.scale))
         return self.over(self.curator.answer(question))
 

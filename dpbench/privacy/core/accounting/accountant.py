@@ -235,13 +235,13 @@ def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
         total = sum(release.steps / release.relative_noise**2 for release in plan)
         return float(dp.get_epsilon_gaussian(sigma / math.sqrt(total), delta))
 
-    def composed(interval: float) -> float:
+    def compose_at(interval: float) -> float:
         accountant = PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
         for event in dp_events(plan, sigma):
             accountant.compose(event)
         return float(accountant.get_epsilon(delta))
 
-    return epsilon_on_fine_grid(composed)
+    return epsilon_on_fine_grid(compose_at)
 
 
 def epsilon_on_fine_grid(epsilon_at: Callable[[float], float]) -> float:

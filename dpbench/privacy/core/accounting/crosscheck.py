@@ -29,7 +29,7 @@ class Account:
 
     @classmethod
     def tight(cls, accountant: str, upper: float) -> Account:
-        """Return the account of an accountant whose own rounding changes epsilon by less than 1%."""
+        """Return the account of an accountant with a rounding error below 1%."""
         return cls(accountant, 0.99 * upper, upper)
 
     @classmethod

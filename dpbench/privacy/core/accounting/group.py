@@ -76,7 +76,7 @@ def _mixture_epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: 
 
     moved = list(range(rows + 1))
 
-    def composed(interval: float) -> float:
+    def compose_at(interval: float) -> float:
         losses = []
         for use in plan:
             chances = binom.pmf(moved, rows, use.sample_rate)
@@ -88,5 +88,5 @@ def _mixture_epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: 
         return float(whole.get_epsilon_for_delta(delta))
 
     with accountant.silence_libraries():
-        about = composed(COARSE_INTERVAL)  # sets the scale of the grid, from above
-        return composed(max(about / 1000, 1e-6)) if about < 1000 * COARSE_INTERVAL else about
+        about = compose_at(COARSE_INTERVAL)  # sets the scale of the grid, from above
+        return compose_at(max(about / 1000, 1e-6)) if about < 1000 * COARSE_INTERVAL else about

@@ -77,10 +77,10 @@ def wrap_cells(rows: RowFn, count: int) -> Callable[[Chunk], Cells]:
         SpecError: when called, if it returns anything but one whole number per row.
     """
 
-    def in_cells(chunk: Chunk) -> Cells:
+    def make_cells(chunk: Chunk) -> Cells:
         return Cells(check_whole_numbers(rows(chunk), "cells"), count)
 
-    return in_cells
+    return make_cells
 
 
 def check_whole_numbers(index: object, over: str) -> Tensor:
@@ -98,8 +98,8 @@ def check_whole_numbers(index: object, over: str) -> Tensor:
 def wrap_bytes(rows: RowFn) -> RowFn:
     """Wrap a row function so that it returns its whole numbers as bytes, (c, 8): no two numbers are nearly equal."""
 
-    def apart(chunk: Chunk) -> Tensor:
+    def return_bytes(chunk: Chunk) -> Tensor:
         index: Any = rows(chunk)
         return index.long().contiguous().view(torch.uint8).reshape(len(index), 8).float()  # type: ignore[no-any-return]
 
-    return apart
+    return return_bytes

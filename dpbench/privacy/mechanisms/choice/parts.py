@@ -143,8 +143,8 @@ def wrap_parts(rows: RowFn, part: Callable[[Chunk], Tensor], choice: Choice) -> 
         SpecError: when called, if losses are not (c, N) with N as planned, or parts are not one whole number per row.
     """
 
-    def by_part(chunk: Chunk) -> PartLosses:
+    def make_part_losses(chunk: Chunk) -> PartLosses:
         lost = check_losses(single_block(wrap_blocks(rows(chunk)), choice.name), choice.candidates)
         return PartLosses(check_whole_numbers(part(chunk), "parts"), lost, choice.parts)
 
-    return by_part
+    return make_part_losses

@@ -166,17 +166,17 @@ def sum_over_rows(
     totals: Sequence[IntegerSum] = (),
 ) -> IntegerSum:  # fmt: skip
     """Return `totals` plus the sum of `integers` over all chunks of the private rows."""
-    _, shares = curator.rows.of_units(np.arange(curator.rows.count), curator.task.device)
+    _, shares = curator.rows.expand_units(np.arange(curator.rows.count), curator.task.device)
 
-    def of_chunks(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
-        of_chunk = make_share_reader(shares)
+    def sum_each_chunk(chunks: Iterable[Chunk]) -> Iterator[Sequence[IntegerSum]]:
+        read_shares = make_share_reader(shares)
         for blocks in curator.guard.contributions(rows, chunks, release, (1.0,)):
             block = single_block(blocks, release)
-            yield [integers(block, of_chunk(len(block)))]
+            yield [integers(block, read_shares(len(block)))]
             del blocks  # or two chunks of rows would be held at once
 
     limit = min(limit or len(curator.rows), curator.rows.count_rows_per_chunk(CHUNK_BYTES))
-    return sum_chunks(curator.chunks_of_all_rows(draws, limit), of_chunks, totals)[0]
+    return sum_chunks(curator.chunks_of_all_rows(draws, limit), sum_each_chunk, totals)[0]
 
 
 def choose_parts(curator: LedgerCurator, lost: IntegerSum, parts: int, choice: Choice, draws: Draws) -> Tensor:

@@ -16,7 +16,7 @@ from dpbench_lab.museum.cores.published import KEY, NOISE, WHOLE, Honest
 
 
 class NoiseRequest:
-    """An array of noise that the core asks for."""
+    """One request of the core for noise."""
 
     def __init__(self, honest: Honest, draws: Any, shape: Sequence[int]) -> None:
         self.shape, self._honest, self._draws = tuple(shape), honest, draws

@@ -16,7 +16,7 @@ REMOVED, ADDED = (re.compile(mark, re.DOTALL) for mark in (r"\[-(.*?)-\]", r"\{\
 
 
 class NoLongerApplies(Exception):
-    """The code that a patch changes has changed itself."""
+    """The code that a patch edits has changed, so the patch does not apply."""
 
 
 @dataclass(frozen=True)

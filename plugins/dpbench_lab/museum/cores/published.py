@@ -248,7 +248,7 @@ WHOLE, SAMPLED = "dp-sgd:steps=12", "dp-sgd:steps=12,sample_rate=0.3"
 NOISE, KEY = "core.randomness:_SeededDraws.noise", "core.randomness:_SeededDraws.__init__"
 SAMPLE = "core.randomness:_SeededDraws.sample"
 INTEGERS, WEIGHTS = "core.forms.contributions:RankOne.integers", "core.exact.sums:weights_within"
-UNITS, STEPS = "core.rows:PrivateRows.of_units", "mechanisms.choice.steps:_steps"
+UNITS, STEPS = "core.rows:PrivateRows.expand_units", "mechanisms.choice.steps:_steps"
 CURATOR, CORE, MECHANISMS = "privacy/test_curator.py::test_", "privacy/core/test_", "privacy/mechanisms/test_"
 ANY_LOSS = MECHANISMS + "choice.py::test_a_row_moves_every_total_by_0_to_1_whatever_it_says"
 SUMMED = AuditCase(WHOLE, "sensitivity")

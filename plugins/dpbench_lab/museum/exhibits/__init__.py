@@ -1,4 +1,4 @@
-"""The museum's strangers: what published code did to its epsilon, each as a small plugin. None of them is installed.
+"""The museum's plugins: bugs in the epsilon of published code, each as a small plugin. None of them is installed.
 
 An exhibit is `HonestLearner` with one thing changed. `memory` holds row functions that remember, `neighbours` those
 that read other rows, `forms` those that contribute what they should not, `doors` learners that want what nobody gives

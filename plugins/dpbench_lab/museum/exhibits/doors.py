@@ -1,4 +1,4 @@
-"""Learners that want what nobody gives them: there is no way to write what published code did."""
+"""Learners that ask for access which dpbench does not offer, so the published bug cannot be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extractors whose features follow from the images before."""
+"""Extractors whose features depend on earlier images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learners that ask too often, or contribute what a norm does not bound."""
+"""Learners that ask too many questions, or whose contributions exceed their norm."""
 
 from __future__ import annotations
 

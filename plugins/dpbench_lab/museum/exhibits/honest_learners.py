@@ -1,4 +1,4 @@
-"""Honest learners, of which every exhibit changes one thing."""
+"""Honest learners; each exhibit changes one detail of one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row functions that remember what they saw, for the learner to use."""
+"""Row functions that remember rows and hand them to the learner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learners whose rows leave by another way than a sum: printed, written to a file, or kept where no guard looks."""
+"""Learners that leak rows past the sums: print them, write them to a file, or keep them where no guard looks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digits of patients, some of whom have several images, and a cut that ignores who owns an image."""
+"""Digits of patients, some with several images, and a split that ignores the owners of images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_LABELS = 7
 
 
 def owners(size: int) -> np.ndarray:
-    """Return whose each image is, (size,) int64: every second patient has one image, the others up to `LARGEST`."""
+    """Return the owner of each image, (size,) int64: every second patient has one image, the others up to `LARGEST`."""
     import numpy as np
 
     sizes = np.tile([1, 2, 1, 4, 1, LARGEST], size)

@@ -1,4 +1,4 @@
-"""What a learner sets around its questions, so that the curator would compute otherwise than it claims."""
+"""Settings of torch that a learner leaves on, so that the curator's arithmetic would differ from its claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of what the harness does around the core: fits, searches, identities and journals."""
+"""Edits of the harness around the core: fits, searches, identities and journals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of choices and votes, and of what they cost."""
+"""Edits of choices and votes, and of their cost."""
 
 from __future__ import annotations
 

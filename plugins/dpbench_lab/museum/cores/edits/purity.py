@@ -1,4 +1,4 @@
-"""Edits of what holds row functions to being pure."""
+"""Edits of the guard that keeps row functions pure."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ EDITS = (
          "1e-[-3-]{+1+},",
          tests=IN_AROUND_THE_CORE + "test_a_hundredth_of_a_few_rows_is_no_rounding"),
     edit(FAILURES, "failures told in full", "the text of an exception holds a private label",
-         "failure = [-_without_text(error, what, public)-]{+error+}",
+         "failure = [-_hide_error_text(error, what, public)-]{+error+}",
          tests=IN_PURITY + "TestFailures::test_the_type_and_the_line_are_told_and_nothing_else"),
     edit(FAILURES, "refusals of a plugin told in full", "a plugin raises dpbench's own error with a label in it",
          'if isinstance(error, DpbenchError)[- and _package(traces[-1]) == "dpbench"-]:',

@@ -326,7 +326,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Expectations]
         boards.enter(root, learner)
         made = json.loads(boards.file_of(root, learner).read_text(encoding="utf-8"))
         kept = [seed.evidence for seed in Result.model_validate(made).seeds if seed.evidence]
-        made["task"]["groups"] = halves(kept[0].there)
+        made["task"]["groups"] = halves(kept[0].class_sizes)
         for seed, evidence in zip(made["seeds"], kept, strict=True):
             seed["group_correct"] = halves(evidence.right)
         file_result(root, made, learner)

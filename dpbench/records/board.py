@@ -61,7 +61,7 @@ class Board(Protocol):
     published: tuple[ReportedFigure, ...] = ()
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_completeness(self) -> Self:
         missing = [key for key in _list_required_keys() if key not in self.model_fields_set]
         if missing:
             raise ValueError(f"every key of a protocol is spelled out, and {missing[0]!r} is not")

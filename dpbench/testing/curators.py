@@ -27,17 +27,17 @@ MAX_ROWS_SHOWN = 32  # rows that are looked at outside a question
 
 
 class CuratorProxy(ABC):
-    """Stands between a learner and a real curator; every question of the learner passes through `put`."""
+    """A curator between a learner and the real curator; every question of the learner passes through `answer`."""
 
     def __init__(self, curator: LedgerCurator) -> None:
         self.curator = curator
 
     @abstractmethod
-    def put(self, question: Question) -> Any:
+    def answer(self, question: Question) -> Any:
         """Answer a question of the learner."""
 
     @abstractmethod
-    def over(self, mapped: LedgerCurator) -> CuratorProxy:
+    def wrap_mapped(self, mapped: LedgerCurator) -> CuratorProxy:
         """Return the same kind of proxy for the curator of the mapped rows."""
 
     @final
@@ -46,10 +46,10 @@ class CuratorProxy(ABC):
         return Curator(self.curator.task, self.curator.sigma, self._answer)
 
     def _answer(self, question: Question) -> Any:
-        return self._map_rows(question).handle() if isinstance(question, Map) else self.put(question)
+        return self._map_rows(question).handle() if isinstance(question, Map) else self.answer(question)
 
     def _map_rows(self, question: Map) -> CuratorProxy:
-        return self.over(self.curator.answer(question))
+        return self.wrap_mapped(self.curator.answer(question))
 
 
 def guard_row_function(question: Question) -> RowFn | None:
@@ -77,7 +77,7 @@ class WatchingProxy(CuratorProxy):
         super().__init__(curator)
         self.log = log or WatcherLog()
 
-    def put(self, question: Question) -> Any:
+    def answer(self, question: Question) -> Any:
         """Ask the real curator, and inspect the row functions of the first three questions."""
         answer, rows = self._ask_curator(question), guard_row_function(question)
         if rows is not None and len(self.log.answers) < 3 and not self.log.complaints:
@@ -87,12 +87,12 @@ class WatchingProxy(CuratorProxy):
         self.log.votes |= rows is None
         return answer
 
-    def over(self, mapped: LedgerCurator) -> WatchingProxy:
+    def wrap_mapped(self, mapped: LedgerCurator) -> WatchingProxy:
         """Watch the curator of the mapped rows too, with the same log."""
         return WatchingProxy(mapped, self.log)
 
     def _map_rows(self, question: Map) -> WatchingProxy:
-        return self.over(self._ask_curator(question))
+        return self.wrap_mapped(self._ask_curator(question))
 
     def _ask_curator(self, question: Question) -> Any:
         try:
@@ -141,7 +141,7 @@ class RecordingProxy(CuratorProxy):
         self.answers: list[Any] = []
         self._earlier = earlier
 
-    def put(self, question: Question) -> Any:
+    def answer(self, question: Question) -> Any:
         """Record the question, then ask the real curator, so that state kept by the rows shows in the next question."""
         blocks: list[Tensor] = []
         if (rows := guard_row_function(question)) is not None:
@@ -157,7 +157,7 @@ class RecordingProxy(CuratorProxy):
         self.answers.append(answer)
         return _copy_answer(answer)
 
-    def over(self, mapped: LedgerCurator) -> RecordingProxy:
+    def wrap_mapped(self, mapped: LedgerCurator) -> RecordingProxy:
         """Record the questions to the curator of the mapped rows; its mapping shows in the rows' contributions."""
         asking = RecordingProxy(mapped, self._earlier)
         asking.questions, asking.answers = self.questions, self.answers
@@ -171,12 +171,12 @@ class SubstitutingProxy(CuratorProxy):
         super().__init__(curator)
         self.answers = answers
 
-    def put(self, question: Question) -> Any:
+    def answer(self, question: Question) -> Any:
         """Ask the real curator, then replace its answer."""
         answer = self.curator.answer(question)
         return self.answers(answer, question.candidates(self.curator))
 
-    def over(self, mapped: LedgerCurator) -> SubstitutingProxy:
+    def wrap_mapped(self, mapped: LedgerCurator) -> SubstitutingProxy:
         """Replace the answers of the curator of the mapped rows, too."""
         return SubstitutingProxy(mapped, self.answers)
 

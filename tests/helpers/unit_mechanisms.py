@@ -155,11 +155,11 @@ class Ruled(CuratorProxy):
         super().__init__(curator)
         self.private, self.rule, self.noise = private, rule, noise
 
-    def over(self, mapped: LedgerCurator) -> Ruled:
+    def wrap_mapped(self, mapped: LedgerCurator) -> Ruled:
         """Answer of mapped rows."""
         return Ruled(mapped, self.private, self.rule, self.noise)
 
-    def put(self, question: Question) -> Any:
+    def answer(self, question: Question) -> Any:
         """Weigh, sum, noise."""
         rows = self.curator.rows
         if not isinstance(question, Sum) or self.curator.ledger.spend(question.release, question.kind).sample_rate < 1:

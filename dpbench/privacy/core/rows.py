@@ -184,7 +184,7 @@ class PrivateRows:
 
     def places(self, sample: np.ndarray) -> np.ndarray:
         """Return the positions of a sample's rows in the array that holds them."""
-        found: np.ndarray = sample if self._whole else self.index.numpy()[sample]
+        found: np.ndarray = sample if self._holds_all_rows else self.index.numpy()[sample]
         return found
 
     def _gather(self, local: np.ndarray, into: tuple[Tensor, ...]) -> Tensor | QuantisedRows:
@@ -206,7 +206,7 @@ class PrivateRows:
         return max(1, size // max(1, self._row_bytes))
 
     @cached_property
-    def _whole(self) -> bool:
+    def _holds_all_rows(self) -> bool:
         return torch.equal(self.index, torch.arange(len(self.held)))
 
     @cached_property

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import sys
 from collections.abc import Mapping
 from numbers import Integral, Real
-from types import SimpleNamespace, UnionType
+from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 NUMBERS: Mapping[Any, type] = {int: Integral, float: Real}
@@ -44,9 +43,9 @@ def field_types(cls: type) -> dict[str, Any]:
 
 def _resolve_type(cls: type, hint: Any) -> Any:
     """Return an annotation of a class as a type, or as its text if its names do not exist when dpbench runs."""
-    alone = SimpleNamespace(__annotations__={"hint": hint})
+    alone = type(cls.__name__, (), {"__annotations__": {"hint": hint}, "__module__": cls.__module__})
     try:
-        return get_type_hints(alone, vars(sys.modules[cls.__module__]), dict(vars(cls)))["hint"]
+        return get_type_hints(alone, localns=dict(vars(cls)))["hint"]
     except NameError:
         return hint
 

@@ -52,11 +52,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark what needs a slow fixture, cases that are not `quick`, and benchmarks that are run to see that they work."""
     benchmarks = Path(__file__).parent / "benchmarks" if not config.getoption("benchmark_enable") else None
     counts = Counter[str]()
+    unknown = dict[str, set[str]]()  # cases that `quick` names and that have not come, by test
     for item in items:
         fixtures = set(item.fixturenames) if isinstance(item, pytest.Function) else set[str]()
         if LONG & fixtures:
             item.add_marker(pytest.mark.long)
         breadth = item.get_closest_marker("quick")
+        if breadth:
+            test, _, case = item.nodeid.partition("[")
+            named = unknown.setdefault(test, {f"{name}]" for name in breadth.args if isinstance(name, str)})
+            named.discard(case)
         if (
             SLOW & fixtures
             or benchmarks in item.path.parents
@@ -64,6 +69,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             or (breadth and not _is_quick(item, breadth, counts))
         ):
             item.add_marker(pytest.mark.slow)
+    if not any("[" in word for word in config.args):  # or only those cases came that were asked for
+        renamed = [f"{test}[{case}" for test, cases in unknown.items() for case in sorted(cases)]
+        if renamed:
+            raise pytest.UsageError(f"Marked as quick, but no such case exists: {', '.join(renamed)}")
 
 
 def _is_quick(item: pytest.Item, marker: pytest.Mark, counts: Counter[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,12 @@ ROOT = Path(__file__).parents[2] / "leaderboard"
 DIGITS = ROOT / "results" / "digits-eps1"
 
 
-def of_files() -> list[ResultRow]:
-    return [make_row(filed) for filed in read_results([DIGITS])[0]]
+@cache
+def of_files() -> tuple[ResultRow, ...]:
+    return tuple(make_row(filed) for filed in read_results([DIGITS])[0])
 
 
+@cache
 def of_entries() -> tuple[EntryRow, ...]:
     (standing,) = (
         standing for standing in Index.read(ROOT / "leaderboard.json").standings if standing.board.name == "digits-eps1"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tests.helpers.commands import Refusal
 
 Factory = pytest.TempPathFactory
-SLOW = {"chromium", "documentation", "fresh", "wheel"}
-"""Fixtures whose tests are slow: a browser, the documentation's site, for which all notebooks run, an environment to
+SLOW = {"chromium", "documentation", "explained", "fresh", "wheel"}
+"""Fixtures whose tests are slow: a browser, the documentation's site, an explanation of whole runs, an environment to
 install into, and a wheel of this tree. Those with jobs of Slurm are long."""
 
 LONG = {"jobs"}

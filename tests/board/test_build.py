@@ -173,6 +173,7 @@ def test_an_entry_says_why_its_cost_is_not_known(
     assert entry(build_index(root, plugins), "class-means").unmeasured.startswith(why)
 
 
+@pytest.mark.slow
 def test_pages_and_json_say_the_same_of_what_was_run_again(root: Path, plugins: Registry, tmp_path: Path) -> None:
     results = build.verify_leaderboard(root, Expectations.read(root, plugins)).results
     for learner, seeds in (("class-means", None), ("public-only", [1])):

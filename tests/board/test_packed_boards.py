@@ -103,6 +103,7 @@ def test_packing_changes_neither_the_lines_of_verify_nor_the_index(
     assert shown.audit is not None and shown.reproduced
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "edit",
@@ -140,6 +141,7 @@ def test_a_packed_audit_of_no_result_is_a_complaint(root: Path, plugins: Registr
     assert [file for file, _ in complaints(root, plugins)] == ["audits/tiny/nothing.json"]
 
 
+@pytest.mark.slow
 def test_a_new_record_leaves_archives_as_they_are_and_supersedes_what_is_in_them(root: Path, plugins: Registry) -> None:
     archives = {file: file.read_bytes() for file in root.rglob(packed.ARCHIVE)}
     stored = locate_result(boards.file_of(root, LEARNER), root)

@@ -61,6 +61,7 @@ def test_half_of_the_test_images_among_the_private_ones(tmp_path: Path, capsys: 
     assert "warning Test in private: expected at most 1% of the 40 images" in shown
 
 
+@pytest.mark.slow
 def test_a_photo_under_two_names(tmp_path: Path, capsys: Output) -> None:
     folder = photos(tmp_path / "mine", range(40))
     shutil.copy(folder / "train/a/0.png", folder / "train/a/copy.png")

@@ -229,6 +229,7 @@ def test_flags_win_over_the_toml_file(capsys: Output, tmp_path: Path) -> None:
     assert (spec.epsilon, spec.delta, spec.learner.options["steps"]) == (2, 1e-6, 3)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_exits_130_and_goes_on_from_its_shards(
     capsys: Output, tmp_path: Path, cifar_mirror: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,6 +388,7 @@ def test_budget_finds_epsilon_for_a_sigma(capsys: Output) -> None:
     assert float(rows["pld"]["epsilon"]) < float(rows["prv"]["epsilon"]) < float(rows["rdp"]["epsilon"])
 
 
+@pytest.mark.slow
 def test_budget_finds_sigma_for_an_epsilon(capsys: Output) -> None:
     rows = budget(capsys, "--epsilon", "3.7697")
     assert float(rows["pld"]["sigma"]) == pytest.approx(3, rel=2e-3)

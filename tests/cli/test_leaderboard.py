@@ -232,6 +232,7 @@ def test_build_writes_index_and_schema_and_check_holds_them_against_results(root
     assert ask("build", "--check", "--root", root) == 1
 
 
+@pytest.mark.slow
 def test_build_makes_the_page_beside_unless_told_where(root: Path, tmp_path: Path) -> None:
     assert ask("build", "--no-docs", "--root", root) == 0
     assert (root / "site" / "index.html").is_file()

@@ -69,6 +69,7 @@ def test_one_learner_with_several_values_cannot_leave_the_boards_protocol(tmp_pa
 # 2. Headings and rows say what differs
 
 
+@pytest.mark.slow
 def test_a_table_is_headed_by_the_options_that_are_not_at_their_default(tmp_path: Path, capsys: Output) -> None:
     called("run", *QUICK, "--extractor", "pixels:mode=L", "--out", tmp_path)
     called("run", *QUICK[2:], "--learner", "class-means", "--extractor", "pixels:mode=L", "--out", tmp_path)
@@ -81,6 +82,7 @@ def test_a_table_is_headed_by_the_options_that_are_not_at_their_default(tmp_path
 # 4. Files say what flags say
 
 
+@pytest.mark.slow
 def test_a_spec_file_takes_what_flags_take(tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "spec.toml"
     file.write_text(
@@ -238,6 +240,7 @@ def test_quiet_says_nothing_and_verbose_every_stage(tmp_path: Path, capsys: Outp
 # 7. Right or refused
 
 
+@pytest.mark.slow
 def test_two_seeds_get_a_word_of_caution(tmp_path: Path, capsys: Output) -> None:
     assert called("run", "--learner", "class-means:k=5", "--seeds", "2", "--out", tmp_path) == 0
     assert "warning Two seeds are too few for a reliable interval" in " ".join(capsys.readouterr().out.split())
@@ -267,6 +270,7 @@ def test_a_private_search_prints_the_setting_of_each_seed(tmp_path: Path, capsys
     assert setting is not None and ("settings of seed 0" in shown) == bool(setting)
 
 
+@pytest.mark.slow
 def test_tune_says_why_settings_could_not_be_tried_and_what_the_defaults_score(tmp_path: Path, capsys: Output) -> None:
     protocol = ("--epsilon", "2", "--extractor", "pixels:mode=L", "--public-labels", "--out", tmp_path)
     assert called("tune", "--learner", "class-means", "--space", "k=1,9998,9999", *protocol) == 0
@@ -284,6 +288,7 @@ def test_tune_says_why_settings_could_not_be_tried_and_what_the_defaults_score(t
     assert found.spec.learner.options["k"] == 1 and found.search is not None
 
 
+@pytest.mark.slow
 def test_tune_compares_settings_by_the_metric_that_it_chooses_by(tmp_path: Path, capsys: Output) -> None:
     """Means in one dimension tell some classes well and others not: accuracy and its mean over classes differ."""
     protocol = ("--epsilon", "2", "--metric", "balanced_accuracy", "--public-labels", "--out", tmp_path)

@@ -66,6 +66,7 @@ def photographs(count: int) -> list[Image.Image]:
     return [Image.fromarray(image) for image in pixels]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "extractor",
     [
@@ -152,6 +153,7 @@ def test_a_module_that_raises_is_the_extractors_failure() -> None:
         choose_engine(Broken(), CPU, LEAST)
 
 
+@pytest.mark.slow
 def test_a_graph_is_exported_once(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choose_engine(Averages(), CPU, LEAST)
 
@@ -162,6 +164,7 @@ def test_a_graph_is_exported_once(fresh_cache: Path, monkeypatch: pytest.MonkeyP
     assert choose_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
 
 
+@pytest.mark.slow
 def test_a_damaged_graph_is_exported_again(fresh_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     choose_engine(Averages(), CPU, LEAST)
     (graph,) = (fresh_cache / "networks").iterdir()

@@ -43,6 +43,7 @@ def test_only_what_is_named_is_cleared(filled: Path) -> None:
     assert len(list_entries()) == 4
 
 
+@pytest.mark.slow
 def test_all_is_cleared_and_a_run_makes_it_again(filled: Path) -> None:
     clear_cache([])
     assert list_entries() == []

@@ -192,6 +192,7 @@ def test_images_of_one_checksum_are_not_taken_for_each_other(photos: Path) -> No
     assert (features(ImageFolder(str(photos))) != before).any(1).sum() == 1
 
 
+@pytest.mark.slow
 def test_shards_are_of_the_very_images_that_they_were_made_of(
     photos: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

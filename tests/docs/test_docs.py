@@ -324,6 +324,7 @@ NEW = {"least-squares", "prototypes", "public-prior"}  # the other boards were r
 NONE_YET = defaultdict(set, gtsrb={"non-private"})  # 43 classes: it takes hours
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("figure", sorted(folder.name for folder in readme.FIGURES.iterdir()))
 def test_a_committed_figure_is_drawn_from_all_cells_of_its_sweep(figure: str) -> None:
     folder = readme.FIGURES / figure

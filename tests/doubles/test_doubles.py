@@ -98,6 +98,7 @@ def test_the_classes_of_imagenet_have_the_published_total_and_extremes() -> None
     assert counts.count(1300) == 895
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", VERSIONS)
 def test_a_loader_reads_a_double_and_its_images_have_different_numbers(
     name: str, few: Few, data_folder: Path, loaders: Loaders, monkeypatch: Patch
@@ -170,7 +171,7 @@ def test_the_page_has_the_table_of_the_record() -> None:
 # Fetched
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", FETCHED)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_double_is_fetched_in_spite_of_a_server_that(

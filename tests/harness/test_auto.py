@@ -132,6 +132,7 @@ def test_a_result_that_calls_settled_what_its_learner_needs_given_is_refused_in_
         rerun_seeds(forged, None, session(load()))
 
 
+@pytest.mark.slow
 def test_every_setting_of_a_search_is_settled_on_its_own() -> None:
     values = {
         "learner": "adaptive", "epsilon": 2, "seeds": 1, "public_labels": True, "search": {"space": {"steps": (1, 4)}}
@@ -143,6 +144,7 @@ def test_every_setting_of_a_search_is_settled_on_its_own() -> None:
     assert rerun_seeds(result, None, session(registry())).outcome == "same predictions"
 
 
+@pytest.mark.slow
 def test_a_space_may_leave_a_setting_to_the_budget() -> None:
     values = {"learner": "adaptive", "epsilon": 2, "seeds": 1, "search": {"space": {"steps": ("auto",)}}}
     result = session(registry()).run(make_spec(values, "the test"))

@@ -51,6 +51,7 @@ def test_a_result_states_the_delta_that_its_size_asks_for(fraction: float, tmp_p
     assert found.records[0].digest == spec.digest
 
 
+@pytest.mark.slow
 def test_several_runs_find_the_results_whose_delta_followed_from_the_data(capsys: Output, tmp_path: Path) -> None:
     many: dict[str, Any] = {"seeds": 1, "public_fraction": 0.01, "out": tmp_path}
     first = dpbench.run(["dp-sgd:steps=2", "jl:steps=2,k=1"], large_data(), **many)

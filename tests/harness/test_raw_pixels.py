@@ -62,6 +62,7 @@ def test_several_runs_on_large_images_without_a_network_are_refused_too(tmp_path
         dpbench.run("jl:steps=2", data, epsilon=[1, 2], seeds=1, out=tmp_path / "out")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.usefixtures("without_lite0")
 @pytest.mark.parametrize(("side", "flags"), [(36, ()), (64, ("--extractor", "pixels"))])
 def test_small_images_are_taken_as_pixels_and_large_ones_where_the_user_says_so(
@@ -71,7 +72,7 @@ def test_small_images_are_taken_as_pixels_and_large_ones_where_the_user_says_so(
     assert re.search(r"\(pixels\)\nsplit +18 private", capsys.readouterr().out)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @WITH_LITE0
 @pytest.mark.parametrize("several", [False, True])
 def test_the_datasets_own_extractor_is_taken_and_named_in_the_first_line(

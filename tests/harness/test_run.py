@@ -171,7 +171,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.usefixtures("telling")
 def test_what_a_learner_is_answered_has_the_noise_that_the_result_states(search: str) -> None:
@@ -269,7 +269,7 @@ def test_every_accountant_reaches_the_budget_from_below(accountant: str, options
     assert 1.98 < privacy.epsilon <= 2
 
 
-@pytest.mark.quick("", "sample_rate=0.3")
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("options", ["", "sample_rate=0.3", "steps=20,sample_rate=0.05"])
 def test_an_independent_accountant_contains_the_stated_epsilon(options: str) -> None:
     privacy = ran(options=options, epsilon=2, seeds=1).privacy
@@ -294,6 +294,7 @@ def seeing(name: str, need: Literal["none", "unlabelled", "labelled"]) -> type[S
     return type("Seen", (Seeing,), {"name": name, "public": need, "seen": []})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("telling")
 def test_a_learner_that_needs_no_public_data_sees_none() -> None:
     learner = seeing("blind", "none")

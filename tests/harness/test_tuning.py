@@ -243,6 +243,7 @@ def test_only_a_search_that_says_so_touches_private_rows(learner: Learner) -> No
     assert "chunks" in Watched.reads
 
 
+@pytest.mark.slow
 def test_a_reference_is_tuned_on_what_it_may_see_of_the_public_split() -> None:
     found = chosen(NonPrivate(), {"regularisation": (1e-6, 1.0)}, epsilon=math.inf)
     assert Watched.reads == []
@@ -329,6 +330,7 @@ class Leans(Recites):
         return predict
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("metric", "blind"), [("accuracy", True), ("balanced_accuracy", False), ("worst_class_accuracy", False)]
 )
@@ -363,7 +365,7 @@ def test_a_setting_that_is_better_by_construction_is_chosen(rule: str) -> None:
     assert max(trial.accuracy or 0 for trial in found.trials) > 0.9
 
 
-@pytest.mark.quick("private-unaccounted")
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
 def test_what_trains_together_does_not_change_what_is_chosen(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     groups: list[int] = []
@@ -387,6 +389,7 @@ def test_what_trains_together_does_not_change_what_is_chosen(rule: str, monkeypa
     assert all(selection.chosen == found[0].chosen for selection in found)
 
 
+@pytest.mark.slow
 def test_a_search_repeats_and_another_seed_searches_elsewhere() -> None:
     space = {"learning_rate": (0.1, 0.3, 1.0), "clip": (0.1, 0.3, 1.0), "momentum": (0.0, 0.5)}
     first, second, other = (chosen(Tiny(), space, tries=5, seed=seed) for seed in (0, 0, 1))

@@ -61,6 +61,7 @@ def ran(learner: str, **values: Any) -> Result:
     return session(with_wards()).run(spec)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("unit", "whose", "private"),
     [
@@ -168,6 +169,7 @@ def test_a_unit_that_the_data_do_not_know_is_refused(dataset: str, unit: str, sa
         ran("class-means", dataset=dataset, unit=unit)
 
 
+@pytest.mark.slow
 def test_a_search_in_public_is_over_patients_too() -> None:
     space = {"learning_rate": (0.1, 1.0), "k": (5, 10)}
     search = {"rule": "public-validation", "space": space, "folds": 3}

@@ -459,7 +459,7 @@ def test_an_svg_carries_the_mark_and_axis_labels(tmp_path: Path, read_private: b
     assert len(drawing) < 200_000
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("read_private", [False, True])
 def test_a_png_is_small_and_its_mark_is_coloured(tmp_path: Path, read_private: bool) -> None:
     file = tmp_path / "new" / "plot.PNG"
@@ -471,6 +471,7 @@ def test_a_png_is_small_and_its_mark_is_coloured(tmp_path: Path, read_private: b
     assert bool((title == colour).all(-1).any()) == read_private
 
 
+@pytest.mark.slow
 def test_the_same_inspection_gives_the_same_bytes(tmp_path: Path) -> None:
     found = inspected()
     for name in ("first.svg", "second.svg"):

@@ -98,6 +98,7 @@ FORMS: dict[str, RowFn] = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=settings().max_examples // 2)
 @given(

@@ -147,6 +147,7 @@ def test_a_schedule_of_noise_is_bounded_from_both_sides_by_groups_of_similar_eve
     assert exact[0] * 0.98 <= best.lower <= best.upper <= exact[1] * 1.01 and "groups" in best.accountant
 
 
+@pytest.mark.slow
 def test_a_schedule_over_all_rows_costs_what_the_exact_formula_has() -> None:
     from dp_accounting import get_epsilon_gaussian
 
@@ -262,6 +263,7 @@ HALF = Batches(drawn="poisson", size=500)
 NOTHING = Noise(clip=1.0, std=0.01, added_to="sum")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "event", "more"),
     [
@@ -357,7 +359,7 @@ def test_shuffled_batches_are_told_what_they_cost() -> None:
     assert wrong.name == "sampler" and said in wrong.said
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("drawn", ["shuffled", "fixed-size", "truncated-poisson", "balls-in-bins", "everything"])
 def test_a_row_more_displaces_another_in_batches_of_a_fixed_size(drawn: Any) -> None:
     """At n = 1,001, one batch of 1,000 and sigma 1, delta at epsilon 4.377 is 0.06 and not 1e-5."""
@@ -615,7 +617,7 @@ MANY: dict[str, tuple[Event, Adjacency]] = {
 }  # fmt: skip
 
 
-@pytest.mark.quick("samples of a fixed size", "choices", "the best of many", "nothing done to a sample")
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", MANY)
 def test_many_different_events_are_answered_or_refused_after_few_compositions(
     name: str, compositions: list[str]
@@ -687,6 +689,7 @@ def test_a_receipt_of_a_file_that_is_not_there_is_refused(tmp_path: Path) -> Non
         receipt(Training(events=FEW), epsilon=-1, delta=0)
 
 
+@pytest.mark.slow
 def test_committed_results_are_receipts_that_pass() -> None:
     """One of each learner and kind of plan: sums of all rows, of samples, of both, and choices."""
     tried: set[tuple[str, frozenset[tuple[type, bool]]]] = set()

@@ -173,6 +173,7 @@ STEPS: dict[str, tuple[object, str]] = {
 }
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("fail", [no_space, crash])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_call_that_fails_at_any_step_leaves_the_old_folder_and_the_next_one_converts(

@@ -85,6 +85,7 @@ def test_a_later_version_that_computes_something_else_is_refused(monkeypatch: py
         session(at_version("0.3.0")).rerun(committed("class-means"))
 
 
+@pytest.mark.slow
 def test_a_later_version_of_code_that_nobody_knows_is_refused() -> None:
     unknown = with_code(committed("class-means"), learner="0" * 16)
     with pytest.raises(NotReproducible, match="the learner is other code without a fingerprint"):
@@ -157,6 +158,7 @@ def write_fingerprint(folder: Path, learner: str, k: int, change: Callable[[Beha
     kept.with_behaviour({"k": k}, change(found), other).with_behaviour({"k": k}, found, now).write(folder)
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_a_sweep_compares_fingerprints_and_fits_nothing(
     swept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,6 +186,7 @@ def test_without_fingerprints_other_code_is_other_code(swept: list[str], capsys:
     assert "2 other code" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_missing_fingerprint_of_the_installed_code_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[tuple[str, str]]()
     take = taking.take_fingerprint
@@ -229,6 +232,7 @@ def test_every_committed_result_has_a_fingerprint_of_the_code_that_made_it() -> 
     assert results > 1000 and missing == []
 
 
+@pytest.mark.slow
 def test_a_maintainer_takes_missing_fingerprints_and_keeps_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,6 +256,7 @@ def test_fingerprints_of_no_results_are_refused(tmp_path: Path, capsys: pytest.C
     assert "Expected results in" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_plan_is_asked_for_again_of_a_later_version_that_computes_the_same() -> None:
     result = committed("class-means")
     plan = tuple(use.model_copy(update={"relative_noise": 2.0}) for use in result.privacy.plan)

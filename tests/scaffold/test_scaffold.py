@@ -211,6 +211,7 @@ def _visible(folder: Path, name: str, module: str) -> None:
     (info / "entry_points.txt").write_text(f"[dpbench]\n{name} = {module}\n")
 
 
+@pytest.mark.quick("dataset", "extractor")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_registered_plugin_keeps_every_law_as_it_was_written(
     kind: Kind, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch

@@ -443,6 +443,7 @@ def test_no_record_of_a_log_has_the_token(hub: Hub, caplog: pytest.LogCaptureFix
     assert TOKEN not in caplog.text
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("token", "status"), [(TOKEN, 0), (f"{TOKEN}x", 1)])
 def test_no_output_has_the_token_however_talkative(hub: Hub, tmp_path: Path, token: str, status: int) -> None:
     (tmp_path / "README.md").write_text("x", encoding="utf-8")
@@ -541,6 +542,7 @@ def test_an_index_that_does_not_follow_from_the_results_is_not_published(
     assert names(tmp_path) == {"leaderboard"}
 
 
+@pytest.mark.slow
 def test_the_command_lists_what_would_change_and_then_says_what_did(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -563,6 +565,7 @@ def test_the_command_lists_what_would_change_and_then_says_what_did(
     ]
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_says_what_is_there(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

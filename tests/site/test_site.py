@@ -680,6 +680,7 @@ def test_a_page_that_is_not_found_leads_to_the_address_and_never_above_the_root(
     assert 'href="https://example.org/board/"' in (tmp_path / "site" / "404.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_repository_is_that_of_the_environment_or_of_the_metadata_else_pages_say_clone(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,6 +181,7 @@ def test_cells_that_other_code_ran_are_said_and_run_again_on_request(
     assert "0 cells run, 2 done before" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", "--learner", "class-means:k=5", "--seeds", "1", "--out", str(tmp_path)]
     assert called(*arguments) == 0
@@ -195,6 +196,7 @@ def test_a_run_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "replaced other predictions, accuracy " in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_features_that_other_code_extracted_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

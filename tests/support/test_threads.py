@@ -75,7 +75,7 @@ def test_after_a_block_every_library_has_the_threads_that_it_had() -> None:
     assert threadpool_info() == before
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_private_learner_predicts_the_same_with_any_number_of_threads(learner: str) -> None:
     assert len({fitted(learner, threads).seeds[0].predictions for threads in (1, 3)}) == 1
@@ -114,6 +114,7 @@ def test_the_command_line_lets_idle_threads_sleep_unless_the_environment_says_ot
     assert os.environ["OMP_WAIT_POLICY"] == after
 
 
+@pytest.mark.slow
 def test_a_notebook_lets_idle_threads_sleep_before_torch_is_imported() -> None:
     code = (
         "import os, sys\n"

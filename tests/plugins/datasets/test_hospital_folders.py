@@ -298,6 +298,7 @@ def test_a_folder_of_dicom_files_runs_in_a_fresh_process(dicoms: Path, tmp_path:
     assert json.loads(result.read_text())["spec"]["unit"] == "patient"
 
 
+@pytest.mark.slow
 def test_without_pydicom_dicom_files_are_one_sentence_with_the_command(dicoms: Path, tmp_path: Path) -> None:
     done = run(tmp_path, "pydicom", "data", "info", f"imagefolder:{dicoms}")
     assert done.returncode == 1

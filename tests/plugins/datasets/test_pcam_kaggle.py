@@ -199,6 +199,7 @@ def test_a_download_is_imported(data_folder: Path, tmp_path: Path, packed: bool)
     )
 
 
+@pytest.mark.slow
 def test_a_run_and_data_info_name_the_copy(
     data_folder: Path, fresh_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

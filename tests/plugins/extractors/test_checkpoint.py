@@ -62,7 +62,7 @@ def bare(state: weights.State) -> Any:
     return state  # with its classifier
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("form", [moco_v2, moco_v3, solo_learn, solo_learn_of_old, bare])
 def test_every_form_gives_the_features_of_its_backbone(form: Any, state: weights.State, tmp_path: Path) -> None:
     from torchvision import models

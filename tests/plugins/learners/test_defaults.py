@@ -146,6 +146,7 @@ def guessing(result: Result) -> list[str]:
     return [remark for remark in result.remarks if "largest class" in remark]
 
 
+@pytest.mark.slow
 def test_a_score_that_a_guess_would_have_is_said_to_be_none(tmp_path: Path, capsys: Output) -> None:
     values = {"learner": "class-means", "seeds": 2, "epsilon": 0.003}
     (said,) = guessing(session().run(make_spec(values, "the test")))

@@ -163,6 +163,7 @@ def test_an_empty_chunk_gives_no_rows() -> None:
     assert _rows(gradients, theta, _chunk(0)).shape == (0, len(theta))
 
 
+@pytest.mark.slow
 def test_the_size_of_a_chunk_changes_the_noisy_sum_by_rounding_alone() -> None:
     gradients, theta = _start("wrn-10-1", Views(2))
     chunk, answers = _chunk(23), list[Tensor]()

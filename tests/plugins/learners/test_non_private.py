@@ -39,6 +39,7 @@ def _by_command(capsys: Output, folder: Path, learner: str) -> Result:
     return Result.model_validate_json(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_at_infinite_epsilon_the_reference_runs_and_beats_dp_sgd(capsys: Output, tmp_path: Path) -> None:
     ceiling = _by_command(capsys, tmp_path, "non-private")
     assert (ceiling.privacy.epsilon, ceiling.privacy.sigma) == (math.inf, 0.0)
@@ -70,6 +71,7 @@ def _by_sklearn(rows: PrivateRows, strength: float) -> np.ndarray:
     return found
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("relabelled", "classes"),
     [

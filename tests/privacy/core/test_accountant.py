@@ -59,6 +59,7 @@ def test_full_batch_plans_match_the_analytic_gaussian(target: float, sigma: floa
     assert found == pytest.approx(dp.get_sigma_gaussian(target, 1e-5) * 10, rel=1e-3)
 
 
+@pytest.mark.slow
 @given(SIGMAS, RATES, STEPS, st.floats(1.05, 2.0))
 @settings(max_examples=settings().max_examples // 16)
 def test_epsilon_falls_with_sigma_and_rises_with_rate_and_steps(
@@ -98,6 +99,7 @@ def test_calibration_of_full_batches_reaches_the_target_from_below(target: float
     assert 0.99 * target < reached <= target
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["pld", "rdp", "prv"])
 def test_epsilon_one_tenth_is_within_reach_of_every_accountant(name: AccountantName) -> None:
     plan = _plan(1024 / 45000, 1000)
@@ -229,6 +231,7 @@ def test_a_contradiction_between_accountants_is_refused(factor: float) -> None:
         cross_check(_plan(0.05, 100), 2.0, 1e-5, "pld", stated)
 
 
+@pytest.mark.slow
 def test_a_remembered_sigma_is_believed_only_if_it_passes() -> None:
     plan, budget = _plan(0.02, 300), Budget(1.0, 1e-5)
     sigma = calibrate(plan, budget)

@@ -70,6 +70,7 @@ def chi_square(found: np.ndarray, chances: np.ndarray) -> float:
     return float(chi2.sf(((found - expected) ** 2 / expected).sum(), len(chances) - 1))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("draws", "times"), [(research, 200_000), (secure, 20_000)])
 def test_three_candidates_are_chosen_with_the_chances_of_the_law(draws: Callable[[], Draws], times: int) -> None:
     totals, eps0 = (10.0, 11.25, 13.5), 0.8
@@ -284,6 +285,7 @@ def delta_by_hand(e: float, mu: float, eps0s: Sequence[float]) -> float:
     return float(quad(at, -eps0, eps0, epsabs=1e-12, epsrel=1e-7, limit=200)[0])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "epsilon", [pytest.param(0.1, marks=pytest.mark.slow), 1.0, pytest.param(5.0, marks=pytest.mark.slow)]
 )

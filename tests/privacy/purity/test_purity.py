@@ -410,11 +410,13 @@ def test_a_value_that_is_written_as_it_was_is_no_change() -> None:
     ask(Same(), 3)
 
 
+@pytest.mark.slow
 def test_a_reach_without_end_is_refused() -> None:
     many = [[place] for place in range(200_000)]
     refused(lambda chunk: chunk.x * len(many), "too many to compare")
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     st.recursive(st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)),

@@ -20,8 +20,9 @@ from dpbench.board.index import Worth
 from dpbench.errors import ChecksFailed, SpecError
 from dpbench.records.board import Board
 from dpbench.registry.boards import make_entry_spec
-from tests.cli.test_cli import Output, refusal
+from tests.cli.test_cli import refusal
 from tests.helpers import boards
+from tests.helpers.commands import Output
 from tests.helpers.sessions import session
 
 LABELS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)

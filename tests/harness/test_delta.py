@@ -15,7 +15,8 @@ from dpbench.errors import SpecError
 from dpbench.harness.delta import default_delta
 from dpbench.records.protocol import Protocol
 from dpbench.records.spec import make_spec
-from tests.cli.test_cli import called, refusal
+from tests.cli.test_cli import refusal
+from tests.helpers.commands import call
 from tests.helpers.sessions import session
 
 Output = pytest.CaptureFixture[str]
@@ -71,12 +72,12 @@ def test_auto_says_the_same_as_nothing() -> None:
 def test_a_delta_just_below_one_in_n_is_said_to_be_too_large(
     delta: float, warned: bool, capsys: Output, tmp_path: Path
 ) -> None:
-    assert called(*ASKED, "--delta", str(delta), "--out", str(tmp_path)) == 0
+    assert call(*ASKED, "--delta", str(delta), "--out", str(tmp_path)) == 0
     assert ("is just below 1/n=0.000773 with n=1,294 private examples" in capsys.readouterr().err) is warned
 
 
 def test_a_delta_of_one_in_n_is_accepted_and_said_to_be_worth_a_record(capsys: Output, tmp_path: Path) -> None:
-    assert called(*ASKED, "--delta", "1e-3", "--out", str(tmp_path)) == 0
+    assert call(*ASKED, "--delta", "1e-3", "--out", str(tmp_path)) == 0
     captured = capsys.readouterr()
     assert captured.err.count("a mechanism that publishes one of them whole would satisfy it") == 1
     assert "No board accepts the result" in " ".join(captured.out.split())

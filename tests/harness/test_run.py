@@ -30,7 +30,7 @@ from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import make_entry_spec
 from dpbench.sweep import sweep
-from tests.cli.test_cli import called
+from tests.helpers.commands import call
 from tests.helpers.sessions import session
 
 
@@ -378,13 +378,11 @@ def test_splits_that_share_images_are_a_warning_and_on_a_board_a_refusal(
     said = "Test in private: expected at most 1% of the 359 images of the smaller split to be exact copies, got 9."
     assert said in session().run(make_spec({"learner": "class-means", "seeds": 1}, "the test"), sharing="any").remarks
     once = ("run", "--learner", "class-means", "--seeds", "1", "--out", str(tmp_path))
-    assert called(*once, "--allow-overlap") == 0
+    assert call(*once, "--allow-overlap") == 0
     assert f"warning {said}" in " ".join(capsys.readouterr().out.split())
     asked = ("run", "--board", "digits-eps1", "--out", str(tmp_path))
     for learners in ("class-means", "class-means,pillar"):
-        assert (
-            called(*asked, "--learner", learners) == 1
-        )  # beside a warning of uncommitted changes, where there are some
+        assert call(*asked, "--learner", learners) == 1  # beside a warning of uncommitted changes, where there are some
         assert f"No board accepts this run. {said} Run it without --board" in capsys.readouterr().err
 
 
@@ -417,7 +415,7 @@ def test_public_images_that_are_private_ones_under_other_names_are_refused_unles
     )
     flags = [f"--{key.replace('_', '-')}={data[key]}" for key in ("dataset", "public_dataset", "seeds")]
     alone = ("run", "--learner=public-only", *flags, "--public-labels", "--allow-overlap")
-    assert called(*alone, f"--out={tmp_path / 'alone'}") == 0
+    assert call(*alone, f"--out={tmp_path / 'alone'}") == 0
 
 
 @pytest.mark.slow

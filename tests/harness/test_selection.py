@@ -35,8 +35,9 @@ from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import make_entry_spec
 from dpbench.support.files import canonical_digest
-from tests.cli.test_cli import Output, called, refusal
+from tests.cli.test_cli import refusal
 from tests.helpers import boards
+from tests.helpers.commands import Output, call
 from tests.helpers.sessions import session
 
 SPACE = {"learning_rate": (1e-5, 0.5), "clip": (0.5, 1.0)}
@@ -321,18 +322,18 @@ def test_private_search_is_refused_where_nothing_is_run(capsys: Output, tmp_path
 def test_the_command_line_tunes_and_takes_settings_from_the_file(capsys: Output, tmp_path: Path) -> None:
     quick = "--learner dp-sgd:steps=3 --epsilon 8 --accountant rdp --device cpu"
     common = [*quick.split(), "--out", str(tmp_path)]
-    assert called("tune", *common, "--space", "clip=0.5,1", "--space", "learning_rate=0.00001,0.5", "--tries", "3") == 0
+    assert call("tune", *common, "--space", "clip=0.5,1", "--space", "learning_rate=0.00001,0.5", "--tries", "3") == 0
     (file,) = tmp_path.glob("tuning-dp-sgd-digits-*.json")
     said = capsys.readouterr().out
     assert "Tried 3 of 4 settings (random); 144 public labels read, private data not touched" in said
-    assert called("run", *common, "--seeds", "1", "--settings", str(file), "--json") == 0
+    assert call("run", *common, "--seeds", "1", "--settings", str(file), "--json") == 0
     found = Result.model_validate_json(capsys.readouterr().out)
     record, tuning = found.search, Tuning.read(file)
     assert record is not None
     assert record.source is not None
     assert (found.selection, record.tried, record.source.digest) == ("public-validation", 3, tuning.digest)
     assert {**(record.chosen or {}), **(tuning.selection.chosen or {})} == record.chosen
-    assert called("run", *common, "--seeds", "1", "--settings", str(file), "--tune") == 1
+    assert call("run", *common, "--seeds", "1", "--settings", str(file), "--tune") == 1
     assert "from a file or from a search, but not both" in capsys.readouterr().err
 
 
@@ -540,7 +541,7 @@ def test_settings_chosen_by_labels_that_are_private_here_touch_private_records(
 def test_tuning_searches_what_the_spec_file_asks_for(capsys: Output, tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text('learner = "dp-sgd:steps=3"\nepsilon = 8\nsearch = {space = {clip = [0.5, 1.0]}}')
-    assert called("tune", "--spec", str(file), "--out", str(tmp_path), "--tries", "2", "--json") == 0
+    assert call("tune", "--spec", str(file), "--out", str(tmp_path), "--tries", "2", "--json") == 0
     assert Tuning.model_validate_json(capsys.readouterr().out).selection.space == {"clip": (0.5, 1.0)}
 
 

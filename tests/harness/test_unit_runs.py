@@ -27,7 +27,7 @@ from dpbench.registry.boards import make_entry_spec
 from dpbench.registry.components import resolve
 from dpbench.sweep.grid import read_grid
 from tests.cli.test_bad_data import QUICK, photos
-from tests.cli.test_cli import Output, called
+from tests.helpers.commands import Output, call
 from tests.helpers.sessions import session
 
 
@@ -143,7 +143,7 @@ def test_the_command_of_a_tuning_names_a_unit_that_is_not_the_datasets_own() -> 
 
 def test_a_run_says_whose_epsilon_it_is(tmp_path: Path, capsys: Output) -> None:
     data = f"imagefolder:{photos(tmp_path / 'mine', range(40))},units=([0-9])[.]png,unit=patient"
-    assert called(*QUICK, "--dataset", data, "--unit", "patient", "--risk", "--out", str(tmp_path / "out")) == 0
+    assert call(*QUICK, "--dataset", data, "--unit", "patient", "--risk", "--out", str(tmp_path / "out")) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "private patients (" in shown
     assert re.search(r"guarantee ε [\d.]+ for one patient by pld, .* δ 1e-05 ", shown)

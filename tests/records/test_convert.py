@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dpbench.cli import main
 from dpbench.errors import OutputError, SpecError
 from dpbench.records import convert as converting
 from dpbench.records import packed
@@ -20,6 +19,7 @@ from dpbench.records.packed import list_records, read_record
 from dpbench.records.result import Result
 from dpbench.records.schema1 import find_loss, upgrade_record
 from dpbench.support.files import canonical_digest
+from tests.helpers.commands import call
 from tests.helpers.old_results import old_form
 from tests.records.test_result import result
 
@@ -41,12 +41,6 @@ def folder(tmp_path: Path) -> Path:
     (made / "figure.png").write_bytes(b"\x89PNG")
     (made / "link").symlink_to("loose")
     return made
-
-
-def called(*arguments: str | Path) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(list(map(str, arguments)))
-    return int(ended.value.code or 0)
 
 
 Tree = dict[str, bytes]
@@ -279,7 +273,7 @@ def test_what_cannot_be_converted_is_one_sentence_and_nothing_is_changed(
 ) -> None:
     spoil(folder)
     files = tree(folder.parent)
-    assert called("results", "convert", folder) == 1
+    assert call("results", "convert", folder) == 1
     out, err = capsys.readouterr()
     assert out == "" and len(err.splitlines()) == 1
     assert said.format(folder=folder) in err
@@ -287,10 +281,10 @@ def test_what_cannot_be_converted_is_one_sentence_and_nothing_is_changed(
 
 
 def test_the_command_says_what_it_did(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert called("results", "convert", folder) == 0
+    assert call("results", "convert", folder) == 0
     old = folder.with_name("results.schema-1")
     assert capsys.readouterr().out == (
         f"{folder}: 4 results converted to schema 2; the old folder is {old}. Delete it with --delete-old.\n"
     )
-    assert called("results", "convert", folder, "--delete-old") == 0
+    assert call("results", "convert", folder, "--delete-old") == 0
     assert capsys.readouterr().out == f"{folder}: 4 results of schema 2 already.\n"

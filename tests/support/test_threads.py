@@ -23,7 +23,7 @@ from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.support import threads
 from dpbench.support.threads import MULTITHREADED_FROM, limit_threads
-from tests.cli.test_cli import called
+from tests.helpers.commands import call
 from tests.helpers.sessions import session
 
 LEARNERS = ("class-means", "dp-raft", "dp-sgd", "gep", "jl", "pillar", "thrift", "whitened")
@@ -86,14 +86,14 @@ def test_run_takes_a_number_of_threads(
     flags: tuple[str, ...], expected: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fast = ("--learner", "class-means", "--seeds", "1", "--device", "cpu", "--out", str(tmp_path))
-    assert called("run", *fast, "--json", *flags) == 0
+    assert call("run", *fast, "--json", *flags) == 0
     assert json.loads(capsys.readouterr().out)["provenance"]["threads"] == expected
 
 
 @pytest.mark.slow
 def test_a_spec_file_may_give_the_threads_and_several_runs_share_them(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text('learner = ["class-means", "jl"]\nseeds = 1\nthreads = 2\n')
-    assert called("run", "--spec", str(tmp_path / "spec.toml"), "--device", "cpu", "--out", str(tmp_path)) == 0
+    assert call("run", "--spec", str(tmp_path / "spec.toml"), "--device", "cpu", "--out", str(tmp_path)) == 0
     assert [Result.read(file).provenance["threads"] for file in tmp_path.glob("*.json")] == [2, 2]
 
 

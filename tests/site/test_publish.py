@@ -36,6 +36,7 @@ from dpbench.site import github_pages, upload
 from dpbench.site.publishing import _collect_repository_files, publish
 from dpbench.site.readme import make_dataset_card
 from tests.helpers.boards import synthetic, write
+from tests.helpers.commands import call
 from tests.helpers.hub import TOKEN, Hub, Repository
 
 ROOT = Path(__file__).parents[2]
@@ -549,9 +550,7 @@ def test_the_command_lists_what_would_change_and_then_says_what_did(
     words = ["leaderboard", "publish", str(tmp_path / "public"), "--no-docs", "--root", str(root)]
     said = []
     for more in (["--dry-run"], [], []):
-        with pytest.raises(SystemExit) as ended:
-            main([*words, *more])
-        assert not ended.value.code
+        assert call(*words, *more) == 0
         printed = capsys.readouterr()
         assert "publish FOLDER is deprecated and will be removed in version 0.4. Use" in printed.err
         said.append(printed.out.splitlines())

@@ -162,6 +162,7 @@ def test_results_of_data_that_have_changed_are_never_in_one_table() -> None:
     assert not any(best(row) for grid in found for line in grid.lines for row in line.rows)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_wider_than_the_terminal_is_stacked_and_cuts_nothing() -> None:
     whole = table(*(RESULTS / f"digits-eps{epsilon}" for epsilon in ("0.03", "0.1", "0.3", "1", "3", "8")))
     shown = Console(width=80, file=io.StringIO())

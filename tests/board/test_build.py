@@ -118,6 +118,7 @@ def test_what_is_not_ranked_says_why(root: Path, plugins: Registry) -> None:
     assert entry(build_index(root, plugins), "class-means").role == "unranked"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rule", ["private-unaccounted", "by-hand"])
 def test_a_rule_that_the_board_does_not_rank_is_shown_unranked(synthetic: Path, plugins: Registry, rule: str) -> None:
     found = [

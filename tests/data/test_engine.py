@@ -130,6 +130,7 @@ def test_without_onnxruntime_torch_computes(monkeypatch: pytest.MonkeyPatch, cap
     assert "The package onnxruntime cannot be imported" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_module_that_draws_random_numbers_is_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
     class Noisy(nn.Module):
         def forward(self, images: Tensor) -> Tensor:
@@ -175,6 +176,7 @@ def test_a_damaged_graph_is_exported_again(fresh_cache: Path, capfd: pytest.Capt
     assert graph.read_bytes()[-32:] == hashlib.sha256(graph.read_bytes()[:-32]).digest()
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path / "file"))

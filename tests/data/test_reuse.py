@@ -119,6 +119,7 @@ def with_three_images_more(photos: Path) -> None:
     features(ImageFolder(str(photos)))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("again", "count"),
     [

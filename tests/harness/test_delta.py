@@ -68,6 +68,7 @@ def test_auto_says_the_same_as_nothing() -> None:
     assert not {"delta", "extractor"} & spec.model_fields_set
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("delta", "warned"), [(0.5 / 1294, False), (0.999 / 1294, True)])
 def test_a_delta_just_below_one_in_n_is_said_to_be_too_large(
     delta: float, warned: bool, capsys: Output, tmp_path: Path

@@ -93,6 +93,7 @@ def test_arrays_suggest_pixels_where_they_are_small(shape: tuple[int, ...], sugg
     assert dpbench.dataset(x, [0, 1, 0, 1], x, [0, 1, 0, 1]).default_extractor == suggested
 
 
+@pytest.mark.slow
 def test_a_file_without_an_extractor_means_pixels_and_says_so(capsys: Output, tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text(f"learner = 'jl:steps=2'\ndataset = 'imagefolder:{photos(tmp_path / 'photos', 64)}'\nseeds = 1\n")

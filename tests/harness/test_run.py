@@ -199,6 +199,7 @@ def test_a_default_spelled_out_is_the_same_run() -> None:
     assert ran(options="steps=2").digest == ran().digest == ran().spec.digest
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("options", "selection"), [("", "default"), ("steps=2", "default"), ("steps=3", "by-hand")])
 def test_a_result_says_how_hyperparameters_were_chosen(options: str, selection: str) -> None:
     assert ran(options=options).selection == selection
@@ -260,7 +261,7 @@ def test_stopping_early_buys_no_smaller_epsilon() -> None:
     assert lazy.seeds[0].spent == {"sum": 1}
 
 
-@pytest.mark.quick("-pld", "-rdp", "-prv")
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "prv"])
 @pytest.mark.parametrize("options", ["", "sample_rate=0.3"])
 def test_every_accountant_reaches_the_budget_from_below(accountant: str, options: str) -> None:
@@ -442,6 +443,7 @@ class Wasteful(Centroids):
         return [Release("sum", self.steps + 1, self.sample_rate), Release("mean")]
 
 
+@pytest.mark.slow
 def test_budget_that_bought_nothing_is_in_the_result() -> None:
     assert not [remark for remark in ran().remarks if remark.startswith("Release")]
     assert not [remark for remark in ran(Wasteful, epsilon=math.inf).remarks if remark.startswith("Release")]

@@ -262,6 +262,7 @@ def test_every_public_label_is_scored_once_by_what_was_fitted_without_it(folds: 
         assert PUBLIC.y[[everything.index(float(x[0])) for x in fold.x]].tolist() == fold.y.tolist()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
 def test_a_learner_that_recites_labels_gets_no_credit_and_of_equals_the_first_is_chosen(rule: str) -> None:
     found = chosen(Recites(), {"steps": (2, 1, 3)}, rule)
@@ -357,6 +358,7 @@ def test_where_nothing_can_be_tried_the_first_reason_is_given() -> None:
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
 def test_a_setting_that_is_better_by_construction_is_chosen(rule: str) -> None:
     found = chosen(Tiny(init="uniform"), {"learning_rate": (1e-7, 0.5, 3e38), "clip": (1.0, 2.0)}, rule, epsilon=50)
@@ -398,6 +400,7 @@ def test_a_search_repeats_and_another_seed_searches_elsewhere() -> None:
     assert [trial.setting for trial in first.trials] != [trial.setting for trial in other.trials]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("clip", [-1.0, math.inf])
 def test_a_setting_that_fails_does_not_take_others_with_it(clip: float) -> None:
     found = chosen(Tiny(), {"clip": (1.0, clip)})

@@ -78,7 +78,7 @@ def test_a_model_says_whose_epsilon_it_has_and_what_it_is_for_a_patient(unit: st
     assert ("Add --unit patient" in said["private data"]) is (unit == "image")
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "learner",
     ["class-means", "thrift", "dp-sgd:steps=20,sample_rate=0.2", "gep:steps=5,k=10",

@@ -488,12 +488,14 @@ def test_a_large_spectrum_makes_no_large_plot(tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_size < 200_000
 
 
+@pytest.mark.slow
 def test_names_with_dollars_are_drawn_as_they_are(tmp_path: Path) -> None:
     found = inspected(dataset="tinted:digest=$a_{$b$")
     write_plot(found, tmp_path / "plot.svg")
     assert "$a_{$b$" in (tmp_path / "plot.svg").read_text()
 
 
+@pytest.mark.slow
 def test_a_plot_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="Choose a writable folder"):

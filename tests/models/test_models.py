@@ -109,6 +109,7 @@ def test_a_card_says_what_may_be_published(tmp_path: Path, monkeypatch: pytest.M
     assert not searched.private and "outside ε" in searched.statement
 
 
+@pytest.mark.slow
 def test_a_secure_run_keeps_its_models_and_nothing_else_can_give_them(tmp_path: Path) -> None:
     pytest.importorskip("opendp")
     found = dpbench.run("class-means:k=5", seeds=1, secure_rng=True, out=tmp_path)
@@ -187,6 +188,7 @@ def test_a_program_that_no_predictor_makes_is_refused(steps: list[Any], said: st
     assert re.search(said, refusal(lambda: Program.of(program, {"t0": torch.zeros(4)}), DataError))
 
 
+@pytest.mark.slow
 def test_operations_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     model = Model.load(saved(tmp_path))
     images = np.zeros((1, 8, 8), np.uint8)
@@ -270,6 +272,7 @@ def test_a_learner_whose_predictor_cannot_be_kept_says_so_and_keeps_its_result(t
     assert len(several.failed) == 4 and "model of seed 1 of learner=by-hand, epsilon=2" in several.failed
 
 
+@pytest.mark.slow
 def test_images_of_another_size_mode_or_kind_are_converted_or_refused(
     digits: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:

@@ -185,6 +185,7 @@ def test_events_that_protect_nobody_are_answered_without_a_grid(compositions: li
     assert len(compositions) < 10
 
 
+@pytest.mark.slow
 def test_a_delta_below_what_a_grid_can_hold_is_answered(compositions: list[str]) -> None:
     assert upper(gaussian_steps(sigma=1.0, steps=100, rate=0.1), 1e-30) < 40
     assert len(compositions) < 20
@@ -207,7 +208,7 @@ COSTLY: dict[str, tuple[Event, float, Adjacency]] = {
 }  # fmt: skip
 
 
-@pytest.mark.quick("a delta below a grid", "so much that no grid is tried")
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", COSTLY)
 def test_no_events_pass_at_a_fraction_of_what_they_cost(case: str) -> None:
     event, delta, adjacency = COSTLY[case]
@@ -304,6 +305,7 @@ def test_composed_runs_are_among_the_events() -> None:
         ] == wrong
 
 
+@pytest.mark.slow
 def test_rows_that_take_turns_are_in_fewer_steps_of_a_larger_rate() -> None:
     turns = Batches(drawn="cyclic-poisson", size=10, steps=1_000, cycle=10)
     cases: list[tuple[Event, Batches, list[str]]] = [

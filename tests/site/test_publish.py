@@ -494,6 +494,7 @@ def root(tmp_path: Path, plugins: Registry) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_folder_gets_the_page_of_verified_results(root: Path, tmp_path: Path, plugins: Registry) -> None:
     publish(str(tmp_path / "public"), root, plugins)
     there = state(tmp_path / "public")

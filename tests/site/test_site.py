@@ -177,6 +177,7 @@ def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: lis
     assert "Membership test" not in pages[0]
 
 
+@pytest.mark.slow
 def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], tmp_path: Path) -> None:
     lesions, images = (
         find_board(f"ham10000-{unit}-lite0-128-eps1").model_copy(update={"seeds": find_board("digits-eps1").seeds})
@@ -555,6 +556,7 @@ def test_tables_can_be_downloaded_and_hold_what_the_index_holds(index: Index, tm
         assert [row["file"] for row in rows] == [entry.file for entry in index.standings[0].entries]
 
 
+@pytest.mark.slow
 def test_the_documentation_stands_beside_the_board_where_it_is_built_along(index: Index, tmp_path: Path) -> None:
     def docs(folder: Path) -> None:
         folder.mkdir()

@@ -49,6 +49,7 @@ def test_a_small_head_has_one_thread_and_a_large_one_all(size: int, expected: in
     assert session(threads=2).memo.count_threads(task) == 2
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("asked", "expected"), [(None, 1), (2, 2)])
 def test_a_fit_and_its_scores_are_computed_by_as_many_threads_as_its_result_says(
     asked: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
@@ -80,6 +81,7 @@ def test_a_private_learner_predicts_the_same_with_any_number_of_threads(learner:
     assert len({fitted(learner, threads).seeds[0].predictions for threads in (1, 3)}) == 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("flags", "expected"), [((), 1), (("--threads", "2"), 2)])
 def test_run_takes_a_number_of_threads(
     flags: tuple[str, ...], expected: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

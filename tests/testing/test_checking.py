@@ -51,6 +51,7 @@ class Votes(Shouts):
         curator.noisy_choices(self.rows, release="sum")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", [Shouts, pytest.param(Votes, marks=pytest.mark.slow)])
 def test_no_law_prints_what_a_row_function_says_and_none_repeats_another(
     learner: type[Learner], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -77,6 +78,7 @@ class ForImages(Shouts):
         return super().plan(task, budget)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("component", "examples"),
     [("for-images", " on images"), ("dp-finetune", " on activations"), ("pillar", ""), ("for-images:axes=7", "")],

@@ -78,6 +78,7 @@ def test_every_form_gives_the_features_of_its_backbone(form: Any, state: weights
     assert weights.same(found, expected)
 
 
+@pytest.mark.slow
 def test_safetensors_and_a_folder_of_data_are_read_too(
     state: weights.State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_deeper_network_is_refused(state: weights.State, tmp_path: Path) -> No
         features(ResNet50BYOL(str(tmp_path / "file.pth")))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("named", "form"), [(ResNet50MoCoV2, moco_v3), (ResNet50MoCoV3, moco_v2), (ResNet50BYOL, moco_v2)]
 )

@@ -100,7 +100,7 @@ def _saved(folder: Path, **changed: Any) -> Path:
     return folder / "phase1.safetensors"
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("target", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("learner", [DPSGDNet(), DPRandP()], ids=lambda learner: learner.name)
 def test_a_calibrated_plan_spends_the_budget_and_no_more(learner: NetworkLearner, target: float) -> None:

@@ -228,6 +228,7 @@ def test_normalising_reads_no_data() -> None:
     assert normalise(torch.tensor([0.0, 0.5, 1.0])).tolist() == [-2.0, 0.0, 2.0]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("views", [Views(0), Views(16)], ids=["plain", "16 views"])
 def test_rows_at_once_shrink_with_the_network_and_the_views(views: Views) -> None:
     def fitting(name: str, views: Views) -> int:

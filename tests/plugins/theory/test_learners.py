@@ -35,7 +35,7 @@ def test_semi_private_thresholds_need_public_points_and_then_few_private_ones() 
     assert many < 0.01
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hypotheses", "dataset", "most"),
     [
@@ -194,6 +194,7 @@ def test_one_private_example_is_enough_to_run(learner: str) -> None:
     assert 0 <= result.metrics["accuracy"].mean <= 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", ["sspp", "pillar-theory", "pate"])
 def test_public_points_that_are_all_equal_are_refused(learner: str) -> None:
     with pytest.raises(DpbenchError, match=r"same point|that span fewer"):

@@ -673,6 +673,7 @@ def test_constants_that_carry_attributes_and_objects_that_nobody_can_read() -> N
         refused(rows, what)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")  # torch says so of that version
 def test_a_module_that_was_compiled_before_asking_passes() -> None:
     compiled = torch.compile(nn.Linear(5, 5), backend="eager")

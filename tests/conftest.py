@@ -70,7 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_quick(item: pytest.Item, cases: Mapping[str, pytest.Item], config: pytest.Config) -> bool:
-    """Whether a case is among the first few of its test or those that `quick` names. If one is missing, the first fails."""
+    """Whether `quick` names a case or counts it among the first of its test. If a name is missing, the test fails."""
     marker = item.get_closest_marker("quick")
     if marker is None:
         return True

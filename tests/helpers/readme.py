@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,6 +85,11 @@ class Page:
 
 README = Page(ROOT / "README.md")
 PAGES = [README, *(Page(file) for file in sorted(DOCS.rglob("*.md")))]
+
+
+def ladder_table(family: str) -> str:
+    """Return learners against the boards of a family of the committed leaderboard."""
+    return board_tables.render_ladder_table(index(), family)
 
 
 def public_table() -> str:
@@ -198,10 +203,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "verified": lambda: board_tables.render_verified_table(index()),
     "compute": lambda: sweep_tables.render_compute_table(map(Result.read, list_records(LEADERBOARD / "results"))),
     "lead": lambda: board_tables.render_lead_table(index()),
-    **{
-        family: lambda family=family: board_tables.render_ladder_table(index(), family)
-        for family in (*board_tables.LADDERS, *board_tables.OTHERS)
-    },
+    **{family: partial(ladder_table, family) for family in (*board_tables.LADDERS, *board_tables.OTHERS)},
     "pillar-figure-4": lambda: sweep_tables.render_dimensions_table(_results("pillar-figure-4")),
     "pillar-figure-4-steps": lambda: learner_tables.render_steps_table(
         _results("pillar-figure-4-steps"), _results("pillar-figure-4-dimensions")

@@ -133,7 +133,7 @@ def test_a_step_whose_other_columns_move_is_left_out_and_said() -> None:
     assert found.left_out[0].startswith("contributions to 3 of 4 steps were not")
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("wrong", "part"),
     [

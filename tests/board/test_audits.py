@@ -151,6 +151,7 @@ def test_a_result_that_changed_after_its_audit_has_to_be_audited_again(root: Pat
     assert any("audit it again" in line for line in complaints(root, plugins))
 
 
+@pytest.mark.slow
 def test_an_audit_that_failed_stands_in_the_way_until_the_result_is_disputed(
     root: Path, plugins: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -457,6 +457,7 @@ def test_what_is_not_on_this_machine_is_not_run(root: Path, monkeypatch: pytest.
         rerun_seeds(result, [5], session(registry.load()))
 
 
+@pytest.mark.slow
 def test_secure_noise_is_compared_within_noise(root: Path) -> None:
     result = Result.read(boards.file_of(root, "class-means"))
     secure = result.model_copy(

@@ -97,7 +97,7 @@ def test_packing_changes_neither_the_lines_of_verify_nor_the_index(
     assert shown.audit is not None and shown.reproduced
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "edit",

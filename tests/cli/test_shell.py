@@ -117,6 +117,7 @@ def test_a_spec_and_a_sweep_that_are_taken_for_each_other_say_so(tmp_path: Path,
 # 5. An interrupted run keeps its seeds
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_the_seeds_that_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:

@@ -66,7 +66,7 @@ def photographs(count: int) -> list[Image.Image]:
     return [Image.fromarray(image) for image in pixels]
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "extractor",
     [

@@ -66,6 +66,7 @@ def test_an_unknown_name_is_refused_and_nothing_deleted(filled: Path) -> None:
     assert len(list_entries()) == 5
 
 
+@pytest.mark.slow
 def test_the_command_lists_and_clears(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, code, said in (
         (["list"], 0, "hashes of images"),

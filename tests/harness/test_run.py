@@ -399,6 +399,7 @@ def same_photos_twice(folder: Path) -> dict[str, Any]:
     return {"dataset": f"imagefolder:{folder / 'private'}", "public_dataset": f"imagefolder:{folder / 'public'}"}
 
 
+@pytest.mark.slow
 def test_public_images_that_are_private_ones_under_other_names_are_refused_unless_the_spec_allows_it(
     tmp_path: Path,
 ) -> None:

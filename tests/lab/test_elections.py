@@ -200,6 +200,7 @@ class Confident(Committee):
         return lambda x: torch.nn.functional.one_hot(nearest(shard, x), classes).float()
 
 
+@pytest.mark.slow
 def test_a_run_of_votes_states_the_epsilon_of_a_gaussian_release() -> None:
     result = run_learner(Committee)
     assert result.metrics["accuracy"].mean > 0.6

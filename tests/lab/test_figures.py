@@ -154,6 +154,7 @@ def test_a_figure_on_the_page_is_the_one_that_is_plotted_bound_and_formula_inclu
     assert len(shown.measured) == 15
 
 
+@pytest.mark.slow
 def test_means_intervals_and_published_figures_stand_in_the_plot(collected: FigureData) -> None:
     assert collected.missing == 1
     (axes,) = draw_figure(collected).axes

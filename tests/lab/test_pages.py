@@ -71,6 +71,7 @@ def test_an_explanation_that_is_none_is_named(index: Index, tmp_path: Path, said
         build_site(index, tmp_path, tmp_path / "site", extras=EXTRAS)
 
 
+@pytest.mark.slow
 def test_the_museum_tells_of_every_exhibit_what_it_does_where_it_was_found_and_its_code(
     index: Index, tmp_path: Path
 ) -> None:

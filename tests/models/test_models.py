@@ -291,6 +291,7 @@ def test_images_of_another_size_mode_or_kind_are_converted_or_refused(
             model.predict(images)
 
 
+@pytest.mark.slow
 def test_run_models_and_predict_in_the_shell(
     digits: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

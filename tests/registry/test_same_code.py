@@ -73,6 +73,7 @@ def test_a_committed_result_is_run_again_to_equal_numbers_by_a_later_version(lea
     assert {*verdicts.values()} == {"same"}, record.claims
 
 
+@pytest.mark.slow
 def test_a_later_version_draws_the_noise_of_the_version_that_a_result_states() -> None:
     kept = IDENTITIES["digits-eps1"]
     result = Result.model_validate_json(read_record(COMMITTED / kept["result"]))

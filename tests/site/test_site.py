@@ -601,6 +601,7 @@ def test_charts_of_a_board_draw_untuned_learners_beside_tuned_ones_and_begin_wit
     assert untuned | {tuned} == {row[0] for row in second.rows} - set(view.REFERENCE_LABELS.values())
 
 
+@pytest.mark.slow
 def test_every_epsilon_has_a_map_and_each_leads_to_the_others(results: list[Result], tmp_path: Path) -> None:
     boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7", "1")]
     standings = tuple(filed(tmp_path, board, results) for board in boards)
@@ -650,6 +651,7 @@ def test_an_entry_says_whether_its_model_may_be_published(results: list[Result])
     assert describe_model(without).startswith("You may publish a model from this run")
 
 
+@pytest.mark.slow
 def test_all_entries_begin_with_the_boards_of_the_home_page(results: list[Result], tmp_path: Path) -> None:
     boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "1", "0.7")]
     standings = tuple(filed(tmp_path, board, results) for board in boards)

@@ -85,7 +85,7 @@ def test_loops_that_are_damaged_are_compiled_again(program: Path, tmp_path: Path
     assert run(program, cache)[1] == ""
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["", "kernels"])
 def test_loops_are_not_kept_where_others_may_write(program: Path, tmp_path: Path, shared: str) -> None:
     cache = tmp_path / "cache"

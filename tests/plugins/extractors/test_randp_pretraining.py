@@ -89,7 +89,7 @@ def test_the_learning_rate_is_in_proportion_to_the_batch_and_falls_three_times()
     assert Recipe(loss="moco", batch=256).rate(0) == pytest.approx(0.03)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @both_losses
 def test_the_loss_falls(tmp_path: Path, loss: str) -> None:
     told: Told = []

@@ -160,7 +160,7 @@ def test_pate_learns_from_votes_and_less_than_class_sums() -> None:
     assert 0.3 < votes.metrics["accuracy"].mean < sums.metrics["accuracy"].mean
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("learner", "dataset", "said"),
     [

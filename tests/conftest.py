@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_SH, LOCK_UN, flock
 from pathlib import Path
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from tests.helpers.commands import Refusal
 
 Factory = pytest.TempPathFactory
-SLOW = {"chromium", "documentation", "fresh", "wheel"}
-"""Fixtures whose tests are slow: a browser, the documentation's site, for which all notebooks run, an environment to
+SLOW = {"chromium", "documentation", "explained", "fresh", "wheel"}
+"""Fixtures whose tests are slow: a browser, the documentation's site, an explanation of whole runs, an environment to
 install into, and a wheel of this tree. Those with jobs of Slurm are long."""
 
 LONG = {"jobs"}
+RENAMED = pytest.StashKey[set[str]]()
 
 hypothesis.settings.register_profile("small", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("nightly", max_examples=1000, deadline=None)
@@ -51,26 +52,42 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what needs a slow fixture, cases that are not `quick`, and benchmarks that are run to see that they work."""
     benchmarks = Path(__file__).parent / "benchmarks" if not config.getoption("benchmark_enable") else None
-    counts = Counter[str]()
+    cases = defaultdict[str, dict[str, pytest.Item]](dict)  # by test
+    for item in items:
+        test, _, case = item.nodeid.partition("[")
+        cases[test][case.removesuffix("]")] = item
     for item in items:
         fixtures = set(item.fixturenames) if isinstance(item, pytest.Function) else set[str]()
         if LONG & fixtures:
             item.add_marker(pytest.mark.long)
-        breadth = item.get_closest_marker("quick")
         if (
             SLOW & fixtures
             or benchmarks in item.path.parents
             or item.get_closest_marker("long")
-            or (breadth and not _is_quick(item, breadth, counts))
+            or not _is_quick(item, cases[item.nodeid.partition("[")[0]], config)
         ):
             item.add_marker(pytest.mark.slow)
 
 
-def _is_quick(item: pytest.Item, marker: pytest.Mark, counts: Counter[str]) -> bool:
-    """Whether a case is among the first few of its test, or one of those that the marker `quick` names."""
-    test, _, case = item.nodeid.partition("[")
-    counts[test] += 1
-    return any(counts[test] <= wanted if isinstance(wanted, int) else case == f"{wanted}]" for wanted in marker.args)
+def _is_quick(item: pytest.Item, cases: Mapping[str, pytest.Item], config: pytest.Config) -> bool:
+    """Whether `quick` names a case or counts it among the first of its test. If a name is missing, the test fails."""
+    marker = item.get_closest_marker("quick")
+    if marker is None:
+        return True
+    order = [*cases.values()]
+    missing = {name for name in marker.args if isinstance(name, str)} - cases.keys()
+    if missing and item is order[0] and not any("[" in word for word in config.args):  # all cases were asked for
+        item.stash[RENAMED] = missing
+        return True
+    return any(
+        item in order[:wanted] if isinstance(wanted, int) else item is cases.get(wanted) for wanted in marker.args
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail if a case that was quick has another name now: it would be slow, and nobody would notice."""
+    if renamed := item.stash.get(RENAMED, None):
+        pytest.fail(f"Expected the quick cases {', '.join(sorted(renamed))}. No case has that name.", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

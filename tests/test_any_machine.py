@@ -97,6 +97,7 @@ def test_every_committed_result_passes_every_check_and_any_other_process_makes_t
         assert (copied / name).read_bytes() == (readme.LEADERBOARD / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_terminal_that_lacks_a_letter_shows_its_number() -> None:
     program = "from dpbench.cli import main; main(['list', 'extractors'])"
     environment = {**os.environ, **OTHERWISE, "COLUMNS": "200"}

@@ -50,6 +50,7 @@ def test_a_first_run_its_results_and_the_list_need_no_extra(tmp_path: Path) -> N
         assert done.stdout
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("missing", "arguments", "extra"),
     [

@@ -63,6 +63,7 @@ PLANTS = {
 }  # fmt: skip
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("planted", PLANTS)
 def test_what_is_planted_in_a_copy_is_found(planted: str, tmp_path: Path) -> None:
     file, code, complaint = PLANTS[planted]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from dpbench import cli
 from dpbench.analysis.columns import COLUMNS, ENTRY_COLUMNS, FILE_COLUMNS, Column, pick_columns
 from dpbench.analysis.reader import read_results
 from dpbench.analysis.rows import ResultRow, make_row
@@ -18,15 +18,18 @@ from dpbench.board.rows import EntryRow, make_board_rows
 from dpbench.errors import SpecError
 from dpbench.notebook import load
 from dpbench.site import entries_page
+from tests.helpers.commands import call
 
 ROOT = Path(__file__).parents[2] / "leaderboard"
 DIGITS = ROOT / "results" / "digits-eps1"
 
 
-def of_files() -> list[ResultRow]:
-    return [make_row(filed) for filed in read_results([DIGITS])[0]]
+@cache
+def of_files() -> tuple[ResultRow, ...]:
+    return tuple(make_row(filed) for filed in read_results([DIGITS])[0])
 
 
+@cache
 def of_entries() -> tuple[EntryRow, ...]:
     (standing,) = (
         standing for standing in Index.read(ROOT / "leaderboard.json").standings if standing.board.name == "digits-eps1"
@@ -78,9 +81,7 @@ def test_the_page_of_all_entries_and_the_notebook_have_columns_of_the_list() -> 
 
 @pytest.mark.parametrize("form", ["--csv", "--markdown", "--latex", ""])
 def test_the_command_prints_the_columns_that_it_is_asked_for(form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["results", str(DIGITS), "--columns", "learner,sigma", *filter(None, [form])])
-    assert ended.value.code == 0
+    assert call("results", str(DIGITS), "--columns", "learner,sigma", *filter(None, [form])) == 0
     shown = capsys.readouterr().out
     if form == "--csv":
         rows = list(csv.reader(io.StringIO(shown)))

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from dpbench import cli
 from dpbench.analysis import describe as described
 from dpbench.analysis.confusion import write_confusion
 from dpbench.analysis.describe import Description, describe_result, describe_together
@@ -17,6 +16,7 @@ from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result
 from dpbench.records.stated_plan import PlannedRepeats
 from tests.analysis.test_tables import DIGITS, LOW, find_result
+from tests.helpers.commands import call
 from tests.helpers.stated import with_accuracies
 
 
@@ -150,9 +150,7 @@ def test_several_results_are_told_together_by_what_each_says_of_its_protocol() -
 
 def test_a_result_in_markdown_has_every_fact_and_hides_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     filed = find_result(LOW, "pillar")
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["results", "show", str(filed.file), "--markdown"])
-    assert ended.value.code == 0
+    assert call("results", "show", str(filed.file), "--markdown") == 0
     text = capsys.readouterr().out
     found = describe_result(filed.result)
     assert all(f"- **{name}**: " in text for name, _ in found.pairs)

@@ -55,6 +55,7 @@ def picture() -> Figure:
     return figure
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
 def test_a_picture_has_the_same_bytes_each_time_and_names_no_version_and_no_date(kind: str) -> None:
     content = render_figure(picture, kind)

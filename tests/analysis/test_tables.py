@@ -12,7 +12,6 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from dpbench import cli
 from dpbench.analysis.columns import FILE_COLUMNS
 from dpbench.analysis.comparison import compare_results
 from dpbench.analysis.formats import write_percent_score
@@ -26,6 +25,7 @@ from dpbench.analysis.text_tables import render_html, render_latex, render_markd
 from dpbench.cli.results import print_grids
 from dpbench.errors import DataError
 from dpbench.records.packed import list_records, read_record
+from tests.helpers.commands import call
 from tests.helpers.stated import with_accuracies
 
 ROOT = Path(__file__).parents[2]
@@ -162,6 +162,7 @@ def test_results_of_data_that_have_changed_are_never_in_one_table() -> None:
     assert not any(best(row) for grid in found for line in grid.lines for row in line.rows)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_wider_than_the_terminal_is_stacked_and_cuts_nothing() -> None:
     whole = table(*(RESULTS / f"digits-eps{epsilon}" for epsilon in ("0.03", "0.1", "0.3", "1", "3", "8")))
     shown = Console(width=80, file=io.StringIO())
@@ -237,9 +238,7 @@ def test_html_of_a_strangers_names_runs_nothing() -> None:
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["results", *arguments])
-    assert ended.value.code == 0
+    assert call("results", *arguments) == 0
     return capsys.readouterr().out
 
 
@@ -263,9 +262,7 @@ def test_the_command_shows_a_table_and_filters_it(capsys: pytest.CaptureFixture[
     ],
 )
 def test_bad_requests_are_one_sentence(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["results", str(LOW), *arguments])
-    assert ended.value.code == 1
+    assert call("results", str(LOW), *arguments) == 1
     assert expected in capsys.readouterr().err
 
 
@@ -273,9 +270,7 @@ def test_files_to_compare_are_named_with_learner_and_epsilon_where_there_are_not
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     files = [str(find_result(LOW, learner).file) for learner in ("jl", "pillar", "dp-sgd")]
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["compare", *files])
-    assert ended.value.code == 1
+    assert call("compare", *files) == 1
     said = capsys.readouterr().err
     assert "Expected two result files to compare, got 3: " in said
     assert f"{files[0]} (jl, ε " in said

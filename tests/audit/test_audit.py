@@ -81,6 +81,7 @@ def test_an_audit_of_a_result_repeats_the_result() -> None:
     assert other.passed and other.repeats is None
 
 
+@pytest.mark.slow
 def test_audits_of_several_seeds_draw_noise_of_other_seeds_that_no_two_of_them_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -95,6 +96,7 @@ def test_audits_of_several_seeds_draw_noise_of_other_seeds_that_no_two_of_them_s
     assert not drawn[0] & drawn[1]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("chances", [(0.9997, 1.5e-4, 1.5e-4), (0.5, 0.3, 0.2)])
 def test_honest_choices_are_doubted_no_more_often_than_stated(chances: tuple[float, ...]) -> None:
     """Of candidates that are hardly ever chosen, too: by chi-square, two draws where 0.2 are expected had p = 6e-5."""
@@ -105,6 +107,7 @@ def test_honest_choices_are_doubted_no_more_often_than_stated(chances: tuple[flo
     assert _test_counts("law", ChoiceCounts("", np.array([300, 300, 0]), np.array([0.8, 0.1, 0.1]))).p < 1e-9
 
 
+@pytest.mark.slow
 def test_figures_follow_from_the_statistics_in_the_file(tmp_path: Path) -> None:
     found = audit_prepared(prepared("class-means"), 0, CANARIES)
     read = Audit.read(found.write(tmp_path))
@@ -126,6 +129,7 @@ def test_releases_of_a_plan_are_attacked_together() -> None:
     assert found.passed
 
 
+@pytest.mark.slow
 def test_one_run_of_a_private_search_is_audited_and_it_says_so() -> None:
     spec = spec_of(
         "pillar:steps=4,k=10", accountant="rdp", public_fraction=0.3,
@@ -173,6 +177,7 @@ def test_a_witness_never_stands_beside_secure_randomness() -> None:
         bind(rows, task, (), 1.0, Randomness.secure(0), Witness(seen.append))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("telling")
 def test_canaries_take_no_part_in_what_is_public() -> None:
     made = prepared("class-means")
@@ -197,6 +202,7 @@ def test_a_canary_asks_for_more_than_its_clip_and_is_weighed_down_to_it() -> Non
     assert float(found.max()) <= 0.3
 
 
+@pytest.mark.slow
 def test_an_audit_is_blind_to_public_data_that_was_made_of_private_rows() -> None:
     """It finds bugs of the mechanism; what was fitted to private rows before it never passes through it."""
     made = prepared("pillar:k=10,steps=5")
@@ -206,6 +212,7 @@ def test_an_audit_is_blind_to_public_data_that_was_made_of_private_rows() -> Non
     assert audit_prepared(leaky, 0, CANARIES).passed
 
 
+@pytest.mark.slow
 def test_the_command_audits_a_result_and_its_exit_code_says_what_came_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,7 @@ def one_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing_curator, "FEATURE_REPLAYS", 1)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["dp-sgd:steps=6,sample_rate=0.3", "gep:steps=2,k=10", "pate:shards=20"])
 def test_an_honest_run_of_patients_passes(learner: str) -> None:
     found = audited(learner)
@@ -64,6 +64,7 @@ def mean_over_drawn_images(rows: PrivateRows, honest: Drawn) -> Drawn:
     return honest[0], torch.full((len(honest[0]),), patients / max(1, len(honest[0])), dtype=torch.float64)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
@@ -88,6 +89,7 @@ def test_a_core_that_takes_images_for_patients_fails(
     assert any(said in line for line in found.figures.failed), found.figures.failed
 
 
+@pytest.mark.slow
 def test_larger_units_that_are_sampled_more_often_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A unit is there where one of its images was drawn."""
     plain: Any = PrivateRows.expand_units

@@ -73,6 +73,7 @@ def _released(module: Any, optimizer: Any, batches: Iterable[tuple[Tensor, Tenso
         optimizer.original_optimizer.step()
 
 
+@pytest.mark.slow
 def test_the_engine_of_opacus_tells_how_many_examples_there_are() -> None:
     """One example more makes 11 batches of 10: another sample rate, and int(1001 / 11) = 91 as the divisor."""
     found = audit_loop(engine, SAMPLED, size=SIZE, canaries=500)
@@ -80,6 +81,7 @@ def test_the_engine_of_opacus_tells_how_many_examples_there_are() -> None:
     assert found.sensitivity is not None and found.sensitivity.largest > 3
 
 
+@pytest.mark.slow
 def test_its_optimizer_with_a_public_batch_size_breaks_nothing_but_on_rows_that_are_not_finite() -> None:
     found = audit_loop(optimizer_alone, SAMPLED, size=SIZE, canaries=1_500)
     assert found.part("noise") is True and found.part("attack") is True, found.figures.failed
@@ -131,7 +133,7 @@ def test_a_step_whose_other_columns_move_is_left_out_and_said() -> None:
     assert found.left_out[0].startswith("contributions to 3 of 4 steps were not")
 
 
-@pytest.mark.quick("no clip-sensitivity", "lenient-sensitivity", "short noise-noise", "one class-noise")
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("wrong", "part"),
     [
@@ -153,11 +155,13 @@ def test_a_loop_that_is_wrong_fails_in_the_part_that_looks_there(wrong: str, par
     assert any(line.startswith(part) for line in found.figures.failed), found.figures.failed
 
 
+@pytest.mark.slow
 def test_a_claim_of_a_smaller_epsilon_than_sigma_gives_fails_the_attack() -> None:
     found = audit_loop(loop, Claim(sigma=WHOLE.sigma, steps=WHOLE.steps, epsilon=0.3), canaries=2_000)
     assert found.part("attack") is False
 
 
+@pytest.mark.slow
 def test_a_claim_below_what_its_numbers_cost_fails_where_no_attack_shows_it() -> None:
     claim = Claim(sigma=SAMPLED.sigma, steps=20, sample_rate=RATE, epsilon=0.6 * Claim(1.0, 20, RATE).cost)
     found = audit_loop(sampled_loop, claim, size=200, canaries=200)
@@ -250,13 +254,14 @@ def failures(wrong: str, seed: int) -> str:
     return ", ".join(found.figures.failed)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("wrong", ["", "anew"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_sampled_loop_that_is_right_passes_by_whatever_seed(wrong: str, seed: int) -> None:
     assert failures(wrong, seed) == ""
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("wrong", ["no clip", "drawn divisor", "clip at a quantile", "without outliers"])
 @pytest.mark.parametrize("draws", ["", "anew and "])
 @pytest.mark.parametrize("seed", [0, 1])

@@ -39,6 +39,7 @@ def test_tails_of_many_are_those_of_chi_square(steps: int) -> None:
         assert size_tails(value, steps, members, rate) == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("steps", "members", "rate"), [(10, 1_000, 0.001), (4_999, 1_000, 0.001), (5_001, 1_000, 0.001)]
 )

@@ -18,7 +18,7 @@ from dpbench.records.spec import make_spec
 from tests.helpers.sessions import session
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 10))])
 def test_an_honest_core_passes_whatever_the_seed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auditing_curator, "FEATURE_REPLAYS", 2)  # of a release that are asked again: enough, and quick
@@ -46,6 +46,7 @@ def logged(noise: np.ndarray) -> list[Check]:
     return list(log.summarise().checks)
 
 
+@pytest.mark.slow
 def test_honest_noise_is_doubted_as_seldom_as_the_level_says() -> None:
     doubted: Counter[bool] = Counter()
     for seed in range(150):
@@ -65,6 +66,7 @@ def test_each_test_says_how_many_statistics_it_is_the_most_surprising_of() -> No
     assert checks["size of the noise at other coordinates, coordinate by coordinate"].statistics == 1_000
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("rate", "steps", "size"),
     [(0.02, 40, 1_000), (0.3, 12, 1_500), (0.5, 3, 100), pytest.param(0.001, 200, 2_000, marks=pytest.mark.slow)],
@@ -90,6 +92,7 @@ def test_an_extreme_is_corrected_for_how_many_there_are() -> None:
     assert not list(Extreme().test("nothing"))
 
 
+@pytest.mark.slow
 def test_noise_that_floats_round_to_nothing_is_no_surprise_among_a_million_and_less_than_they_round_is() -> None:
     """A canary's sum is 1: beside it, noise of less than half a float's last bit is 0, once in about 30 such fits."""
     sigma = 0.6

@@ -13,12 +13,12 @@ import pytest
 from dpbench import registry
 from dpbench.board.build import build_index, verify_leaderboard
 from dpbench.board.verify.expectations import Expectations
-from dpbench.cli import main
 from dpbench.records.checksums import compute_seal
 from dpbench.registry import Registry
 from dpbench.site import build_site
 from tests.helpers import boards
 from tests.helpers.boards import edited
+from tests.helpers.commands import call
 
 
 @pytest.fixture(scope="module")
@@ -30,21 +30,13 @@ def plugins() -> Registry:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A leaderboard whose board `tiny` was audited."""
     root = boards.world(tmp_path_factory.mktemp("world"))
-    main_(["audit", "tiny", "--root", str(root), "--canaries", "2000", "--device", "cpu"])
+    call("audit", "tiny", "--root", str(root), "--canaries", "2000", "--device", "cpu")
     return root
 
 
 @pytest.fixture
 def root(world: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(world, tmp_path / "leaderboard"))
-
-
-def main_(arguments: list[str]) -> int:
-    try:
-        main(arguments)
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def audit_of(root: Path, learner: str) -> Path:
@@ -75,7 +67,7 @@ def test_a_board_is_audited_entry_by_entry_and_what_cannot_be_says_why(
 ) -> None:
     assert {file.name.partition("-digits")[0] for file in root.glob("audits/tiny/*")} == {"class-means", "pillar"}
     shutil.rmtree(root / "audits")
-    assert main_(["audit", "tiny", "--root", str(root), "--canaries", "1000", "--device", "cpu"]) == 0
+    assert call("audit", "tiny", "--root", str(root), "--canaries", "1000", "--device", "cpu") == 0
     said, left_out = capsys.readouterr()
     assert "not audited: Learner 'public-only' asks nothing of the private data" in left_out
     assert "not audited: A run at epsilon = inf adds no noise" in left_out
@@ -159,6 +151,7 @@ def test_a_result_that_changed_after_its_audit_has_to_be_audited_again(root: Pat
     assert any("audit it again" in line for line in complaints(root, plugins))
 
 
+@pytest.mark.slow
 def test_an_audit_that_failed_stands_in_the_way_until_the_result_is_disputed(
     root: Path, plugins: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,7 +162,7 @@ def test_an_audit_that_failed_stands_in_the_way_until_the_result_is_disputed(
         plain = randomness._SeededDraws.noise
         patch.setattr(randomness._SeededDraws, "noise", lambda self, shape, std: plain(self, shape, std * 0.9))
         asked = ["audit", f"tiny/{entry}", "--root", str(root), "--canaries", "2000", "--device", "cpu"]
-        assert main_(asked) == 1
+        assert call(*asked) == 1
     assert any("figures.failed: noise: size of" in line for line in complaints(root, plugins))
     file = boards.file_of(root, "pillar")
     change(file, "status", "disputed")
@@ -180,7 +173,7 @@ def test_an_audit_that_failed_stands_in_the_way_until_the_result_is_disputed(
 
 def test_an_entry_is_audited_with_a_seed_of_its_own(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entry = boards.file_of(root, "pillar").stem
-    assert main_(["audit", f"tiny/{entry}", "--root", str(root), "--seed", "7"]) == 1
+    assert call("audit", f"tiny/{entry}", "--root", str(root), "--seed", "7") == 1
     assert f"Expected --seed 7 to be a seed of tiny/{entry}: 0, 1." in capsys.readouterr().err
 
 

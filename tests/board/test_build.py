@@ -118,6 +118,7 @@ def test_what_is_not_ranked_says_why(root: Path, plugins: Registry) -> None:
     assert entry(build_index(root, plugins), "class-means").role == "unranked"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rule", ["private-unaccounted", "by-hand"])
 def test_a_rule_that_the_board_does_not_rank_is_shown_unranked(synthetic: Path, plugins: Registry, rule: str) -> None:
     found = [
@@ -173,6 +174,7 @@ def test_an_entry_says_why_its_cost_is_not_known(
     assert entry(build_index(root, plugins), "class-means").unmeasured.startswith(why)
 
 
+@pytest.mark.slow
 def test_pages_and_json_say_the_same_of_what_was_run_again(root: Path, plugins: Registry, tmp_path: Path) -> None:
     results = build.verify_leaderboard(root, Expectations.read(root, plugins)).results
     for learner, seeds in (("class-means", None), ("public-only", [1])):

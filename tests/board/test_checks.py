@@ -457,6 +457,7 @@ def test_what_is_not_on_this_machine_is_not_run(root: Path, monkeypatch: pytest.
         rerun_seeds(result, [5], session(registry.load()))
 
 
+@pytest.mark.slow
 def test_secure_noise_is_compared_within_noise(root: Path) -> None:
     result = Result.read(boards.file_of(root, "class-means"))
     secure = result.model_copy(
@@ -547,6 +548,7 @@ def test_a_record_from_before_is_of_one_seed_and_nothing_calls_it_reproduced(roo
     assert find_rerun(stored, result, root) is None
 
 
+@pytest.mark.slow
 def test_other_code_reproduces_nothing_and_is_said(root: Path) -> None:
     result = Result.read(boards.file_of(root, "class-means"))
     code = {**result.provenance["code"], "learner": "0" * 16}

@@ -20,8 +20,9 @@ from dpbench.board.index import Worth
 from dpbench.errors import ChecksFailed, SpecError
 from dpbench.records.board import Board
 from dpbench.registry.boards import make_entry_spec
-from tests.cli.test_cli import Output, refusal
+from tests.cli.test_cli import refusal
 from tests.helpers import boards
+from tests.helpers.commands import Output
 from tests.helpers.sessions import session
 
 LABELS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
@@ -111,6 +112,7 @@ def root(world: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(world, tmp_path / "leaderboard"))
 
 
+@pytest.mark.slow
 def test_the_last_point_of_a_curve_is_the_result_of_public_labels_alone(root: Path) -> None:
     found = Curve.model_validate_json((root / "curves" / "tiny.json").read_bytes())
     board = Board.read(root / "boards" / "tiny.toml")
@@ -139,6 +141,7 @@ def test_an_entry_that_learns_from_public_labels_is_worth_none_of_them(root: Pat
     assert entry.worth is None
 
 
+@pytest.mark.slow
 def test_boards_that_differ_in_epsilon_alone_share_their_fits(root: Path) -> None:
     made = [json.loads(file.read_text("utf-8")) for file in write_curves(("tiny", "tiny-2"), root, session())]
     assert made[0]["scores"] == made[1]["scores"]

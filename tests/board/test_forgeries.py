@@ -73,6 +73,7 @@ def begin(scene: Scene, forgery: Forgery) -> None:
     scene.commit()
 
 
+@pytest.mark.slow
 def test_an_honest_submission_is_found_fault_with_by_nobody(scene: Scene) -> None:
     begin(scene, FORGERIES[0])
     file = scene.submit(scene.honest)
@@ -82,7 +83,7 @@ def test_an_honest_submission_is_found_fault_with_by_nobody(scene: Scene) -> Non
     assert record.agrees and {claim.verdict for claim in record.claims} == {"same"}
 
 
-@pytest.mark.quick(16)
+@pytest.mark.slow
 @pytest.mark.parametrize("forgery", FORGERIES, ids=lambda complaint: complaint.what)
 def test_a_forgery_is_found_by_what_the_page_says(scene: Scene, forgery: Forgery) -> None:
     begin(scene, forgery)
@@ -136,6 +137,7 @@ def test_the_workflow_takes_honest_submissions_alone(scene: Scene, forgery: Forg
 SECURE = [forgery for forgery in FORGERIES if forgery.forge in (best_of_many, secure_with_less_noise)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forgery", SECURE, ids=lambda complaint: complaint.what)
 def test_secure_results_have_no_rank(scene: Scene, forgery: Forgery) -> None:
     begin(scene, forgery)

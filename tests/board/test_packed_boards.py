@@ -14,13 +14,13 @@ from dpbench.board import build
 from dpbench.board.folder import locate_result
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import rerun_path, rerun_seeds, write_rerun
-from dpbench.cli import main
 from dpbench.records import packed
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.site import build_site
 from dpbench.site.publishing import _collect_repository_files
 from tests.helpers import boards
+from tests.helpers.commands import call
 from tests.helpers.readme import LEADERBOARD
 from tests.helpers.sessions import session
 
@@ -56,15 +56,9 @@ def loose(world: Path, tmp_path: Path) -> Path:
 def root(world: Path, tmp_path: Path) -> Path:
     """The same leaderboard, packed."""
     copy = Path(shutil.copytree(world, tmp_path / "packed"))
-    assert called("results", "pack", *(copy / kind / "tiny" for kind in KINDS)) == 0
+    assert call("results", "pack", *(copy / kind / "tiny" for kind in KINDS)) == 0
     assert [file.name for kind in KINDS for file in (copy / kind / "tiny").iterdir()] == [packed.ARCHIVE] * 3
     return copy
-
-
-def called(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(list(map(str, arguments)))
-    return int(ended.value.code or 0)
 
 
 def complaints(root: Path, plugins: Registry) -> list[tuple[str, str]]:
@@ -94,15 +88,16 @@ def change(folder: Path, name: str, content: bytes | None) -> None:
 def test_packing_changes_neither_the_lines_of_verify_nor_the_index(
     loose: Path, root: Path, plugins: Registry, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert called("leaderboard", "verify", "--root", loose) == 0
+    assert call("leaderboard", "verify", "--root", loose) == 0
     before = capsys.readouterr().out
-    assert called("leaderboard", "verify", "--root", root) == 0
+    assert call("leaderboard", "verify", "--root", root) == 0
     assert capsys.readouterr().out == before
-    assert called("leaderboard", "build", "--check", "--root", root) == 0
+    assert call("leaderboard", "build", "--check", "--root", root) == 0
     shown = {entry.learner: entry for entry in build.build_index(root, plugins).standings[0].entries}[LEARNER]
     assert shown.audit is not None and shown.reproduced
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "edit",
@@ -140,13 +135,14 @@ def test_a_packed_audit_of_no_result_is_a_complaint(root: Path, plugins: Registr
     assert [file for file, _ in complaints(root, plugins)] == ["audits/tiny/nothing.json"]
 
 
+@pytest.mark.slow
 def test_a_new_record_leaves_archives_as_they_are_and_supersedes_what_is_in_them(root: Path, plugins: Registry) -> None:
     archives = {file: file.read_bytes() for file in root.rglob(packed.ARCHIVE)}
     stored = locate_result(boards.file_of(root, LEARNER), root)
     result = Result.read(stored.path)
     record = rerun_seeds(result, None, session(plugins), by="Another Maintainer")
     write_rerun(record, stored, root)
-    assert called("audit", f"tiny/{stored.path.stem}", "--root", root, "--canaries", 1000, "--device", "cpu") == 0
+    assert call("audit", f"tiny/{stored.path.stem}", "--root", root, "--canaries", 1000, "--device", "cpu") == 0
     assert {file: file.read_bytes() for file in root.rglob(packed.ARCHIVE)} == archives
     assert b"Another Maintainer" in packed.read_record(rerun_path(stored, root))
     assert complaints(root, plugins) == []
@@ -157,14 +153,14 @@ def test_a_packed_result_is_there_already_and_is_replaced_with_its_records(
 ) -> None:
     file = boards.file_of(loose, LEARNER)
     before, others = {file: file.read_bytes() for file in root.rglob("*.*")}, records_in(root / "audits" / "tiny")
-    assert called("leaderboard", "add", file, "--root", root) == 0
+    assert call("leaderboard", "add", file, "--root", root) == 0
     assert "already filed as" in capsys.readouterr().out
     assert {file: file.read_bytes() for file in root.rglob("*.*")} == before
     content = json.loads(file.read_bytes())
     file.write_text(json.dumps(boards.resealed(boards.edited(content, "seconds.fit", 0.125))), encoding="utf-8")
-    assert called("leaderboard", "add", file, "--root", root) == 1
+    assert call("leaderboard", "add", file, "--root", root) == 1
     assert "already holds another result with the same spec" in capsys.readouterr().err
-    assert called("leaderboard", "add", "--replace", file, "--root", root) == 0
+    assert call("leaderboard", "add", "--replace", file, "--root", root) == 0
     assert Result.read(root / "results" / "tiny" / file.name).seconds["fit"] == 0.125
     del others[file.name]
     assert records_in(root / "audits" / "tiny") == others
@@ -202,7 +198,7 @@ def test_commands_take_the_path_of_a_packed_result(root: Path, tmp_path: Path) -
         ("receipt", "from", file, "--out", tmp_path / "receipt.json"),
         ("receipt", "check", tmp_path / "receipt.json"),
     ):
-        assert called(*words) == 0, words
+        assert call(*words) == 0, words
 
 
 def test_the_committed_leaderboard_takes_less_than_29_megabytes_of_disk() -> None:

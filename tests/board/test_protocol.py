@@ -12,7 +12,6 @@ import pytest
 
 from dpbench import registry
 from dpbench.board.verify.checks import find_departures
-from dpbench.cli import main
 from dpbench.errors import SpecError
 from dpbench.records.board import Board, find_board, list_board_files
 from dpbench.records.checksums import evidence_digest
@@ -21,6 +20,7 @@ from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry, boards
 from dpbench.registry import components as parts
 from dpbench.registry.boards import make_entry_spec
+from tests.helpers.commands import call
 
 TEXT = """
 name = "tiny"
@@ -143,7 +143,7 @@ def test_an_unknown_board_is_refused_with_the_nearest() -> None:
 
 def test_run_takes_everything_from_a_board_and_seals_what_it_writes(tmp_path: Path, plugins: Registry) -> None:
     file = written(tmp_path)
-    main_of("run", "--board", str(file), "--learner", "class-means", "--out", str(tmp_path / "out"))
+    assert call("run", "--board", str(file), "--learner", "class-means", "--out", str(tmp_path / "out")) == 0
     (found,) = (tmp_path / "out").glob("*.json")
     assert find_departures(boards.spell_out_board(Board.read(file), plugins), Result.read(found).spec) == []
     content = json.loads(found.read_text(encoding="utf-8"))
@@ -152,14 +152,5 @@ def test_run_takes_everything_from_a_board_and_seals_what_it_writes(tmp_path: Pa
 
 def test_a_flag_that_the_board_fixes_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path)
-    with pytest.raises(SystemExit, match="1"):
-        main_of("run", "--board", str(file), "--learner", "class-means", "--epsilon", "3")
+    assert call("run", "--board", str(file), "--learner", "class-means", "--epsilon", "3") == 1
     assert "Expected no epsilon in the flags of dpbench run" in capsys.readouterr().err
-
-
-def main_of(*arguments: str) -> None:
-    try:
-        main(list(arguments))
-    except SystemExit as end:
-        if end.code:
-            raise

@@ -158,6 +158,7 @@ def test_a_difference_that_only_the_uncorrected_test_sees_is_a_tie_on_a_board_of
     assert compute_corrected_ranks([best, *others]) == [1] * 10
 
 
+@pytest.mark.slow
 def test_equal_entries_share_rank_one_on_nearly_all_boards_only_where_ranks_are_corrected() -> None:
     split = {compute_corrected_ranks: 0, compute_uncorrected_ranks: 0}
     for case in range(200):
@@ -223,6 +224,7 @@ def test_results_are_sorted_by_answers_that_are_counted_and_other_metrics_by_who
     assert entry_sort_value(result, "auroc") == -1
 
 
+@pytest.mark.slow
 def test_a_rank_costs_one_comparison_an_entry_at_most() -> None:
     chance = np.random.default_rng(0)
     entries = [Scores(tuple(m + chance.normal(0, 0.01, 5)), None) for m in np.linspace(1, 0, 2000)]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.cli.test_cli import Output, called, refusal
+from tests.cli.test_cli import refusal
+from tests.helpers.commands import Output, call
 
 QUICK = ("run", "--learner", "dp-sgd:steps=3", "--seeds", "1")
 
@@ -48,7 +49,7 @@ def test_public_data_of_which_a_third_look_like_private_images(tmp_path: Path, c
         with Image.open(private / f"train/a/{2 * place}.png") as photo:
             photo.point(lambda level: level // 2 + 50).save(public / f"train/a/like-{place}.png")
     data = ("--dataset", f"imagefolder:{private}", "--public-dataset", f"imagefolder:{public}")
-    assert called(*QUICK, *data, "--extractor", "pixels:size=8", "--out", str(tmp_path / "out")) == 0
+    assert call(*QUICK, *data, "--extractor", "pixels:size=8", "--out", str(tmp_path / "out")) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "warning 10 of 30 public images look like a private one (0 are identical)." in shown
 
@@ -56,15 +57,16 @@ def test_public_data_of_which_a_third_look_like_private_images(tmp_path: Path, c
 @pytest.mark.slow
 def test_half_of_the_test_images_among_the_private_ones(tmp_path: Path, capsys: Output) -> None:
     folder = photos(tmp_path / "mine", range(40), range(20, 60))
-    assert called(*QUICK, *beside_public(folder, tmp_path)) == 0
+    assert call(*QUICK, *beside_public(folder, tmp_path)) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "warning Test in private: expected at most 1% of the 40 images" in shown
 
 
+@pytest.mark.slow
 def test_a_photo_under_two_names(tmp_path: Path, capsys: Output) -> None:
     folder = photos(tmp_path / "mine", range(40))
     shutil.copy(folder / "train/a/0.png", folder / "train/a/copy.png")
-    assert called(*QUICK, *beside_public(folder, tmp_path)) == 0
+    assert call(*QUICK, *beside_public(folder, tmp_path)) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert (
         "warning 2 of 41 private images are exact copies of another; one image appears 2 times. "

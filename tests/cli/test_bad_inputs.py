@@ -22,6 +22,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from dpbench import cli
+from tests.helpers.commands import call
 
 FOREIGN = ("Traceback", "Value error", "nput should", "unable to", "is not a valid float", "instance of")
 """What Python and the libraries say that read flags and files, in words of their own."""
@@ -449,9 +450,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         found[name] = root / f"{name}.json"
         found[name].write_bytes(content)
     results = found["results"] = root / "results"
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["run", *QUICK, "--models", "--out", str(results)])
-    assert not ended.value.code
+    assert call("run", *QUICK, "--models", "--out", str(results)) == 0
     (found["result"],) = results.glob("*.json")
     (found["model"],) = (results / "models").iterdir()
     edited = json.loads(found["result"].read_bytes())

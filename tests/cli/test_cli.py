@@ -26,8 +26,8 @@ from dpbench.records.place import Place
 from dpbench.records.result import Result
 from dpbench.records.search import Search
 from dpbench.records.spec import Spec
+from tests.helpers.commands import Output, Refusal, call
 
-Output = pytest.CaptureFixture[str]
 Install = Callable[[str, str], None]
 QUICK = "dp-sgd:steps=3"
 
@@ -68,20 +68,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return installed
 
 
-def called(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as exited:
-        main(list(arguments))
-    return int(exited.value.code or 0)
-
-
 def refusal(capsys: Output, *arguments: str) -> str:
     """Return the one sentence with which a command is refused."""
-    assert called(*arguments) == 1
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("dpbench: ")
-    assert captured.err.count("\n") == 1
-    return captured.err
+    return Refusal(capsys).command(*arguments)
 
 
 def run_arguments(out: Path, *more: str) -> list[str]:
@@ -173,7 +162,7 @@ def test_a_mirror_is_used_offline(
 ) -> None:
     monkeypatch.setenv("DPBENCH_DATA", str(cifar_mirror))
     assert (
-        called(*run_arguments(tmp_path, "--learner", QUICK, "--dataset", "cifar10", "--extractor", "pixels", "--json"))
+        call(*run_arguments(tmp_path, "--learner", QUICK, "--dataset", "cifar10", "--extractor", "pixels", "--json"))
         == 0
     )
     task = Result.model_validate_json(capsys.readouterr().out).task
@@ -192,7 +181,7 @@ def test_a_result_that_can_no_longer_be_written_is_printed_so_that_nothing_is_lo
         return scored(*arguments)
 
     monkeypatch.setattr(metrics, "score_predictions", spoil)
-    assert called("run", "--learner", QUICK, "--seeds", "1", "--out", str(out)) == 1
+    assert call("run", "--learner", QUICK, "--seeds", "1", "--out", str(out)) == 1
     captured = capsys.readouterr()
     assert len(Result.model_validate_json(captured.out).seeds) == 1
     assert captured.err.startswith(f"dpbench: Cannot write {out}")
@@ -224,11 +213,12 @@ def test_a_bad_toml_file_is_refused_by_name(capsys: Output, tmp_path: Path, cont
 def test_flags_win_over_the_toml_file(capsys: Output, tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text(f"learner = '{QUICK}'\nepsilon = 3\ndelta = 1e-6\n")
-    assert called(*run_arguments(tmp_path, "--spec", str(file), "--epsilon", "2", "--json")) == 0
+    assert call(*run_arguments(tmp_path, "--spec", str(file), "--epsilon", "2", "--json")) == 0
     spec = Result.model_validate_json(capsys.readouterr().out).spec
     assert (spec.epsilon, spec.delta, spec.learner.options["steps"]) == (2, 1e-6, 3)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_exits_130_and_goes_on_from_its_shards(
     capsys: Output, tmp_path: Path, cifar_mirror: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,27 +236,27 @@ def test_an_interrupted_run_exits_130_and_goes_on_from_its_shards(
         return decode(column, index)
 
     monkeypatch.setattr(hub_files.ImageColumn, "__getitem__", interrupted)
-    assert called(*arguments) == 130
+    assert call(*arguments) == 130
     assert capsys.readouterr().err.startswith("dpbench: Interrupted.")
     shards = [shard.name for shard in fresh_cache.rglob("*.partial/shard-*.npy")]
     assert sorted(shards) == ["shard-000000000.npy", "shard-000000256.npy"]
     decoded.clear()
     kills.clear()
-    assert called(*arguments) == 0
+    assert call(*arguments) == 0
     assert sorted(decoded[:488]) == [*range(512, 1000)]  # several threads read
     assert sorted(decoded[488:688]) == [*range(200)]  # the test split is read last
     assert sorted(decoded[688:]) == [*range(200)]  # and compared with both
 
 
 def test_a_run_writes_one_result_and_says_where(capsys: Output, tmp_path: Path) -> None:
-    assert called(*run_arguments(tmp_path, "--learner", QUICK)) == 0
+    assert call(*run_arguments(tmp_path, "--learner", QUICK)) == 0
     (file,) = (tmp_path / "results").iterdir()
     assert str(file) in capsys.readouterr().out
     assert Result.read(file).spec.learner.name == "dp-sgd"
 
 
 def test_json_prints_the_result_that_is_written(capsys: Output, tmp_path: Path) -> None:
-    assert called(*run_arguments(tmp_path, "--learner", QUICK, "--json", "--epsilon", "inf")) == 0
+    assert call(*run_arguments(tmp_path, "--learner", QUICK, "--json", "--epsilon", "inf")) == 0
     (file,) = (tmp_path / "results").iterdir()
     assert Result.model_validate_json(capsys.readouterr().out) == Result.read(file)
 
@@ -282,7 +272,7 @@ def test_a_budget_that_no_accountant_answers_exits_1(capsys: Output, monkeypatch
         raise PlanError("It cannot answer.")
 
     monkeypatch.setattr(accountant, "epsilon", refused)
-    assert called("budget", "--release", "steps=1", "--sigma", "1", "--json") == 1
+    assert call("budget", "--release", "steps=1", "--sigma", "1", "--json") == 1
     assert {row["note"] for row in json.loads(capsys.readouterr().out)} == {"It cannot answer."}
 
 
@@ -303,7 +293,7 @@ def test_a_file_may_list_the_space_as_flags_do(tmp_path: Path) -> None:
 
 
 def test_a_budget_as_json_has_numbers(capsys: Output) -> None:
-    assert called("budget", "--release", "steps=1", "--sigma", "3", "--json") == 0
+    assert call("budget", "--release", "steps=1", "--sigma", "3", "--json") == 0
     for row in json.loads(capsys.readouterr().out):
         assert row["sigma"] == 3 and 1 < row["epsilon"] < 2
 
@@ -311,19 +301,19 @@ def test_a_budget_as_json_has_numbers(capsys: Output) -> None:
 @pytest.mark.parametrize("command", ["run", "sweep"])
 def test_more_threads_than_a_process_can_have_are_refused(capsys: Output, tmp_path: Path, command: str) -> None:
     asked = run_arguments(tmp_path, "--learner", "pillar") if command == "run" else ["sweep", "pillar-figure-4"]
-    assert called(*asked, "--threads", "100000") in {1, 2}
+    assert call(*asked, "--threads", "100000") in {1, 2}
     assert re.search(r"threads\b.*1,?024", " ".join(capsys.readouterr().err.split()))
 
 
 def test_list_names_every_kind_as_json(capsys: Output) -> None:
-    assert called("list", "--json") == 0
+    assert call("list", "--json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert set(listed) == {"datasets", "extractors", "learners", "broken", "clashes"}
     assert {"name", "summary", "plugin", "distribution", "version"} == set(listed["learners"][0])
 
 
 def test_list_shows_only_what_was_asked(capsys: Output) -> None:
-    assert called("list", "learners") == 0
+    assert call("list", "learners") == 0
     shown = capsys.readouterr().out
     assert "pillar" in shown
     assert "digits" not in shown
@@ -333,51 +323,51 @@ def test_list_of_a_name_shows_each_setting_with_its_default_range_and_meaning(
     capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    assert called("list", "pillar") == 0
+    assert call("list", "pillar") == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "learner pillar, from dpbench-vision" in shown
     assert "k auto a whole number >= 1 or auto principal components kept" in shown
-    assert called("list", "pillar", "--json") == 0
+    assert call("list", "pillar", "--json") == 0
     (described,) = json.loads(capsys.readouterr().out)
     momentum = next(row for row in described["settings"] if row["name"] == "momentum")
     assert (momentum["default"], momentum["values"]) == ("0.9", "a number in [0, 1)")
 
 
 def test_a_name_of_two_kinds_is_listed_as_both(capsys: Output) -> None:
-    assert called("list", "scatternet") == 0
+    assert call("list", "scatternet") == 0
     shown = capsys.readouterr().out
     assert "extractor scatternet, from" in shown and "learner scatternet, from" in shown
 
 
 def test_list_of_a_component_without_settings_says_so(capsys: Output) -> None:
-    assert called("list", "digits") == 0
+    assert call("list", "digits") == 0
     shown = capsys.readouterr().out
     assert "It has no settings." in shown and "dpbench data info digits" in shown
 
 
 def test_list_shows_a_broken_plugin(capsys: Output, install: Install) -> None:
     install("tiny_broken", "import a_missing_module\n")
-    assert called("list") == 0
+    assert call("list") == 0
     shown = capsys.readouterr().out
     assert "Plugin 'tiny_broken' of distribution 'tiny_broken-wheel' is left out: ModuleNotFoundError" in shown
     assert "pillar" in shown
 
 
 def test_check_exits_0_where_every_law_holds(capsys: Output) -> None:
-    assert called("check", "pixels") == 0
+    assert call("check", "pixels") == 0
     assert "broken" not in capsys.readouterr().out
 
 
 def test_check_exits_1_and_names_the_broken_law(capsys: Output, install: Install) -> None:
     install("tiny_leaky", LEAKY)
-    assert called("check", "leaky") == 1
+    assert call("check", "leaky") == 1
     shown = capsys.readouterr().out
     assert "broken  learner leaky: rows ignore their neighbours" in shown
     assert "holds   learner leaky: the plan repeats" in shown
 
 
 def budget(capsys: Output, *arguments: str) -> dict[str, dict[str, str]]:
-    assert called("budget", "--release", "steps=512,sample_rate=0.1", "--delta", "1e-6", "--json", *arguments) == 0
+    assert call("budget", "--release", "steps=512,sample_rate=0.1", "--delta", "1e-6", "--json", *arguments) == 0
     return {row["accountant"]: row for row in json.loads(capsys.readouterr().out)}
 
 
@@ -387,6 +377,7 @@ def test_budget_finds_epsilon_for_a_sigma(capsys: Output) -> None:
     assert float(rows["pld"]["epsilon"]) < float(rows["prv"]["epsilon"]) < float(rows["rdp"]["epsilon"])
 
 
+@pytest.mark.slow
 def test_budget_finds_sigma_for_an_epsilon(capsys: Output) -> None:
     rows = budget(capsys, "--epsilon", "3.7697")
     assert float(rows["pld"]["sigma"]) == pytest.approx(3, rel=2e-3)
@@ -417,25 +408,25 @@ def test_light_commands_import_no_torch() -> None:
 def test_boards_and_figures_are_listed_with_what_they_show(
     what: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert called("list", what, "--json") == 0
+    assert call("list", what, "--json") == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows[name]["shows"] and name in rows[name]["command"]
-    assert called("list", what) == 0
+    assert call("list", what) == 0
     assert name in capsys.readouterr().out
 
 
 def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
-    assert called("--version") == 0
+    assert call("--version") == 0
     assert capsys.readouterr().out == f"dpbench {metadata.version('dpbench-vision')}\n"
 
 
 def test_risk_says_what_epsilon_means_as_odds(capsys: Output, tmp_path: Path) -> None:
-    assert called(*run_arguments(tmp_path, "--learner", "class-means", "--risk", "--epsilon", "1")) == 0
+    assert call(*run_arguments(tmp_path, "--learner", "class-means", "--risk", "--epsilon", "1")) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "membership test of one private image, by someone who knows all the others: true positives at most" in shown
     assert re.search(r"0\.\d\d% at 0\.1% false positives and [1-2]\.\d\d% at 1\.0%", shown)
 
 
 def test_without_noise_there_are_no_odds(capsys: Output, tmp_path: Path) -> None:
-    assert called(*run_arguments(tmp_path, "--learner", "class-means", "--risk", "--epsilon", "inf")) == 0
+    assert call(*run_arguments(tmp_path, "--learner", "class-means", "--risk", "--epsilon", "inf")) == 0
     assert "membership test no bound: there is no guarantee" in " ".join(capsys.readouterr().out.split())

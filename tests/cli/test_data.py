@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from dpbench.data.fetch import download, store
-from tests.cli.test_cli import Output, called, refusal
+from tests.cli.test_cli import refusal
+from tests.helpers.commands import Output, call
 
 Install = Callable[[str], None]
 
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 from dpbench import DataError, Dataset, Source, Split, Splits, hookimpl, locate
+from tests.helpers.commands import Output, call
 
 @dataclass(frozen=True)
 class Tiny(Dataset):
@@ -66,7 +68,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(capsys: Output, *arguments: str) -> str:
-    assert called("data", *arguments) == 0
+    assert call("data", *arguments) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
     return captured.out
@@ -129,7 +131,7 @@ def test_data_are_imported_shown_and_removed(
     assert said(capsys, "fetch", "tiny") == f"tiny is already here: {own}\n"
     assert str(own / "tiny.txt") in said(capsys, "info", "tiny")
     monkeypatch.setattr("sys.stdin", _answer("n\n"))
-    assert called("data", "remove", "tiny") == 1
+    assert call("data", "remove", "tiny") == 1
     captured = capsys.readouterr()
     assert f"Delete tiny.txt in {own}? [y/N]" in captured.out
     assert "Traceback" not in captured.err
@@ -197,7 +199,7 @@ def test_an_interrupted_fetch_says_how_it_goes_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(store, "fetch_dataset", interrupted)
-    assert called("data", "fetch", "pcam") == 130
+    assert call("data", "fetch", "pcam") == 130
     assert capsys.readouterr().err.startswith("dpbench: Interrupted. The partial download is kept")
 
 

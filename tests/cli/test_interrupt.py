@@ -62,6 +62,7 @@ def test_dpbench_listens_before_it_imports_anything_heavy() -> None:
     assert done.stdout == "\n"
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "module",
     [
@@ -77,6 +78,7 @@ def test_an_interruption_while_a_module_is_imported_is_one_line(module: str, tmp
     check_interrupted(process.wait(100), process.communicate()[1])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "seconds",
     [0.1, 0.6, *(pytest.param(n / 20, marks=pytest.mark.slow) for n in range(41) if n not in {2, 12})],
@@ -131,6 +133,7 @@ with interrupt.raise_on_interrupt():
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_an_interruption_that_python_would_not_report_well_is_one_line(moment: str, tmp_path: Path) -> None:
     begin = "import signal, sys, time\nfrom dpbench.cli import interrupt\ninterrupt.install_handler()\n"

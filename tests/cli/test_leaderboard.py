@@ -22,11 +22,11 @@ from dpbench.board.export import render_leaderboard_csv
 from dpbench.board.index import Index
 from dpbench.board.rows import describe_trust
 from dpbench.board.verify.expectations import Expectations
-from dpbench.cli import main
 from dpbench.privacy import MECHANISM
 from dpbench.records.board import find_board, list_board_files
 from dpbench.records.result import Result
 from tests.helpers import boards
+from tests.helpers.commands import call
 
 Captured = pytest.CaptureFixture[str]
 
@@ -44,11 +44,7 @@ def root(world: Path, tmp_path: Path) -> Path:
 
 
 def ask(*arguments: object) -> int:
-    try:
-        main(["leaderboard", *map(str, arguments)])
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(bool(end.code))
-    return 0
+    return call("leaderboard", *arguments)
 
 
 def change(file: Path, field: str, value: Any, sealed: bool = True) -> None:
@@ -232,6 +228,7 @@ def test_build_writes_index_and_schema_and_check_holds_them_against_results(root
     assert ask("build", "--check", "--root", root) == 1
 
 
+@pytest.mark.slow
 def test_build_makes_the_page_beside_unless_told_where(root: Path, tmp_path: Path) -> None:
     assert ask("build", "--no-docs", "--root", root) == 0
     assert (root / "site" / "index.html").is_file()

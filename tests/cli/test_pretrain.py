@@ -12,7 +12,8 @@ from dpbench_plugins.extractors.randp.pretraining import Training
 from dpbench_plugins.networks.network_checkpoint import Checkpoint
 from torch import Tensor
 
-from tests.cli.test_cli import Output, called, refusal
+from tests.cli.test_cli import refusal
+from tests.helpers.commands import Output, call
 from tests.helpers.randp import Tiny, tensors
 
 QUICK = "randp-wrn16-4:canvas=16,probe=none"
@@ -26,7 +27,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pretrained(out: Path, *more: str) -> int:
-    return called("pretrain", QUICK, "--steps", "4", "--batch", "4", "--device", "cpu", "--out", str(out), *more)
+    return call("pretrain", QUICK, "--steps", "4", "--batch", "4", "--device", "cpu", "--out", str(out), *more)
 
 
 def test_it_writes_a_checkpoint_and_tells_the_loss(tmp_path: Path, capsys: Output) -> None:
@@ -40,7 +41,7 @@ def test_it_writes_a_checkpoint_and_tells_the_loss(tmp_path: Path, capsys: Outpu
 
 def test_flags_win_over_options_and_options_reach_the_recipe(tmp_path: Path) -> None:
     out = tmp_path / "w.safetensors"
-    assert called("pretrain",
+    assert call("pretrain",
         f"{QUICK},steps=900,batch=5,generator=dead-leaves,seed=4", "--steps", "1", "--device", "cpu", "--out", str(out)
     ) == 0  # fmt: skip
     about = Checkpoint.load(out).about

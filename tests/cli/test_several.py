@@ -8,20 +8,14 @@ from typing import Any
 
 import pytest
 
-from dpbench import cli
 from dpbench.cli import given
 from dpbench.errors import SpecError
 from dpbench.records.spec import Spec
 from dpbench.registry import load
 from dpbench.sweep import overview
 from dpbench.sweep.grid import sweep_definition
+from tests.helpers.commands import call
 from tests.helpers.trees import lay_out, planted
-
-
-def called(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(list(arguments))
-    return int(ended.value.code or 0)
 
 
 def test_learners_with_options_are_told_apart_at_commas() -> None:
@@ -57,7 +51,7 @@ RUN = ["run", "--learner", "class-means:k=5,dp-sgd:steps=3,non-private", "--epsi
 def test_several_run_in_one_command_with_one_table_and_are_not_run_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert called(*RUN, "--out", str(tmp_path)) == 0
+    assert call(*RUN, "--out", str(tmp_path)) == 0
     first = capsys.readouterr().out
     assert first.index("non-private (no privacy)") > max(first.index("class-means"), first.index("dp-sgd"))
     assert "ε 0.5" in first and "ε 2" in first and "5 cells run, 0 done before, 0 failed" in first
@@ -65,7 +59,7 @@ def test_several_run_in_one_command_with_one_table_and_are_not_run_again(
     assert sorted((result["spec"]["learner"]["name"], result["spec"]["epsilon"]) for result in results) == [
         ("class-means", 0.5), ("class-means", 2.0), ("dp-sgd", 0.5), ("dp-sgd", 2.0), ("non-private", "Infinity"),
     ]  # fmt: skip
-    assert called(*RUN, "--out", str(tmp_path)) == 0
+    assert call(*RUN, "--out", str(tmp_path)) == 0
     assert "0 cells run, 5 done before" in capsys.readouterr().out
 
 
@@ -78,11 +72,11 @@ def test_cells_are_run_again_where_the_data_have_changed_and_left_where_they_are
     )
     run = ["run", "--learner", "class-means:k=1,dp-sgd:steps=3", "--seeds", "1", "--extractor", "pixels:size=8",
            "--dataset", f"imagefolder:{photos}", "--delta", "0.001", "--out", str(tmp_path / "out")]  # fmt: skip
-    assert called(*run) == 0
-    assert called(*run) == 0
+    assert call(*run) == 0
+    assert call(*run) == 0
     assert "0 cells run, 2 done before" in capsys.readouterr().out
     lay_out(photos, planted(["train/c", "test/c"], 12))
-    assert called(*run) == 0
+    assert call(*run) == 0
     said = capsys.readouterr().out
     assert "2 cells run, 0 done before" in said
     assert "2 finished cells were re-run because the data on this machine has changed" in said
@@ -115,12 +109,12 @@ def test_a_flag_of_one_value_is_given_once_whichever_command_it_is_of_and_howeve
     command: list[str], flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert called(*command) == 1
+    assert call(*command) == 1
     assert f"Expected {flag} once, got it more than once" in capsys.readouterr().err
 
 
 def test_what_stands_after_two_dashes_is_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    assert called("list", "--", "-v") == 1
+    assert call("list", "--", "-v") == 1
     assert "got '-v'" in capsys.readouterr().err
 
 
@@ -145,7 +139,7 @@ def test_what_stands_after_two_dashes_is_no_flag(capsys: pytest.CaptureFixture[s
 def test_bad_requests_are_one_sentence(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert called("run", *arguments, "--out", str(tmp_path)) == 1
+    assert call("run", *arguments, "--out", str(tmp_path)) == 1
     assert said in capsys.readouterr().err
     assert list(tmp_path.glob("*.json")) == []
 
@@ -153,11 +147,11 @@ def test_bad_requests_are_one_sentence(
 def test_a_comma_in_a_path_is_told_from_several_datasets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = tmp_path / "a,b"
     folder.mkdir()
-    assert called("run", "--learner", "jl", "--dataset", f"imagefolder:{folder}") == 1
+    assert call("run", "--learner", "jl", "--dataset", f"imagefolder:{folder}") == 1
     said = capsys.readouterr().err
     assert f"The comma in {folder} separates components in --dataset. Rename it, or name it in a spec file" in said
 
 
 def test_a_delta_that_no_accountant_answers_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert called("run", "--learner", "jl", "--delta", "1e-300") == 1
+    assert call("run", "--learner", "jl", "--delta", "1e-300") == 1
     assert "accountants answer, and agree, for delta from 1e-12" in capsys.readouterr().err

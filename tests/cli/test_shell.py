@@ -26,16 +26,11 @@ from dpbench.registry import load
 from dpbench.support import progress
 from dpbench.support.plugin_calls import DEBUG
 from dpbench.testing.checking import check_laws
+from tests.helpers.commands import call
 
 Output = pytest.CaptureFixture[str]
 LEADERBOARD = Path(__file__).parents[2] / "leaderboard"
 QUICK = ("--learner", "class-means:k=5", "--seeds", "1")
-
-
-def called(*arguments: str | Path) -> int:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*map(str, arguments)])
-    return int(ended.value.code or 0)
 
 
 def result_in(folder: Path) -> Result:
@@ -48,20 +43,20 @@ def result_in(folder: Path) -> Result:
 
 @pytest.mark.long
 def test_several_learners_run_on_a_board_in_one_command(tmp_path: Path, capsys: Output) -> None:
-    assert called("run", "--board", "digits-eps1", "--learner", "class-means,dp-sgd", "--out", tmp_path) == 0
+    assert call("run", "--board", "digits-eps1", "--learner", "class-means,dp-sgd", "--out", tmp_path) == 0
     shown = capsys.readouterr().out
     assert "2 cells run, 0 done before, 0 failed" in shown and "class-means" in shown and "dp-sgd" in shown
     assert {Result.read(file).spec.epsilon for file in tmp_path.glob("*.json")} == {1.0}
 
 
 def test_several_values_of_what_a_board_fixes_are_refused(tmp_path: Path, capsys: Output) -> None:
-    assert called("run", "--board", "digits-eps1", "--learner", "jl,gep", "--epsilon", "1,2", "--out", tmp_path) == 1
+    assert call("run", "--board", "digits-eps1", "--learner", "jl,gep", "--epsilon", "1,2", "--out", tmp_path) == 1
     assert "Expected no epsilon in the flags of dpbench run: board 'digits-eps1' fixes them" in capsys.readouterr().err
 
 
 def test_one_learner_with_several_values_cannot_leave_the_boards_protocol(tmp_path: Path, capsys: Output) -> None:
     of_board = ("run", "--board", "digits-eps1", "--learner", "class-means", "--out", tmp_path)
-    assert called(*of_board, "--epsilon", "0.5,1", "--delta", "1e-3") == 1
+    assert call(*of_board, "--epsilon", "0.5,1", "--delta", "1e-3") == 1
     assert "board 'digits-eps1' fixes them" in capsys.readouterr().err
     assert not [*tmp_path.glob("*.json")]
 
@@ -69,11 +64,12 @@ def test_one_learner_with_several_values_cannot_leave_the_boards_protocol(tmp_pa
 # 2. Headings and rows say what differs
 
 
+@pytest.mark.slow
 def test_a_table_is_headed_by_the_options_that_are_not_at_their_default(tmp_path: Path, capsys: Output) -> None:
-    called("run", *QUICK, "--extractor", "pixels:mode=L", "--out", tmp_path)
-    called("run", *QUICK[2:], "--learner", "class-means", "--extractor", "pixels:mode=L", "--out", tmp_path)
+    call("run", *QUICK, "--extractor", "pixels:mode=L", "--out", tmp_path)
+    call("run", *QUICK[2:], "--learner", "class-means", "--extractor", "pixels:mode=L", "--out", tmp_path)
     capsys.readouterr()
-    assert called("results", tmp_path) == 0
+    assert call("results", tmp_path) == 0
     shown = capsys.readouterr().out
     assert "digits, pixels:mode=L: accuracy" in shown and "None" not in shown
 
@@ -81,6 +77,7 @@ def test_a_table_is_headed_by_the_options_that_are_not_at_their_default(tmp_path
 # 4. Files say what flags say
 
 
+@pytest.mark.slow
 def test_a_spec_file_takes_what_flags_take(tmp_path: Path, capsys: Output) -> None:
     file = tmp_path / "spec.toml"
     file.write_text(
@@ -93,16 +90,16 @@ def test_a_spec_file_takes_what_flags_take(tmp_path: Path, capsys: Output) -> No
         """,
         encoding="utf-8",
     )
-    assert called("run", "--spec", file, "--epsilon", "4") == 0  # a flag overrides the file
+    assert call("run", "--spec", file, "--epsilon", "4") == 0  # a flag overrides the file
     assert result_in(tmp_path / "there").spec.epsilon == 4
     file.write_text(
         'learner = "class-means"\ntune = true\nspace = {k = [3, 5]}\ntries = 1\nseeds = 1', encoding="utf-8"
     )
-    assert called("run", "--spec", file, "--out", tmp_path / "tuned") == 0
+    assert call("run", "--spec", file, "--out", tmp_path / "tuned") == 0
     tuned = result_in(tmp_path / "tuned")
     assert tuned.search and tuned.search.tried == 1 and tuned.search.possible == 2
     file.write_text('learner = "class-means"\nboard = "digits-eps1"', encoding="utf-8")
-    assert called("run", "--spec", file, "--out", tmp_path / "board") == 0
+    assert call("run", "--spec", file, "--out", tmp_path / "board") == 0
     assert result_in(tmp_path / "board").spec.seeds == (0, 1, 2, 3, 4)
     capsys.readouterr()
 
@@ -111,15 +108,16 @@ def test_a_spec_and_a_sweep_that_are_taken_for_each_other_say_so(tmp_path: Path,
     spec, sweep = tmp_path / "spec.toml", tmp_path / "sweep.toml"
     spec.write_text('learner = "jl"\nepsilon = 2', encoding="utf-8")
     sweep.write_text('name = "a"\n[grid]\nlearner = ["jl", "gep"]', encoding="utf-8")
-    assert called("run", "--spec", sweep) == 1
+    assert call("run", "--spec", sweep) == 1
     assert f"Run it with: dpbench sweep {sweep}" in capsys.readouterr().err
-    assert called("sweep", spec) == 1
+    assert call("sweep", spec) == 1
     assert f"Run it with: dpbench run --spec {spec}" in capsys.readouterr().err
 
 
 # 5. An interrupted run keeps its seeds
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_the_seeds_that_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
@@ -134,15 +132,15 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_left(
 
     monkeypatch.setattr(running, "fit_seed", interrupted)
     command = ("run", "--learner", "class-means:k=5", "--seeds", "4", "--out", tmp_path / "there")
-    assert called(*command) == 130
+    assert call(*command) == 130
     assert "finished seeds are kept; repeat the command" in capsys.readouterr().err
-    assert called(*command) == 0
+    assert call(*command) == 0
     assert fits == [0, 1, -1, 2, 3]
     found = result_in(tmp_path / "there")
     assert [seed.seed for seed in found.seeds] == [0, 1, 2, 3] and found.provenance["seeds_of_an_earlier_call"] == 2
     assert sorted(file.name for file in (tmp_path / "there").iterdir()) == [found.file_name]
     monkeypatch.undo()
-    assert called(*command[:-1], tmp_path / "whole") == 0
+    assert call(*command[:-1], tmp_path / "whole") == 0
     assert result_in(tmp_path / "whole").seeds == found.seeds
 
 
@@ -151,7 +149,7 @@ def test_any_command_that_is_interrupted_says_so(monkeypatch: pytest.MonkeyPatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr("dpbench.cli.components.load", interrupted)
-    assert called("list") == 130
+    assert call("list") == 130
     assert capsys.readouterr().err == "dpbench: Interrupted. Nothing more is written; finished work is kept.\n"
 
 
@@ -173,7 +171,7 @@ with output.stop_on_interrupt():
 def test_seeds_of_another_code_and_lines_that_were_cut_off_are_not_taken(tmp_path: Path) -> None:
     from dpbench.records.journal import Journal
 
-    assert called("run", *QUICK, "--out", tmp_path) == 0
+    assert call("run", *QUICK, "--out", tmp_path) == 0
     seed, journal = result_in(tmp_path).seeds[0], Journal(tmp_path)
     journal.of("a.json", "this").keep(seed)
     journal.of("a.json", "other").keep(seed.model_copy(update={"seed": 1}))
@@ -199,20 +197,20 @@ def test_an_option_that_does_not_fit_is_said_before_torch_is_loaded() -> None:
 
 
 def test_a_plan_of_a_billion_steps_is_refused_with_what_it_would_take(tmp_path: Path, capsys: Output) -> None:
-    assert called("run", "--learner", "dp-sgd:steps=1000000000", "--out", tmp_path) == 1
+    assert call("run", "--learner", "dp-sgd:steps=1000000000", "--out", tmp_path) == 1
     assert "at a millisecond each that is 11 d 13 h for one seed" in capsys.readouterr().err
-    assert called("budget", "--release", "steps=1000000000,sample_rate=0.1", "--epsilon", "1") == 1
+    assert call("budget", "--release", "steps=1000000000,sample_rate=0.1", "--epsilon", "1") == 1
     assert "at most 1,000,000 steps" in capsys.readouterr().err
 
 
 def test_no_accountant_shows_less_than_nothing(capsys: Output) -> None:
-    assert called("budget", "--release", "steps=10", "--sigma", "2", "--delta", "0.9", "--json") == 0
+    assert call("budget", "--release", "steps=10", "--sigma", "2", "--delta", "0.9", "--json") == 0
     assert {row["epsilon"] for row in json.loads(capsys.readouterr().out)} == {0.0}
 
 
 def test_the_metric_of_a_run_is_in_its_table(tmp_path: Path, capsys: Output) -> None:
     asked = ("--learner", "class-means", "--metric", "balanced_accuracy", "--seeds", "1", "--out", tmp_path)
-    assert called("run", *asked) == 0
+    assert call("run", *asked) == 0
     told = capsys.readouterr().out
     (file,) = tmp_path.glob("*.json")
     mean = Result.read(file).metrics["balanced_accuracy"].mean
@@ -229,47 +227,49 @@ def test_progress_in_a_pipe_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPat
 
 
 def test_quiet_says_nothing_and_verbose_every_stage(tmp_path: Path, capsys: Output) -> None:
-    assert called("run", *QUICK, "--out", tmp_path, "-q") == 0
+    assert call("run", *QUICK, "--out", tmp_path, "-q") == 0
     assert capsys.readouterr().err == ""
-    assert called("-v", "run", *QUICK, "--out", tmp_path) == 0
+    assert call("-v", "run", *QUICK, "--out", tmp_path) == 0
     assert "dpbench: Calibrating sigma.\ndpbench: Fitting class-means: 1." in capsys.readouterr().err
 
 
 # 7. Right or refused
 
 
+@pytest.mark.slow
 def test_two_seeds_get_a_word_of_caution(tmp_path: Path, capsys: Output) -> None:
-    assert called("run", "--learner", "class-means:k=5", "--seeds", "2", "--out", tmp_path) == 0
+    assert call("run", "--learner", "class-means:k=5", "--seeds", "2", "--out", tmp_path) == 0
     assert "warning Two seeds are too few for a reliable interval" in " ".join(capsys.readouterr().out.split())
-    assert called("run", "--learner", "class-means:k=5", "--epsilon", "1,2", "--seeds", "2", "--out", tmp_path) == 0
+    assert call("run", "--learner", "class-means:k=5", "--epsilon", "1,2", "--seeds", "2", "--out", tmp_path) == 0
     assert "Warning: Two seeds are too few for a reliable interval" in capsys.readouterr().out
-    assert called("run", "--learner", "class-means:k=5", "--seeds", "3", "--out", tmp_path) == 0
+    assert call("run", "--learner", "class-means:k=5", "--seeds", "3", "--out", tmp_path) == 0
     assert "warning" not in capsys.readouterr().out
 
 
 def test_a_run_without_privacy_prints_no_delta_and_no_second_epsilon(tmp_path: Path, capsys: Output) -> None:
-    assert called("run", *QUICK, "--epsilon", "inf", "--out", tmp_path) == 0
+    assert call("run", *QUICK, "--epsilon", "inf", "--out", tmp_path) == 0
     shown = capsys.readouterr().out
     assert "none: no noise was added" in shown and "δ" not in shown and "(none)" not in shown
 
 
 def test_public_images_that_a_learner_does_not_read_are_counted(tmp_path: Path, capsys: Output) -> None:
-    assert called("run", "--learner", "dp-raft:steps=2", "--seeds", "1", "--out", tmp_path) == 0
+    assert call("run", "--learner", "dp-raft:steps=2", "--seeds", "1", "--out", tmp_path) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "144 public (not used by the learner)" in shown and "0 public" not in shown
 
 
 def test_a_private_search_prints_the_setting_of_each_seed(tmp_path: Path, capsys: Output) -> None:
     search = ("--selection", "private-accounted", "--accountant", "rdp", "--repeats", "2", "--space", "k=3,5")
-    assert called("run", "--learner", "class-means", "--seeds", "1", *search, "--out", tmp_path) == 0
+    assert call("run", "--learner", "class-means", "--seeds", "1", *search, "--out", tmp_path) == 0
     shown = capsys.readouterr().out
     setting = result_in(tmp_path).seeds[0].setting
     assert setting is not None and ("settings of seed 0" in shown) == bool(setting)
 
 
+@pytest.mark.slow
 def test_tune_says_why_settings_could_not_be_tried_and_what_the_defaults_score(tmp_path: Path, capsys: Output) -> None:
     protocol = ("--epsilon", "2", "--extractor", "pixels:mode=L", "--public-labels", "--out", tmp_path)
-    assert called("tune", "--learner", "class-means", "--space", "k=1,9998,9999", *protocol) == 0
+    assert call("tune", "--learner", "class-means", "--space", "k=1,9998,9999", *protocol) == 0
     shown = capsys.readouterr().out
     assert (
         "Tried 1 of 3 settings" in shown
@@ -279,15 +279,16 @@ def test_tune_says_why_settings_could_not_be_tried_and_what_the_defaults_score(t
     assert "The defaults score" in shown and "no setting beats them; keep the defaults" in shown
     command = shlex.split(shown.partition("use it with: dpbench ")[2])
     assert command[:7] == ["run", "--learner", "class-means", "--extractor", "pixels:mode=L", "--epsilon", "2"]
-    assert called(*command, "--seeds", "1", "--out", tmp_path / "run") == 0
+    assert call(*command, "--seeds", "1", "--out", tmp_path / "run") == 0
     found = result_in(tmp_path / "run")
     assert found.spec.learner.options["k"] == 1 and found.search is not None
 
 
+@pytest.mark.slow
 def test_tune_compares_settings_by_the_metric_that_it_chooses_by(tmp_path: Path, capsys: Output) -> None:
     """Means in one dimension tell some classes well and others not: accuracy and its mean over classes differ."""
     protocol = ("--epsilon", "2", "--metric", "balanced_accuracy", "--public-labels", "--out", tmp_path)
-    assert called("tune", "--learner", "class-means", "--space", "k=1,2,9", *protocol) == 0
+    assert call("tune", "--learner", "class-means", "--space", "k=1,2,9", *protocol) == 0
     shown = capsys.readouterr().out
     (file,) = tmp_path.glob("tuning-*.json")
     found = Tuning.read(file)
@@ -299,7 +300,7 @@ def test_tune_compares_settings_by_the_metric_that_it_chooses_by(tmp_path: Path,
 
 
 def test_tune_refuses_a_rule_that_searches_nothing(tmp_path: Path, capsys: Output) -> None:
-    assert called("tune", "--learner", "class-means", "--selection", "default", "--out", tmp_path) == 1
+    assert call("tune", "--learner", "class-means", "--selection", "default", "--out", tmp_path) == 1
     assert "default settings need no search" in capsys.readouterr().err
 
 
@@ -341,7 +342,7 @@ def test_check_shows_the_line_of_the_plugin_on_request(monkeypatch: pytest.Monke
 
 def test_debug_is_in_the_help_and_stands_anywhere(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
     monkeypatch.setenv(DEBUG, "")  # to be put back
-    assert called("--help") == 0
+    assert call("--help") == 0
     assert "--debug" in capsys.readouterr().out
     with pytest.raises(SpecError):
         cli.main(["run", "--learner", "pilar", "--debug"])
@@ -367,25 +368,25 @@ def test_a_result_is_checked_without_a_checkout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert called("leaderboard", "check", _committed()) == 0
+    assert call("leaderboard", "check", _committed()) == 0
     assert f"ok {_committed()}: for board digits-eps1" in capsys.readouterr().out
-    assert called("leaderboard", "verify", _committed()) == 0
-    assert called("leaderboard", "add", _committed()) == 0
+    assert call("leaderboard", "verify", _committed()) == 0
+    assert call("leaderboard", "add", _committed()) == 0
     assert "leaderboard did not exist, so this started a leaderboard of your own" in capsys.readouterr().err
     assert (tmp_path / "leaderboard" / "results" / "digits-eps1" / _committed().name).exists()
-    assert called("leaderboard", "build", "--no-site") == 0
+    assert call("leaderboard", "build", "--no-site") == 0
 
 
 def test_another_result_of_a_spec_is_filed_in_place_of_the_first_where_that_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert called("leaderboard", "add", _committed()) == 0
+    assert call("leaderboard", "add", _committed()) == 0
     found = Result.read(_committed())
     other = found.model_copy(update={"seconds": {**found.seconds, "fit": 1.25}}).with_evidence_digest().write(tmp_path)
-    assert called("leaderboard", "add", other) == 1
+    assert call("leaderboard", "add", other) == 1
     assert "Use --replace to overwrite it" in capsys.readouterr().err
-    assert called("leaderboard", "add", "--replace", other) == 0
+    assert call("leaderboard", "add", "--replace", other) == 0
     assert "replaced another result" in capsys.readouterr().out
     assert Result.read(tmp_path / "leaderboard/results/digits-eps1" / other.name).seconds["fit"] == 1.25
 
@@ -396,7 +397,7 @@ def test_a_run_for_a_board_says_that_the_tree_has_changes(
     from dpbench.records import provenance
 
     monkeypatch.setattr(provenance, "read_git_state", lambda root=None: ("0" * 40, True))
-    assert called("run", "--board", "digits-eps1", "--learner", "class-means", "--out", tmp_path) == 0
+    assert call("run", "--board", "digits-eps1", "--learner", "class-means", "--out", tmp_path) == 0
     assert "dpbench's tree has uncommitted changes, so no board will accept the result" in capsys.readouterr().err
 
 
@@ -446,9 +447,9 @@ def test_a_plugin_from_elsewhere_is_submitted_with_its_repository_and_commit(
 def test_names_are_suggested_whatever_their_case_and_whichever_part_was_meant(capsys: Output) -> None:
     for flag, name, meant in (("learner", "PILLAR", "pillar"), ("dataset", "mnist", "fashion-mnist")):
         assert (
-            called("run", "--learner", "jl", f"--{flag}", name) == 1
+            call("run", "--learner", "jl", f"--{flag}", name) == 1
             if flag != "learner"
-            else called("run", f"--{flag}", name) == 1
+            else call("run", f"--{flag}", name) == 1
         )
         assert f"Did you mean '{meant}'?" in capsys.readouterr().err
 
@@ -463,7 +464,7 @@ def test_a_figure_is_written_as_pdf_the_same_bytes_each_time(tmp_path: Path) -> 
 
 
 def test_the_parser_refuses_in_one_plain_sentence(capsys: Output) -> None:
-    assert called("run", "--lerner", "jl") == 2
+    assert call("run", "--lerner", "jl") == 2
     said = capsys.readouterr().err
     assert (
         "?." not in said
@@ -474,29 +475,29 @@ def test_the_parser_refuses_in_one_plain_sentence(capsys: Output) -> None:
 
 
 def test_an_audit_of_an_edited_result_is_refused_by_name(tmp_path: Path, capsys: Output) -> None:
-    assert called("run", *QUICK, "--out", tmp_path) == 0
+    assert call("run", *QUICK, "--out", tmp_path) == 0
     (file,) = tmp_path.glob("*.json")
     content = json.loads(file.read_bytes())
     content["privacy"]["epsilon"] /= 2
     file.write_text(json.dumps(content), encoding="utf-8")
     capsys.readouterr()
-    assert called("audit", file, "--out", tmp_path) == 1
+    assert call("audit", file, "--out", tmp_path) == 1
     said = f"Result {file} does not fit the schema at evidence_digest: changed after the file was written."
     assert said in capsys.readouterr().err
 
 
 def test_an_audit_of_a_result_of_before_names_its_file(tmp_path: Path, capsys: Output) -> None:
-    assert called("run", *QUICK, "--out", tmp_path) == 0
+    assert call("run", *QUICK, "--out", tmp_path) == 0
     (file,) = tmp_path.glob("*.json")
     found = Result.read(file)
     before = found.model_copy(update={"privacy": found.privacy.model_copy(update={"mechanism": "exact-sums-0"})})
     file = before.with_evidence_digest().write(tmp_path)
     capsys.readouterr()
-    assert called("audit", file, "--out", tmp_path) == 1
+    assert call("audit", file, "--out", tmp_path) == 1
     assert str(file) in capsys.readouterr().err
     for name in ("one", "two"):
         before.with_evidence_digest().write(tmp_path / "root" / "results" / "board").rename(
             tmp_path / "root" / "results" / "board" / f"{name}.json"
         )
-    assert called("audit", "board", "--root", tmp_path / "root") == 1  # as nothing was audited
+    assert call("audit", "board", "--root", tmp_path / "root") == 1  # as nothing was audited
     assert capsys.readouterr().err.count("not audited: ") == 2

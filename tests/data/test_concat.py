@@ -297,6 +297,7 @@ def test_the_list_says_that_extractors_combine(capsys: pytest.CaptureFixture[str
         assert capsys.readouterr().out.count("Extractors combine with +, like pixels:size=8+scatternet") == said
 
 
+@pytest.mark.slow
 def test_a_run_takes_them_from_the_command_line(
     fresh_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -139,6 +139,7 @@ def grainy(seed: int) -> Picture:
     return Image.blend(photo(seed), Image.fromarray(noise).resize((96, 96), Image.Resampling.BICUBIC), 0.3)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("edges", [(0, 0, 3, 3), (4, 2, 0, 5), (6, 6, 6, 6), (9, 0, 0, 9)])
 @pytest.mark.parametrize(
     "further", [lambda image: image, lambda image: jpeg(image, 80), lambda image: image.convert("L")]

@@ -66,6 +66,7 @@ def photographs(count: int) -> list[Image.Image]:
     return [Image.fromarray(image) for image in pixels]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "extractor",
     [
@@ -129,6 +130,7 @@ def test_without_onnxruntime_torch_computes(monkeypatch: pytest.MonkeyPatch, cap
     assert "The package onnxruntime cannot be imported" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_module_that_draws_random_numbers_is_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
     class Noisy(nn.Module):
         def forward(self, images: Tensor) -> Tensor:
@@ -152,6 +154,7 @@ def test_a_module_that_raises_is_the_extractors_failure() -> None:
         choose_engine(Broken(), CPU, LEAST)
 
 
+@pytest.mark.slow
 def test_a_graph_is_exported_once(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choose_engine(Averages(), CPU, LEAST)
 
@@ -162,6 +165,7 @@ def test_a_graph_is_exported_once(fresh_cache: Path, monkeypatch: pytest.MonkeyP
     assert choose_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
 
 
+@pytest.mark.slow
 def test_a_damaged_graph_is_exported_again(fresh_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     choose_engine(Averages(), CPU, LEAST)
     (graph,) = (fresh_cache / "networks").iterdir()
@@ -172,6 +176,7 @@ def test_a_damaged_graph_is_exported_again(fresh_cache: Path, capfd: pytest.Capt
     assert graph.read_bytes()[-32:] == hashlib.sha256(graph.read_bytes()[:-32]).digest()
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path / "file"))

@@ -208,6 +208,7 @@ def test_groups_follow_a_test_split_that_imbalance_cuts() -> None:
     assert sum(sum_by_class(found.groups["digit"])) == found.test
 
 
+@pytest.mark.slow
 def test_seeds_of_an_interrupted_run_count_only_with_the_groups_that_the_test_split_has(tmp_path: Path) -> None:
     class Renamed(Grouped):
         def load(self) -> Splits:
@@ -466,6 +467,7 @@ def test_the_page_of_an_entry_shows_its_groups(tmp_path: Path, result: Result, c
     assert "Points lost to privacy by sex" in page
 
 
+@pytest.mark.slow
 def test_a_models_card_has_accuracy_by_group_of_its_own_seed(tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32), np.arange(300) % 3
     sex = np.array(["f", "m"])[np.arange(100) % 2]

@@ -25,6 +25,7 @@ def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_entries_say_what_they_are_the_largest_first(filled: Path) -> None:
     held = list_entries()
     assert held[0].what == "an extraction that did not end" and held[0].size == 10_000_000
@@ -43,6 +44,7 @@ def test_only_what_is_named_is_cleared(filled: Path) -> None:
     assert len(list_entries()) == 4
 
 
+@pytest.mark.slow
 def test_all_is_cleared_and_a_run_makes_it_again(filled: Path) -> None:
     clear_cache([])
     assert list_entries() == []
@@ -50,6 +52,7 @@ def test_all_is_cleared_and_a_run_makes_it_again(filled: Path) -> None:
     assert len(list_entries()) == 4
 
 
+@pytest.mark.slow
 def test_what_another_process_is_extracting_stays(filled: Path) -> None:
     entry = list_entries()[0]
     with FileLock(entry.folder.with_suffix(".lock")), pytest.raises(OutputError, match="being used by another process"):
@@ -63,6 +66,7 @@ def test_an_unknown_name_is_refused_and_nothing_deleted(filled: Path) -> None:
     assert len(list_entries()) == 5
 
 
+@pytest.mark.slow
 def test_the_command_lists_and_clears(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, code, said in (
         (["list"], 0, "hashes of images"),

@@ -119,6 +119,7 @@ def with_three_images_more(photos: Path) -> None:
     features(ImageFolder(str(photos)))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("again", "count"),
     [
@@ -192,6 +193,7 @@ def test_images_of_one_checksum_are_not_taken_for_each_other(photos: Path) -> No
     assert (features(ImageFolder(str(photos))) != before).any(1).sum() == 1
 
 
+@pytest.mark.slow
 def test_shards_are_of_the_very_images_that_they_were_made_of(
     photos: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ import dpbench
 from dpbench import registry
 from dpbench.cli import main
 from dpbench.cli.given import split_components
+from dpbench.docs.tables import board_tables
 from dpbench.main import build_command_line
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import list_records
@@ -287,7 +288,7 @@ def test_every_table_of_results_is_on_a_page() -> None:
     reason="another version of matplotlib writes other SVG",
 )
 def test_the_heat_map_is_that_of_the_committed_results() -> None:
-    assert readme.HEAT_MAP.read_text(encoding="utf-8") == readme.heat_map_drawn(), (
+    assert readme.HEAT_MAP.read_text(encoding="utf-8") == board_tables.render_families_heat_map(readme.index()), (
         "python -m tests.helpers.readme draws it"
     )
 
@@ -303,7 +304,7 @@ def test_every_board_that_was_run_has_our_learners_by_the_code_as_it_stands() ->
     filled = [standing for standing in readme.index().standings if standing.entries]
     tails = [standing for standing in filled if "-tail-" in standing.board.name]
     families = {re.sub(r"-eps[\d.]+$", "", standing.board.name) for standing in filled if standing not in tails}
-    assert families == {*readme.LADDERS, *readme.OTHERS}
+    assert families == {*board_tables.LADDERS, *board_tables.OTHERS}
     for standing in filled:
         ran = {entry.learner for entry in standing.entries if entry.selection == "default"}
         if standing in tails:
@@ -323,6 +324,7 @@ NEW = {"least-squares", "prototypes", "public-prior"}  # the other boards were r
 NONE_YET = defaultdict(set, gtsrb={"non-private"})  # 43 classes: it takes hours
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("figure", sorted(folder.name for folder in readme.FIGURES.iterdir()))
 def test_a_committed_figure_is_drawn_from_all_cells_of_its_sweep(figure: str) -> None:
     folder = readme.FIGURES / figure

@@ -21,12 +21,12 @@ from dpbench import DataError, Download
 from dpbench.data.fetch import download, store
 from dpbench.records.result import Result
 from dpbench.registry import load
-from tests.cli.test_cli import Output, called
 from tests.conftest import built_once
 from tests.doubles import catalogue, measure
 from tests.doubles.catalogue import NAMES, build, pack, write
 from tests.doubles.folders import imagenet_counts
 from tests.doubles.pictures import draw, encode, read_number
+from tests.helpers.commands import Output, call
 from tests.helpers.publisher import Server, publisher
 
 SHARES = {"imagenet": 1e-5, "pcam": 0.0005, "pneumoniamnist": 0.02, "pneumoniamnist:size=64": 0.02}
@@ -98,6 +98,7 @@ def test_the_classes_of_imagenet_have_the_published_total_and_extremes() -> None
     assert counts.count(1300) == 895
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", VERSIONS)
 def test_a_loader_reads_a_double_and_its_images_have_different_numbers(
     name: str, few: Few, data_folder: Path, loaders: Loaders, monkeypatch: Patch
@@ -134,13 +135,13 @@ def test_a_small_double_is_imported_described_and_run(
 ) -> None:
     given = few(name)
     loaders(given)
-    assert called("data", "import", name, str(given), "--to", str(data_folder)) == 0
+    assert call("data", "import", name, str(given), "--to", str(data_folder)) == 0
     capsys.readouterr()
-    assert called("data", "info", name, "--json") == 0
+    assert call("data", "info", name, "--json") == 0
     assert all(found["exact"] == 0 for found in json.loads(capsys.readouterr().out)["overlap"].values())
     of = ("digits", "--public-dataset", name) if name in measure.PUBLIC else (name, "--public-fraction", "0.3")
     words = ("--extractor", measure.EXTRACTOR, "--learner", "class-means", "--seeds", "1")
-    assert called("run", "--dataset", *of, *words, "--json", "--out", str(tmp_path / "out")) == 0
+    assert call("run", "--dataset", *of, *words, "--json", "--out", str(tmp_path / "out")) == 0
     assert 0 <= Result.model_validate_json(capsys.readouterr().out).metrics["accuracy"].mean <= 1
 
 
@@ -170,7 +171,7 @@ def test_the_page_has_the_table_of_the_record() -> None:
 # Fetched
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", FETCHED)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_double_is_fetched_in_spite_of_a_server_that(

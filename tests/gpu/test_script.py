@@ -57,6 +57,7 @@ def _off_by_one_on(device: torch.device, right: Callable[..., list[Tensor]]) -> 
     return totals
 
 
+@pytest.mark.slow
 def test_a_pretraining_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dpbench_plugins.extractors.randp.pretraining import Training
 

@@ -34,7 +34,7 @@ from dpbench.errors import ComponentFailed, DataError, DpbenchError
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
-from tests.cli.test_cli import Output, called
+from tests.helpers.commands import Output, call
 from tests.helpers.sessions import session
 
 TASK = Task((64,), 10, 1000, torch.device("cpu"), public=100)
@@ -132,6 +132,7 @@ def test_a_result_that_calls_settled_what_its_learner_needs_given_is_refused_in_
         rerun_seeds(forged, None, session(load()))
 
 
+@pytest.mark.slow
 def test_every_setting_of_a_search_is_settled_on_its_own() -> None:
     values = {
         "learner": "adaptive", "epsilon": 2, "seeds": 1, "public_labels": True, "search": {"space": {"steps": (1, 4)}}
@@ -143,6 +144,7 @@ def test_every_setting_of_a_search_is_settled_on_its_own() -> None:
     assert rerun_seeds(result, None, session(registry())).outcome == "same predictions"
 
 
+@pytest.mark.slow
 def test_a_space_may_leave_a_setting_to_the_budget() -> None:
     values = {"learner": "adaptive", "epsilon": 2, "seeds": 1, "search": {"space": {"steps": ("auto",)}}}
     result = session(registry()).run(make_spec(values, "the test"))
@@ -196,7 +198,7 @@ def test_one_release_without_privacy_has_no_noise_and_no_budget_is_refused() -> 
 
 
 def test_a_run_prints_what_the_budget_settled(tmp_path: Path, capsys: Output) -> None:
-    assert called("run", "--learner", "whitened", "--seeds", "1", "--out", str(tmp_path)) == 0
+    assert call("run", "--learner", "whitened", "--seeds", "1", "--out", str(tmp_path)) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert re.search(
         r"settings steps=\d+, .*learning_rate=\S+, .*k=36.*steps, learning_rate, k from n, ε and δ\)", shown

@@ -15,7 +15,8 @@ from dpbench.errors import SpecError
 from dpbench.harness.delta import default_delta
 from dpbench.records.protocol import Protocol
 from dpbench.records.spec import make_spec
-from tests.cli.test_cli import called, refusal
+from tests.cli.test_cli import refusal
+from tests.helpers.commands import call
 from tests.helpers.sessions import session
 
 Output = pytest.CaptureFixture[str]
@@ -51,6 +52,7 @@ def test_a_result_states_the_delta_that_its_size_asks_for(fraction: float, tmp_p
     assert found.records[0].digest == spec.digest
 
 
+@pytest.mark.slow
 def test_several_runs_find_the_results_whose_delta_followed_from_the_data(capsys: Output, tmp_path: Path) -> None:
     many: dict[str, Any] = {"seeds": 1, "public_fraction": 0.01, "out": tmp_path}
     first = dpbench.run(["dp-sgd:steps=2", "jl:steps=2,k=1"], large_data(), **many)
@@ -66,16 +68,17 @@ def test_auto_says_the_same_as_nothing() -> None:
     assert not {"delta", "extractor"} & spec.model_fields_set
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("delta", "warned"), [(0.5 / 1294, False), (0.999 / 1294, True)])
 def test_a_delta_just_below_one_in_n_is_said_to_be_too_large(
     delta: float, warned: bool, capsys: Output, tmp_path: Path
 ) -> None:
-    assert called(*ASKED, "--delta", str(delta), "--out", str(tmp_path)) == 0
+    assert call(*ASKED, "--delta", str(delta), "--out", str(tmp_path)) == 0
     assert ("is just below 1/n=0.000773 with n=1,294 private examples" in capsys.readouterr().err) is warned
 
 
 def test_a_delta_of_one_in_n_is_accepted_and_said_to_be_worth_a_record(capsys: Output, tmp_path: Path) -> None:
-    assert called(*ASKED, "--delta", "1e-3", "--out", str(tmp_path)) == 0
+    assert call(*ASKED, "--delta", "1e-3", "--out", str(tmp_path)) == 0
     captured = capsys.readouterr()
     assert captured.err.count("a mechanism that publishes one of them whole would satisfy it") == 1
     assert "No board accepts the result" in " ".join(captured.out.split())

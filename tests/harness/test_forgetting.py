@@ -306,6 +306,7 @@ def test_an_audited_fit_leaves_nothing_behind() -> None:
         audit(spec(), session(with_learner(KeepsInAModule)), canaries=8)
 
 
+@pytest.mark.slow
 @pytest.mark.lab
 def test_an_explanation_lifts_fits_that_leave_nothing_behind() -> None:
     from dpbench_lab.explain.ladder import explain_learners

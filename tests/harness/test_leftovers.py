@@ -216,6 +216,7 @@ def assert_refused_for_good(name: str) -> None:
             ran(name)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("listed", [True, False], ids=["installed", "edited"])
 @pytest.mark.parametrize("stash", STASHES)
 def test_what_a_fit_writes_into_a_lazily_imported_module_of_its_own_is_refused(
@@ -272,6 +273,7 @@ def test_what_lies_around_and_no_distribution_brings_is_refused_if_a_fit_imports
         ran(name)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("whose", ["its own", "another"])
 def test_of_projects_that_are_edited_only_another_may_be_imported_late(
     whose: str, install: Install, tmp_path: Path
@@ -362,7 +364,7 @@ assert module in sys.modules
 """
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("module", READERS)
 def test_a_lazy_import_of_another_distribution_in_a_classmethod_is_not_refused(
     module: str, install: Install, tmp_path: Path

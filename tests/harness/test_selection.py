@@ -35,8 +35,9 @@ from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import make_entry_spec
 from dpbench.support.files import canonical_digest
-from tests.cli.test_cli import Output, called, refusal
+from tests.cli.test_cli import refusal
 from tests.helpers import boards
+from tests.helpers.commands import Output, call
 from tests.helpers.sessions import session
 
 SPACE = {"learning_rate": (1e-5, 0.5), "clip": (0.5, 1.0)}
@@ -122,6 +123,7 @@ def _tuning(**values: Any) -> Tuning:
     return session(plugins()).tune(spec("public-validation", **values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
 def test_a_search_is_on_record_and_its_winner_is_what_is_scored(rule: str, tmp_path: Path) -> None:
     found = ran(rule)
@@ -138,7 +140,7 @@ def test_a_search_is_on_record_and_its_winner_is_what_is_scored(rule: str, tmp_p
     assert Result.read(found.write(tmp_path)) == found
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["public-validation", "private-accounted"])
 def test_the_spec_of_a_result_run_again_chooses_the_same(rule: str) -> None:
     first = ran(rule)
@@ -150,6 +152,7 @@ def test_what_was_chosen_on_private_data_without_account_or_on_test_data_is_neve
     assert set(UNRANKED) == {"private-unaccounted", "oracle"}
 
 
+@pytest.mark.slow
 def test_a_tuning_survives_json_with_infinity(tmp_path: Path) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
@@ -194,6 +197,7 @@ def test_private_search_states_the_epsilon_of_the_whole_search() -> None:
     assert privacy.sigma > 1.2 * accountant.calibrate(plan, Budget(2, privacy.delta), "rdp")
 
 
+@pytest.mark.slow
 def test_private_search_records_each_seeds_setting_and_nothing_that_tells_how_many_runs_there_were() -> None:
     found = ran("private-accounted", seeds=6, repeats=5)
     record = found.search
@@ -314,21 +318,22 @@ def test_private_search_is_refused_where_nothing_is_run(capsys: Output, tmp_path
     assert "dpbench run --selection private-accounted" in refusal(capsys, *asked)
 
 
+@pytest.mark.slow
 def test_the_command_line_tunes_and_takes_settings_from_the_file(capsys: Output, tmp_path: Path) -> None:
     quick = "--learner dp-sgd:steps=3 --epsilon 8 --accountant rdp --device cpu"
     common = [*quick.split(), "--out", str(tmp_path)]
-    assert called("tune", *common, "--space", "clip=0.5,1", "--space", "learning_rate=0.00001,0.5", "--tries", "3") == 0
+    assert call("tune", *common, "--space", "clip=0.5,1", "--space", "learning_rate=0.00001,0.5", "--tries", "3") == 0
     (file,) = tmp_path.glob("tuning-dp-sgd-digits-*.json")
     said = capsys.readouterr().out
     assert "Tried 3 of 4 settings (random); 144 public labels read, private data not touched" in said
-    assert called("run", *common, "--seeds", "1", "--settings", str(file), "--json") == 0
+    assert call("run", *common, "--seeds", "1", "--settings", str(file), "--json") == 0
     found = Result.model_validate_json(capsys.readouterr().out)
     record, tuning = found.search, Tuning.read(file)
     assert record is not None
     assert record.source is not None
     assert (found.selection, record.tried, record.source.digest) == ("public-validation", 3, tuning.digest)
     assert {**(record.chosen or {}), **(tuning.selection.chosen or {})} == record.chosen
-    assert called("run", *common, "--seeds", "1", "--settings", str(file), "--tune") == 1
+    assert call("run", *common, "--seeds", "1", "--settings", str(file), "--tune") == 1
     assert "from a file or from a search, but not both" in capsys.readouterr().err
 
 
@@ -342,6 +347,7 @@ def elsewhere(file: Path, **changes: Any) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_settings_say_where_they_come_from(tmp_path: Path) -> None:
     file = tuned(tmp_path)
     none: dict[str, Any] = {}
@@ -360,6 +366,7 @@ def test_settings_say_where_they_come_from(tmp_path: Path) -> None:
         assert found.search.source.dataset == ("letters" if rule == "transfer" else "digits")
 
 
+@pytest.mark.slow
 def test_defaults_of_an_earlier_version_are_somebodys_choice(tmp_path: Path) -> None:
     content = json.loads(ran(learner="dp-sgd").write(tmp_path).read_text())
     content["spec"]["learner"]["options"] |= {"steps": 3, "learning_rate": 0.1}  # before defaults followed epsilon
@@ -381,7 +388,7 @@ def _renamed(file: Path, name: str) -> Path:
     return copy
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["private-unaccounted", "public-validation"])
 def test_a_setting_is_never_cleaner_than_what_it_was_found_by(rule: str, tmp_path: Path) -> None:
     """Through any number of transfers, and data of any name."""
@@ -407,6 +414,7 @@ def test_settings_in_a_file_that_the_learner_itself_refuses_are_told_with_the_fi
         read_settings(file, Picky())
 
 
+@pytest.mark.slow
 def test_settings_that_an_older_file_calls_transferred_count_as_what_they_were_found_by(tmp_path: Path) -> None:
     found = ran(settings=_renamed(ran("private-unaccounted").write(tmp_path), "copy"), learner="dp-sgd", seeds=1)
     content = json.loads(found.write(tmp_path).read_text())
@@ -435,6 +443,7 @@ def test_the_same_images_under_another_name_are_the_same_data(tmp_path: Path, th
     assert found.search is not None and found.search.private_touched == (rule != "transfer")
 
 
+@pytest.mark.slow
 def test_settings_found_on_the_same_images_at_another_size_are_no_transfer(tmp_path: Path) -> None:
     """Digits of 16 x 16 were laundered so: 128 of their 144 public images were private here."""
     file = _renamed(tuned(tmp_path, split_seed=1), "larger")
@@ -470,6 +479,7 @@ def test_a_board_takes_a_private_search_with_secure_randomness_alone() -> None:
     assert make_entry_spec(board, {**asked, "secure_rng": True}, plugins(), "the test").secure_rng
 
 
+@pytest.mark.slow
 def test_settings_that_cannot_be_taken_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"Expected settings of learner 'pillar' in .*, got those of 'dp-sgd'"):
         ran(settings=tuned(tmp_path), learner="pillar")
@@ -501,6 +511,7 @@ def test_every_detail_of_a_search_changes_the_digest(rule: str, change: dict[str
     assert spec(**{"rule": rule, **change}).digest != spec(rule).digest != spec().digest
 
 
+@pytest.mark.slow
 def test_the_spec_of_a_run_with_settings_from_elsewhere_names_them(tmp_path: Path) -> None:
     file = tuned(tmp_path)
     with pytest.raises(SpecError, match=r"Expected steps=3, as in .*, or no steps at all, got steps=9"):
@@ -526,10 +537,11 @@ def test_settings_chosen_by_labels_that_are_private_here_touch_private_records(
     assert search.private_touched
 
 
+@pytest.mark.slow
 def test_tuning_searches_what_the_spec_file_asks_for(capsys: Output, tmp_path: Path) -> None:
     file = tmp_path / "spec.toml"
     file.write_text('learner = "dp-sgd:steps=3"\nepsilon = 8\nsearch = {space = {clip = [0.5, 1.0]}}')
-    assert called("tune", "--spec", str(file), "--out", str(tmp_path), "--tries", "2", "--json") == 0
+    assert call("tune", "--spec", str(file), "--out", str(tmp_path), "--tries", "2", "--json") == 0
     assert Tuning.model_validate_json(capsys.readouterr().out).selection.space == {"clip": (0.5, 1.0)}
 
 

@@ -148,6 +148,7 @@ def test_public_rows_are_mapped_once_for_all_settings_and_a_copy_written_to_reac
     assert len(asked) == 4
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("base", BASES, ids=lambda base: f"{base.name}-{base.init}")
 def test_a_map_made_for_other_settings_serves_these_too(base: ProbeLearner) -> None:
     maps, rows = MappedRows(), private_rows(n=90, d=WIDTH)

@@ -243,6 +243,7 @@ def test_only_a_search_that_says_so_touches_private_rows(learner: Learner) -> No
     assert "chunks" in Watched.reads
 
 
+@pytest.mark.slow
 def test_a_reference_is_tuned_on_what_it_may_see_of_the_public_split() -> None:
     found = chosen(NonPrivate(), {"regularisation": (1e-6, 1.0)}, epsilon=math.inf)
     assert Watched.reads == []
@@ -261,6 +262,7 @@ def test_every_public_label_is_scored_once_by_what_was_fitted_without_it(folds: 
         assert PUBLIC.y[[everything.index(float(x[0])) for x in fold.x]].tolist() == fold.y.tolist()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
 def test_a_learner_that_recites_labels_gets_no_credit_and_of_equals_the_first_is_chosen(rule: str) -> None:
     found = chosen(Recites(), {"steps": (2, 1, 3)}, rule)
@@ -329,6 +331,7 @@ class Leans(Recites):
         return predict
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("metric", "blind"), [("accuracy", True), ("balanced_accuracy", False), ("worst_class_accuracy", False)]
 )
@@ -355,6 +358,7 @@ def test_where_nothing_can_be_tried_the_first_reason_is_given() -> None:
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
 def test_a_setting_that_is_better_by_construction_is_chosen(rule: str) -> None:
     found = chosen(Tiny(init="uniform"), {"learning_rate": (1e-7, 0.5, 3e38), "clip": (1.0, 2.0)}, rule, epsilon=50)
@@ -363,7 +367,7 @@ def test_a_setting_that_is_better_by_construction_is_chosen(rule: str) -> None:
     assert max(trial.accuracy or 0 for trial in found.trials) > 0.9
 
 
-@pytest.mark.quick("private-unaccounted")
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["public-validation", "private-unaccounted"])
 def test_what_trains_together_does_not_change_what_is_chosen(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     groups: list[int] = []
@@ -387,6 +391,7 @@ def test_what_trains_together_does_not_change_what_is_chosen(rule: str, monkeypa
     assert all(selection.chosen == found[0].chosen for selection in found)
 
 
+@pytest.mark.slow
 def test_a_search_repeats_and_another_seed_searches_elsewhere() -> None:
     space = {"learning_rate": (0.1, 0.3, 1.0), "clip": (0.1, 0.3, 1.0), "momentum": (0.0, 0.5)}
     first, second, other = (chosen(Tiny(), space, tries=5, seed=seed) for seed in (0, 0, 1))
@@ -395,6 +400,7 @@ def test_a_search_repeats_and_another_seed_searches_elsewhere() -> None:
     assert [trial.setting for trial in first.trials] != [trial.setting for trial in other.trials]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("clip", [-1.0, math.inf])
 def test_a_setting_that_fails_does_not_take_others_with_it(clip: float) -> None:
     found = chosen(Tiny(), {"clip": (1.0, clip)})

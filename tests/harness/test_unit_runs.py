@@ -27,7 +27,7 @@ from dpbench.registry.boards import make_entry_spec
 from dpbench.registry.components import resolve
 from dpbench.sweep.grid import read_grid
 from tests.cli.test_bad_data import QUICK, photos
-from tests.cli.test_cli import Output, called
+from tests.helpers.commands import Output, call
 from tests.helpers.sessions import session
 
 
@@ -61,6 +61,7 @@ def ran(learner: str, **values: Any) -> Result:
     return session(with_wards()).run(spec)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("unit", "whose", "private"),
     [
@@ -77,7 +78,7 @@ def test_a_model_says_whose_epsilon_it_has_and_what_it_is_for_a_patient(unit: st
     assert ("Add --unit patient" in said["private data"]) is (unit == "image")
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "learner",
     ["class-means", "thrift", "dp-sgd:steps=20,sample_rate=0.2", "gep:steps=5,k=10",
@@ -142,7 +143,7 @@ def test_the_command_of_a_tuning_names_a_unit_that_is_not_the_datasets_own() -> 
 
 def test_a_run_says_whose_epsilon_it_is(tmp_path: Path, capsys: Output) -> None:
     data = f"imagefolder:{photos(tmp_path / 'mine', range(40))},units=([0-9])[.]png,unit=patient"
-    assert called(*QUICK, "--dataset", data, "--unit", "patient", "--risk", "--out", str(tmp_path / "out")) == 0
+    assert call(*QUICK, "--dataset", data, "--unit", "patient", "--risk", "--out", str(tmp_path / "out")) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "private patients (" in shown
     assert re.search(r"guarantee ε [\d.]+ for one patient by pld, .* δ 1e-05 ", shown)
@@ -168,6 +169,7 @@ def test_a_unit_that_the_data_do_not_know_is_refused(dataset: str, unit: str, sa
         ran("class-means", dataset=dataset, unit=unit)
 
 
+@pytest.mark.slow
 def test_a_search_in_public_is_over_patients_too() -> None:
     space = {"learning_rate": (0.1, 1.0), "k": (5, 10)}
     search = {"rule": "public-validation", "space": space, "folds": 3}

@@ -49,9 +49,13 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
 
+    def end_headers(self) -> None:
+        """Announce that the connection ends with this answer, or a client asks again on it before it sees the end."""
+        self.send_header("Connection", "close")
+        super().end_headers()
+
     def do_GET(self) -> None:
         server, asked = self.server, self.headers.get("Range", "")
-        self.close_connection = True
         server.asked.append(asked)
         if server.refusals:
             return self.send_error(server.refusals.pop(0))
@@ -85,7 +89,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         """Describe a file, as the Hugging Face hub does before it is downloaded."""
-        self.close_connection = True
         self.send_response(200)
         self.as_hub()
         self.send_header("Content-Length", str(len(self.server.files[PurePosixPath(self.path).name])))

@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import timm
 import torch
 from dpbench_plugins.extractors.randp.encoder import KEPT, start_encoder
 from dpbench_plugins.networks.network_checkpoint import Checkpoint
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
-from torchvision import models
 
 State = dict[str, Tensor]
 SMALL = "resnet10t.c3_in1k"  # of timm
@@ -23,6 +21,8 @@ SMALL = "resnet10t.c3_in1k"  # of timm
 
 def random_state(model: str, **options: Any) -> State:
     """Return the start of a torchvision network, the same every time, statistics of batch norm included."""
+    from torchvision import models
+
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = models.get_model(model, weights=None, **options)
@@ -50,11 +50,15 @@ def publish(patch: pytest.MonkeyPatch, model: str, file: Path) -> None:
 
 def entry(model: str) -> Any:
     """Return what torchvision records of the IMAGENET1K_V1 weights of a model."""
+    from torchvision import models
+
     return models.get_model_weights(model)["IMAGENET1K_V1"]
 
 
 def save_all(folder: Path) -> None:
     """Save one small network for each source of weights, and a ResNet-50, as they are published."""
+    import timm
+
     for model in ("resnet18", "resnet50"):
         save_named(random_state(model), folder, model)
     (folder / "resnet18.pth").symlink_to(next(folder.glob("resnet18-*.pth")))

@@ -64,6 +64,7 @@ def advised(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dic
     return found
 
 
+@pytest.mark.slow
 def test_no_private_image_is_opened(
     photos: Path, opened: list[str], capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +113,7 @@ def test_a_wished_accuracy_has_its_epsilon(photos: Path, capsys: Output) -> None
     assert "60% is expected from ε " in capsys.readouterr().out
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("fraction", "warned"), [("0.1", True), ("0.7", False)])
 def test_few_public_images_are_warned_of(photos: Path, capsys: Output, fraction: str, warned: bool) -> None:
     assert call("advise", str(photos), "--epsilon", "1", *FAST[2:], "--public-fraction", fraction) == 0
@@ -143,6 +144,7 @@ def test_intervals_hold_on_data_sets_that_were_left_out(basis: Any) -> None:
     assert advice.coverage(advice.assess(read_board_records(), basis)) >= 0.85
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("basis", ["rehearsal", "numbers"])
 def test_the_pick_is_within_a_point_of_the_best_on_average(basis: Any) -> None:
     found = advice.assess(read_board_records(), basis)

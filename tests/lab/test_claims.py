@@ -159,6 +159,7 @@ def test_what_is_missing_is_named() -> None:
     assert verdict(adjacency="replace-one").missing == ("an accountant for replace-one neighbours",)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("delta", "epsilon", "judgement"), [
     (1e-25, "20", "stated with margin"), (1e-20, "8", "stated with margin"), (1e-20, "2", "understated"),
 ])  # fmt: skip

@@ -89,6 +89,7 @@ def test_a_run_of_one_choice_states_pure_epsilon_and_is_derived_again(tmp_path: 
     assert jsonschema.Draft202012Validator(make_schema()).is_valid(json.loads(read.model_dump_json()))
 
 
+@pytest.mark.slow
 def test_an_audit_of_choices_stands_on_a_leaderboard_beside_its_result() -> None:
     result = run_learner(Prototypes)
     found = audit(result, session(extend_registry(Prototypes)), canaries=1_000)
@@ -112,6 +113,7 @@ def test_a_result_that_claims_more_of_a_choice_than_holds_is_found() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_run_of_choices_and_a_sum_repeats_and_is_derived_again() -> None:
     result, other = (run_learner(Mixed, epsilon=1.0) for _ in range(2))
     assert result.seeds[0].predictions == other.seeds[0].predictions
@@ -120,6 +122,7 @@ def test_a_run_of_choices_and_a_sum_repeats_and_is_derived_again() -> None:
     assert result.privacy.delta == DELTA
 
 
+@pytest.mark.slow
 def test_a_choice_of_secure_randomness_runs() -> None:
     result = run_learner(Mixed, secure_rng=True)
     assert result.privacy.rng == "secure"
@@ -132,6 +135,7 @@ def test_a_choice_without_privacy_takes_the_least() -> None:
     assert result.metrics["accuracy"].mean > 0.7
 
 
+@pytest.mark.slow
 def test_an_audit_of_choices_and_sums_passes_and_says_what_it_leaves_out() -> None:
     found = audit_prepared(prepare_learner(Mixed, epsilon=1.0), 0, 2_000)
     assert found.figures.failed == ()
@@ -151,6 +155,7 @@ def laws_of(learner: Learner) -> LearnerLaws:
     return cast(LearnerLaws, type("Suite", (LearnerLaws,), {"learner": learner})())
 
 
+@pytest.mark.slow
 def test_a_learner_that_chooses_keeps_the_laws() -> None:
     suite = laws_of(Mixed())
     suite.test_no_release_outside_the_plan()
@@ -195,6 +200,7 @@ class Confident(Committee):
         return lambda x: torch.nn.functional.one_hot(nearest(shard, x), classes).float()
 
 
+@pytest.mark.slow
 def test_a_run_of_votes_states_the_epsilon_of_a_gaussian_release() -> None:
     result = run_learner(Committee)
     assert result.metrics["accuracy"].mean > 0.6
@@ -207,7 +213,7 @@ def test_votes_of_secure_randomness_run() -> None:
     assert run_learner(Committee, secure_rng=True).metrics["accuracy"].mean > 0.6
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", [Committee, Confident])
 def test_an_audit_of_votes_passes_in_all_three_parts(learner: type[Learner]) -> None:
     found = audit_prepared(prepare_learner(learner), 0, 4_000)
@@ -218,6 +224,7 @@ def test_an_audit_of_votes_passes_in_all_three_parts(learner: type[Learner]) -> 
     assert found.attack.mean == pytest.approx(found.attack.mu, rel=0.2)
 
 
+@pytest.mark.slow
 def test_the_law_of_votes_notices_shards_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
     laws_of(Committee()).test_an_example_has_one_vote()
     dealt = votes.deal_rows

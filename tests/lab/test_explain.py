@@ -278,6 +278,7 @@ def _command(out: Path, *more: str) -> Sequence[str]:
     return ("explain", "--learner", "class-means", "--device", "cpu", "--out", str(out), *more)
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_file_and_a_plot_and_no_board_takes_the_file(capsys: Output, tmp_path: Path) -> None:
     plot = tmp_path / "price.svg"
     assert call(*_command(tmp_path, "--seeds", "1", "--plot", str(plot))) == 0

@@ -93,6 +93,7 @@ def points(axes: Axes, label: str) -> dict[float, float]:
     return {float(x): float(y) for line in lines for x, y in np.asarray(line)}
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", ready_made_sweeps.list_sweep_names())
 def test_a_ready_sweep_is_a_grid_and_a_plot_where_no_data_is(name: str, plugins: Registry, data_folder: Path) -> None:
     file = ready_made_sweeps.find_sweep_file(Path(name))
@@ -103,6 +104,7 @@ def test_a_ready_sweep_is_a_grid_and_a_plot_where_no_data_is(name: str, plugins:
     assert file.read_text().startswith("# ")
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", ready_made_sweeps.list_sweep_names())
 def test_a_ready_sweep_on_cifar10_keeps_no_more_dimensions_than_there_are_public_images(
     name: str, plugins: Registry
@@ -152,6 +154,7 @@ def test_a_figure_on_the_page_is_the_one_that_is_plotted_bound_and_formula_inclu
     assert len(shown.measured) == 15
 
 
+@pytest.mark.slow
 def test_means_intervals_and_published_figures_stand_in_the_plot(collected: FigureData) -> None:
     assert collected.missing == 1
     (axes,) = draw_figure(collected).axes

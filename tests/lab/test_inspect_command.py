@@ -52,6 +52,7 @@ def test_the_same_question_gives_the_same_numbers(tmp_path: Path) -> None:
     assert first.model_dump(exclude={"seconds"}) == second.model_dump(exclude={"seconds"})
 
 
+@pytest.mark.slow
 def test_reading_private_data_is_marked_everywhere(tmp_path: Path, capsys: Output) -> None:
     plot = tmp_path / "plot.svg"
     assert call(*QUICK, "--read-private", "--out", str(tmp_path), "--plot", str(plot)) == 0

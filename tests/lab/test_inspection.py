@@ -459,7 +459,7 @@ def test_an_svg_carries_the_mark_and_axis_labels(tmp_path: Path, read_private: b
     assert len(drawing) < 200_000
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("read_private", [False, True])
 def test_a_png_is_small_and_its_mark_is_coloured(tmp_path: Path, read_private: bool) -> None:
     file = tmp_path / "new" / "plot.PNG"
@@ -471,6 +471,7 @@ def test_a_png_is_small_and_its_mark_is_coloured(tmp_path: Path, read_private: b
     assert bool((title == colour).all(-1).any()) == read_private
 
 
+@pytest.mark.slow
 def test_the_same_inspection_gives_the_same_bytes(tmp_path: Path) -> None:
     found = inspected()
     for name in ("first.svg", "second.svg"):
@@ -487,12 +488,14 @@ def test_a_large_spectrum_makes_no_large_plot(tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_size < 200_000
 
 
+@pytest.mark.slow
 def test_names_with_dollars_are_drawn_as_they_are(tmp_path: Path) -> None:
     found = inspected(dataset="tinted:digest=$a_{$b$")
     write_plot(found, tmp_path / "plot.svg")
     assert "$a_{$b$" in (tmp_path / "plot.svg").read_text()
 
 
+@pytest.mark.slow
 def test_a_plot_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="Choose a writable folder"):

@@ -51,6 +51,7 @@ def _explanation(learner: str) -> Explanation:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_learners_page_shows_what_privacy_costs_it_where_that_was_explained(index: Index, tmp_path: Path) -> None:
     mine, other = (entry.learner for entry in index.standings[0].entries[1:3])
     _explanation(mine).write(tmp_path / "explanations")
@@ -61,6 +62,7 @@ def test_a_learners_page_shows_what_privacy_costs_it_where_that_was_explained(in
     assert 'class="picture"' not in (tmp_path / "site" / "learners" / f"{other}.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("said", ["{", "{}", '{"kind": "result"}'])
 def test_an_explanation_that_is_none_is_named(index: Index, tmp_path: Path, said: str) -> None:
     (tmp_path / "explanations").mkdir()
@@ -69,6 +71,7 @@ def test_an_explanation_that_is_none_is_named(index: Index, tmp_path: Path, said
         build_site(index, tmp_path, tmp_path / "site", extras=EXTRAS)
 
 
+@pytest.mark.slow
 def test_the_museum_tells_of_every_exhibit_what_it_does_where_it_was_found_and_its_code(
     index: Index, tmp_path: Path
 ) -> None:
@@ -79,6 +82,7 @@ def test_the_museum_tells_of_every_exhibit_what_it_does_where_it_was_found_and_i
         assert exhibit.code in story and "Where it comes from:" in story and "What catches it:" in story
 
 
+@pytest.mark.slow
 def test_the_header_leads_to_every_study_and_no_link_is_dead(index: Index, tmp_path: Path) -> None:
     build_site(index, tmp_path, tmp_path / "site", extras=EXTRAS)
     home = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
@@ -88,6 +92,7 @@ def test_the_header_leads_to_every_study_and_no_link_is_dead(index: Index, tmp_p
     assert broken(tmp_path / "site") == []
 
 
+@pytest.mark.slow
 def test_studies_add_lines_to_pages_and_change_none(index: Index, tmp_path: Path) -> None:
     _explanation(index.standings[0].entries[1].learner).write(tmp_path / "explanations")
     build_site(index, tmp_path, tmp_path / "with", extras=EXTRAS)

@@ -69,6 +69,7 @@ def test_a_name_that_is_neither_file_nor_ready_is_refused_with_those_that_are(co
     assert ", ".join(ready_made_sweeps.list_sweep_names()) in said
 
 
+@pytest.mark.slow
 @current
 def test_a_ready_sweep_is_run_by_its_name(capsys: Output) -> None:
     assert call("sweep", "pillar-figure-4", "--dry-run", "--out", str(readme.FIGURE)) == 0

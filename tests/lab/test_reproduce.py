@@ -178,6 +178,7 @@ def _kept() -> Sequence[Any]:
     return compare_studies(ROOT / "leaderboard", registry.load())
 
 
+@pytest.mark.slow
 def test_every_study_has_a_verdict_or_says_what_is_missing_and_a_failure_is_explained() -> None:
     for comparison in _kept():
         if comparison.verdict == "not run":
@@ -189,6 +190,7 @@ def test_every_study_has_a_verdict_or_says_what_is_missing_and_a_failure_is_expl
         assert comparison_remarks(comparison)[0].startswith(f"Verdict: {comparison.verdict}.")
 
 
+@pytest.mark.slow
 def test_the_page_is_made_from_the_results() -> None:
     told = "Run: dpbench reproduce --markdown > dpbench/docs/explanation/papers.md"
     assert PAGE.read_text(encoding="utf-8") == write_page(_kept()), told

@@ -43,7 +43,7 @@ LEARNERS = (
 )  # fmt: skip
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_saved_model_gives_the_labels_of_the_runs_own_predictor(
     learner: str, digits: tuple[np.ndarray, np.ndarray], tmp_path: Path
@@ -74,6 +74,7 @@ def test_a_network_is_saved_too(tmp_path: Path) -> None:
     assert dpbench.load_model(found.model().save(tmp_path / "net.safetensors")).card.logits
 
 
+@pytest.mark.slow
 def test_classes_are_numbers_where_their_names_are_and_shares_add_up(
     digits: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_classes_are_numbers_where_their_names_are_and_shares_add_up(
         votes.predict_proba(digits[0][:5])
 
 
+@pytest.mark.slow
 def test_a_model_that_is_fitted_again_names_its_result(tmp_path: Path) -> None:
     found = dpbench.run("class-means:k=5", seeds=2, out=tmp_path)
     assert dict(found.model(1).card.lines())["result"] == found.record.digest
@@ -107,6 +109,7 @@ def test_a_card_says_what_may_be_published(tmp_path: Path, monkeypatch: pytest.M
     assert not searched.private and "outside ε" in searched.statement
 
 
+@pytest.mark.slow
 def test_a_secure_run_keeps_its_models_and_nothing_else_can_give_them(tmp_path: Path) -> None:
     pytest.importorskip("opendp")
     found = dpbench.run("class-means:k=5", seeds=1, secure_rng=True, out=tmp_path)
@@ -141,6 +144,7 @@ def test_a_damaged_or_foreign_file_is_refused_in_one_sentence(tmp_path: Path) ->
             Model.load(missing)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("what", ["card", "program", "tensor"])
 def test_a_model_that_was_changed_is_refused(what: str, tmp_path: Path) -> None:
     file = saved(tmp_path)
@@ -184,6 +188,7 @@ def test_a_program_that_no_predictor_makes_is_refused(steps: list[Any], said: st
     assert re.search(said, refusal(lambda: Program.of(program, {"t0": torch.zeros(4)}), DataError))
 
 
+@pytest.mark.slow
 def test_operations_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     model = Model.load(saved(tmp_path))
     images = np.zeros((1, 8, 8), np.uint8)
@@ -257,6 +262,7 @@ class ByHand(Learner):
         return predict
 
 
+@pytest.mark.slow
 def test_a_learner_whose_predictor_cannot_be_kept_says_so_and_keeps_its_result(tmp_path: Path) -> None:
     found = dpbench.run(ByHand, seeds=1, out=tmp_path, keep_models=True)
     assert found.file.exists() and "cannot be kept" in repr(found)
@@ -266,6 +272,7 @@ def test_a_learner_whose_predictor_cannot_be_kept_says_so_and_keeps_its_result(t
     assert len(several.failed) == 4 and "model of seed 1 of learner=by-hand, epsilon=2" in several.failed
 
 
+@pytest.mark.slow
 def test_images_of_another_size_mode_or_kind_are_converted_or_refused(
     digits: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
@@ -284,6 +291,7 @@ def test_images_of_another_size_mode_or_kind_are_converted_or_refused(
             model.predict(images)
 
 
+@pytest.mark.slow
 def test_run_models_and_predict_in_the_shell(
     digits: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

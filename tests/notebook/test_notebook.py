@@ -108,6 +108,7 @@ def test_one_run_is_a_result_that_shows_as_a_table(tmp_path: Path) -> None:
     assert found.record.spec.seeds == (0, 1) and found[0].record == found.record
 
 
+@pytest.mark.slow
 def test_lists_are_a_sweep_and_what_is_done_is_not_run_again(tmp_path: Path) -> None:
     ask = {"learner": ["class-means:k=5", "non-private"], "epsilon": [0.5, 2], "seeds": 1, "out": tmp_path}
     found = dpbench.run(**ask)  # type: ignore[arg-type]
@@ -121,6 +122,7 @@ def test_lists_are_a_sweep_and_what_is_done_is_not_run_again(tmp_path: Path) -> 
     assert "non-private (no privacy)" in found._repr_html_()
 
 
+@pytest.mark.slow
 def test_what_was_run_on_data_that_have_changed_is_run_again(tmp_path: Path) -> None:
     folders = [f"{split}/{kind}" for split in ("train", "test") for kind in "abc"]
     photos, learners = (
@@ -139,6 +141,7 @@ def test_what_was_run_on_data_that_have_changed_is_run_again(tmp_path: Path) -> 
     assert private() == [32, 32]
 
 
+@pytest.mark.slow
 def test_results_are_a_frame_a_figure_and_a_comparison(tmp_path: Path) -> None:
     found = dpbench.run(["class-means:k=5", "dp-sgd:steps=3"], epsilon=[0.5, 2], seeds=2, out=tmp_path)
     frame = dpbench.load(tmp_path)
@@ -183,6 +186,7 @@ def _arrays(size: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
     return x[:200], y[:200], x[200:], y[200:]
 
 
+@pytest.mark.slow
 def test_own_images_need_no_plugin(tmp_path: Path) -> None:
     x, y, x_test, y_test = _arrays()
     with pytest.raises(DataError, match="every class of y_test in y, but 99 is missing"):
@@ -228,6 +232,7 @@ def test_arrays_that_change_afterwards_change_no_dataset() -> None:
             assert split.labels.tolist() == [0, 1, 0, 1, 0, 1]
 
 
+@pytest.mark.slow
 def test_other_arrays_of_one_name_are_other_data(tmp_path: Path) -> None:
     x, y, x_test, y_test = _arrays()
     ask = {"epsilon": [1, 2], "seeds": 1, "out": tmp_path}
@@ -288,6 +293,7 @@ class Sums(Learner):
         return lambda x: x @ sums.T
 
 
+@pytest.mark.slow
 def test_a_learner_of_a_notebook_runs_beside_installed_ones_and_always_again(tmp_path: Path) -> None:
     found = dpbench.run([Sums, "class-means:k=5"], seeds=1, out=tmp_path)
     assert (
@@ -333,6 +339,7 @@ def test_what_cannot_be_run_is_one_sentence(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.json")) == []
 
 
+@pytest.mark.slow
 def test_of_an_instance_what_nobody_set_is_searched(tmp_path: Path) -> None:
     pillar = load().find("learner", "pillar").cls
     found = dpbench.run(

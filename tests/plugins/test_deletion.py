@@ -92,6 +92,7 @@ def test_a_copy_lists_what_this_tree_registers(whole: dict[str, Any], copy: Copy
     assert whole["broken"] == []
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "plugin", [pytest.param(name, marks=[pytest.mark.long] * (name not in QUICK)) for name in sorted(ENTRIES)]
 )
@@ -105,6 +106,7 @@ def test_a_plugin_that_is_deleted_takes_its_own_names_alone(
     print(f"without {plugin}: {', '.join(sorted(name for _, name in own))} gone, {len(names(left))} left")
 
 
+@pytest.mark.slow
 def test_a_plugin_that_is_deleted_without_its_entry_point_is_named_as_broken(copy: Copy, whole: dict[str, Any]) -> None:
     copy.install({**ENTRIES, "absent": "dpbench_plugins.absent"})
     listed = copy.list()

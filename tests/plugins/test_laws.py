@@ -55,7 +55,7 @@ def _is_present(name: str) -> bool:
 
 PRESENT = {name for name in ELSEWHERE if _is_present(name)}  # their own tests hold them to the laws on small files
 SLOW, LONG = pytest.mark.slow, pytest.mark.long
-QUICK = {"dp-sgd", "pillar", "thrift", "public-only", "prototypes", "class-means:k=16", "digits", "pixels"}
+QUICK = {"dp-sgd", "public-only", "prototypes", "class-means:k=16", "digits", "pixels"}
 """The suites of the quick tests: between them, each kind of question to the curator. The others are slow."""
 RANDOM_WEIGHTS = pytest.mark.usefixtures("random_weights")
 TINY = "network=tiny,sample_rate=0.1,momentum=0.5,padding=0,ema=0.8,chunk_size=150"

@@ -98,6 +98,7 @@ FORMS: dict[str, RowFn] = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=settings().max_examples // 2)
 @given(
@@ -131,6 +132,7 @@ def test_a_sum_over_units_is_that_of_the_means_of_their_clipped_rows(clip: float
     torch.testing.assert_close(found.value(), means.sum(0), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("form", FORMS)
 def test_how_units_are_cut_into_chunks_changes_no_sum(form: str) -> None:
     rows, clips = world([5, 1, 30, 8]), (0.7, 1.3) if form == "blocks" else 0.7

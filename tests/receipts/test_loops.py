@@ -29,6 +29,7 @@ def test_the_receipt_of_an_honest_loop_raises_no_alarm(loop: str, tmp_path: Path
     assert found(LOOPS[loop]("", tmp_path), tmp_path) == set()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "fault", [pytest.param(fault, id=f"{fault.loop}-{fault.key}", marks=JAX.get(fault.loop, ())) for fault in FAULTS]
 )
@@ -54,6 +55,7 @@ def test_the_receipt_that_a_newcomer_writes_from_the_page_has_no_mismatch(
     assert len(checked.opinions) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "whole"), [(20, False), (60, True)])
 def test_opacus_with_a_memory_manager_and_with_full_batches_raises_no_alarm(batch: int, whole: bool) -> None:
     from opacus import PrivacyEngine

@@ -147,6 +147,7 @@ def test_a_schedule_of_noise_is_bounded_from_both_sides_by_groups_of_similar_eve
     assert exact[0] * 0.98 <= best.lower <= best.upper <= exact[1] * 1.01 and "groups" in best.accountant
 
 
+@pytest.mark.slow
 def test_a_schedule_over_all_rows_costs_what_the_exact_formula_has() -> None:
     from dp_accounting import get_epsilon_gaussian
 
@@ -184,6 +185,7 @@ def test_events_that_protect_nobody_are_answered_without_a_grid(compositions: li
     assert len(compositions) < 10
 
 
+@pytest.mark.slow
 def test_a_delta_below_what_a_grid_can_hold_is_answered(compositions: list[str]) -> None:
     assert upper(gaussian_steps(sigma=1.0, steps=100, rate=0.1), 1e-30) < 40
     assert len(compositions) < 20
@@ -206,7 +208,7 @@ COSTLY: dict[str, tuple[Event, float, Adjacency]] = {
 }  # fmt: skip
 
 
-@pytest.mark.quick("a delta below a grid", "so much that no grid is tried")
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", COSTLY)
 def test_no_events_pass_at_a_fraction_of_what_they_cost(case: str) -> None:
     event, delta, adjacency = COSTLY[case]
@@ -262,6 +264,7 @@ HALF = Batches(drawn="poisson", size=500)
 NOTHING = Noise(clip=1.0, std=0.01, added_to="sum")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("name", "event", "more"),
     [
@@ -302,6 +305,7 @@ def test_composed_runs_are_among_the_events() -> None:
         ] == wrong
 
 
+@pytest.mark.slow
 def test_rows_that_take_turns_are_in_fewer_steps_of_a_larger_rate() -> None:
     turns = Batches(drawn="cyclic-poisson", size=10, steps=1_000, cycle=10)
     cases: list[tuple[Event, Batches, list[str]]] = [
@@ -357,7 +361,7 @@ def test_shuffled_batches_are_told_what_they_cost() -> None:
     assert wrong.name == "sampler" and said in wrong.said
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("drawn", ["shuffled", "fixed-size", "truncated-poisson", "balls-in-bins", "everything"])
 def test_a_row_more_displaces_another_in_batches_of_a_fixed_size(drawn: Any) -> None:
     """At n = 1,001, one batch of 1,000 and sigma 1, delta at epsilon 4.377 is 0.06 and not 1e-5."""
@@ -615,7 +619,7 @@ MANY: dict[str, tuple[Event, Adjacency]] = {
 }  # fmt: skip
 
 
-@pytest.mark.quick("samples of a fixed size", "choices", "the best of many", "nothing done to a sample")
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", MANY)
 def test_many_different_events_are_answered_or_refused_after_few_compositions(
     name: str, compositions: list[str]
@@ -687,6 +691,7 @@ def test_a_receipt_of_a_file_that_is_not_there_is_refused(tmp_path: Path) -> Non
         receipt(Training(events=FEW), epsilon=-1, delta=0)
 
 
+@pytest.mark.slow
 def test_committed_results_are_receipts_that_pass() -> None:
     """One of each learner and kind of plan: sums of all rows, of samples, of both, and choices."""
     tried: set[tuple[str, frozenset[tuple[type, bool]]]] = set()

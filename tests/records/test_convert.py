@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from dpbench.cli import main
 from dpbench.errors import DpbenchError, OutputError, SpecError
 from dpbench.records import convert as converting
 from dpbench.records import packed
@@ -22,6 +21,7 @@ from dpbench.records.packed import list_records, read_record
 from dpbench.records.result import Result
 from dpbench.records.schema1 import find_loss, upgrade_record
 from dpbench.support.files import canonical_digest
+from tests.helpers.commands import call
 from tests.helpers.old_results import old_form
 from tests.records.test_result import result
 
@@ -43,12 +43,6 @@ def folder(tmp_path: Path) -> Path:
     (made / "figure.png").write_bytes(b"\x89PNG")
     (made / "link").symlink_to("loose")
     return made
-
-
-def called(*arguments: str | Path) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(list(map(str, arguments)))
-    return int(ended.value.code or 0)
 
 
 Tree = dict[str, bytes]
@@ -175,6 +169,7 @@ STEPS: dict[str, tuple[object, str]] = {
 }
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("fail", [no_space, crash])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_call_that_fails_at_any_step_leaves_the_old_folder_and_the_next_one_converts(
@@ -288,7 +283,7 @@ def test_what_cannot_be_converted_is_one_sentence_and_nothing_is_changed(
 ) -> None:
     spoil(folder)
     files = tree(folder.parent)
-    assert called("results", "convert", folder) == 1
+    assert call("results", "convert", folder) == 1
     out, err = capsys.readouterr()
     assert out == "" and len(err.splitlines()) == 1
     assert said.format(folder=folder) in err
@@ -318,6 +313,7 @@ def replaced(content: Any, path: tuple[Any, ...], value: Any) -> Any:
     return made
 
 
+@pytest.mark.quick("digest")
 @pytest.mark.parametrize("part", ["digest", "metrics", "privacy", "seeds", "task"])
 def test_an_unsealed_result_with_an_odd_field_is_converted_or_one_sentence(tmp_path: Path, part: str) -> None:
     whole = {name: value for name, value in old_form(result()).items() if name != "seal"}
@@ -339,10 +335,10 @@ def test_an_unsealed_result_with_an_odd_field_is_converted_or_one_sentence(tmp_p
 
 
 def test_the_command_says_what_it_did(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert called("results", "convert", folder) == 0
+    assert call("results", "convert", folder) == 0
     old = folder.with_name("results.schema-1")
     assert capsys.readouterr().out == (
         f"{folder}: 4 results converted to schema 2; the old folder is {old}. Delete it with --delete-old.\n"
     )
-    assert called("results", "convert", folder, "--delete-old") == 0
+    assert call("results", "convert", folder, "--delete-old") == 0
     assert capsys.readouterr().out == f"{folder}: 4 results of schema 2 already.\n"

@@ -15,10 +15,10 @@ import pytest
 import dpbench
 from dpbench.analysis.reader import read_results
 from dpbench.board.folder import list_results, read_content
-from dpbench.cli import main
 from dpbench.errors import DataError, OutputError
 from dpbench.records import packed
 from dpbench.records.result import Result
+from tests.helpers.commands import call
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +34,6 @@ def folder(made: dict[str, bytes], tmp_path: Path) -> Path:
     for name, content in made.items():
         (tmp_path / name).write_bytes(content)
     return tmp_path
-
-
-def called(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    return int(ended.value.code or 0)
 
 
 def archive_of(*members: tuple[str, bytes]) -> bytes:
@@ -65,14 +59,14 @@ def test_packing_replaces_files_and_every_reader_finds_the_same_results(
     folder: Path, made: dict[str, bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = [result.result for result in read_results([folder])[0]]
-    assert called("results", "pack", str(folder)) == 0
+    assert call("results", "pack", str(folder)) == 0
     assert "2 records" in capsys.readouterr().out
     assert [file.name for file in folder.iterdir()] == [packed.ARCHIVE]
     filed, damaged = read_results([folder])
     assert ([stored.result for stored in filed], damaged) == (before, [])
     assert {stored.file.name: packed.read_record(stored.file) for stored in filed} == made
-    assert called("results", "show", str(filed[0].file)) == 0
-    assert called("compare", *(str(stored.file) for stored in filed)) == 0
+    assert call("results", "show", str(filed[0].file)) == 0
+    assert call("compare", *(str(stored.file) for stored in filed)) == 0
 
 
 def test_a_file_supersedes_what_is_packed_until_the_folder_is_packed_again(folder: Path) -> None:
@@ -146,7 +140,7 @@ def test_a_broken_archive_is_refused_in_a_sentence(tmp_path: Path, content: byte
         read_results([place])
     stored, wrong = list_results(tmp_path, {})
     assert (stored, [complaint.file for complaint in wrong]) == ([], [f"figures/a-figure/{packed.ARCHIVE}"])
-    assert called("results", "show", str(place / "a.json")) == 1
+    assert call("results", "show", str(place / "a.json")) == 1
 
 
 def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +176,7 @@ def test_a_file_that_is_rewritten_while_it_is_packed_stays(folder: Path, monkeyp
 def test_json_of_others_stays_where_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, content in (("package.json", '{"mine": 1}'), ("list.json", "[1]"), ("damaged.json", "{")):
         (folder / name).write_text(content)
-    with pytest.raises(SystemExit):
-        main(["results", "pack", str(folder)])
+    call("results", "pack", str(folder))
     assert f"Left in {folder}: damaged.json, list.json, package.json" in capsys.readouterr().out
     assert sorted(file.name for file in folder.glob("*.json")) == ["damaged.json", "list.json", "package.json"]
 

@@ -18,7 +18,7 @@ from dpbench.errors import ComponentFailed, DuplicateName, SpecError, UnknownNam
 from dpbench.records.spec import make_spec
 from dpbench.registry import BrokenPlugin, Registration, Registry, load
 from dpbench.registry.components import resolve_search
-from tests.cli.test_cli import called
+from tests.helpers.commands import call
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ def test_a_name_that_two_plugins_claim_is_refused_where_it_is_asked_for_and_take
     assert load().build("dataset", "letters", {}).sides == 8
     load().report_broken_plugins()
     assert re.search(said, capsys.readouterr().err)
-    assert called("list", "datasets") == 0
+    assert call("list", "datasets") == 0
     shown = capsys.readouterr().out
     assert "letters" in shown
     assert re.search(said, " ".join(shown.split()))

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dpbench import cli
 from dpbench.api import Learner
 from dpbench.board.verify.plan_check import check_learner_plan
 from dpbench.board.verify.rerun_record import rerun_seeds
@@ -23,6 +22,7 @@ from dpbench.records.result import Result
 from dpbench.registry import Registry, load
 from dpbench.registry.same_code import Fingerprints, compare_code
 from dpbench.support.code import code_digest, core_digest
+from tests.helpers.commands import call
 from tests.helpers.sessions import session
 
 ROOT = Path(__file__).parents[2] / "leaderboard"
@@ -73,6 +73,7 @@ def test_a_committed_result_is_run_again_to_equal_numbers_by_a_later_version(lea
     assert {*verdicts.values()} == {"same"}, record.claims
 
 
+@pytest.mark.slow
 def test_a_later_version_draws_the_noise_of_the_version_that_a_result_states() -> None:
     kept = IDENTITIES["digits-eps1"]
     result = Result.model_validate_json(read_record(COMMITTED / kept["result"]))
@@ -85,6 +86,7 @@ def test_a_later_version_that_computes_something_else_is_refused(monkeypatch: py
         session(at_version("0.3.0")).rerun(committed("class-means"))
 
 
+@pytest.mark.slow
 def test_a_later_version_of_code_that_nobody_knows_is_refused() -> None:
     unknown = with_code(committed("class-means"), learner="0" * 16)
     with pytest.raises(NotReproducible, match="the learner is other code without a fingerprint"):
@@ -126,12 +128,6 @@ def test_a_later_version_is_refused_where_a_result_states_the_code_of_some_roles
         session(at_version("0.3.0")).rerun(silent)
 
 
-def called(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(list(arguments))
-    return int(ended.value.code or 0)
-
-
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return the arguments of a sweep whose results say that another plugin's code made them."""
@@ -139,7 +135,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     file = folder / "cells.toml"
     file.write_text(CELLS, encoding="utf-8")
     arguments = ["sweep", str(file), "--out", str(folder / "out"), "--workers", "1"]
-    assert called(*arguments) == 0
+    assert call(*arguments) == 0
     for result in map(Result.read, (folder / "out").glob("*.json")):
         with_code(result, learner="0" * 16).write(folder / "out")
     return arguments
@@ -157,6 +153,7 @@ def write_fingerprint(folder: Path, learner: str, k: int, change: Callable[[Beha
     kept.with_behaviour({"k": k}, change(found), other).with_behaviour({"k": k}, found, now).write(folder)
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_a_sweep_compares_fingerprints_and_fits_nothing(
     swept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,17 +170,18 @@ def test_a_dry_run_of_a_sweep_compares_fingerprints_and_fits_nothing(
 
     monkeypatch.setattr(cls, "fit", counted)
     capsys.readouterr()
-    assert called(*swept, "--dry-run") == 0
+    assert call(*swept, "--dry-run") == 0
     assert "1 done, 1 other code" in capsys.readouterr().out
     assert fits == []
 
 
 def test_without_fingerprints_other_code_is_other_code(swept: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert called(*swept, "--dry-run") == 0
+    assert call(*swept, "--dry-run") == 0
     assert "2 other code" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_missing_fingerprint_of_the_installed_code_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[tuple[str, str]]()
     take = taking.take_fingerprint
@@ -229,12 +227,13 @@ def test_every_committed_result_has_a_fingerprint_of_the_code_that_made_it() -> 
     assert results > 1000 and missing == []
 
 
+@pytest.mark.slow
 def test_a_maintainer_takes_missing_fingerprints_and_keeps_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "results" / "digits-eps1").mkdir(parents=True)
     committed("class-means").write(tmp_path / "results" / "digits-eps1")
-    assert called("leaderboard", "fingerprint", "--root", str(tmp_path)) == 0
+    assert call("leaderboard", "fingerprint", "--root", str(tmp_path)) == 0
     assert "learner class-means: 1 fingerprint, 1 code" in capsys.readouterr().out
     written = {file: file.read_bytes() for file in (tmp_path / "fingerprints").rglob("*.json")}
     assert {file.stem for file in written} == {"class-means", "pixels", "core"}
@@ -243,15 +242,16 @@ def test_a_maintainer_takes_missing_fingerprints_and_keeps_the_others(
         raise AssertionError("it is there already")
 
     monkeypatch.setattr(taking, "take_fingerprint", refuse)
-    assert called("leaderboard", "fingerprint", "--root", str(tmp_path)) == 0
+    assert call("leaderboard", "fingerprint", "--root", str(tmp_path)) == 0
     assert {file: file.read_bytes() for file in written} == written
 
 
 def test_fingerprints_of_no_results_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert called("leaderboard", "fingerprint", "--root", str(tmp_path)) == 1
+    assert call("leaderboard", "fingerprint", "--root", str(tmp_path)) == 1
     assert "Expected results in" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_plan_is_asked_for_again_of_a_later_version_that_computes_the_same() -> None:
     result = committed("class-means")
     plan = tuple(use.model_copy(update={"relative_noise": 2.0}) for use in result.privacy.plan)

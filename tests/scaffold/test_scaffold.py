@@ -16,27 +16,21 @@ from typing import IO
 import pytest
 
 from dpbench import errors, registry, scaffold
-from dpbench.cli import main
 from dpbench.registry import KINDS, Kind
 from dpbench.support.files import write_atomically
 from dpbench.testing.checking import SUITES
 from tests.helpers import readme
+from tests.helpers.commands import call
 
 Output = pytest.CaptureFixture[str]
 LONG = "a" * scaffold.MAX_LENGTH
 NAMES = ["a", "my-method", "k-2", LONG, "-".join("b" * (scaffold.MAX_LENGTH // 2))]
 
 
-def called(*arguments: str | Path) -> int:
-    with pytest.raises(SystemExit) as exited:
-        main([str(argument) for argument in arguments])
-    return int(exited.value.code or 0)
-
-
 def refusal(capsys: Output, out: Path, *arguments: str) -> str:
     """Return the one sentence with which the command is refused; nothing is written then."""
     before = sorted(out.rglob("*"))
-    assert called("plugin", "new", *arguments, "--out", out) == 1
+    assert call("plugin", "new", *arguments, "--out", out) == 1
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)
     assert sorted(out.rglob("*")) == before
@@ -124,7 +118,7 @@ def test_nothing_is_overwritten(capsys: Output, tmp_path: Path, there: str) -> N
 
 
 def test_a_place_that_cannot_be_written_is_refused(capsys: Output) -> None:
-    assert called("plugin", "new", "mine", "--out", "/dev/null/x") == 1
+    assert call("plugin", "new", "mine", "--out", "/dev/null/x") == 1
     assert capsys.readouterr().err.startswith("dpbench: Cannot write /dev/null/x/dpbench-mine")
 
 
@@ -149,7 +143,7 @@ def test_what_was_written_and_what_to_type_next_are_said(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert called("plugin", "new", "mine", "--kind", kind) == 0
+    assert call("plugin", "new", "mine", "--kind", kind) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "Wrote dpbench-mine. Next:"
     assert said[2:4] == ["  pip install -e ./dpbench-mine", "  dpbench check mine"]
@@ -211,6 +205,7 @@ def _visible(folder: Path, name: str, module: str) -> None:
     (info / "entry_points.txt").write_text(f"[dpbench]\n{name} = {module}\n")
 
 
+@pytest.mark.quick("dataset", "extractor")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_registered_plugin_keeps_every_law_as_it_was_written(
     kind: Kind, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
@@ -221,7 +216,7 @@ def test_a_registered_plugin_keeps_every_law_as_it_was_written(
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("COLUMNS", "200")
     assert registry.load().find(kind, name).distribution == f"dpbench-{name}"
-    assert called("check", name) == 0
+    assert call("check", name) == 0
     shown = capsys.readouterr().out
     assert shown.count("holds ") == len(SUITES[kind].laws())
     assert "broken" not in shown

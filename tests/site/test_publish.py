@@ -36,6 +36,7 @@ from dpbench.site import github_pages, upload
 from dpbench.site.publishing import _collect_repository_files, publish
 from dpbench.site.readme import make_dataset_card
 from tests.helpers.boards import synthetic, write
+from tests.helpers.commands import call
 from tests.helpers.hub import TOKEN, Hub, Repository
 
 ROOT = Path(__file__).parents[2]
@@ -443,6 +444,7 @@ def test_no_record_of_a_log_has_the_token(hub: Hub, caplog: pytest.LogCaptureFix
     assert TOKEN not in caplog.text
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("token", "status"), [(TOKEN, 0), (f"{TOKEN}x", 1)])
 def test_no_output_has_the_token_however_talkative(hub: Hub, tmp_path: Path, token: str, status: int) -> None:
     (tmp_path / "README.md").write_text("x", encoding="utf-8")
@@ -492,6 +494,7 @@ def root(tmp_path: Path, plugins: Registry) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_folder_gets_the_page_of_verified_results(root: Path, tmp_path: Path, plugins: Registry) -> None:
     publish(str(tmp_path / "public"), root, plugins)
     there = state(tmp_path / "public")
@@ -541,15 +544,14 @@ def test_an_index_that_does_not_follow_from_the_results_is_not_published(
     assert names(tmp_path) == {"leaderboard"}
 
 
+@pytest.mark.slow
 def test_the_command_lists_what_would_change_and_then_says_what_did(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["leaderboard", "publish", str(tmp_path / "public"), "--no-docs", "--root", str(root)]
     said = []
     for more in (["--dry-run"], [], []):
-        with pytest.raises(SystemExit) as ended:
-            main([*words, *more])
-        assert not ended.value.code
+        assert call(*words, *more) == 0
         printed = capsys.readouterr()
         assert "publish FOLDER is deprecated and will be removed in version 0.4. Use" in printed.err
         said.append(printed.out.splitlines())
@@ -563,6 +565,7 @@ def test_the_command_lists_what_would_change_and_then_says_what_did(
     ]
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_says_what_is_there(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,8 +13,8 @@ import pytest
 from dpbench.analysis.reader import read_results
 from dpbench.analysis.risk import membership_risk
 from dpbench.site.report import render_report
-from tests.cli.test_cli import Output, called
 from tests.helpers.browser import Theme, address, browser, opened
+from tests.helpers.commands import Output, call
 
 SMALL = ("--dataset", "digits", "--device", "cpu")
 
@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("class-means", "2"),
         ("non-private", "inf"),
     ):
-        assert called("run", "--learner", learner, "--epsilon", epsilon, "--seeds", "2", "--out", str(out), *SMALL) == 0
+        assert call("run", "--learner", learner, "--epsilon", epsilon, "--seeds", "2", "--out", str(out), *SMALL) == 0
     return out
 
 
@@ -119,25 +119,25 @@ def test_without_matplotlib_a_report_is_written_and_has_no_charts(
     folder: Path, tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpbench.analysis.draw.find_spec", lambda name: None)
-    assert called("report", str(folder), "--out", str(tmp_path / "report.html")) == 0
+    assert call("report", str(folder), "--out", str(tmp_path / "report.html")) == 0
     assert "The report has no charts. Expected matplotlib" in capsys.readouterr().err
     assert "<figure" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_command_writes_the_page_into_the_folder(folder: Path, capsys: Output) -> None:
-    assert called("report", str(folder), "--title", "Mine") == 0
+    assert call("report", str(folder), "--title", "Mine") == 0
     assert f"Wrote {folder}/report.html: 4 results" in capsys.readouterr().out
     assert "<h1>Mine</h1>" in (folder / "report.html").read_text(encoding="utf-8")
 
 
 def test_what_cannot_be_reported_is_one_sentence(tmp_path: Path, capsys: Output) -> None:
-    assert called("report", str(tmp_path)) == 1
+    assert call("report", str(tmp_path)) == 1
     assert "found none" in capsys.readouterr().err
-    assert called("report", str(tmp_path / "nowhere")) == 1
+    assert call("report", str(tmp_path / "nowhere")) == 1
     assert "which does not exist" in capsys.readouterr().err
 
 
 def test_a_place_that_cannot_be_written_is_one_sentence(folder: Path, tmp_path: Path, capsys: Output) -> None:
     (tmp_path / "file").touch()
-    assert called("report", str(folder), "--out", str(tmp_path / "file" / "report.html")) == 1
+    assert call("report", str(folder), "--out", str(tmp_path / "file" / "report.html")) == 1
     assert capsys.readouterr().err.startswith("dpbench: Cannot write")

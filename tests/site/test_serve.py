@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from pytest_socket import enable_socket, socket_allow_hosts
 
-from dpbench.cli import main
 from dpbench.errors import OutputError, SpecError
 from dpbench.site import server
+from tests.helpers.commands import call
 
 
 @pytest.fixture
@@ -51,8 +51,7 @@ def test_the_browser_is_opened_where_that_is_asked_for(
     got: list[str] = []
     monkeypatch.setattr(webbrowser, "open", got.append)
     monkeypatch.setattr(server, "serve", lambda folder, port, ready: ready("http://127.0.0.1:1/"))
-    with pytest.raises(SystemExit):
-        main(["leaderboard", "serve", "--site", str(site), *words])
+    call("leaderboard", "serve", "--site", str(site), *words)
     assert got == opened
 
 

@@ -177,6 +177,7 @@ def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: lis
     assert "Membership test" not in pages[0]
 
 
+@pytest.mark.slow
 def test_boards_of_one_data_set_say_whose_epsilon_it_is(results: list[Result], tmp_path: Path) -> None:
     lesions, images = (
         find_board(f"ham10000-{unit}-lite0-128-eps1").model_copy(update={"seeds": find_board("digits-eps1").seeds})
@@ -555,6 +556,7 @@ def test_tables_can_be_downloaded_and_hold_what_the_index_holds(index: Index, tm
         assert [row["file"] for row in rows] == [entry.file for entry in index.standings[0].entries]
 
 
+@pytest.mark.slow
 def test_the_documentation_stands_beside_the_board_where_it_is_built_along(index: Index, tmp_path: Path) -> None:
     def docs(folder: Path) -> None:
         folder.mkdir()
@@ -599,6 +601,7 @@ def test_charts_of_a_board_draw_untuned_learners_beside_tuned_ones_and_begin_wit
     assert untuned | {tuned} == {row[0] for row in second.rows} - set(view.REFERENCE_LABELS.values())
 
 
+@pytest.mark.slow
 def test_every_epsilon_has_a_map_and_each_leads_to_the_others(results: list[Result], tmp_path: Path) -> None:
     boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "0.7", "1")]
     standings = tuple(filed(tmp_path, board, results) for board in boards)
@@ -648,6 +651,7 @@ def test_an_entry_says_whether_its_model_may_be_published(results: list[Result])
     assert describe_model(without).startswith("You may publish a model from this run")
 
 
+@pytest.mark.slow
 def test_all_entries_begin_with_the_boards_of_the_home_page(results: list[Result], tmp_path: Path) -> None:
     boards = [find_board(f"cifar10-lite0-eps{epsilon}") for epsilon in ("0.1", "1", "0.7")]
     standings = tuple(filed(tmp_path, board, results) for board in boards)
@@ -680,6 +684,7 @@ def test_a_page_that_is_not_found_leads_to_the_address_and_never_above_the_root(
     assert 'href="https://example.org/board/"' in (tmp_path / "site" / "404.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_repository_is_that_of_the_environment_or_of_the_metadata_else_pages_say_clone(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

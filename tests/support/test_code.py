@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from dpbench import cli
 from dpbench.data.concat import Concat
 from dpbench.records.result import Result
 from dpbench.registry import load
 from dpbench.support import code
 from dpbench.support.code import code_digest
+from tests.helpers.commands import call
 
 CELLS = """
 name = "cells"
@@ -145,14 +145,8 @@ def swept(tmp_path: Path) -> list[str]:
     file = tmp_path / "cells.toml"
     file.write_text(CELLS, encoding="utf-8")
     arguments = ["sweep", str(file), "--out", str(tmp_path / "out"), "--workers", "1"]
-    assert called(*arguments) == 0
+    assert call(*arguments) == 0
     return arguments
-
-
-def called(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(list(arguments))
-    return int(ended.value.code or 0)
 
 
 def edited(folder: Path) -> None:
@@ -169,43 +163,45 @@ def test_cells_that_other_code_ran_are_said_and_run_again_on_request(
 ) -> None:
     edited(tmp_path / "out")
     capsys.readouterr()
-    assert called(*swept) == 0
+    assert call(*swept) == 0
     assert (
         "2 of the finished cells were run by another version of the code; --refresh re-runs" in capsys.readouterr().out
     )
-    assert called(*swept, "--dry-run") == 0
+    assert call(*swept, "--dry-run") == 0
     assert "2 other code" in capsys.readouterr().out
-    assert called(*swept, "--refresh") == 0
+    assert call(*swept, "--refresh") == 0
     assert "2 cells run, 0 done before" in capsys.readouterr().out
-    assert called(*swept) == 0
+    assert call(*swept) == 0
     assert "0 cells run, 2 done before" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["run", "--learner", "class-means:k=5", "--seeds", "1", "--out", str(tmp_path)]
-    assert called(*arguments) == 0
+    assert call(*arguments) == 0
     assert "(replaced" not in capsys.readouterr().out
-    assert called(*arguments) == 0
+    assert call(*arguments) == 0
     assert "replaced a result with the same predictions" in capsys.readouterr().out.replace("\n", " ")
     (file,) = tmp_path.glob("*.json")
     result = Result.read(file)
     seeds = tuple(seed.model_copy(update={"predictions": "0" * 64}) for seed in result.seeds)
     result.model_copy(update={"seeds": seeds}).with_evidence_digest().write(tmp_path)
-    assert called(*arguments) == 0
+    assert call(*arguments) == 0
     assert "replaced other predictions, accuracy " in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_features_that_other_code_extracted_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DPBENCH_CACHE", str(tmp_path / "cache"))
     arguments = ["run", "--learner", "class-means:k=5", "--seeds", "1", "--out", str(tmp_path)]
-    assert called(*arguments) == 0
+    assert call(*arguments) == 0
     assert "has changed since" not in capsys.readouterr().err
     for manifest in (tmp_path / "cache" / "features").glob("*/manifest.json"):
         text = manifest.read_text(encoding="utf-8")
         manifest.write_text(text.replace('"code": "', '"code": "0'), encoding="utf-8")
-    assert called(*arguments) == 0
+    assert call(*arguments) == 0
     told = capsys.readouterr().err
     assert told.count("The code of extractor 'pixels' has changed since its features were extracted") == 2
     assert "dpbench cache clear " in told

@@ -54,6 +54,7 @@ def run(program: Path, cache: Path, *arguments: str) -> tuple[str, str]:
 COMPILES = "Compiling loops for this processor, which takes some seconds.\n"
 
 
+@pytest.mark.slow
 def test_a_second_process_reads_what_the_first_compiled_until_the_code_changes(program: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     assert run(program, cache) == ("42\nof these types alone\n", "dpbench: " + COMPILES)
@@ -63,6 +64,7 @@ def test_a_second_process_reads_what_the_first_compiled_until_the_code_changes(p
     assert run(program, cache)[1] == "dpbench: " + COMPILES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["garbage", "missing", "added", "no list"])
 def test_loops_that_are_damaged_are_compiled_again(program: Path, tmp_path: Path, damage: str) -> None:
     cache = tmp_path / "cache"
@@ -83,6 +85,7 @@ def test_loops_that_are_damaged_are_compiled_again(program: Path, tmp_path: Path
     assert run(program, cache)[1] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["", "kernels"])
 def test_loops_are_not_kept_where_others_may_write(program: Path, tmp_path: Path, shared: str) -> None:
     cache = tmp_path / "cache"
@@ -104,6 +107,7 @@ def test_a_home_that_cannot_be_written_is_no_reason_to_stop(program: Path, tmp_p
     assert said.endswith(COMPILES)
 
 
+@pytest.mark.slow
 def test_forked_and_spawned_workers_compute(program: Path, tmp_path: Path) -> None:
     printed, said = run(program, tmp_path / "cache", "fork")
     assert printed.splitlines() == ["42", "of these types alone", "42", "42"]

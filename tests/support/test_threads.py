@@ -16,14 +16,13 @@ import torch
 from threadpoolctl import threadpool_info
 
 from dpbench.api import Task
-from dpbench.cli import main
 from dpbench.errors import SpecError
 from dpbench.harness import scoring
 from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.support import threads
 from dpbench.support.threads import MULTITHREADED_FROM, limit_threads
-from tests.cli.test_cli import called
+from tests.helpers.commands import call
 from tests.helpers.sessions import session
 
 LEARNERS = ("class-means", "dp-raft", "dp-sgd", "gep", "jl", "pillar", "thrift", "whitened")
@@ -50,6 +49,7 @@ def test_a_small_head_has_one_thread_and_a_large_one_all(size: int, expected: in
     assert session(threads=2).memo.count_threads(task) == 2
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("asked", "expected"), [(None, 1), (2, 2)])
 def test_a_fit_and_its_scores_are_computed_by_as_many_threads_as_its_result_says(
     asked: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
@@ -75,25 +75,26 @@ def test_after_a_block_every_library_has_the_threads_that_it_had() -> None:
     assert threadpool_info() == before
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_a_private_learner_predicts_the_same_with_any_number_of_threads(learner: str) -> None:
     assert len({fitted(learner, threads).seeds[0].predictions for threads in (1, 3)}) == 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("flags", "expected"), [((), 1), (("--threads", "2"), 2)])
 def test_run_takes_a_number_of_threads(
     flags: tuple[str, ...], expected: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fast = ("--learner", "class-means", "--seeds", "1", "--device", "cpu", "--out", str(tmp_path))
-    assert called("run", *fast, "--json", *flags) == 0
+    assert call("run", *fast, "--json", *flags) == 0
     assert json.loads(capsys.readouterr().out)["provenance"]["threads"] == expected
 
 
 @pytest.mark.slow
 def test_a_spec_file_may_give_the_threads_and_several_runs_share_them(tmp_path: Path) -> None:
     (tmp_path / "spec.toml").write_text('learner = ["class-means", "jl"]\nseeds = 1\nthreads = 2\n')
-    assert called("run", "--spec", str(tmp_path / "spec.toml"), "--device", "cpu", "--out", str(tmp_path)) == 0
+    assert call("run", "--spec", str(tmp_path / "spec.toml"), "--device", "cpu", "--out", str(tmp_path)) == 0
     assert [Result.read(file).provenance["threads"] for file in tmp_path.glob("*.json")] == [2, 2]
 
 
@@ -109,11 +110,11 @@ def test_the_command_line_lets_idle_threads_sleep_unless_the_environment_says_ot
     monkeypatch.setenv("OMP_WAIT_POLICY", before or "")  # so that what the command sets is put back
     if before is None:
         monkeypatch.delenv("OMP_WAIT_POLICY")
-    with pytest.raises(SystemExit):
-        main(["--version"])
+    call("--version")
     assert os.environ["OMP_WAIT_POLICY"] == after
 
 
+@pytest.mark.slow
 def test_a_notebook_lets_idle_threads_sleep_before_torch_is_imported() -> None:
     code = (
         "import os, sys\n"

@@ -16,7 +16,6 @@ import pytest
 
 import dpbench
 from dpbench.analysis.paired import collect_ranking_scores
-from dpbench.cli import main
 from dpbench.errors import DataError, SpecError
 from dpbench.receipts import Training, gaussian_steps, receipt
 from dpbench.receipts.check import check
@@ -29,6 +28,7 @@ from dpbench.support.untrusted import check_values, parse_json, read_regular_fil
 from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.grid import read_grid
 from tests.helpers import boards, trees
+from tests.helpers.commands import call
 
 Content = dict[str, Any]
 TITLE = "\x1b]0;title\x07"
@@ -47,12 +47,6 @@ def write(content: Content, folder: Path) -> Path:
     file = folder / "result.json"
     file.write_text(json.dumps(boards.resealed(content)), encoding="utf-8")
     return file
-
-
-def called(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
-    return int(ended.value.code or 0)
 
 
 Change = Callable[[Content], object]
@@ -78,7 +72,7 @@ def test_a_hostile_result_is_refused_in_one_line_that_shows_nothing_of_its_own(
     change(content)
     file = write(content, tmp_path)
     for command in (("results", tmp_path), ("results", "show", file), ("report", tmp_path), ("receipt", "from", file)):
-        assert called(*command) == 1, command
+        assert call(*command) == 1, command
         said = "".join(capsys.readouterr())
         assert said.startswith("dpbench: ") and not UNSHOWN.search(said)
 
@@ -108,7 +102,7 @@ def test_an_unknown_pair_of_splits_is_a_complaint(
 ) -> None:
     content = json.loads(json.dumps(honest))
     content["task"]["overlap"]["x"] = next(iter(content["task"]["overlap"].values()))
-    assert called("leaderboard", "verify", write(content, tmp_path)) == 1
+    assert call("leaderboard", "verify", write(content, tmp_path)) == 1
     assert "overlap" in "".join(capsys.readouterr())
 
 
@@ -119,11 +113,11 @@ def test_names_stay_names_in_latex_and_markdown(
     content["spec"]["dataset"]["name"] = "x\n\\input{/etc/passwd}\n% "
     content["spec"]["learner"]["name"] = "`|<img src=x>\n# H \\input{y}$a^b~"
     write(content, tmp_path)
-    assert called("results", tmp_path, "--latex") == 0
+    assert call("results", tmp_path, "--latex") == 0
     latex = capsys.readouterr().out
     live = [line for line in latex.splitlines() if not line.startswith("%")]
     assert r"\input" not in "".join(live) and r"\textbackslash{}input\{y\}\$a\^{}b\~{}" in latex
-    assert called("results", tmp_path, "--markdown") == 0
+    assert call("results", tmp_path, "--markdown") == 0
     markdown = capsys.readouterr().out
     assert not re.search(r"^(#\s|%|\\)", markdown, re.MULTILINE)
     (row,) = [line for line in markdown.splitlines() if "<img" in line]
@@ -138,7 +132,7 @@ def test_a_pipe_is_refused_and_not_waited_for(place: str, tmp_path: Path, capsys
         "a.toml": [("run", "--spec", tmp_path / place), ("sweep", tmp_path / place)],
     }
     for command in commands[place]:
-        assert called(*command) == 1
+        assert call(*command) == 1
         assert "regular file" in capsys.readouterr().err
 
 
@@ -242,7 +236,7 @@ def test_text_of_others_is_no_markup(tmp_path: Path, capsys: pytest.CaptureFixtu
         'name = "a"\n[fixed]\nlearner = "jl:k=5"\n[grid]\ndataset = ["imagefolder:/nowhere/[bold][/x]"]\n',
         encoding="utf-8",
     )
-    assert called("sweep", file, "--dry-run", "--out", tmp_path / "out") == 0
+    assert call("sweep", file, "--dry-run", "--out", tmp_path / "out") == 0
     assert "[/x]" in "".join(capsys.readouterr().out.split())
 
 

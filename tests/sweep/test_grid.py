@@ -144,6 +144,7 @@ def test_an_answer_of_another_version_is_the_error_of_its_cell(plugins: Registry
     assert outcome.result is None and "The worker's result does not fit" in outcome.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"search": SEARCH}, {"epsilon": "inf"}])
 def test_a_remembering_worker_gives_what_a_run_gives(plugins: Registry, more: dict[str, Any]) -> None:
     learner = "jl:k=5" if "search" in more else "jl:k=5,steps=3"

@@ -45,6 +45,7 @@ def test_cells_that_share_a_map_get_the_numbers_of_runs_of_their_own(monkeypatch
         assert found.metrics == alone.metrics
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("telling")
 def test_a_map_is_made_once_for_all_cells_that_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPBENCH_PLUGINS", "sklearn,pixels,pillar")

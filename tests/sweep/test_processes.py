@@ -154,11 +154,12 @@ def children(pid: int) -> list[int]:
     return [int(child) for task in tasks for child in task.read_text().split()]
 
 
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "waited in vain"
+def until(condition: Callable[[], object], looks: int = 3000) -> None:
+    for _ in range(looks):
+        if condition():
+            return
         time.sleep(0.02)
+    raise AssertionError("waited in vain")
 
 
 def alive(pid: int) -> bool:

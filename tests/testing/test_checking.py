@@ -13,7 +13,7 @@ from torch import Tensor
 from dpbench import Budget, Choice, Chunk, Curator, Learner, Planned, Predict, PublicData, Release, SpecError, Task
 from dpbench.registry import load
 from dpbench.testing.checking import check_laws
-from tests.cli.test_cli import called
+from tests.helpers.commands import call
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,14 @@ class Votes(Shouts):
         curator.noisy_choices(self.rows, release="sum")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", [Shouts, pytest.param(Votes, marks=pytest.mark.slow)])
 def test_no_law_prints_what_a_row_function_says_and_none_repeats_another(
     learner: type[Learner], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plugins = load().with_component("learner", learner)
     monkeypatch.setattr("dpbench.registry.load", lambda: plugins)
-    assert called("check", learner.name) == 1
+    assert call("check", learner.name) == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.count("failed: AssertionError in test_checking.py, line ") == 1
     assert shown.count(f"As above: learner {learner.name}: same seeds give same predictions.") > 9
@@ -77,6 +78,7 @@ class ForImages(Shouts):
         return super().plan(task, budget)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("component", "examples"),
     [("for-images", " on images"), ("dp-finetune", " on activations"), ("pillar", ""), ("for-images:axes=7", "")],

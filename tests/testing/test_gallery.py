@@ -25,6 +25,7 @@ def _suite(learner: gallery.Honest) -> LearnerLaws:
 OF_ITS_MODULE = {"test_importing_is_light_and_offline", "test_only_the_contract_is_imported"}
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("law", [law for law in LearnerLaws.laws() if law not in OF_ITS_MODULE])
 def test_the_honest_learner_keeps_every_law(law: str) -> None:
     getattr(_suite(gallery.Honest()), law)()

@@ -11,7 +11,11 @@ from dpbench.analysis.rows import ResultRow, make_row
 from dpbench.records.metrics import Metric
 from dpbench.records.result import Interval, Result
 
-FormatScore = Callable[[Interval], str]
+
+def format_score(value: Interval) -> str:
+    """Return a mean in percent, and half its interval unless that is 0."""
+    half = 0.0 if value.high is None else 100 * (value.high - value.mean)
+    return f"{100 * value.mean:.2f}" + (f" ± {half:.2f}" if half >= 0.005 else "")
 
 
 def render_markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -29,7 +33,6 @@ def render_grid(grid: ResultGrid[ResultRow], heads: Sequence[str], said: Callabl
 def epsilon_table(
     results: Iterable[Result],
     metric: Metric,
-    said: FormatScore,
     heads: Sequence[str],
     name: Callable[[Result], tuple[str, ...]],
 ) -> str:
@@ -38,4 +41,4 @@ def epsilon_table(
     for result in results:
         lines.setdefault(" | ".join(name(result)), {})[result.spec.epsilon] = make_row(StoredResult(Path(), result))
     grid = make_numeric_grid("", metric, "ε", lines)
-    return render_grid(grid, heads, lambda row: said(grid.score(row)) if metric in row.facts.metrics else "")
+    return render_grid(grid, heads, lambda row: format_score(grid.score(row)) if metric in row.facts.metrics else "")

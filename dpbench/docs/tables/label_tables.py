@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from dpbench.docs.tables.grid_tables import FormatScore, epsilon_table, render_markdown_table
+from dpbench.docs.tables.grid_tables import epsilon_table, render_markdown_table
 from dpbench.records.metrics import Metric
 from dpbench.records.result import Result
 
@@ -16,7 +16,7 @@ PUBLIC_ONLY, PUBLIC_PRIOR = "public-only", "public-prior"
 RowKey = tuple[str, str, str]  # data, learner, what it aims at
 
 
-def render_score_table(results: Sequence[Result], metric: Metric, said: FormatScore) -> str:
+def render_score_table(results: Sequence[Result], metric: Metric) -> str:
     """Return a table of a metric by dataset, learner and, if it varies, the optimised metric; a column per epsilon."""
     aims = len({result.spec.metric for result in results}) > 1
     steps = {result.spec.epsilon for result in results}
@@ -29,7 +29,7 @@ def render_score_table(results: Sequence[Result], metric: Metric, said: FormatSc
                 single.model_copy(update={"spec": single.spec.model_copy(update={"epsilon": step})}) for step in steps
             ]
     heads = ["data", "learner", *["aims at"] * aims]
-    return epsilon_table(shown, metric, said, heads, lambda result: (_title(result), f"`{result.spec.learner.name}`",
+    return epsilon_table(shown, metric, heads, lambda result: (_title(result), f"`{result.spec.learner.name}`",
                                                                   *[_metric_words(result)] * aims))  # fmt: skip
 
 

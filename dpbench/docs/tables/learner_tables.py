@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 
 from dpbench.board.index import Standing
-from dpbench.docs.tables.grid_tables import FormatScore, epsilon_table
+from dpbench.docs.tables.grid_tables import epsilon_table, format_score
 from dpbench.records.result import Result
 
 ONE_ROUND_OPTIONS = {"rounds": 1, "moment": 0.0}
 
 
-def render_least_squares(results: Sequence[Result], said: FormatScore) -> str:
+def render_least_squares(results: Sequence[Result]) -> str:
     """Return a table of accuracy by epsilon, a line per dataset and learner, for the sweep `least-squares`."""
 
     def line(result: Result) -> tuple[str, str]:
@@ -20,25 +20,25 @@ def render_least_squares(results: Sequence[Result], said: FormatScore) -> str:
         one_round = ONE_ROUND_OPTIONS.items() <= learner.options.items()
         return result.spec.dataset.name, f"`{learner.name}`" + (", one round" if one_round else "")
 
-    return _render_accuracy_by_epsilon(results, said, ("data", "learner"), line)
+    return _render_accuracy_by_epsilon(results, ("data", "learner"), line)
 
 
-def render_without_photographs(results: Sequence[Result], said: FormatScore) -> str:
+def render_without_photographs(results: Sequence[Result]) -> str:
     """Return a table of accuracy by epsilon, a line per extractor and learner, for the sweep `without-photographs`."""
     columns = ("features", "learner")
     return _render_accuracy_by_epsilon(
-        results, said, columns, lambda result: (f"`{_list_extractor_names(result)}`", f"`{result.spec.learner.name}`")
+        results, columns, lambda result: (f"`{_list_extractor_names(result)}`", f"`{result.spec.learner.name}`")
     )
 
 
-def render_steps_table(narrow: Sequence[Result], wide: Sequence[Result], said: FormatScore) -> str:
+def render_steps_table(narrow: Sequence[Result], wide: Sequence[Result]) -> str:
     """Return a table of accuracy by learning rate and steps, for `pillar-figure-4-steps` and `-dimensions`."""
     found: dict[tuple[float, int], dict[tuple[int, str], str]] = {}
     for networks, results in enumerate((narrow, wide)):
         for result in results:
             options = result.spec.learner.options
             at = (options["learning_rate"] or math.inf, options["steps"] or 0)
-            found.setdefault(at, {})[networks, result.spec.learner.name] = said(result.metrics["accuracy"])
+            found.setdefault(at, {})[networks, result.spec.learner.name] = format_score(result.metrics["accuracy"])
     columns = [(networks, learner) for networks in (0, 1) for learner in ("dp-sgd", "pillar")]
     lines = [
         "| learning rate | steps | `dp-sgd`, 1,280 | `pillar`, 1,280 | `dp-sgd`, 2,560 | `pillar`, 2,560 |",
@@ -50,11 +50,10 @@ def render_steps_table(narrow: Sequence[Result], wide: Sequence[Result], said: F
     return "\n".join(lines)
 
 
-def render_fine_tuning(results: Sequence[Result], said: FormatScore) -> str:
+def render_fine_tuning(results: Sequence[Result]) -> str:
     """Return a table of accuracy by epsilon, a line per dataset and trained part, for the sweep `fine-tuning`."""
     return _render_accuracy_by_epsilon(
         results,
-        said,
         ("data", "private images", "what is trained", "cached after"),
         lambda result: (
             result.spec.dataset.name,
@@ -65,7 +64,7 @@ def render_fine_tuning(results: Sequence[Result], said: FormatScore) -> str:
     )
 
 
-def render_fine_tuning_boards(standings: Sequence[Standing], said: FormatScore) -> str:
+def render_fine_tuning_boards(standings: Sequence[Standing]) -> str:
     """Return a table of the accuracy of `dp-finetune` by board and trained part.
 
     If a board ranks by another metric, that metric follows in brackets.
@@ -76,20 +75,18 @@ def render_fine_tuning_boards(standings: Sequence[Standing], said: FormatScore) 
         found = {}
         for entry in standing.entries:
             if entry.learner == "dp-finetune":
-                found[entry.settings["parameters"]] = said(entry.metrics["accuracy"])
+                found[entry.settings["parameters"]] = format_score(entry.metrics["accuracy"])
                 if standing.board.metric != "accuracy":
-                    found[entry.settings["parameters"]] += f" ({said(entry.metrics[standing.board.metric])})"
+                    found[entry.settings["parameters"]] += f" ({format_score(entry.metrics[standing.board.metric])})"
         if found:
             cells = " | ".join(found.get(part, "") for part in parts)
             lines.append(f"| `{standing.board.name}` | {standing.private:,} | {cells} |")
     return "\n".join(lines)
 
 
-def render_third_phase(results: Sequence[Result], said: FormatScore) -> str:
+def render_third_phase(results: Sequence[Result]) -> str:
     """Return a table of accuracy by epsilon, a line per trained part, for the sweep `dp-randp-phase-3`."""
-    return _render_accuracy_by_epsilon(
-        results, said, ("what is trained",), lambda result: (_describe_trained_part(result),)
-    )
+    return _render_accuracy_by_epsilon(results, ("what is trained",), lambda result: (_describe_trained_part(result),))
 
 
 def _describe_trained_part(result: Result) -> str:
@@ -118,9 +115,9 @@ def _list_extractor_names(result: Result) -> str:
 
 
 def _render_accuracy_by_epsilon(
-    results: Sequence[Result], said: FormatScore, columns: tuple[str, ...], line: Callable[[Result], tuple[str, ...]]
+    results: Sequence[Result], columns: tuple[str, ...], line: Callable[[Result], tuple[str, ...]]
 ) -> str:
-    return epsilon_table(sorted(results, key=_line_sort_key), "accuracy", said, columns, line)
+    return epsilon_table(sorted(results, key=_line_sort_key), "accuracy", columns, line)
 
 
 def _line_sort_key(result: Result) -> tuple[str, int, str, str, bool]:

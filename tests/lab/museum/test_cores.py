@@ -38,6 +38,7 @@ def prepared(learner: str) -> PreparedRun:
     return session().prepare(make_spec(values, "a test"))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("core", "case"), [*audits()])
 def test_an_audit_rejects_a_broken_core(core: BrokenCore, case: AuditCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """If an audit that is to pass turns red, the page on audits says too little."""

@@ -115,7 +115,7 @@ def test_the_record_is_of_every_exhibit_in_order_and_the_page_is_made_of_it() ->
     assert matrix.PAGE.read_text(encoding="utf-8") == matrix.write_page(read())
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "learner", [HonestLearner, SampledLearner, TwoBlockLearner, Prototypes, Stumps, NearestExamples, Committee]
 )

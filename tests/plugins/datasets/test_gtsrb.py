@@ -131,6 +131,7 @@ def test_a_copy_with_other_names_has_no_tracks(data_folder: Path) -> None:
     assert (splits.unit, splits.train.units) == ("", None)
 
 
+@pytest.mark.slow
 def test_the_real_tracks_are_1307_of_29_or_30_frames(real_data: Path) -> None:
     if not any((real_data / "gtsrb" / name).exists() for name in ("GTSRB_Final_Training_Images.zip", "GTSRB")):
         pytest.skip(f"put the archives of {gtsrb.PAGE} into {real_data}/gtsrb")

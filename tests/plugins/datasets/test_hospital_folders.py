@@ -21,7 +21,8 @@ from dpbench.models.model import find_unreadable_images
 from dpbench.registry.components import write_component
 from dpbench.support import progress
 from dpbench.support.files import IMAGE_ENDINGS
-from tests.cli.test_cli import Output, called, refusal
+from tests.cli.test_cli import refusal
+from tests.helpers.commands import Output, call
 from tests.helpers.dicoms import dicom
 from tests.helpers.trees import Tree, lay_out, pack, picture, planted, read
 from tests.test_extras import run
@@ -142,18 +143,18 @@ def test_what_is_ignored_is_counted_on_standard_error_without_names(
 ) -> None:
     path = pack(tmp_path / "scans.zip", PATIENTS | NOISE) if packed else lay_out(scans, NOISE)
     expected = f"dpbench: imagefolder:{path}: {SAID}\n"
-    assert called("data", "info", f"imagefolder:{path}", "--json") == 0
+    assert call("data", "info", f"imagefolder:{path}", "--json") == 0
     assert capsys.readouterr().err == expected
-    assert called("run", *QUICK, "--dataset", f"imagefolder:{path}", "--out", str(tmp_path / "out")) == 0
+    assert call("run", *QUICK, "--dataset", f"imagefolder:{path}", "--out", str(tmp_path / "out")) == 0
     assert capsys.readouterr().err == expected
     (result,) = (tmp_path / "out").glob("*.json")
     assert "heic" not in result.read_text()
 
 
 def test_quiet_runs_and_folders_of_images_alone_say_nothing(scans: Path, tmp_path: Path, capsys: Output) -> None:
-    assert called("data", "info", f"imagefolder:{scans}", "--json") == 0
+    assert call("data", "info", f"imagefolder:{scans}", "--json") == 0
     lay_out(scans, NOISE)
-    assert called("run", *QUICK, "--quiet", "--dataset", f"imagefolder:{scans}", "--out", str(tmp_path / "out")) == 0
+    assert call("run", *QUICK, "--quiet", "--dataset", f"imagefolder:{scans}", "--out", str(tmp_path / "out")) == 0
     assert capsys.readouterr().err == ""
 
 
@@ -298,6 +299,7 @@ def test_a_folder_of_dicom_files_runs_in_a_fresh_process(dicoms: Path, tmp_path:
     assert json.loads(result.read_text())["spec"]["unit"] == "patient"
 
 
+@pytest.mark.slow
 def test_without_pydicom_dicom_files_are_one_sentence_with_the_command(dicoms: Path, tmp_path: Path) -> None:
     done = run(tmp_path, "pydicom", "data", "info", f"imagefolder:{dicoms}")
     assert done.returncode == 1

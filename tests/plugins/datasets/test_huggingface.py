@@ -296,6 +296,7 @@ def test_a_run_with_a_dataset_of_the_hub(data_folder: Path, fresh_cache: Path) -
     assert result.spec.dataset.options["id"] == ID
 
 
+@pytest.mark.slow
 def test_the_real_cifar10_keeps_its_digest(real_data: Path) -> None:
     folder = real_data / CIFAR / "plain_text"
     files = [folder / f"{split}-00000-of-00001.parquet" for split in ("train", "test")]

@@ -117,6 +117,7 @@ def test_labels_are_the_places_of_the_class_folders(data_folder: Path, case: Cas
         assert {split.images[index].mode for index in range(len(split.images))} == {"RGB"}
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", PACKED)
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("below", ["", "archive/"])

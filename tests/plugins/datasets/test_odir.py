@@ -229,6 +229,7 @@ def test_a_download_is_imported(data_folder: Path, tmp_path: Path, packed: bool)
         Odir().load()
 
 
+@pytest.mark.slow
 def test_the_real_photographs_are_of_3354_people(real_data: Path) -> None:
     if not (real_data / "odir").exists():
         pytest.skip(f"put the images and the table of {odir.PAGE} into {real_data}/odir")

@@ -87,6 +87,7 @@ def pneumonia(folder: Path, changed: bool) -> Dataset:
     return test_kermany.Few()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "lay_out", [medmnist, fashion_mnist, cifar100, pcam, gtsrb, flowers102, huggingface, pneumonia]
 )

@@ -18,7 +18,7 @@ from dpbench.records.result import Result
 from dpbench.support.paths import restrict_data
 from dpbench.testing import DatasetLaws
 from dpbench.testing.datasets import expect_single_change
-from tests.cli.test_cli import called
+from tests.helpers.commands import call
 from tests.helpers.trees import Tree, lay_out, pack, picture, read
 
 IDS = [hashlib.sha1(str(number).encode()).hexdigest() for number in range(40)]
@@ -199,6 +199,7 @@ def test_a_download_is_imported(data_folder: Path, tmp_path: Path, packed: bool)
     )
 
 
+@pytest.mark.slow
 def test_a_run_and_data_info_name_the_copy(
     data_folder: Path, fresh_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,15 +207,15 @@ def test_a_run_and_data_info_name_the_copy(
     put(data_folder, ids)
     edition = Pcam().load().edition
     command = "run --learner dp-sgd:steps=2 --dataset pcam --extractor pixels:size=4 --delta 1e-3 --seeds 1 --out"
-    assert called(*command.split(), str(tmp_path / "results")) == 0
+    assert call(*command.split(), str(tmp_path / "results")) == 0
     assert edition in " ".join(capsys.readouterr().out.split())
     (file,) = (tmp_path / "results").glob("*.json")
     result = Result.read(file)
     assert result.task.editions == {"private": edition, "public": edition}
     assert result.task.edition_names == (edition,)
-    assert called("results", "show", str(file)) == 0
+    assert call("results", "show", str(file)) == 0
     assert edition in " ".join(capsys.readouterr().out.split())
-    assert called("data", "info", "pcam", "--json") == 0
+    assert call("data", "info", "pcam", "--json") == 0
     assert json.loads(capsys.readouterr().out)["edition"] == edition
 
 

@@ -11,7 +11,6 @@ import torch
 from dpbench_plugins.extractors.checkpoint import Backbone, Checkpoint, ResNet50BYOL, ResNet50MoCoV2, ResNet50MoCoV3
 from safetensors.torch import save_file
 from torch import Tensor
-from torchvision import models
 
 from dpbench import DataError, DataMissing, SpecError
 from tests.helpers import weights
@@ -63,9 +62,11 @@ def bare(state: weights.State) -> Any:
     return state  # with its classifier
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("form", [moco_v2, moco_v3, solo_learn, solo_learn_of_old, bare])
 def test_every_form_gives_the_features_of_its_backbone(form: Any, state: weights.State, tmp_path: Path) -> None:
+    from torchvision import models
+
     torch.save(form(state), tmp_path / "file.pth.tar")
     network = models.resnet18()
     network.load_state_dict(state)
@@ -77,6 +78,7 @@ def test_every_form_gives_the_features_of_its_backbone(form: Any, state: weights
     assert weights.same(found, expected)
 
 
+@pytest.mark.slow
 def test_safetensors_and_a_folder_of_data_are_read_too(
     state: weights.State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,10 +119,13 @@ def test_a_deeper_network_is_refused(state: weights.State, tmp_path: Path) -> No
         features(ResNet50BYOL(str(tmp_path / "file.pth")))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("named", "form"), [(ResNet50MoCoV2, moco_v3), (ResNet50MoCoV3, moco_v2), (ResNet50BYOL, moco_v2)]
 )
 def test_a_name_takes_the_forms_of_its_own_method_only(named: type[Backbone], form: Any, tmp_path: Path) -> None:
+    from torchvision import models
+
     with torch.device("meta"):
         keys = models.resnet50().state_dict()
     torch.save(form({key: torch.zeros(1) for key in keys}), tmp_path / "file.pth")

@@ -81,6 +81,7 @@ def test_every_weight_is_in_its_place(cls: type[EfficientNetLite]) -> None:
     assert scores.argmax().item() in {PALACE, STUPA}
 
 
+@pytest.mark.slow
 def test_the_networks_differ() -> None:
     seen = [features(cls(size=64)) for cls in FAMILY]
     assert all((view - other).norm() > 0.5 * view.norm() for view, other in combinations(seen, 2))
@@ -120,7 +121,7 @@ def test_a_package_that_is_absent_is_named_with_what_to_install(monkeypatch: pyt
         EfficientNetLite2().weights()
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("cls", FAMILY)
 @pytest.mark.parametrize("layer", ["blocks.2", "blocks.5"])
 def test_the_tail_behind_a_layer_gives_the_pooled_features(cls: type[EfficientNetLite], layer: str) -> None:

@@ -169,6 +169,7 @@ def test_the_pyramid_loses_nothing() -> None:
     torch.testing.assert_close(total, torch.ones(64, 64), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_statistical_images_have_the_slopes_that_they_drew_below_the_wavelets() -> None:
     numbers = torch.arange(32)
     low, high = statistical.SLOPES

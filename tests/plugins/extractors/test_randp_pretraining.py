@@ -89,6 +89,7 @@ def test_the_learning_rate_is_in_proportion_to_the_batch_and_falls_three_times()
     assert Recipe(loss="moco", batch=256).rate(0) == pytest.approx(0.03)
 
 
+@pytest.mark.slow
 @both_losses
 def test_the_loss_falls(tmp_path: Path, loss: str) -> None:
     told: Told = []
@@ -103,6 +104,7 @@ def test_the_loss_falls(tmp_path: Path, loss: str) -> None:
     assert sum(losses[-5:]) / 5 < sum(early) / 5 - 0.1
 
 
+@pytest.mark.quick(1)
 @both_losses
 def test_rounded_products_lead_to_about_the_same_weights(tmp_path: Path, loss: str) -> None:
     exact, rounded = trained(tmp_path / "a.safetensors", loss=loss), tmp_path / "b.safetensors"
@@ -111,6 +113,7 @@ def test_rounded_products_lead_to_about_the_same_weights(tmp_path: Path, loss: s
         torch.testing.assert_close(tensors(rounded)[name].float(), tensor.float(), rtol=0, atol=0.05)
 
 
+@pytest.mark.quick(1)
 @both_losses
 def test_what_was_interrupted_goes_on_to_the_same_weights(
     tmp_path: Path, loss: str, monkeypatch: pytest.MonkeyPatch
@@ -148,6 +151,7 @@ CHOICES = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("changes", CHOICES)
 def test_every_choice_of_the_recipe_shows_in_the_weights(tmp_path: Path, changes: dict[str, Any]) -> None:
     weights, other = trained(tmp_path / "one.safetensors"), trained(tmp_path / "other.safetensors", **changes)

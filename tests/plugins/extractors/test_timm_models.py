@@ -9,7 +9,6 @@ from typing import Any
 
 import huggingface_hub
 import pytest
-import timm
 import torch
 from dpbench_plugins.extractors.timm_models import FILES, PretrainedNetwork, ResNet50SSL, ResNet50SWSL, Timm
 from dpbench_plugins.extractors.weights import find_in_hub_cache
@@ -25,6 +24,8 @@ MODEL = weights.SMALL
 
 @pytest.fixture(scope="module")
 def state() -> dict[str, Tensor]:
+    import timm
+
     with torch.random.fork_rng():
         torch.manual_seed(0)
         tensors: dict[str, Tensor] = timm.create_model(MODEL, pretrained=False).state_dict()
@@ -47,6 +48,8 @@ def features(extractor: Timm, seeds: int = 2) -> Tensor:
 
 
 def test_features_and_recipe_are_timms_own(state: dict[str, Tensor], folder: Path) -> None:
+    import timm
+
     save_file(state, folder / "model.safetensors")
     network = timm.create_model(MODEL, pretrained=False, num_classes=0).eval()
     network.load_state_dict({key: tensor for key, tensor in state.items() if not key.startswith("fc.")})
@@ -92,6 +95,8 @@ def test_weights_are_found_in_the_hubs_cache(state: dict[str, Tensor], tmp_path:
 
 @pytest.mark.parametrize("extractor", [ResNet50SSL(), ResNet50SWSL()], ids=lambda extractor: extractor.name)
 def test_presence_is_told_by_the_names_that_timm_records(extractor: PretrainedNetwork, tmp_path: Path) -> None:
+    import timm
+
     entry: Any = timm.get_pretrained_cfg(extractor.selection)
     assert (extractor._hub_id, extractor._names) == (entry.hf_hub_id, FILES)
     assert entry.hf_hub_filename is None

@@ -15,7 +15,6 @@ import torch
 from dpbench_plugins.extractors.torchvision_models import ResNet50, TorchVision, _builder_options, _rename_modules
 from dpbench_plugins.extractors.weights import torch_folder
 from torch import Tensor
-from torchvision import models
 
 from dpbench import DataError, DataMissing, SpecError
 from tests.helpers import weights
@@ -52,6 +51,8 @@ def put(content: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model:
 
 
 def reference(state: dict[str, Tensor], images: Tensor) -> Tensor:
+    from torchvision import models
+
     network = models.resnet18()
     network.load_state_dict(state)
     network.fc = torch.nn.Identity()
@@ -61,6 +62,8 @@ def reference(state: dict[str, Tensor], images: Tensor) -> Tensor:
 
 
 def test_features_are_those_of_the_published_network_and_recipe(resnet18: TorchVision, published: Path) -> None:
+    from torchvision import models
+
     pictures = [weights.image(seed=seed) for seed in range(2)]
     recipe = models.ResNet18_Weights.IMAGENET1K_V1.transforms()
     expected = reference(
@@ -90,6 +93,8 @@ def test_weights_are_found_in_the_hub_cache_too(resnet18: TorchVision, published
 
 @pytest.mark.parametrize("model", ["resnet18", "resnet50"])
 def test_presence_is_told_by_the_published_name(model: str, tmp_path: Path) -> None:
+    from torchvision import models
+
     assert not TorchVision(model).present()
     place = tmp_path / "torch/hub/checkpoints"
     place.mkdir(parents=True)
@@ -188,6 +193,8 @@ def test_unknown_names_are_refused_and_near_ones_listed(model: str, tag: str, hi
 
 
 def test_the_default_weights_are_torchvisions() -> None:
+    from torchvision import models
+
     assert TorchVision("resnet50", "DEFAULT")._entry is models.ResNet50_Weights.IMAGENET1K_V2
 
 
@@ -196,6 +203,8 @@ def test_the_default_weights_are_torchvisions() -> None:
     [("vit_b_16", "IMAGENET1K_SWAG_E2E_V1"), ("maxvit_t", "IMAGENET1K_V1"), ("inception_v3", "IMAGENET1K_V1")],
 )
 def test_networks_have_as_many_parameters_as_their_weights(model: str, tag: str) -> None:
+    from torchvision import models
+
     meta = models.get_model_weights(model)[tag].meta
     with torch.device("meta"):
         network = models.get_model(model, weights=None, **_builder_options(model, meta))
@@ -203,6 +212,8 @@ def test_networks_have_as_many_parameters_as_their_weights(model: str, tag: str)
 
 
 def test_old_names_of_densenet_are_read() -> None:
+    from torchvision import models
+
     with torch.device("meta"):
         state = models.densenet121().state_dict()
     old = {key.replace("norm1.", "norm.1.").replace("conv2.", "conv.2."): tensor for key, tensor in state.items()}

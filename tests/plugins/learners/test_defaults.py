@@ -28,7 +28,8 @@ from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import load
 from dpbench.registry.components import selection_rule
-from tests.cli.test_cli import Output, called, refusal
+from tests.cli.test_cli import refusal
+from tests.helpers.commands import Output, call
 from tests.helpers.sessions import session
 
 LEARNERS = (AdaDPS, ClassMeans, DPRAFT, DPSGD, GEP, JL, Pillar, ScatterNetLinear, WhitenedProbe)
@@ -146,6 +147,7 @@ def guessing(result: Result) -> list[str]:
     return [remark for remark in result.remarks if "largest class" in remark]
 
 
+@pytest.mark.slow
 def test_a_score_that_a_guess_would_have_is_said_to_be_none(tmp_path: Path, capsys: Output) -> None:
     values = {"learner": "class-means", "seeds": 2, "epsilon": 0.003}
     (said,) = guessing(session().run(make_spec(values, "the test")))
@@ -153,7 +155,7 @@ def test_a_score_that_a_guess_would_have_is_said_to_be_none(tmp_path: Path, caps
     assert "chance: 10.0%" in said
     assert guessing(session().run(make_spec({**values, "epsilon": 8}, "the test"))) == []
     command = ("run", "--learner", "class-means", "--seeds", "2", "--epsilon", "0.003", "--out", str(tmp_path))
-    assert called(*command) == 0
+    assert call(*command) == 0
     assert f"warning {said}" in " ".join(capsys.readouterr().out.split())
 
 

@@ -233,6 +233,7 @@ def test_the_head_alone_is_thrift_on_the_tail_s_features() -> None:
     torch.testing.assert_close(predict(x), other(features), rtol=1e-2, atol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimiser", ["momentum", "adam"])
 def test_tuning_the_tail_fits_what_a_head_cannot(optimiser: Any) -> None:
     rate = 0.3 if optimiser == "momentum" else 0.02

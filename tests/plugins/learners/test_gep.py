@@ -121,6 +121,7 @@ def _fitted(learner: Learner) -> Tensor:
 SMALL = GEP(k=4, anchors=9, refresh=3, steps=12, learning_rate=0.7, clip=20.0, residual_ratio=1.0)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("anchors", [4, 9, 27])
 @pytest.mark.parametrize("sample_rate", [1.0, 0.4])
 def test_without_noise_and_clipping_embedding_and_residual_are_the_gradient(anchors: int, sample_rate: float) -> None:
@@ -160,6 +161,7 @@ def test_without_the_residual_the_gradient_is_projected_on_the_basis(
     torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-2)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("residual", [True, False])
 def test_noise_on_each_part_is_for_the_norm_of_all_parts_together(residual: bool) -> None:
     """Nobody is sampled, so answers are noise alone."""
@@ -225,6 +227,7 @@ def test_the_length_of_a_chunk_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
     assert torch.equal(*heads)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -100,7 +100,7 @@ def _saved(folder: Path, **changed: Any) -> Path:
     return folder / "phase1.safetensors"
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("target", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize("learner", [DPSGDNet(), DPRandP()], ids=lambda learner: learner.name)
 def test_a_calibrated_plan_spends_the_budget_and_no_more(learner: NetworkLearner, target: float) -> None:
@@ -177,6 +177,7 @@ def test_training_from_scratch_learns_separable_images() -> None:
     assert float((predict(rows.x).argmax(1) == rows.y).float().mean()) > 0.9
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("optimiser", "rate"), [("adam", 0.03), ("disk", 2.0)])
 def test_other_optimisers_learn_them_too_and_spend_the_same(optimiser: OptimiserName, rate: float) -> None:
     learner = DPSGDNet(**SMALL, steps=25, ema=0.5, optimiser=optimiser, learning_rate=rate)
@@ -416,6 +417,7 @@ def test_a_checkpoint_is_found_in_the_data_folders(data_folder: Path) -> None:
         find_checkpoint("phase9.safetensors")
 
 
+@pytest.mark.slow
 def test_the_network_learner_of_the_how_to_page_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "dpbench_small_network.py").write_text(readme.file_named("dpbench_small_network.py"), encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)

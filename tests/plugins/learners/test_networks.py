@@ -163,6 +163,7 @@ def test_an_empty_chunk_gives_no_rows() -> None:
     assert _rows(gradients, theta, _chunk(0)).shape == (0, len(theta))
 
 
+@pytest.mark.slow
 def test_the_size_of_a_chunk_changes_the_noisy_sum_by_rounding_alone() -> None:
     gradients, theta = _start("wrn-10-1", Views(2))
     chunk, answers = _chunk(23), list[Tensor]()
@@ -227,6 +228,7 @@ def test_normalising_reads_no_data() -> None:
     assert normalise(torch.tensor([0.0, 0.5, 1.0])).tolist() == [-2.0, 0.0, 2.0]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("views", [Views(0), Views(16)], ids=["plain", "16 views"])
 def test_rows_at_once_shrink_with_the_network_and_the_views(views: Views) -> None:
     def fitting(name: str, views: Views) -> int:

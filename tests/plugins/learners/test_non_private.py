@@ -20,7 +20,8 @@ from dpbench.errors import LawBroken
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.records.result import Result
 from dpbench.testing import LearnerLaws
-from tests.cli.test_cli import Output, called, refusal, run_arguments
+from tests.cli.test_cli import refusal, run_arguments
+from tests.helpers.commands import Output, call
 from tests.helpers.worlds import curator_over, note, noted
 
 FREE = Budget(math.inf, 1e-5)
@@ -35,10 +36,11 @@ def test_the_command_line_refuses_a_reference_at_finite_epsilon(capsys: Output, 
 
 
 def _by_command(capsys: Output, folder: Path, learner: str) -> Result:
-    assert called(*run_arguments(folder, "--learner", learner, "--epsilon", "inf", "--json")) == 0
+    assert call(*run_arguments(folder, "--learner", learner, "--epsilon", "inf", "--json")) == 0
     return Result.model_validate_json(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_at_infinite_epsilon_the_reference_runs_and_beats_dp_sgd(capsys: Output, tmp_path: Path) -> None:
     ceiling = _by_command(capsys, tmp_path, "non-private")
     assert (ceiling.privacy.epsilon, ceiling.privacy.sigma) == (math.inf, 0.0)
@@ -70,6 +72,7 @@ def _by_sklearn(rows: PrivateRows, strength: float) -> np.ndarray:
     return found
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("relabelled", "classes"),
     [
@@ -197,7 +200,7 @@ def test_each_fault_breaks_its_law(broken: type[Learner], law: str, said: str) -
 
 @pytest.mark.long  # `test_laws.py` holds it to them too
 def test_check_holds_the_reference_against_the_laws_of_learners(capsys: Output) -> None:
-    assert called("check", "non-private") == 0
+    assert call("check", "non-private") == 0
     shown = capsys.readouterr().out
     assert "a tiny budget does not" in shown
     assert "broken" not in shown

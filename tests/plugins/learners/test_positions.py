@@ -106,7 +106,7 @@ class Moving(CuratorProxy):
                     )
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
 def test_contributions_have_the_same_bits_wherever_a_row_stands(learner: Learner) -> None:
     rows, public = private_rows(N, D, CLASSES), private_rows(150, D, CLASSES, seed=1)

@@ -125,6 +125,7 @@ def test_more_labels_than_one_kernel_holds_are_dealt_into_parts(monkeypatch: pyt
     assert float((head.unseen.argmax(1) == y).double().mean()) > 0.8
 
 
+@pytest.mark.slow
 def test_it_aims_for_balanced_accuracy_where_the_protocol_does() -> None:
     counts = (900, 60, 40)
     (x, y), (fresh, expected) = clusters(counts, apart=1.0), clusters((300, 300, 300), seed=2, apart=1.0)

@@ -138,6 +138,7 @@ def test_a_run_takes_features_as_they_are_with_public_ones_beside() -> None:
     assert torch.equal(prepared.public.x[-30:], torch.from_numpy(_arrays(whole.public)[0]))
 
 
+@pytest.mark.slow
 def test_every_seed_of_a_run_draws_data_of_its_own_under_one_digest() -> None:
     spec = _spec("theory-lowrank:n=100,m=30,d=8,k=2,test=200")
     prepared, alone = session().prepare(spec), session().prepare(spec.model_copy(update={"seeds": (1,)}))

@@ -35,7 +35,7 @@ def test_semi_private_thresholds_need_public_points_and_then_few_private_ones() 
     assert many < 0.01
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hypotheses", "dataset", "most"),
     [
@@ -115,6 +115,7 @@ def test_without_public_data_a_disjunction_takes_as_many_labels_as_the_noise_of_
     assert _error("literal-counts", f"{data},n=400", seeds=6) < 0.02  # 2 sigma sqrt(2 d log d) is 165
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("learner", "dataset"),
     [
@@ -159,6 +160,7 @@ def test_pate_learns_from_votes_and_less_than_class_sums() -> None:
     assert 0.3 < votes.metrics["accuracy"].mean < sums.metrics["accuracy"].mean
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("learner", "dataset", "said"),
     [
@@ -185,13 +187,14 @@ def test_what_a_theorem_does_not_speak_of_is_refused_in_one_sentence(learner: st
         _run(learner, dataset, seeds=1)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["sspp", "pillar-theory", "jl-theory", "component-graph", "literal-counts", "pate"])
 def test_one_private_example_is_enough_to_run(learner: str) -> None:
     result = _run(learner, "theory-blocks:n=1,m=60,test=50,blocks=6,alpha=0.4", seeds=1, delta=0.1)
     assert 0 <= result.metrics["accuracy"].mean <= 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("learner", ["sspp", "pillar-theory", "pate"])
 def test_public_points_that_are_all_equal_are_refused(learner: str) -> None:
     with pytest.raises(DpbenchError, match=r"same point|that span fewer"):

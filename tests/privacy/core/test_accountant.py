@@ -59,6 +59,7 @@ def test_full_batch_plans_match_the_analytic_gaussian(target: float, sigma: floa
     assert found == pytest.approx(dp.get_sigma_gaussian(target, 1e-5) * 10, rel=1e-3)
 
 
+@pytest.mark.slow
 @given(SIGMAS, RATES, STEPS, st.floats(1.05, 2.0))
 @settings(max_examples=settings().max_examples // 16)
 def test_epsilon_falls_with_sigma_and_rises_with_rate_and_steps(
@@ -73,6 +74,7 @@ def test_epsilon_falls_with_sigma_and_rises_with_rate_and_steps(
         assert epsilon(_plan(rate, math.ceil(steps * factor)), sigma, 1e-5, name) >= here - slack
 
 
+@pytest.mark.slow
 @given(SIGMAS, RATES, STEPS)
 @settings(max_examples=settings().max_examples // 8)
 def test_rdp_is_never_below_pld(sigma: float, rate: float, steps: int) -> None:
@@ -98,6 +100,7 @@ def test_calibration_of_full_batches_reaches_the_target_from_below(target: float
     assert 0.99 * target < reached <= target
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["pld", "rdp", "prv"])
 def test_epsilon_one_tenth_is_within_reach_of_every_accountant(name: AccountantName) -> None:
     plan = _plan(1024 / 45000, 1000)
@@ -181,6 +184,7 @@ def test_a_mean_before_sampled_steps_costs_what_the_ledger_says() -> None:
     assert epsilon(plan, 9.3, 1e-5) == pytest.approx(0.98325, rel=1e-3)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("rate", "steps", "sigma"), [(0.0227, 1000, 3.835), (1.0, 60, 29.0), (0.1, 50, 2.0), (0.1, 2, 1.0)]
 )
@@ -206,6 +210,7 @@ def test_where_the_independent_library_has_no_opinion_renyi_bounds_from_above(st
     assert epsilon(plan, sigma, 1e-5) <= other.upper == epsilon(plan, sigma, 1e-5, "rdp")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("stated", [1e-5, 0.0015, 1.0])
 def test_a_statement_far_below_the_truth_is_refused_however_small(stated: float) -> None:
     with pytest.raises(AccountantsDisagree):
@@ -229,6 +234,7 @@ def test_a_contradiction_between_accountants_is_refused(factor: float) -> None:
         cross_check(_plan(0.05, 100), 2.0, 1e-5, "pld", stated)
 
 
+@pytest.mark.slow
 def test_a_remembered_sigma_is_believed_only_if_it_passes() -> None:
     plan, budget = _plan(0.02, 300), Budget(1.0, 1e-5)
     sigma = calibrate(plan, budget)

@@ -62,7 +62,7 @@ def test_a_damaged_or_wrong_calibration_is_made_again(remembered: float, tmp_pat
     assert file.read_text() == before
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "budget", "name"),
     [

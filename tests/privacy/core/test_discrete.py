@@ -36,7 +36,7 @@ def _p_value(noise: np.ndarray, probabilities: np.ndarray) -> float:
     return float(stats.chisquare(counts, np.array([tail, *inner, tail]) * len(noise)).pvalue)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("std", [0.7, 3.0, 11.5])
 def test_draws_follow_the_discrete_gaussian(std: float) -> None:
     assert _p_value(discrete_gaussian((40_000,), std), _pmf(std, 60)) > 1e-6
@@ -46,6 +46,7 @@ def test_the_test_tells_another_width_apart() -> None:
     assert _p_value(discrete_gaussian((40_000,), 3.1), _pmf(3.0, 60)) < 1e-6
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("std", [0.7, 3.0])
 def test_answers_get_a_gaussian_rounded_to_the_grid(std: float) -> None:
     ends = stats.norm.cdf((np.arange(-60, 62) - 0.5) / std)
@@ -85,6 +86,7 @@ def test_the_statement_about_epsilon_follows_from_the_numbers_it_names() -> None
     assert special.log_ndtr(-40) + math.log(2 * numbers) < -300 * math.log(10)
 
 
+@pytest.mark.slow
 def test_each_coordinate_may_have_its_own_width() -> None:
     std = np.array([[1.0, 100.0, 0.0], [1e6, 1.0, 0.0]])
     noise = np.stack([rounded_gaussian((2, 3), std) for _ in range(400)])

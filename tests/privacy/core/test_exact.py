@@ -191,6 +191,7 @@ def _moved(function: Callable[[Tensor, Tensor], Tensor], row: Tensor, others: Te
     return found
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("width", [5, 64, 301])
 def test_a_row_has_the_same_bits_wherever_it_stands(width: int) -> None:
     draw = torch.Generator().manual_seed(width)

@@ -16,6 +16,7 @@ FULL = [Release("sum", steps=3), Release("mean", relative_noise=2.0)]
 SAMPLED = [Release("grad", steps=20, sample_rate=0.1)]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("plan", [FULL, SAMPLED, [*FULL, *SAMPLED]])
 @pytest.mark.parametrize("name", ["pld", "rdp"])
 def test_a_group_of_one_row_costs_what_one_row_costs(plan: list[Release], name: accountant.AccountantName) -> None:

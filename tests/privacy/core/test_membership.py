@@ -26,7 +26,7 @@ def test_of_gaussian_sums_over_everyone_it_is_the_trade_off_curve(rate: float, s
     assert math.isclose(found, norm.sf(threshold - math.sqrt(steps) / 3.0), rel_tol=1e-12)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("chance", [0.05, 0.5])
 def test_of_one_poisson_sample_it_is_at_least_the_best_test_and_hardly_above(rate: float, chance: float) -> None:

@@ -88,6 +88,7 @@ def test_a_draw_ends_even_at_the_largest_uniform() -> None:
         assert 10 < draw_run_count(Repeats(20, shape), Largest(np.random.PCG64(0))) < 10_000
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("rate", "steps", "sigma", "drawn"),
     [
@@ -142,6 +143,7 @@ def test_at_fractional_orders_the_integral_is_what_opacus_says(rate: float, sigm
             assert value == pytest.approx(math.log(moment) / (order - 1), rel=1e-6)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("sigma", [0.8, 4.0, 30.0])
 def test_the_exact_cost_of_keeping_the_largest_is_below_the_bound_and_above_one_run(sigma: float, shape: float) -> None:

@@ -73,7 +73,7 @@ WITH_MEAN = [
 ]
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("published", NETWORKS + WHOLE_BATCH, ids=str)
 def test_prv_rounded_up_is_the_printed_sigma(published: Published) -> None:
     assert published.rounded_up("prv") == published.sigma

@@ -108,6 +108,7 @@ def test_bounds_are_tight_where_features_are_correlated() -> None:
     assert float((residual.norms() / true).mean()) < 1.1
 
 
+@pytest.mark.slow
 def test_the_ceiling_lies_above_what_private_learners_reach() -> None:
     values = {"seeds": 1, "accountant": "rdp"}
     ceiling = session().run(make_spec({**values, "learner": "non-private", "epsilon": "inf"}, "the test"))

@@ -203,6 +203,7 @@ def test_squares_under_a_scale_are_never_under_estimated(c: int, m: int, d: int,
             assert Fraction(float(found[j, i])) >= sum(q * q * Fraction(share) for q, share in pairs)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("total", [8192.0, 2.0**20])
 @pytest.mark.parametrize("d", [1, 40])
 def test_sums_that_sit_at_powers_of_two_hide_no_row(total: float, d: int) -> None:
@@ -218,6 +219,7 @@ def test_sums_that_sit_at_powers_of_two_hide_no_row(total: float, d: int) -> Non
             assert _length(whole.total - rest.total, whole.grid) <= 1
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("chunk_size", [1, 7, 30, 31])
 @pytest.mark.parametrize("name", ["rank one", "rows", "residual"])
 def test_one_example_moves_a_curators_sum_by_at_most_the_clips_in_any_chunks(

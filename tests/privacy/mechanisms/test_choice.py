@@ -24,7 +24,6 @@ from dpbench import (
     Release,
     SpecError,
 )
-from dpbench.cli import main
 from dpbench.errors import ComponentFailed, NotPerExample, NotPlanned, NotPure
 from dpbench.harness.guarantee import state_guarantee
 from dpbench.harness.tuning.trials import simulate_rows
@@ -39,6 +38,7 @@ from dpbench.privacy.mechanisms.choice.cells import Cells
 from dpbench.privacy.mechanisms.choice.choice_plan import compute_eps0, divergence, loss_variable
 from dpbench.privacy.mechanisms.choice.question import check_matrix, choose, sum_losses
 from dpbench.privacy.mechanisms.choice.steps import project_totals
+from tests.helpers.commands import call
 from tests.helpers.worlds import curator_over, private_rows
 
 DELTA = 1e-5
@@ -70,6 +70,7 @@ def chi_square(found: np.ndarray, chances: np.ndarray) -> float:
     return float(chi2.sf(((found - expected) ** 2 / expected).sum(), len(chances) - 1))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("draws", "times"), [(research, 200_000), (secure, 20_000)])
 def test_three_candidates_are_chosen_with_the_chances_of_the_law(draws: Callable[[], Draws], times: int) -> None:
     totals, eps0 = (10.0, 11.25, 13.5), 0.8
@@ -284,6 +285,7 @@ def delta_by_hand(e: float, mu: float, eps0s: Sequence[float]) -> float:
     return float(quad(at, -eps0, eps0, epsabs=1e-12, epsrel=1e-7, limit=200)[0])
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "epsilon", [pytest.param(0.1, marks=pytest.mark.slow), 1.0, pytest.param(5.0, marks=pytest.mark.slow)]
 )
@@ -390,16 +392,13 @@ def test_a_search_on_stand_ins_knows_choices() -> None:
 
 
 def test_the_command_line_states_the_cost_of_a_plan_with_choices(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["budget", "--choice", "candidates=9", "--release", "relative_noise=2", "--epsilon", "1", "--json"])
+    call("budget", "--choice", "candidates=9", "--release", "relative_noise=2", "--epsilon", "1", "--json")
     rows = {row["accountant"]: row for row in json.loads(capsys.readouterr().out)}
     assert 0.999 < float(rows["pld"]["epsilon"]) <= 1
     assert "can compose only Gaussian releases" in rows["prv"]["note"]
-    with pytest.raises(SystemExit):
-        main(["budget", "--epsilon", "1"])
+    call("budget", "--epsilon", "1")
     assert "Expected a plan" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["budget", "--choice", "relative_noise=2", "--epsilon", "1"])
+    call("budget", "--choice", "relative_noise=2", "--epsilon", "1")
     assert "Expected candidates in --choice relative_noise=2" in capsys.readouterr().err
 
 

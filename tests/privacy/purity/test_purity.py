@@ -410,11 +410,13 @@ def test_a_value_that_is_written_as_it_was_is_no_change() -> None:
     ask(Same(), 3)
 
 
+@pytest.mark.slow
 def test_a_reach_without_end_is_refused() -> None:
     many = [[place] for place in range(200_000)]
     refused(lambda chunk: chunk.x * len(many), "too many to compare")
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     st.recursive(st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)),
@@ -671,6 +673,7 @@ def test_constants_that_carry_attributes_and_objects_that_nobody_can_read() -> N
         refused(rows, what)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")  # torch says so of that version
 def test_a_module_that_was_compiled_before_asking_passes() -> None:
     compiled = torch.compile(nn.Linear(5, 5), backend="eager")

@@ -1,0 +1,90 @@
+"""Tables of committed sweeps: processor hours, dimensions, extractors, and scores by epsilon."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+
+from dpbench.docs.tables.grid_tables import epsilon_table, format_score
+from dpbench.records.metrics import Metric
+from dpbench.records.result import Result
+
+
+def render_compute_table(stored: Iterable[Result]) -> str:
+    """Return the processor hours that all results on boards took together, each result once."""
+    results = {result.digest: result for result in stored}
+    hours: dict[str, float] = {}
+    for result in results.values():
+        for phase, seconds in result.cpu_seconds.items():
+            name = {"fit": "fits", "tune": "searches on public labels"}.get(phase, "loading, calibration, scores")
+            hours[name] = hours.get(name, 0.0) + seconds / 3600
+    fits = sum(len(result.seeds) for result in results.values())
+    lines = [f"| {len(results)} results, {fits:,} fits | processor hours |", "|---|---:|"]
+    lines += [f"| {name} | {spent:.1f} |" for name, spent in sorted(hours.items(), key=lambda pair: -pair[1])]
+    return "\n".join([*lines, f"| all | {sum(hours.values()):.1f} |"])
+
+
+def render_dimensions_table(results: Iterable[Result]) -> str:
+    """Return accuracy against k, from the results of `pillar-figure-4`."""
+    found = {}
+    for result in results:
+        found[result.spec.learner.options.get("k", math.inf), result.spec.epsilon] = result.metrics["accuracy"]
+    lines = ["| k | ε 0.1 | ε 0.7 | ε ∞ |", "|---|---|---|---|"]
+    for k in sorted({k for k, _ in found}):
+        cells = [format_score(found[k, epsilon]) for epsilon in (0.1, 0.7, math.inf)]
+        lines.append(f"| {'all (`dp-sgd`)' if k == math.inf else k} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def render_extractors_table(results: Iterable[Result]) -> str:
+    """Return what networks, pixels and precision are worth, from the results of `extractors`."""
+    found: dict[str, dict[tuple[str, float], str]] = {}
+    for result in results:
+        name = re.sub(r",?(precision=float32|size=None|views=one)", "", str(result.spec.extractor))
+        at = found.setdefault(re.sub(r":(?=\+|$)", "", name.replace(":,", ":")), {})
+        at[result.spec.learner.name, result.spec.epsilon] = format_score(result.metrics["accuracy"])
+    asked = {
+        "`public-only`": ("public-only", 1.0), "`thrift`, ε 0.1": ("thrift", 0.1),
+        "`thrift`, ε 1": ("thrift", 1.0),
+    }  # fmt: skip
+    lines = [f"| extractor | {' | '.join(asked)} |", "|---|" + "---|" * len(asked)]
+    for extractor, scores in sorted(found.items(), key=lambda pair: pair[1].get(("thrift", 1.0), "")):
+        lines.append(f"| `{extractor}` | {' | '.join(scores.get(column, '') for column in asked.values())} |")
+    return "\n".join(lines)
+
+
+def render_scores_table(results: Iterable[Result], metric: Metric) -> str:
+    """Return the score of every learner on every dataset against epsilon, from the results of a figure."""
+    ordered = sorted(results, key=lambda result: (result.spec.dataset.name, result.spec.learner.name))
+    return epsilon_table(
+        ordered,
+        metric,
+        ("data", "learner"),
+        lambda result: (result.spec.dataset.name, f"`{result.spec.learner.name}`"),
+    )
+
+
+def render_tail_table(results: Iterable[Result]) -> str:
+    """Return how many examples an error of 10% takes by the tail's energy, from the results of `theory-pillar-tail`."""
+    errors: dict[tuple[float, int], list[tuple[int, float]]] = {}
+    for result in results:
+        data, k = result.spec.dataset.options, int(result.spec.learner.options["k"])
+        least = 1 / (2 * len(result.seeds) * result.task.test)
+        error = max(least, 1 - result.metrics["accuracy"].mean)
+        errors.setdefault((float(data["tau"]), k), []).append((int(data["n"]), error))
+    lines = ["| τ | n with projection | n without projection | gain | 1 / √(1 − τ) |", "|---|---:|---:|---:|---:|"]
+    for tau in sorted({tau for tau, _ in errors}):
+        projected, whole = (_interpolate_size(sorted(errors[tau, k]), 0.1) for k in (5, 0))
+        gains = f"{whole / projected:.1f} | {1 / math.sqrt(1 - tau):.1f}"
+        lines.append(f"| {tau:g} | {projected:.0f} | {whole:.0f} | {gains} |")
+    return "\n".join(lines)
+
+
+def _interpolate_size(measured: list[tuple[int, float]], wanted: float) -> float:
+    """Return the n at which the error comes down to `wanted`, on the line between two cells in a log-log plot."""
+    for (n, above), (more, below) in pairwise(measured):
+        if above > wanted >= below:
+            return float(n * (more / n) ** (math.log(above / wanted) / math.log(above / below)))
+    raise AssertionError(f"no two cells have {wanted} between them: {measured}")

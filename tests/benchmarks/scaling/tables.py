@@ -163,7 +163,7 @@ def ratios(sizes: Sizes) -> str:
 def way(sizes: Sizes) -> str:
     """The whole way from images to an accuracy, beside the same by hand with torch and Opacus."""
     dataset, extractor, share, steps = sizes.way
-    shared = {"threads": None, "dataset": dataset, "extractor": extractor, "steps": steps}
+    shared: dict[str, Any] = {"threads": None, "dataset": dataset, "extractor": extractor, "steps": steps}
     own = _measured("ours", share=share, **shared)
     other = _measured("theirs", n=int(own["n"]), **shared)
     rows: list[Sequence[object]] = [

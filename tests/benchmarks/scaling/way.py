@@ -24,8 +24,7 @@ PHASES: Mapping[str, Sequence[str]] = {
     "fit": ("fit",),
     "score": ("score",),
 }
-DELTA, CLIP = 1e-5, 1.0
-HEAD = {"sample_rate": 0.1, "learning_rate": 0.5, "momentum": 0.0, "clip": CLIP, "scaling": "norm"}
+DELTA, CLIP, RATE, LEARNING_RATE = 1e-5, 1.0, 0.1, 0.5
 Found = dict[str, float]
 Value = TypeVar("Value")
 
@@ -36,7 +35,7 @@ def ours(dataset: str, extractor: str, share: float, steps: int) -> Found:
 
     import dpbench
 
-    options = ",".join(f"{name}={value}" for name, value in {**HEAD, "steps": steps}.items())
+    options = f"steps={steps},sample_rate={RATE},learning_rate={LEARNING_RATE},momentum=0,clip={CLIP},scaling=norm"
     with tempfile.TemporaryDirectory() as folder:
         done = dpbench.run(
             f"dp-sgd:{options}", dataset, extractor, 1.0, delta=DELTA, public_fraction=0.0, train_fraction=share,
@@ -74,8 +73,8 @@ def theirs(dataset: str, extractor: str, n: int, steps: int) -> Found:
     train, test = phase("load", read)
     torch.manual_seed(0)
     head: Any = nn.Linear(train.tensors[0].shape[1], int(train.tensors[1].max()) + 1)
-    optimiser = torch.optim.SGD(head.parameters(), lr=HEAD["learning_rate"])
-    loader: DataLoader[Any] = DataLoader(train, batch_size=round(HEAD["sample_rate"] * n))
+    optimiser = torch.optim.SGD(head.parameters(), lr=LEARNING_RATE)
+    loader: DataLoader[Any] = DataLoader(train, batch_size=round(RATE * n))
     head, optimiser, loader = phase("calibrate", lambda: _make_private(head, optimiser, loader, steps))
     phase("fit", lambda: _train(head, optimiser, loader, steps))
     x, y = test.tensors
@@ -109,7 +108,7 @@ def _make_private(head: Any, optimiser: Any, loader: Any, steps: int) -> tuple[A
 
     made = PrivacyEngine().make_private_with_epsilon(
         module=head, optimizer=optimiser, data_loader=loader, target_epsilon=1.0, target_delta=DELTA,
-        epochs=round(steps * HEAD["sample_rate"]), max_grad_norm=CLIP,
+        epochs=round(steps * RATE), max_grad_norm=CLIP,
     )  # fmt: skip
     return made[0], made[1], made[-1]
 

@@ -6,16 +6,33 @@ each benchmark runs once on small data, to see that it still works.
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import pytest
 import torch
 
-ROWS: pytest.StashKey[list[str]] = pytest.StashKey()
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of this run, beside the target that it should reach."""
+
+    what: str
+    value: float
+    target: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        said = f"target {self.target}" + (f"; {self.detail}" if self.detail else "")
+        return f"{self.what:<78} {self.value:8.2f}  ({said})"
+
+
+FIGURES: pytest.StashKey[list[Figure]] = pytest.StashKey()
 
 
 @dataclass(frozen=True)
@@ -23,7 +40,11 @@ class Ratios:
     """Times two functions in turn and keeps the ratio of their medians."""
 
     enabled: bool
-    rows: list[str]
+    figures: list[Figure]
+
+    def add(self, what: str, value: float, target: str, detail: str = "") -> None:
+        """Keep a figure for the table at the end."""
+        self.figures.append(Figure(what, value, target, detail))
 
     def record(
         self, what: str, over: Callable[[], object], under: Callable[[], object], target: str, steps: tuple[int, int]
@@ -40,9 +61,7 @@ class Ratios:
                 kept.append(time.perf_counter() - begin)
         over_time, under_time = (statistics.median(kept) / count for kept, count in zip(times, steps, strict=True))
         ratio = over_time / under_time
-        self.rows.append(
-            f"{what:<78} {ratio:8.2f}  (target {target}; {1e3 * over_time:.2f} / {1e3 * under_time:.2f} ms)"
-        )
+        self.add(what, ratio, target, f"{1e3 * over_time:.2f} / {1e3 * under_time:.2f} ms")
         return ratio
 
 
@@ -61,18 +80,26 @@ def machine() -> str:
     )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that keeps the table of ratios in a file, from which the page on speed is made."""
+    parser.addoption("--figures", type=Path, help="write the ratios of this run to a JSON file")
+
+
 @pytest.fixture
 def ratios(request: pytest.FixtureRequest) -> Ratios:
     """Return the collector of ratios."""
     enabled = bool(request.config.getoption("benchmark_enable"))
-    return Ratios(enabled, request.config.stash.setdefault(ROWS, []))
+    return Ratios(enabled, request.config.stash.setdefault(FIGURES, []))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print the table of ratios."""
-    rows = config.stash.get(ROWS, [])
-    if rows and config.getoption("benchmark_enable"):
+    figures = config.stash.get(FIGURES, [])
+    if figures and config.getoption("benchmark_enable"):
         terminalreporter.section("ratios, measured in this run")
         terminalreporter.write_line(machine())
-        for row in rows:
-            terminalreporter.write_line(row)
+        for figure in figures:
+            terminalreporter.write_line(str(figure))
+    if file := config.getoption("figures", None):
+        content = {"machine": machine(), "figures": [asdict(figure) for figure in figures]}
+        file.write_text(json.dumps(content), encoding="utf-8")

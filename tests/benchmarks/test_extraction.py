@@ -198,5 +198,5 @@ def _peak(n: int, folder: Path) -> float:
 def test_memory_does_not_grow_with_the_images(ratios: Ratios, tmp_path: Path) -> None:
     few, many = (2_000, 20_000) if ratios.enabled else (1_500, 4_500)
     beyond = _peak(many, tmp_path / "many") - _peak(few, tmp_path / "few")
-    ratios.rows.append(f"{f'peak MB of {many:,} images beyond that of {few:,}':<78} {beyond:8.1f}  (target <= 300)")
+    ratios.add(f"peak MB of {many:,} images beyond that of {few:,}", beyond, "<= 300")
     assert beyond <= 300  # prepared, the images more are 1,800 MB and 10,800 MB

@@ -40,7 +40,5 @@ def test_ten_thousand_results_are_checked_and_ranked(benchmark: Any, ratios: Rat
     benchmark.pedantic(lambda: encode_index(index), rounds=1)  # the rest is timed above, in turn
     bare, whole = (statistics.median(column) for column in zip(*rows, strict=True))
     what = f"leaderboard: {count:,} results read, checked and ranked / json.loads of the same files"
-    ratios.rows.append(
-        f"{what:<78} {whole / bare:8.2f}  (target <= 15 on two cores, < 15 s; {whole:.1f} / {bare:.1f} s)"
-    )
+    ratios.add(what, whole / bare, "<= 15 on two cores, < 15 s", f"{whole:.1f} / {bare:.1f} s")
     benchmark.extra_info[what] = whole / bare

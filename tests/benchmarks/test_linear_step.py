@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import subprocess
 import sys
 import warnings
@@ -138,43 +137,6 @@ def test_a_full_batch_against_its_two_products(benchmark: Any, ratios: Ratios, d
     benchmark.extra_info["ratio"] = ratios.record(what, ours, _unavoidable(size, x), target, (size.steps, size.steps))
 
 
-_OLDER = """
-from tests.benchmarks.conftest import Ratios, machine
-from tests.benchmarks.test_linear_step import Size, _ours, _unavoidable
-for given in {sizes}:
-    size = Size(*given)
-    x, y = size.data()
-    steps = (size.steps, size.steps)
-    print(Ratios(True, []).record("", _ours(size, x, y), _unavoidable(size, x), "", steps))
-print(machine())
-"""
-AVX2 = {
-    "NUMBA_CPU_NAME": "haswell",
-    "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+bmi,+bmi2",  # without these, those of this processor stay
-    "ATEN_CPU_CAPABILITY": "avx2",
-    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-    "ONEDNN_MAX_CPU_ISA": "AVX2",
-}
-
-
-def test_a_step_on_a_processor_without_integer_dot_products(ratios: Ratios) -> None:
-    """Ours and the work to beat, both held to AVX2."""
-    if not ratios.enabled:
-        pytest.skip("another process is started only where ratios are measured")
-    targets = {(2048, 100, 1024): "<= 1.2", (2048, 10, 1024): "<= 0.6", (1280, 10, 45_000): "<= 0.6",
-               (100, 10, 45_000): "<= 1.3"}  # fmt: skip
-    sizes = [(45_000, *size) for size in targets]
-    done = subprocess.run(
-        [sys.executable, "-c", _OLDER.format(sizes=sizes)],
-        capture_output=True, text=True, check=True, env=os.environ | AVX2,
-    )  # fmt: skip
-    *found, machine = done.stdout.splitlines()
-    ratios.rows.append(machine)
-    for (_, d, classes, batch), target, ratio in zip(sizes, targets.values(), found, strict=True):
-        what = f"a step / gather, two products and noise, AVX2: batch {batch}, d {d}, {classes} classes"
-        ratios.rows.append(f"{what:<78} {float(ratio):8.2f}  (target {target})")
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("mode", "d", "classes", "target"),
@@ -216,7 +178,5 @@ def test_memory_beyond_the_features(ratios: Ratios) -> None:
     code = _PEAK.format(size=(size.n, size.d, size.classes, size.batch))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     share = float(done.stdout)
-    ratios.rows.append(
-        f"{'peak memory of a fit beyond the features / the features':<78} {share:8.3f}  (target <= 0.30)"
-    )
+    ratios.add("peak memory of a fit beyond the features / the features", share, "<= 0.30")
     assert share <= (0.30 if ratios.enabled else 0.9)  # the small features are but three times one chunk

@@ -79,5 +79,5 @@ def test_ten_thousand_entries_are_built_seen_and_filtered(benchmark: Any, ratios
         ("kB that the first page loads", size / 1e3, "< 300"),
     )
     for what, value, target in table:
-        ratios.rows.append(f"{'page: ' + what:<78} {value:8.2f}  (target {target})")
+        ratios.add(f"page: {what}", value, target)
         benchmark.extra_info[what] = value

@@ -90,5 +90,5 @@ def test_rate_of_two_workers_and_overhead_of_a_cell(benchmark: Any, ratios: Rati
         ("ms a cell beyond its own fit and score, two workers", milliseconds[1], "< 50"),
     )
     for what, ratio, target in table:
-        ratios.rows.append(f"{'sweep: ' + what:<78} {ratio:8.2f}  (target {target})")
+        ratios.add(f"sweep: {what}", ratio, target)
         benchmark.extra_info[what] = ratio

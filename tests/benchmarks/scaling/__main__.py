@@ -12,7 +12,7 @@ from tests.benchmarks.scaling.measures import MEASURES
 from tests.benchmarks.scaling.tables import SMALL, TABLES, Sizes
 from tests.helpers.readme import DOCS
 
-PAGE = DOCS / "explanation" / "scaling.md"
+PAGES = [DOCS / "explanation" / "scaling.md", DOCS / "explanation" / "speed.md"]
 
 
 def main(words: list[str]) -> None:
@@ -34,9 +34,15 @@ def main(words: list[str]) -> None:
         made = TABLES[name](sizes)
         print(f"\n{name}\n\n{made}", flush=True)
         if given.page:
-            page = PAGE.read_text(encoding="utf-8")
-            block = re.compile(rf"(<!-- measured: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
-            PAGE.write_text(block.sub(lambda found: f"{found[1]}{made}", page), encoding="utf-8")  # noqa: B023
+            _write_table(name, made)
+
+
+def _write_table(name: str, made: str) -> None:
+    """Replace a table in the page that has it."""
+    block = re.compile(rf"(<!-- measured: {name} -->\n).*?(?=<!-- end -->)", re.DOTALL)
+    for file in PAGES:
+        page = file.read_text(encoding="utf-8")
+        file.write_text(block.sub(lambda found: f"{found[1]}{made}", page), encoding="utf-8")
 
 
 if __name__ == "__main__":

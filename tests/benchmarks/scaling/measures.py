@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.benchmarks.scaling import way
 from tests.helpers.readme import ROOT
 
 if TYPE_CHECKING:
@@ -186,4 +187,5 @@ def _worked() -> float:
 
 MEASURES: Mapping[str, Callable[..., Found | list[Found]]] = {
     "fits": fits, "sweep": sweep, "leaderboard": leaderboard, "results": results,
+    "ours": way.ours, "theirs": way.theirs,
 }  # fmt: skip

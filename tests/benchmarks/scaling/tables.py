@@ -9,14 +9,23 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tests.benchmarks.scaling.measures import Found
+from tests.benchmarks.scaling.way import PHASES
 from tests.helpers.readme import ROOT
 
 MB, GIB = 2**20, 2**30
+AVX2 = {  # holds a newer processor to AVX2, as many have no more
+    "NUMBA_CPU_NAME": "haswell",
+    "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+bmi,+bmi2",  # without these, those of this processor stay
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+}
 STEPS = 8  # of learners that take steps
 LEARNERS: Mapping[str, Mapping[str, Any]] = {
     "dp-sgd": {"steps": STEPS}, "pillar": {"k": 40, "steps": STEPS}, "jl": {"k": 40, "steps": STEPS},
@@ -38,9 +47,15 @@ class Sizes:
     large: Sequence[tuple[int, int]] = ((1_000_000, 1280), (10_000_000, 128), (1_300_000, 2048))
     cells: tuple[int, int] = (100, 1000)
     results: Sequence[int] = (1_000, 10_000, 100_000)
+    way: tuple[str, str, float, int] = ("cifar10", "efficientnet-lite0:size=128", 0.2, 500)  # see `way.ours`
+    benchmarks: Sequence[str] = ("test_linear_step.py", "test_extraction.py::test_extraction_against_onnxruntime_alone")
+    enable: bool = True  # benchmarks time their full sizes
 
 
-SMALL = Sizes((200, 400), (8, 16), (2, 4), (300, 64, 3), ((500, 16), (900, 8), (400, 32)), (10, 20), (20, 40))
+SMALL = Sizes(
+    (200, 400), (8, 16), (2, 4), (300, 64, 3), ((500, 16), (900, 8), (400, 32)), (10, 20), (20, 40),
+    ("digits", "pixels", 0.5, 20), ("test_linear_step.py::test_a_full_batch_against_its_two_products",), enable=False,
+)  # fmt: skip
 
 
 def fits(sizes: Sizes) -> str:
@@ -133,9 +148,49 @@ def leaderboards(sizes: Sizes) -> str:
     return table(("results", "`verify`, s", "index, s", "peak MB", "leaderboard.json, MB"), rows)
 
 
+def ratios(sizes: Sizes) -> str:
+    """What dpbench costs beside the bare work and beside Opacus, with all of this processor and with AVX2 alone."""
+    columns = [_figures(sizes, surroundings) for surroundings in ({}, AVX2)]
+    first, second = ({figure["what"]: figure for figure in column["figures"]} for column in columns)
+    rows: list[Sequence[object]] = [
+        (what, *(f"{found[what]['value']:.2f}" if what in found else "" for found in (first, second)), figure["target"])
+        for what, figure in (first | second).items()
+    ]
+    rows.append(("measured on", *(column["machine"] for column in columns), ""))
+    return table(("ratio", "A", "B", "target for A"), rows)
+
+
+def way(sizes: Sizes) -> str:
+    """The whole way from images to an accuracy, beside the same by hand with torch and Opacus."""
+    dataset, extractor, share, steps = sizes.way
+    shared: dict[str, Any] = {"threads": None, "dataset": dataset, "extractor": extractor, "steps": steps}
+    own = _measured("ours", share=share, **shared)
+    other = _measured("theirs", n=int(own["n"]), **shared)
+    rows: list[Sequence[object]] = [
+        (name, *(f"{sum(found.get(phase, 0.0) for phase in phases):.1f}" for found in (own, other)))
+        for name, phases in PHASES.items()
+    ]
+    totals = [sum(found.get(phase, 0.0) for phases in PHASES.values() for phase in phases) for found in (own, other)]
+    rows.append(("**all**", *(f"**{total:.1f}**" for total in totals)))
+    rows.append(("accuracy, %", *(f"{100 * found['accuracy']:.2f}" for found in (own, other))))
+    return table((f"{own['n']:,.0f} private images", "dpbench, s", "torch and Opacus, s"), rows)
+
+
 TABLES: Mapping[str, Callable[[Sizes], str]] = {
     "fits": fits, "learners": learners, "large": large, "sweeps": sweeps, "leaderboards": leaderboards,
+    "ratios": ratios, "way": way,
 }  # fmt: skip
+
+
+def _figures(sizes: Sizes, surroundings: Mapping[str, str]) -> Any:
+    """Return the figures of benchmarks, run in these surroundings."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "figures.json"
+        names = [f"tests/benchmarks/{name}" for name in sizes.benchmarks]
+        enable = ["--benchmark-enable"] if sizes.enable else []
+        command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "", *enable, f"--figures={file}", *names]
+        subprocess.run(command, stdout=sys.stderr, check=True, cwd=ROOT, env=os.environ | surroundings)
+        return json.loads(file.read_bytes())
 
 
 def _fits(asked: Sequence[tuple[str, tuple[int, int, int]]], on_disk: bool = False) -> list[Found]:
@@ -150,10 +205,10 @@ def _beyond_rows(found: Found, n: int, d: int, classes: int) -> float:
     return (found["beyond"] - n * (d + 12)) / MB
 
 
-def _measured(measure: str, **given: Any) -> Any:
-    """Return what a measure finds, in a process of its own with one thread."""
+def _measured(measure: str, threads: int | None = 1, **given: Any) -> Any:
+    """Return what a measure finds, in a process of its own, with one thread unless more are wanted (None: all)."""
     command = [sys.executable, "-m", "tests.benchmarks.scaling", "--measure", measure, json.dumps(given)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = os.environ | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment, cwd=ROOT)
     print(done.stdout, file=sys.stderr, flush=True)
     return json.loads(done.stdout.splitlines()[-1])

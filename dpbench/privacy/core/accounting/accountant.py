@@ -41,6 +41,8 @@ ORDERS = (
 PRECISION = 1e-5  # relative, of a calibrated sigma
 _SIGMA_LIMIT = 1e7
 _FAR = 2.0**60  # a sigma that the distance of neighbours is inversely proportional to, whatever the rates
+MANY_STEPS = 1000  # above which the grid follows from the loss of one step
+FINEST = 50_000  # points of a grid from 0 to epsilon
 _STRIDE = math.log(1.5)  # of the search for a bracket
 
 
@@ -229,8 +231,9 @@ def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     import dp_accounting as dp
     from dp_accounting.pld import PLDAccountant
 
+    step = _smallest_step_loss(plan, sigma)
     if not all(release.gaussian for release in plan):
-        return epsilon_on_fine_grid(lambda interval: _mixed_epsilon(plan, sigma, delta, interval))
+        return epsilon_on_fine_grid(lambda interval: _mixed_epsilon(plan, sigma, delta, interval), step)
     if all(release.sample_rate == 1 for release in plan):
         total = sum(release.steps / release.relative_noise**2 for release in plan)
         return float(dp.get_epsilon_gaussian(sigma / math.sqrt(total), delta))
@@ -241,20 +244,42 @@ def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
             accountant.compose(event)
         return float(accountant.get_epsilon(delta))
 
-    return epsilon_on_fine_grid(composed)
+    return epsilon_on_fine_grid(composed, step)
 
 
-def epsilon_on_fine_grid(epsilon_at: Callable[[float], float]) -> float:
-    """Compute epsilon on a grid that is fine enough for its size.
+def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], step: float = math.inf) -> float:
+    """Compute epsilon on a grid that is fine enough for its size and for the losses of one step.
 
     A first computation gives its size; below epsilon 0.2 the default grid of 1e-4 would cost more than half a percent.
+    `step` is the standard deviation of the loss of one of many steps. Each is rounded up to the grid, so on a grid
+    that is coarser than a tenth of it the errors of many steps add up.
     """
     interval = 1e-4
     while True:
         value = epsilon_at(interval)
-        finer = max(value / 2000, 1e-6)
-        if finer >= interval or interval <= 1e-6:
+        finer = max(min(value / 2000, step / 10), value / FINEST, 1e-7)
+        if finer >= 0.9 * interval:
             return value
+        interval = finer
+
+
+def _smallest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
+    """Return the standard deviation of the privacy loss of a step, of those uses that have many; about, for rates."""
+    losses = [neighbour_distance([use], sigma) / math.sqrt(use.steps) for use in plan if use.steps >= MANY_STEPS]
+    return min(losses, default=math.inf)
+
+
+def refine_grid(epsilon_at: Callable[[float], float], bound: float, points: int = 1000) -> float:
+    """Compute epsilon on grids that round up, the first coarse and the last with so many points from 0 to epsilon.
+
+    Return `bound`, another upper bound that may be far too large, if it is smaller.
+    """
+    interval = max(1e-2, bound / 1e5)
+    while True:
+        bound = min(bound, epsilon_at(interval))
+        finer = max(bound / points, 1e-6)
+        if finer >= interval:
+            return bound
         interval = finer
 
 

@@ -74,7 +74,7 @@ def compute_copies_epsilon(privacy: Privacy, copies: int) -> float | None:
     plan, sigma, delta = privacy.releases, privacy.sigma, privacy.delta
     if privacy.repeats is not None:
         repeats = Repeats(privacy.repeats.mean, privacy.repeats.shape)
-        found = private_search.epsilon(group.enlarge_plan(plan, copies), sigma, delta, repeats)
+        found = private_search.epsilon(plan, sigma, delta, repeats, copies)
     else:
         found = group.epsilon(plan, sigma, delta, copies, privacy.accountant)
     return found if math.isfinite(found) else None

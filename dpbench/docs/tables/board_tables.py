@@ -176,7 +176,7 @@ def _line_order(grid: ResultGrid[EntryRow], line: GridLine[EntryRow], best: list
     """Return where a line stands: references last, then by how far it is behind the best, over the epsilons it has."""
     pairs = [(row, top) for row, top in zip(line.rows, best, strict=True) if row]
     gaps = [100 * distance_behind(grid.row_metric(row), grid.score(row), top) for row, top in pairs]
-    return line.filled[0].entry.role != "entry", sum(gaps) / len(gaps)
+    return line.present_rows[0].entry.role != "entry", sum(gaps) / len(gaps)
 
 
 def _line_label(entry: Entry) -> str:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Adjacency = Literal["add-or-remove-one"]
 MOST_STEPS = 1_000_000  # more is a slip: it would run for hours, and accountants for minutes
 
+MOST_RELATIVE = 1e6  # times the noise of another release: more is a slip, and its square overflows
+
 
 @dataclass(frozen=True)
 class Task:
@@ -253,8 +255,11 @@ def _check_releases(plan: Sequence[P], who: str) -> tuple[P, ...]:
         if not (release.steps >= 1 and release.steps % 1 == 0):  # neither holds of nan, nor the second of inf
             raise PlanError(f"Expected steps={release.steps} to be a whole number >= 1 {where}.")
         release.check(where)
-        if not 0 < release.relative_noise < math.inf:
-            raise PlanError(f"Expected relative_noise={release.relative_noise} to be positive and finite {where}.")
+        if not 1 / MOST_RELATIVE <= release.relative_noise <= MOST_RELATIVE:
+            raise PlanError(
+                f"Expected relative_noise={release.relative_noise} between {1 / MOST_RELATIVE:g} and "
+                f"{MOST_RELATIVE:g} {where}."
+            )
     total = sum(release.steps for release in plan)
     if total > MOST_STEPS:
         raise PlanError(

@@ -19,6 +19,7 @@ from dpbench.privacy.core.accounting.accountant import (
     neighbour_distance,
 )
 from dpbench.privacy.core.accounting.crosscheck import Account, cross_check
+from dpbench.privacy.core.plan import check_plan
 
 SIGMAS = st.floats(0.8, 20)
 RATES = st.floats(0.005, 0.3)
@@ -258,3 +259,33 @@ def test_an_account_says_what_may_be_stated_at_least() -> None:
     assert Account.tight("pld", 2.0).least == 1.98
     assert Account.bound("rdp", 2.0).least == Account.exact("none", 2.0).least == 2.0
     assert str(Account("prv-accountant", 0.98765, 1.0)) == "0.9877 to 1 by prv-accountant"
+
+
+@pytest.mark.parametrize(
+    ("plan", "sigma", "exact"),
+    [
+        ([Release("gradient", 100_000, 0.001)], 20.0, 0.0453),
+        pytest.param([Release("gradient", 500_000, 0.001)], 20.0, 0.1097, marks=pytest.mark.slow),
+        pytest.param([Release("gradient", 1_000_000, 0.001)], 60.0, 0.0479, marks=pytest.mark.slow),
+    ],
+)
+def test_many_small_steps_are_composed_on_a_grid_that_is_finer_than_a_step(
+    plan: list[Release], sigma: float, exact: float
+) -> None:
+    assert epsilon(plan, sigma, 1e-5) == pytest.approx(exact, rel=5e-3)
+
+
+def test_a_budget_that_sampling_alone_meets_is_calibrated() -> None:
+    plan = [Release("mean", 1, 0.001)]
+    sigma = calibrate(plan, Budget(0.01, 5e-4))
+    assert epsilon(plan, sigma, 5e-4) <= 0.01
+
+
+def test_a_plan_with_next_to_no_noise_is_bounded_at_once() -> None:
+    assert epsilon([Release("gradient", 100_000, 0.01)], 0.05, 1e-5) > 1e6
+
+
+@pytest.mark.parametrize("relative", [1e-300, 1e300, 0.0, -1.0, math.inf])
+def test_releases_of_unlike_noise_are_refused_beyond_a_million(relative: float) -> None:
+    with pytest.raises(PlanError, match="relative_noise"):
+        check_plan([Release("gradient", 1, relative_noise=relative)], "learner 'x'")

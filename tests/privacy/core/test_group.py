@@ -66,6 +66,22 @@ def test_the_bound_of_other_accountants_is_above_the_mixture(rows: int) -> None:
     assert tight <= group.epsilon(SAMPLED, 2.0, DELTA, rows, "rdp")
 
 
+@pytest.mark.parametrize(
+    ("rows", "sigma", "exact"), [(6, 1.5, 6.555), (20, 5.0, 5.278), (60, 10.0, 8.345)]
+)
+def test_a_group_whose_renyi_bound_is_far_off_costs_what_the_mixture_costs(
+    rows: int, sigma: float, exact: float
+) -> None:
+    plan = [Release("grad", 200, 0.02)]
+    assert accountant.epsilon(group.enlarge_plan(plan, rows), sigma, DELTA, "rdp") > 1000
+    assert group.epsilon(plan, sigma, DELTA, rows) == pytest.approx(exact, rel=1e-3)
+
+
+def test_a_choice_beside_sampled_sums_does_not_undo_the_mixture() -> None:
+    plan: list[Planned] = [Release("grad", 200, 0.02), Choice("pick", candidates=4)]
+    assert group.epsilon(plan, 4.0, DELTA, 2) == pytest.approx(1.378, rel=0.01)
+
+
 def test_a_choice_costs_so_many_times_its_epsilon() -> None:
     plan = [Choice("pick", candidates=4)]
     assert group.epsilon(plan, 4.0, DELTA, 3) == pytest.approx(3 * accountant.epsilon(plan, 4.0, DELTA))

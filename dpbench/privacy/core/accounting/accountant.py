@@ -41,6 +41,10 @@ ORDERS = (
 PRECISION = 1e-5  # relative, of a calibrated sigma
 _SIGMA_LIMIT = 1e7
 _FAR = 2.0**60  # a sigma that the distance of neighbours is inversely proportional to, whatever the rates
+MANY_STEPS = 1000  # above which the grid follows from the loss of one step
+FINEST = 50_000  # points of a grid from 0 to epsilon
+MOST_POINTS = 100_000  # of a grid, up to the largest loss of a step
+LARGEST_DISTANCE = 40.0  # of neighbours; beyond, epsilon is above 900, and RDP's bound says so at once
 _STRIDE = math.log(1.5)  # of the search for a bracket
 
 
@@ -229,37 +233,70 @@ def _pld_epsilon(plan: Sequence[Planned], sigma: float, delta: float) -> float:
     import dp_accounting as dp
     from dp_accounting.pld import PLDAccountant
 
-    if not all(release.gaussian for release in plan):
-        return epsilon_on_fine_grid(lambda interval: _mixed_epsilon(plan, sigma, delta, interval))
-    if all(release.sample_rate == 1 for release in plan):
+    sums_only = all(release.gaussian for release in plan)
+    if sums_only and all(release.sample_rate == 1 for release in plan):
         total = sum(release.steps / release.relative_noise**2 for release in plan)
         return float(dp.get_epsilon_gaussian(sigma / math.sqrt(total), delta))
 
     def compose_at(interval: float) -> float:
+        if not sums_only:
+            return float(compose(plan, sigma, interval).get_epsilon_for_delta(delta))
         accountant = PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE, interval)
         for event in dp_events(plan, sigma):
             accountant.compose(event)
         return float(accountant.get_epsilon(delta))
 
-    return epsilon_on_fine_grid(compose_at)
+    every_step = math.sqrt(sum(use.steps / (sigma * use.relative_noise) ** 2 for use in plan))
+    if min(neighbour_distance(plan, sigma), every_step) > LARGEST_DISTANCE:
+        return _rdp_epsilon(plan, sigma, delta)
+    return epsilon_on_fine_grid(compose_at, _smallest_step_loss(plan, sigma), _largest_step_loss(plan, sigma))
 
 
-def epsilon_on_fine_grid(epsilon_at: Callable[[float], float]) -> float:
-    """Compute epsilon on a grid that is fine enough for its size.
+def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], small: float = math.inf, large: float = 0.0) -> float:
+    """Compute epsilon on a grid that is fine enough for its size and for the losses of one step.
 
     A first computation gives its size; below epsilon 0.2 the default grid of 1e-4 would cost more than half a percent.
+
+    Args:
+        epsilon_at: interval of a grid -> epsilon, rounded up.
+        small: the standard deviation of the loss of one of many steps. Each loss is rounded up to the grid, so on a
+            grid that is coarser than a tenth of it the errors of many steps add up.
+        large: a loss that a step rarely exceeds; no grid has many more than `MOST_POINTS` points up to it.
     """
-    interval = 1e-4
+    interval = max(1e-4, large / MOST_POINTS)
     while True:
         value = epsilon_at(interval)
-        finer = max(value / 2000, 1e-6)
-        if finer >= interval or interval <= 1e-6:
+        finer = max(min(value / 2000, small / 10), value / FINEST, large / MOST_POINTS, min(1e-6, max(small / 10, 1e-7)))
+        if finer >= interval or not value:
             return value
         interval = finer
 
 
-def _mixed_epsilon(plan: Sequence[Planned], sigma: float, delta: float, interval: float) -> float:
-    return float(compose(plan, sigma, interval).get_epsilon_for_delta(delta))
+def _smallest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
+    """Return the standard deviation of the privacy loss of a step, of those uses that have many; about, for rates."""
+    losses = [neighbour_distance([use], sigma) / math.sqrt(use.steps) for use in plan if use.steps >= MANY_STEPS]
+    return min(losses, default=math.inf)
+
+
+def _largest_step_loss(plan: Sequence[Planned], sigma: float) -> float:
+    """Return the privacy loss of a step where the noise is eight standard deviations."""
+    noises = [(use.sample_rate, sigma * use.relative_noise) for use in plan]
+    whole = [(rate, 0.5 / noise**2 + 8 / noise) for rate, noise in noises]
+    return max(math.log1p(rate * math.expm1(loss)) if loss < 700 else loss + math.log(rate) for rate, loss in whole)
+
+
+def refine_grid(epsilon_at: Callable[[float], float], bound: float, points: int = 1000) -> float:
+    """Compute epsilon on grids that round up, the first coarse and the last with so many points from 0 to epsilon.
+
+    Return `bound`, another upper bound that may be far too large, if it is smaller.
+    """
+    interval = max(1e-2, bound / 1e5)
+    while True:
+        bound = min(bound, epsilon_at(interval))
+        finer = max(bound / points, 1e-6)
+        if finer >= interval or not bound:
+            return bound
+        interval = finer
 
 
 def compose(plan: Sequence[Planned], sigma: float, interval: float) -> Any:

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dpbench.errors import AccountantsDisagree
 from dpbench.privacy.core.accounting.accountant import AccountantName, epsilon, find_pure_cost, silence_libraries
@@ -79,21 +80,38 @@ def cross_check(
 @functools.lru_cache(1024)  # many runs share a plan
 def _prv_account(plan: tuple[Planned, ...], sigma: float, delta: float, about: float) -> Account | None:
     """Return prv-accountant's account, to 2% of `about`; None if that would take too fine a grid."""
-    import prv_accountant as prv
-
-    error, delta_error = 0.02 * about, delta / 1000
-    pairs = [use.loss_variables(sigma * use.relative_noise) for use in plan]
-    mechanisms, counts = [variable for variable, _ in pairs], [count for _, count in pairs]
-    points = 2 * (about + 3) * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
-    if points > 2**24 * error:
+    made = make_prv_accountant(plan, sigma, delta, 0.02 * about)
+    if made is None:
         return None
+    accountant, counts = made
     try:
         with silence_libraries():
-            accountant = prv.PRVAccountant(mechanisms, error, delta_error, counts)
             lower, _, upper = accountant.compute_epsilon(delta, counts)
     except RuntimeError:  # past epsilon of about 10^5 it finds none, or an infinite one
         return None
     return Account("prv-accountant", float(lower), float(upper)) if math.isfinite(upper) else None
+
+
+def make_prv_accountant(
+    plan: Sequence[Planned], sigma: float, delta: float, error: float
+) -> tuple[Any, list[int]] | None:
+    """Return prv-accountant's accountant for a plan, exact to `error` in epsilon, and how often each part composes.
+
+    Return None if that would take too fine a grid.
+    """
+    import prv_accountant as prv
+
+    delta_error = delta / 1000
+    pairs = [use.loss_variables(sigma * use.relative_noise) for use in plan]
+    mechanisms, counts = [variable for variable, _ in pairs], [count for _, count in pairs]
+    points = 2 * (50 * error + 3) * math.sqrt(sum(counts) / 2 * math.log(12 / delta_error))
+    if points > 2**24 * error:
+        return None
+    try:
+        with silence_libraries():
+            return prv.PRVAccountant(mechanisms, error, delta_error, counts), counts
+    except RuntimeError:
+        return None
 
 
 def _rdp_account(

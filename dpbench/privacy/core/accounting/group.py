@@ -8,10 +8,12 @@ that grows by exp(epsilon) with every row.
   exponential mechanism of m times eps0.
 - Poisson samples: of m rows a binomial number K is sampled, and they move the sum by up to K clips, so that the pair
   N(0, sigma^2) and the mixture of N(k, sigma^2) over K dominates (Ganesh 2024, Tight Group-Level DP Guarantees for
-  DP-SGD with Sampling via Mixture of Gaussians Mechanisms, arXiv 2401.10294). `pld` composes that pair.
+  DP-SGD with Sampling via Mixture of Gaussians Mechanisms, arXiv 2401.10294). `pld` composes that pair with those of
+  the other releases.
 - Other accountants have no such mixture. They get a mixture in which K >= 1 rows move the sum by all of m clips: larger
   sensitivities dominate smaller ones (the same paper). It is a subsampled Gaussian of rate 1 - (1 - rate)^m and
-  noise sigma / m, so the answer is an upper bound, a loose one where rates are small.
+  noise sigma / m, so the answer is an upper bound, a loose one where rates are small. `pld` states the smaller of it
+  and the mixture.
 
 Covered: any m rows, equal or not, add-or-remove.
 Not covered: rows that depend on each other in other ways than by belonging to one person or showing the same image.
@@ -23,17 +25,16 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dpbench.errors import SpecError
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.plan import Planned, Release
 
-MOST_ROWS, LARGEST_EPSILON = 50, 100.0
-"""Rows of one group, and epsilon, for which the mixture is composed; beyond, the Renyi bound is stated: a grid for
-losses as large as these takes minutes and gigabytes, and an epsilon as large as that protects nobody."""
-COARSE_INTERVAL = 1e-2  # the first grid: mixtures are slow on a fine one, and groups have a large epsilon
+LARGEST_SHIFT = 100.0
+"""Standard deviations of the noise by which a group moves a sum, up to which the mixture is composed. Beyond, one step
+alone has losses in the thousands, so the Renyi bound is as good."""
 P = TypeVar("P", bound=Planned)
 
 
@@ -50,11 +51,14 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int, name
     if rows == 1 or not sigma or all(use.sample_rate == 1 for use in plan):
         return accountant.epsilon(large, sigma, delta, name)
     bound = accountant.epsilon(large, sigma, delta, "rdp")
-    if name != "pld" or rows > MOST_ROWS or bound > LARGEST_EPSILON:
+    if name != "pld" or not can_compose(plan, sigma, rows):
         return bound
-    if not all(use.gaussian for use in plan):
-        return accountant.epsilon(large, sigma, delta, name)
-    return _mixture_epsilon(plan, sigma, delta, rows)
+
+    def compose_at(interval: float) -> float:
+        return float(compose(plan, sigma, rows, interval).get_epsilon_for_delta(delta))
+
+    with accountant.silence_libraries():
+        return accountant.refine_grid(compose_at, bound)
 
 
 def enlarge_plan(plan: Sequence[P], rows: int) -> list[P]:
@@ -70,23 +74,26 @@ def _enlarge_release(release: P, rows: int) -> P:
     return larger
 
 
-def _mixture_epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int) -> float:
+def can_compose(plan: Sequence[Planned], sigma: float, rows: int) -> bool:
+    """Return whether `compose` takes seconds and not minutes."""
+    return max(rows / (sigma * use.relative_noise) for use in plan) <= LARGEST_SHIFT
+
+
+def compose(plan: Sequence[Planned], sigma: float, rows: int, interval: float) -> Any:
+    """Compose what a plan costs some rows into a privacy loss distribution, rounded up to a grid of this interval."""
     from dp_accounting.pld.privacy_loss_distribution import from_mixture_gaussian_mechanism
     from scipy.stats import binom
 
-    moved = list(range(rows + 1))
-
-    def compose_at(interval: float) -> float:
-        losses = []
-        for use in plan:
+    if rows == 1:
+        return accountant.compose(plan, sigma, interval)
+    moved, losses = list(range(rows + 1)), []
+    if whole := enlarge_plan([use for use in plan if use.sample_rate == 1], rows):
+        losses.append(accountant.compose(whole, sigma, interval))
+    for use in plan:
+        if use.sample_rate < 1:
             chances = binom.pmf(moved, rows, use.sample_rate)
             loss = from_mixture_gaussian_mechanism(
                 sigma * use.relative_noise, moved, chances / chances.sum(), value_discretization_interval=interval
             )
             losses.append(loss.self_compose(use.steps))
-        whole = functools.reduce(lambda loss, other: loss.compose(other), losses)
-        return float(whole.get_epsilon_for_delta(delta))
-
-    with accountant.silence_libraries():
-        about = compose_at(COARSE_INTERVAL)  # sets the scale of the grid, from above
-        return compose_at(max(about / 1000, 1e-6)) if about < 1000 * COARSE_INTERVAL else about
+    return functools.reduce(lambda loss, other: loss.compose(other), losses)

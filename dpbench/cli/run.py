@@ -19,8 +19,7 @@ from dpbench.records.journal import Journal
 from dpbench.records.place import Place
 from dpbench.records.search import Search
 from dpbench.records.setting import flag_name
-from dpbench.records.spec import Spec
-from dpbench.sweep.grid import AXES
+from dpbench.records.spec import AXES, Spec
 
 if TYPE_CHECKING:
     from dpbench.harness.fit import SeedFit

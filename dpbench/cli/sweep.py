@@ -17,10 +17,9 @@ from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.records.place import Place
 from dpbench.sweep import ready_made_sweeps
-from dpbench.sweep.cell_files import STATES, TO_RUN
 
 if TYPE_CHECKING:
-    from dpbench.sweep import Overview
+    from dpbench.sweep.conduct import Overview
     from dpbench.sweep.resources import ExecutorName
 
 
@@ -83,6 +82,8 @@ def sweep(
 
 
 def _print_overview(overview: Overview, console: Console) -> None:
+    from dpbench.sweep.cell_files import STATES
+
     axes = overview.grid.axes
     table = Table(*axes, "state", box=None)
     for cell, state in zip(overview.grid.cells, overview.states, strict=True):
@@ -97,6 +98,7 @@ def _print_overview(overview: Overview, console: Console) -> None:
 
 def _estimate_time(overview: Overview) -> str:
     from dpbench.support.messages import duration
+    from dpbench.sweep.cell_files import TO_RUN
 
     if not overview.cells(*TO_RUN):
         return "Nothing to do."

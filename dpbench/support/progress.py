@@ -9,18 +9,6 @@ from contextvars import ContextVar
 from time import monotonic
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.text import Text
 
 from dpbench.support.messages import duration
 
@@ -76,11 +64,6 @@ class _LineMeter:
         print_line(f"{self._description}: {self._done:,} of {self._total:,}" + (f", {left} left." if left else "."))
 
 
-class _RateColumn(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.0f}/s" if task.speed else "")
-
-
 @contextmanager
 def show_status(description: str) -> Iterator[None]:
     """Show a spinner while the block runs."""
@@ -97,10 +80,10 @@ def show_status(description: str) -> Iterator[None]:
 @contextmanager
 def transfer_bar(description: str, total: int) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
     """Show a progress bar in bytes while the block runs; yield functions that set the bytes done and the total."""
+    from rich.progress import DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
     shown = progress_console()
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    )  # fmt: skip
+    columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=shown, disable=not shown.is_terminal, transient=True) as progress:
         task = progress.add_task(description, total=total or None)
         yield (
@@ -116,13 +99,13 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
     if not shown.is_terminal or is_verbose():
         yield _LineMeter(description, total).advance
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _RateColumn(),
-        TimeRemainingColumn(),
-    )
+    from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+
+    class RateColumn(ProgressColumn):
+        def render(self, task: Task) -> str:
+            return f"{task.speed:.0f}/s" if task.speed else ""
+
+    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), RateColumn(), TimeRemainingColumn())
     with Progress(*columns, console=shown, disable=_QUIET.get(), transient=True) as progress:
         task = progress.add_task(description, total=total)
         yield lambda units: progress.advance(task, units)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
+from typing import TypeVar
 
 from rich.console import Console
 
@@ -17,7 +18,7 @@ ESTIMATE_AFTER = 3.0  # seconds before an estimate is said
 ESTIMATE_FROM = 60.0  # seconds that are worth an estimate
 ADVICE_FROM = 300.0  # seconds that are worth advice
 
-
+Item = TypeVar("Item")
 _QUIET: ContextVar[bool] = ContextVar("nothing", default=False)
 _VERBOSE: ContextVar[bool] = ContextVar("everything", default=False)
 
@@ -65,16 +66,16 @@ class _LineMeter:
 
 
 @contextmanager
-def show_status(description: str) -> Iterator[None]:
-    """Show a spinner while the block runs."""
+def show_status(description: str) -> Iterator[Callable[[str], None]]:
+    """Show a spinner while the block runs; yield a function that adds what is being done to its description."""
     shown = progress_console()
     if is_verbose():
         print_line(f"{description}.")
     if not shown.is_terminal or is_verbose():
-        yield
+        yield lambda _: None
         return
-    with shown.status(description):
-        yield
+    with shown.status(description) as status:
+        yield lambda doing: status.update(f"{description}: {doing}")
 
 
 @contextmanager
@@ -109,6 +110,14 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
     with Progress(*columns, console=shown, disable=_QUIET.get(), transient=True) as progress:
         task = progress.add_task(description, total=total)
         yield lambda units: progress.advance(task, units)
+
+
+def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
+    """Yield the items, and show a progress bar until the last one has been used."""
+    with progress_bar(description, total) as advance:
+        for item in items:
+            yield item
+            advance(1)
 
 
 class TimeEstimate:

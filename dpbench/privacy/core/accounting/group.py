@@ -54,7 +54,7 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int, name
         return bound
     if not all(use.gaussian for use in plan):
         return accountant.epsilon(large, sigma, delta, name)
-    return _mixture_epsilon(plan, sigma, delta, rows)
+    return _mixture_epsilon(tuple(plan), sigma, delta, rows)
 
 
 def enlarge_plan(plan: Sequence[P], rows: int) -> list[P]:
@@ -70,7 +70,8 @@ def _enlarge_release(release: P, rows: int) -> P:
     return larger
 
 
-def _mixture_epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int) -> float:
+@functools.lru_cache(1024)  # many results of a board share a plan and have the same copies
+def _mixture_epsilon(plan: tuple[Planned, ...], sigma: float, delta: float, rows: int) -> float:
     from dp_accounting.pld.privacy_loss_distribution import from_mixture_gaussian_mechanism
     from scipy.stats import binom
 

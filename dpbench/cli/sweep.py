@@ -60,22 +60,23 @@ def sweep(
     given: UserSettings,
 ) -> None:
     """Run every unfinished cell of a grid and write a JSON result per cell. Run it again to resume."""
-    from dpbench import sweep as sweeps
     from dpbench.registry import load
+    from dpbench.sweep import conduct
+    from dpbench.sweep.resources import Resources, slurm_options
 
     if dry_run and (retry_failed or refresh):
         flag = "--retry-failed" if retry_failed else "--refresh"
         raise SpecError(f"Expected --dry-run without {flag}: it shows the state of every cell and runs none.")
-    jobs = sweeps.slurm_options(slurm) if slurm else None
+    jobs = slurm_options(slurm) if slurm else None
     definition = ready_made_sweeps.find_sweep_file(file)
-    resources = sweeps.Resources(cast("ExecutorName", executor), scheduler, workers, threads, given.place.device, jobs)
+    resources = Resources(cast("ExecutorName", executor), scheduler, workers, threads, given.place.device, jobs)
     plugins = load()
     plugins.report_broken_plugins()
     if dry_run:
-        _print_overview(sweeps.overview(definition, out, plugins, data=True), Console())
+        _print_overview(conduct.overview(definition, out, plugins, data=True), Console())
         return
     with report_interrupt("Finished cells are kept; repeat the command to continue."):
-        summary = sweeps.sweep(
+        summary = conduct.sweep(
             definition, out, resources=resources, retry_failed=retry_failed, refresh=refresh, plugins=plugins
         )
     print_summary(summary, Console(), f"{'the same command' if retry_failed else '--retry-failed'} runs them again")

@@ -16,7 +16,6 @@ from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json, print_if_unwritable, report_interrupt
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DpbenchError, SpecError
-from dpbench.records.audit import PARTS, Audit, Bound, Part
 from dpbench.records.packed import list_records
 from dpbench.records.place import Place
 from dpbench.records.spec import Spec, fill_extractor, make_spec
@@ -25,6 +24,7 @@ from dpbench.support.untrusted import read_toml
 
 if TYPE_CHECKING:
     from dpbench.harness.session import Session
+    from dpbench.records.audit import Audit, Bound, Part
     from dpbench.records.result import Result
 
 
@@ -141,6 +141,8 @@ def _find_targets(name: str, root: Path) -> Iterator[AuditTarget]:
 
 
 def _print_audit(name: str, found: Audit, written: Path, console: Console) -> None:
+    from dpbench.records.audit import PARTS
+
     verdicts = {True: "passed", False: "FAILED", None: "does not apply"}
     console.print(
         f"{name}: seed {found.seed}, ε {found.epsilon:.4g}, δ {found.delta:g}, σ {found.sigma:.4g}"
@@ -163,6 +165,8 @@ def _print_audit(name: str, found: Audit, written: Path, console: Console) -> No
 
 def describe_figures(found: Audit) -> dict[Part, str]:
     """Describe the figures of each part of an audit in words."""
+    from dpbench.records.audit import PARTS
+
     figures, moved, noise, attack = found.figures, found.sensitivity, found.noise, found.attack
     words: dict[Part, str] = dict.fromkeys(PARTS, "")
     if moved:

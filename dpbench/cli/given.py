@@ -17,11 +17,10 @@ from dpbench.records.place import Place
 from dpbench.records.protocol import Component
 from dpbench.records.search import NO_SEARCH_HINTS, Search
 from dpbench.records.setting import Setting, flag_name, list_record_settings
-from dpbench.records.spec import Spec, fill_extractor, make_spec
+from dpbench.records.spec import AXES, Spec, fill_extractor, make_spec
 from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import misfit_sentence
-from dpbench.sweep.grid import AXES, sweep_definition
 
 if TYPE_CHECKING:
     from dpbench.registry import Registry
@@ -144,6 +143,8 @@ class UserSettings:
         Raises:
             SpecError: the board refuses a learner, or a value that only the board may set.
         """
+        from dpbench.sweep.grid import sweep_definition
+
         if self.place.board is None:
             return sweep_definition(self.keys, self.lists, plugins)
         from dpbench.records.board import find_board

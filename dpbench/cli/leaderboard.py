@@ -115,7 +115,15 @@ def build(
             f"Expected boards or results in {root}, found none. Name a leaderboard's folder with --root, or file a "
             "result: dpbench leaderboard add FILE."
         )
-    plugins = _load_plugins()
+    plugins, whole = _load_plugins(), not (check or no_site)
+    if whole:
+        from dpbench.site.reuse import BuildTarget
+
+        target = BuildTarget(root, site or root / "site", plugins, publish.load_extras(context), docs)
+        inputs = target.digest_inputs()
+        if kept := target.find_build(inputs):
+            print(f"{root / building.INDEX} and {target.out} are up to date: {kept}")
+            return
     index = building.build_index(root, plugins)
     entries = sum(len(standing.entries) for standing in index.standings)
     said = f"{entries} results on {len(index.standings)} boards"
@@ -128,13 +136,13 @@ def build(
         print(f"{root / building.INDEX} is up to date: {said}")
         return
     print(f"Wrote {building.write_index(index, root)}: {said}")
-    if not no_site:
+    if whole:
         from dpbench.site import build_site
 
-        out = site or root / "site"
         made = publish.make_docs_builder(context, wanted=docs)
-        build_site(index, root, out, plugins, made, publish.load_extras(context))
-        print(f"Wrote {out}")
+        build_site(index, root, target.out, plugins, made, target.extras)
+        target.keep_build(inputs, said)
+        print(f"Wrote {target.out}")
 
 
 @app.command()

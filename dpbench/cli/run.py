@@ -19,8 +19,7 @@ from dpbench.records.journal import Journal
 from dpbench.records.place import Place
 from dpbench.records.search import Search
 from dpbench.records.setting import flag_name
-from dpbench.records.spec import Spec
-from dpbench.sweep.grid import AXES
+from dpbench.records.spec import AXES, Spec
 
 if TYPE_CHECKING:
     from dpbench.harness.fit import SeedFit
@@ -95,18 +94,20 @@ def _run_combinations(given: UserSettings, of_one: Mapping[str, Any]) -> None:
         if is_given:
             raise SpecError(f"Expected one value of {names} with {flag}, got several.")
     with report_interrupt("Finished runs are kept; repeat the command to continue."):
-        from dpbench import sweep as sweeps
         from dpbench.registry import load
+        from dpbench.sweep import conduct
+        from dpbench.sweep.grid import read_grid
+        from dpbench.sweep.resources import Resources
 
         plugins, place = load(), given.place
         plugins.report_broken_plugins()
-        cells, resources = given.sweep(plugins), sweeps.Resources(threads=place.threads, device=place.device)
+        cells, resources = given.sweep(plugins), Resources(threads=place.threads, device=place.device)
         if place.board is not None:  # or a board would refuse the results once all runs had ended
             from dpbench.harness.session import open_session
 
-            spec = sweeps.read_grid(cells, plugins).cells[0].spec
+            spec = read_grid(cells, plugins).cells[0].spec
             open_session(place.device, plugins=plugins).extract(spec, "board")
-        summary = sweeps.sweep(cells, place.out, resources=resources, retry_failed=True, refresh=True, plugins=plugins)
+        summary = conduct.sweep(cells, place.out, resources=resources, retry_failed=True, refresh=True, plugins=plugins)
         print_summary(summary, Console(), "the same command runs them again")
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from dpbench.analysis.reader import StoredResult
-    from dpbench.sweep import Summary
+    from dpbench.sweep.conduct import Summary
 
 
 def print_summary(summary: Summary, console: Console, advice: str) -> None:

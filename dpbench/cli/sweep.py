@@ -17,10 +17,9 @@ from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.records.place import Place
 from dpbench.sweep import ready_made_sweeps
-from dpbench.sweep.cell_files import STATES, TO_RUN
 
 if TYPE_CHECKING:
-    from dpbench.sweep import Overview
+    from dpbench.sweep.conduct import Overview
     from dpbench.sweep.resources import ExecutorName
 
 
@@ -61,28 +60,31 @@ def sweep(
     given: UserSettings,
 ) -> None:
     """Run every unfinished cell of a grid and write a JSON result per cell. Run it again to resume."""
-    from dpbench import sweep as sweeps
     from dpbench.registry import load
+    from dpbench.sweep import conduct
+    from dpbench.sweep.resources import Resources, slurm_options
 
     if dry_run and (retry_failed or refresh):
         flag = "--retry-failed" if retry_failed else "--refresh"
         raise SpecError(f"Expected --dry-run without {flag}: it shows the state of every cell and runs none.")
-    jobs = sweeps.slurm_options(slurm) if slurm else None
+    jobs = slurm_options(slurm) if slurm else None
     definition = ready_made_sweeps.find_sweep_file(file)
-    resources = sweeps.Resources(cast("ExecutorName", executor), scheduler, workers, threads, given.place.device, jobs)
+    resources = Resources(cast("ExecutorName", executor), scheduler, workers, threads, given.place.device, jobs)
     plugins = load()
     plugins.report_broken_plugins()
     if dry_run:
-        _print_overview(sweeps.overview(definition, out, plugins, data=True), Console())
+        _print_overview(conduct.overview(definition, out, plugins, data=True), Console())
         return
     with report_interrupt("Finished cells are kept; repeat the command to continue."):
-        summary = sweeps.sweep(
+        summary = conduct.sweep(
             definition, out, resources=resources, retry_failed=retry_failed, refresh=refresh, plugins=plugins
         )
     print_summary(summary, Console(), f"{'the same command' if retry_failed else '--retry-failed'} runs them again")
 
 
 def _print_overview(overview: Overview, console: Console) -> None:
+    from dpbench.sweep.cell_files import STATES
+
     axes = overview.grid.axes
     table = Table(*axes, "state", box=None)
     for cell, state in zip(overview.grid.cells, overview.states, strict=True):
@@ -97,6 +99,7 @@ def _print_overview(overview: Overview, console: Console) -> None:
 
 def _estimate_time(overview: Overview) -> str:
     from dpbench.support.messages import duration
+    from dpbench.sweep.cell_files import TO_RUN
 
     if not overview.cells(*TO_RUN):
         return "Nothing to do."

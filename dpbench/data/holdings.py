@@ -17,6 +17,7 @@ from dpbench.support.paths import cache_folder
 
 OTHER_FOLDERS = {
     "hashes": "hashes of images, to find copies",
+    "builds": "digests of the leaderboards that were built",
     "calibrations": "noise multipliers that were found",
     "kernels": "loops that numba compiled for this processor",
     "docs": "the documentation, as `dpbench docs` built it",

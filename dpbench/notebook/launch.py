@@ -16,14 +16,14 @@ from dpbench.notebook.outcome import DEFAULT_FOLDER, Results
 from dpbench.records.journal import Journal
 from dpbench.records.metrics import RankMetric
 from dpbench.records.protocol import CONCAT
-from dpbench.records.spec import COMPONENTS, Spec
+from dpbench.records.spec import AXES, COMPONENTS, Spec
 from dpbench.registry import KINDS, UNPACKAGED, Registry, load
 from dpbench.registry.components import component_kind, write_component
 from dpbench.support.fields import changed_fields
 from dpbench.support.files import check_writable_folder
 from dpbench.support.paths import is_installed_package
-from dpbench.sweep import overview
-from dpbench.sweep.grid import AXES, Cell, sweep_definition
+from dpbench.sweep.conduct import overview
+from dpbench.sweep.grid import Cell, sweep_definition
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

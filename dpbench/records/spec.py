@@ -17,6 +17,9 @@ from dpbench.support import progress
 from dpbench.support.files import canonical_digest
 from dpbench.support.validation import Origin, misfit_sentence, name_origin
 
+AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
+"""What flags may give several values, in the order in which cells run: those that share features and rows together."""
+
 
 class Spec(Protocol):
     """The request for a run: everything that decides its numbers, and nothing else."""

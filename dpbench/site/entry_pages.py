@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import json
 import math
 import os
@@ -33,12 +32,14 @@ from dpbench.site.group_tables import GroupTable, tabulate_groups
 from dpbench.site.render import PREVIEW, Renderer, make_renderer
 from dpbench.site.settings import Settings
 from dpbench.support.processes import process_pool
+from dpbench.support.progress import progress_bar
 
 MAX_RAW_LENGTH = 20_000  # characters of a raw file that its page shows
 MAX_SEEDS = 50  # rows of scores; the raw file has all
 MAX_CLASS_ROWS = 60  # of more, the worst are shown
 MIN_ENTRIES_PER_PROCESS = 400  # entries a process has to have to be worth its start
 BATCH_SIZE = 250
+DESCRIPTION = "Writing pages of entries"
 
 
 @dataclass(frozen=True)
@@ -69,16 +70,20 @@ def write_entries(site: Site, folder: Path) -> Iterator[None]:
     processes = min(os.cpu_count() or 1, count // MIN_ENTRIES_PER_PROCESS)
     if processes < 2:
         shared = make_renderer(site.settings)
-        for batch in batches:
-            _write_pages(batch, shared)
+        with progress_bar(DESCRIPTION, count) as advance:
+            for batch in batches:
+                _write_pages(batch, shared)
+                advance(len(batch.rows))
         yield
         return
     with process_pool(processes) as pool:
         pending: list[Future[None]] = [pool.submit(write_batch, batch) for batch in batches]
         try:
             yield
-            for page in pending:
-                page.result()
+            with progress_bar(DESCRIPTION, count) as advance:
+                for batch, pages in zip(batches, pending, strict=True):
+                    pages.result()
+                    advance(len(batch.rows))
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
@@ -86,9 +91,7 @@ def write_entries(site: Site, folder: Path) -> Iterator[None]:
 
 def write_batch(batch: EntryBatch) -> None:
     """Write the pages of a batch; runs in a worker process."""
-    gc.disable()  # a page leaves next to nothing to collect, and the search for it takes a tenth of the time
     _write_pages(batch, make_renderer(batch.settings))
-    gc.enable()
 
 
 def _split_into_batches(site: Site, folder: Path) -> Iterator[EntryBatch]:

@@ -20,14 +20,17 @@ from dpbench.site.lines import make_epsilon_charts
 from dpbench.site.picture import Chart
 from dpbench.site.preview import render_board_preview, render_map_preview
 from dpbench.site.render import PREVIEW, STATIC_FILES, Renderer, make_renderer, read_static, site_stylesheet
+from dpbench.support.progress import show_status
 
 
 def write_pages(site: Site, extras: Extras, folder: Path) -> None:
     """Write all files of the site into `folder`, except the files of entries."""
-    for path, content in _render_files(site, extras):
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content)
+    with show_status("Writing pages") as update:
+        for path, content in _render_files(site, extras):
+            update(path)
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
 
 
 def _render_files(site: Site, extras: Extras) -> Iterator[tuple[str, bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from collections.abc import Iterator
@@ -28,13 +29,19 @@ class _SigintBlockedContext(SpawnContext):
     Process = _SigintBlockedProcess
 
 
+def collect_rarely() -> None:
+    """Search for garbage after 100,000 new objects: records leave none, and the search takes a tenth of the time."""
+    gc.set_threshold(100_000)
+
+
 @contextmanager
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Yield a process pool; its workers are killed if the block is interrupted, and else end after their work.
 
-    Workers are spawned, because forked children of a process with threads, such as torch's, may hang.
+    Workers are spawned, because forked children of a process with threads, such as torch's, may hang. They read and
+    write records, so they search for garbage rarely.
     """
-    with ProcessPoolExecutor(workers, _SigintBlockedContext()) as pool:
+    with ProcessPoolExecutor(workers, _SigintBlockedContext(), collect_rarely) as pool:
         try:
             yield pool
         except KeyboardInterrupt:

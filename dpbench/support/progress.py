@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
+from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.text import Text
 
 from dpbench.support.messages import duration
 
@@ -29,7 +18,7 @@ ESTIMATE_AFTER = 3.0  # seconds before an estimate is said
 ESTIMATE_FROM = 60.0  # seconds that are worth an estimate
 ADVICE_FROM = 300.0  # seconds that are worth advice
 
-
+Item = TypeVar("Item")
 _QUIET: ContextVar[bool] = ContextVar("nothing", default=False)
 _VERBOSE: ContextVar[bool] = ContextVar("everything", default=False)
 
@@ -76,31 +65,26 @@ class _LineMeter:
         print_line(f"{self._description}: {self._done:,} of {self._total:,}" + (f", {left} left." if left else "."))
 
 
-class _RateColumn(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.0f}/s" if task.speed else "")
-
-
 @contextmanager
-def show_status(description: str) -> Iterator[None]:
-    """Show a spinner while the block runs."""
+def show_status(description: str) -> Iterator[Callable[[str], None]]:
+    """Show a spinner while the block runs; yield a function that adds what is being done to its description."""
     shown = progress_console()
     if is_verbose():
         print_line(f"{description}.")
     if not shown.is_terminal or is_verbose():
-        yield
+        yield lambda _: None
         return
-    with shown.status(description):
-        yield
+    with shown.status(description) as status:
+        yield lambda doing: status.update(f"{description}: {doing}")
 
 
 @contextmanager
 def transfer_bar(description: str, total: int) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
     """Show a progress bar in bytes while the block runs; yield functions that set the bytes done and the total."""
+    from rich.progress import DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
     shown = progress_console()
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-    )  # fmt: skip
+    columns = (*Progress.get_default_columns()[:2], DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=shown, disable=not shown.is_terminal, transient=True) as progress:
         task = progress.add_task(description, total=total or None)
         yield (
@@ -116,16 +100,24 @@ def progress_bar(description: str, total: int) -> Iterator[Callable[[int], None]
     if not shown.is_terminal or is_verbose():
         yield _LineMeter(description, total).advance
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _RateColumn(),
-        TimeRemainingColumn(),
-    )
+    from rich.progress import MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+
+    class RateColumn(ProgressColumn):
+        def render(self, task: Task) -> str:
+            return f"{task.speed:.0f}/s" if task.speed else ""
+
+    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), RateColumn(), TimeRemainingColumn())
     with Progress(*columns, console=shown, disable=_QUIET.get(), transient=True) as progress:
         task = progress.add_task(description, total=total)
         yield lambda units: progress.advance(task, units)
+
+
+def track(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
+    """Yield the items, and show a progress bar until the last one has been used."""
+    with progress_bar(description, total) as advance:
+        for item in items:
+            yield item
+            advance(1)
 
 
 class TimeEstimate:

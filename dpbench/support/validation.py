@@ -15,7 +15,10 @@ from dpbench.support.messages import unknown_name
 class Record(BaseModel):
     """The base class of records in files: frozen, without unknown keys, infinities written as text."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_inf_nan="strings",
+        defer_build=True,  # until a record is first made: `dpbench list` makes few of fifty
+    )  # fmt: skip
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy that computes its cached properties again."""

@@ -53,8 +53,6 @@ from dpbench.support.messages import unknown_name
 from dpbench.support.untrusted import read_toml
 from dpbench.support.validation import Record, misfit_sentence
 
-AXES = ("dataset", "extractor", "train_fraction", "learner", "epsilon")
-"""What flags may give several values, in the order in which cells run: those that share features and rows together."""
 MAX_CELLS = 100_000  # more is a mistake, and would take hours to list before the first one runs
 
 

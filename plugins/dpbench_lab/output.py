@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from dpbench.analysis.draw import check_chart_file
 from dpbench.cli.output import print_if_unwritable
 from dpbench.support.files import check_writable_folder
 
@@ -26,6 +25,8 @@ def check_outputs(out: Path, plot: Path | None) -> None:
     """
     check_writable_folder(out)
     if plot is not None:
+        from dpbench.analysis.draw import check_chart_file
+
         check_chart_file(plot, "--plot")
         check_writable_folder(plot.parent)
 

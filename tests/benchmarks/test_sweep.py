@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from dpbench import registry
-from dpbench.sweep import Resources, read_grid
 from dpbench.sweep.cell_files import SweepFolder
 from dpbench.sweep.conduct import prepare_cells
+from dpbench.sweep.grid import read_grid
+from dpbench.sweep.resources import Resources
 from dpbench.sweep.start import make_executor
 from tests.benchmarks.conftest import Ratios
 

@@ -384,6 +384,22 @@ def test_budget_finds_sigma_for_an_epsilon(capsys: Output) -> None:
     assert all(0.99 * 3.7697 < float(row["epsilon"]) <= 3.7697 for row in rows.values())
 
 
+def test_garbage_is_collected_once_a_command_runs() -> None:
+    code = """
+import gc, sys
+from dpbench import main
+main.load_root_command = lambda: sys.exit(gc.isenabled())
+try:
+    main.main()
+except SystemExit as ended:
+    assert ended.code is False
+main.load_root_command = lambda: lambda *words, **named: print(gc.isenabled(), gc.get_freeze_count() > 0)
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "True True\n"
+
+
 LIGHT = """
 import sys
 from dpbench.cli import main

@@ -24,10 +24,9 @@ from dpbench.records.place import Place
 from dpbench.records.protocol import Component, Protocol
 from dpbench.records.search import Search
 from dpbench.records.setting import Flag, list_record_settings
-from dpbench.records.spec import Spec, format_flags, make_spec
+from dpbench.records.spec import AXES, Spec, format_flags, make_spec
 from dpbench.registry import load
 from dpbench.registry.components import resolve
-from dpbench.sweep.grid import AXES
 
 
 def read_flags(words: Sequence[str], *records: type[Any], several: tuple[str, ...] = AXES) -> UserSettings:

@@ -12,7 +12,7 @@ from dpbench.cli import given
 from dpbench.errors import SpecError
 from dpbench.records.spec import Spec
 from dpbench.registry import load
-from dpbench.sweep import overview
+from dpbench.sweep.conduct import overview
 from dpbench.sweep.grid import sweep_definition
 from tests.helpers.commands import call
 from tests.helpers.trees import lay_out, planted

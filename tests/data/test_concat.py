@@ -33,7 +33,7 @@ from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import boards
 from dpbench.registry.components import build, resolve, write_component
 from dpbench.support.untrusted import read_toml
-from dpbench.sweep import read_grid
+from dpbench.sweep.grid import read_grid
 from dpbench.testing.checking import check_laws
 from tests.helpers.commands import Refusal, call
 from tests.helpers.sessions import session

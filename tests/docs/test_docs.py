@@ -28,7 +28,8 @@ from dpbench.main import build_command_line
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import list_records
 from dpbench.records.result import Result
-from dpbench.sweep import read_grid, ready_made_sweeps
+from dpbench.sweep import ready_made_sweeps
+from dpbench.sweep.grid import read_grid
 from tests.conftest import write_mirror
 from tests.helpers import readme
 

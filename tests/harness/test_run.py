@@ -29,7 +29,7 @@ from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registration, Registry, load
 from dpbench.registry.boards import make_entry_spec
-from dpbench.sweep import sweep
+from dpbench.sweep.conduct import sweep
 from tests.helpers.commands import call
 from tests.helpers.sessions import session
 

@@ -24,7 +24,8 @@ from dpbench.records.result import Result
 from dpbench.records.spec import Spec, make_spec
 from dpbench.registry import Registry
 from dpbench.registry.components import resolve
-from dpbench.sweep import SweepGrid, read_grid, ready_made_sweeps
+from dpbench.sweep import ready_made_sweeps
+from dpbench.sweep.grid import SweepGrid, read_grid
 from dpbench_lab.figures import literature
 from dpbench_lab.figures.collect import collect
 from dpbench_lab.reproduce.catalogue import read_studies

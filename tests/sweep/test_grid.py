@@ -17,11 +17,13 @@ from dpbench.records.result import Result
 from dpbench.records.spec import make_spec
 from dpbench.registry import Registry
 from dpbench.support.messages import duration
-from dpbench.sweep import Cell, Resources, SweepGrid, overview, read_grid, sweep
 from dpbench.sweep.cell_files import SweepFolder
+from dpbench.sweep.conduct import overview, sweep
 from dpbench.sweep.display import CellCounter
 from dpbench.sweep.executor import Executor, Outcome
+from dpbench.sweep.grid import Cell, SweepGrid, read_grid
 from dpbench.sweep.local import LocalPool
+from dpbench.sweep.resources import Resources
 from dpbench.sweep.start import make_executor
 from dpbench.sweep.worker import Worker
 from tests.helpers.sessions import session

@@ -19,7 +19,8 @@ import typer
 from dpbench.cli import sweep as command
 from dpbench.errors import OutputError
 from dpbench.records.result import Result
-from dpbench.sweep import Resources, sweep
+from dpbench.sweep.conduct import sweep
+from dpbench.sweep.resources import Resources
 from tests.conftest import built_once
 
 COMMAND = """

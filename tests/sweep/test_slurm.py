@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from dpbench.errors import SpecError
-from dpbench.sweep import Resources, Slurm, slurm_options, sweep
+from dpbench.sweep.conduct import sweep
+from dpbench.sweep.resources import Resources, Slurm, slurm_options
 from tests.helpers.commands import Refusal
 from tests.sweep.test_processes import COMMAND, LINUX, alive, ended, numbers, results, started, until, written
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dpbench.api import Extractor, Learner, Task
 from dpbench.board.verify.expectations import FieldComplaints
@@ -21,6 +21,7 @@ from dpbench.support.code import DPBENCH
 from dpbench.support.fields import filled_fields
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 
@@ -91,12 +92,21 @@ def _build_learner(result: Result, plugins: Registry) -> Learner:
     return built
 
 
-def _restore_task(result: Result, tail: _TailLoader | None) -> Task:
-    import torch
+class _RestoredTask(Task):
+    """The task of a result, on the processor; torch is imported only if a learner asks for the device."""
 
+    def __getattribute__(self, name: str) -> Any:
+        if name != "device":
+            return super().__getattribute__(name)
+        import torch
+
+        return torch.device("cpu")
+
+
+def _restore_task(result: Result, tail: _TailLoader | None) -> Task:
     task = result.task
-    return Task(
-        task.example_shape, len(task.classes), task.private, torch.device("cpu"), task.public,
+    return _RestoredTask(
+        task.example_shape, len(task.classes), task.private, cast("torch.device", None), task.public,
         same_source=result.spec.public_dataset is None, metric=result.spec.metric, tail=tail,
     )  # fmt: skip
 

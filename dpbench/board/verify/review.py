@@ -22,7 +22,8 @@ from dpbench.board.verify.plan_check import check_learner_plan
 from dpbench.errors import Complaint
 from dpbench.records.result import Result
 from dpbench.records.tolerance import is_close
-from dpbench.support.processes import process_pool
+from dpbench.support.processes import collect_rarely, process_pool
+from dpbench.support.progress import track
 
 MIN_PARALLEL_FILES = 400  # files from which on processes are worth their start
 CHUNK_SIZE = 100
@@ -69,12 +70,15 @@ def review_leaderboard(root: Path, known: Expectations) -> Review:
 
 def review_files(stored: Sequence[ResultFile], known: Expectations) -> Review:
     """Check result files: each alone, then epsilon, plan, and their agreement with one another."""
+    collect_rarely()
     with _provide_ordered_map(len(stored)) as mapped:
-        checked = list(mapped(partial(check_result_file, known=replace(known, plugins=None)), stored))
+        found = mapped(partial(check_result_file, known=replace(known, plugins=None)), stored)
+        checked = list(track(found, "Checking results", len(stored)))
         questions = list(dict.fromkeys(file.question for file in checked if file.question is not None))
-        answers = dict(zip(questions, mapped(derive_epsilon, questions), strict=True))
-    derived = [_check_plan(_compare_epsilon(file, answers), known) for file in checked]
-    return Review(tuple(_check_agreement(_check_setting_sources(derived))))
+        derived = track(mapped(derive_epsilon, questions), "Deriving ε", len(questions))
+        answers = dict(zip(questions, derived, strict=True))
+    planned = _check_plans([_compare_epsilon(file, answers) for file in checked], known)
+    return Review(tuple(_check_agreement(_check_setting_sources(planned))))
 
 
 def check_against_board(file: CheckedFile, others: Iterable[CheckedFile]) -> CheckedFile:
@@ -122,6 +126,21 @@ def _compare_epsilon(checked: CheckedFile, answers: dict[EpsilonQuestion, Epsilo
     if checked.result is None or checked.question is None:
         return checked
     return checked.with_complaints(compare_epsilon(checked.result.privacy, answers[checked.question]))
+
+
+def _check_plans(files: list[CheckedFile], known: Expectations) -> list[CheckedFile]:
+    """Ask learners for their plans. Of many files, those that need torch are checked in a process of their own."""
+    shown = track(files, "Asking learners for plans", len(files))
+    if len(files) < MIN_PARALLEL_FILES:
+        return [_check_plan(file, known) for file in shown]
+    with process_pool(1) as pool:
+        apart = pool.map(partial(_check_plan, known=known), filter(_has_network, files), chunksize=8)
+        return [next(apart) if _has_network(file) else _check_plan(file, known) for file in shown]
+
+
+def _has_network(file: CheckedFile) -> bool:
+    """Return whether a learner may ask for the network behind activations, which takes torch and its memory."""
+    return bool(file.result and file.result.spec.extractor.options.get("layer"))
 
 
 def _check_plan(checked: CheckedFile, known: Expectations) -> CheckedFile:

@@ -14,7 +14,8 @@ from dpbench.analysis.plots import Plot, Position, is_fitted_cell, locate_cell
 from dpbench.errors import DataError, DataMissing, SpecError
 from dpbench.records.result import Interval, Result
 from dpbench.registry import Registry
-from dpbench.sweep import overview, ready_made_sweeps
+from dpbench.sweep import ready_made_sweeps
+from dpbench.sweep.conduct import overview
 from dpbench_lab.figures import literature
 
 

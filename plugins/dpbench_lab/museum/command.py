@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.syntax import Syntax
 from rich.table import Column, Table
 
 from dpbench.cli.output import Json
@@ -48,6 +47,8 @@ def _show(exhibit: Exhibit, as_json: bool) -> None:
 
     console = Console()
     if not as_json:
+        from rich.syntax import Syntax
+
         console.print(f"{exhibit.summary}\n\nSource: {exhibit.source}\n", markup=False, highlight=False, soft_wrap=True)
         console.print(Syntax(exhibit.code, "python", background_color="default", word_wrap=True))
     findings = exhibit.visit()

@@ -82,14 +82,14 @@ def reproduce(
 
 
 def _run(sweep: str, folder: Path | None, workers: int | None, plugins: Registry) -> None:
-    from dpbench import sweep as sweeps
-    from dpbench.sweep import ready_made_sweeps
+    from dpbench.sweep import conduct, ready_made_sweeps
+    from dpbench.sweep.resources import Resources
 
     with report_interrupt("Finished cells are kept; repeat the command to continue."):
-        sweeps.sweep(
+        conduct.sweep(
             ready_made_sweeps.find_sweep_file(Path(sweep)),
             folder,
-            resources=sweeps.Resources(workers=workers),
+            resources=Resources(workers=workers),
             plugins=plugins,
         )
 

@@ -14,7 +14,9 @@ from dpbench.records import storage
 from dpbench.records.result import Interval, Result
 from dpbench.records.spec import Spec
 from dpbench.registry import Registry
-from dpbench.sweep import Cell, overview, ready_made_sweeps
+from dpbench.sweep import ready_made_sweeps
+from dpbench.sweep.conduct import overview
+from dpbench.sweep.grid import Cell
 from dpbench_lab.figures.collect import metric
 from dpbench_lab.inspect.report import Inspection
 from dpbench_lab.reproduce.catalogue import Study

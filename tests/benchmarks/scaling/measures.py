@@ -114,8 +114,8 @@ def sweep(cells: int, workers: int) -> Found:
     """Return processor seconds of a sweep: all, those of its cells' own fits and scores, and of finding all done."""
     from dpbench import registry
     from dpbench.records.result import Result
-    from dpbench.sweep import Resources
     from dpbench.sweep.conduct import sweep as conduct
+    from dpbench.sweep.resources import Resources
 
     plugins = registry.load()
     axes = {"learner.k": list(range(5, 15)), "epsilon": [round(0.1 + 0.01 * place, 2) for place in range(cells // 10)]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -60,6 +61,16 @@ def test_a_damaged_or_wrong_calibration_is_made_again(remembered: float, tmp_pat
     file.write_text(content)
     assert calibrate(PLAN, BUDGET, "pld") == remembered
     assert file.read_text() == before
+
+
+def test_a_calibration_by_other_code_is_not_used(
+    remembered: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _file(tmp_path / "calibrated")
+    before.write_text(json.dumps({"sigma": remembered * 1.0001}))  # near enough to be believed
+    assert calibrate(PLAN, BUDGET, "pld") == remembered * 1.0001
+    monkeypatch.setattr("dpbench.privacy.core.accounting.calibration.core_digest", lambda: "other")
+    assert calibrate(PLAN, BUDGET, "pld") == remembered
 
 
 @pytest.mark.slow

@@ -266,7 +266,8 @@ def epsilon_on_fine_grid(epsilon_at: Callable[[float], float], small: float = ma
     interval = max(1e-4, large / MOST_POINTS)
     while True:
         value = epsilon_at(interval)
-        finer = max(min(value / 2000, small / 10), value / FINEST, large / MOST_POINTS, min(1e-6, max(small / 10, 1e-7)))
+        floor = max(value / FINEST, large / MOST_POINTS, min(1e-6, max(small / 10, 1e-7)))
+        finer = max(min(value / 2000, small / 10), floor)
         if finer >= interval or not value:
             return value
         interval = finer

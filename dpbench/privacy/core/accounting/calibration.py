@@ -1,4 +1,8 @@
-"""Cache sigma between runs. A cached sigma is only a hint: its epsilon is computed again every time."""
+"""Cache sigma between runs. A cached sigma is only a hint: its epsilon is computed again every time.
+
+It is used if this epsilon is at most the target, and at most 0.1% below it. So whoever can write the cache cannot make
+a run less private than it states, and can add hardly any noise.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from dpbench.errors import OutputError
 from dpbench.privacy.core.accounting import accountant
 from dpbench.privacy.core.accounting.accountant import AccountantName
 from dpbench.privacy.core.plan import Budget, Planned
+from dpbench.support.code import core_digest
 from dpbench.support.files import canonical_digest, write_json
 from dpbench.support.paths import cache_folder
 
@@ -38,6 +43,7 @@ def _cache_file(plan: Sequence[Planned], budget: Budget, name: AccountantName) -
         "budget": {**dataclasses.asdict(budget), "epsilon": str(budget.epsilon)},
         "accountant": [name, library, version(library)],
         "precision": accountant.PRECISION,
+        "code": core_digest(),  # a sigma that other code found may differ in its last digits
     }
     return cache_folder() / "calibrations" / f"{canonical_digest(question)[:32]}.json"
 

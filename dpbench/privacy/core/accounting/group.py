@@ -53,12 +53,7 @@ def epsilon(plan: Sequence[Planned], sigma: float, delta: float, rows: int, name
     bound = accountant.epsilon(large, sigma, delta, "rdp")
     if name != "pld" or not can_compose(plan, sigma, rows):
         return bound
-
-    def compose_at(interval: float) -> float:
-        return float(compose(plan, sigma, rows, interval).get_epsilon_for_delta(delta))
-
-    with accountant.silence_libraries():
-        return accountant.refine_grid(compose_at, bound)
+    return _mixture_epsilon(tuple(plan), sigma, delta, rows, bound)
 
 
 def enlarge_plan(plan: Sequence[P], rows: int) -> list[P]:
@@ -72,6 +67,15 @@ def _enlarge_release(release: P, rows: int) -> P:
         rate = -math.expm1(rows * math.log1p(-larger.sample_rate))
         return replace(larger, sample_rate=min(rate, 1.0))
     return larger
+
+
+@functools.lru_cache(1024)  # many results of a board share a plan and have the same copies
+def _mixture_epsilon(plan: tuple[Planned, ...], sigma: float, delta: float, rows: int, bound: float) -> float:
+    def compose_at(interval: float) -> float:
+        return float(compose(plan, sigma, rows, interval).get_epsilon_for_delta(delta))
+
+    with accountant.silence_libraries():
+        return accountant.refine_grid(compose_at, bound)
 
 
 def can_compose(plan: Sequence[Planned], sigma: float, rows: int) -> bool:

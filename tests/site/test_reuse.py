@@ -1,0 +1,151 @@
+"""A build that is skipped or made: never stale, and the same bytes as a build from nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dpbench import registry
+from dpbench.board import build
+from dpbench.cli import main
+from dpbench.site import render
+from dpbench.site.extras import ExtraPages, Extras
+from dpbench.site.layout import PageSection
+from dpbench.site.reuse import BuildTarget
+from tests.helpers import boards
+
+PACKAGE = "pages_of_a_test"
+TEMPLATE = "extra.html.jinja"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return boards.world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def root(world: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(world, tmp_path / "leaderboard"))
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a package whose template is a page of the site that the command line builds."""
+    folder = tmp_path / "packages" / PACKAGE
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / TEMPLATE).write_text("first", encoding="utf-8")
+    monkeypatch.syspath_prepend(folder.parent)
+    monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
+    section = PageSection("extra", "Extra", "extra.html")
+    page = ExtraPages(
+        section, lambda _, shared: [("extra.html", shared.page("extra", "extra.html", "extra", {}))], PACKAGE
+    )
+    __import__(PACKAGE)
+    monkeypatch.setattr("dpbench.main.load_extras", lambda: Extras(pages=(page,)))
+    return folder
+
+
+def make_site(root: Path, site: Path) -> None:
+    render._build_environment.cache_clear()  # another process reads templates anew
+    with pytest.raises(SystemExit) as ended:
+        main(["leaderboard", "build", "--no-docs", "--root", str(root), "--site", str(site)])
+    assert not ended.value.code
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def change_result(root: Path, package: Path) -> None:
+    file = boards.file_of(root, "class-means")
+    made = boards.edited(json.loads(file.read_text(encoding="utf-8")), "provenance.date", "2031-01-02")
+    file.write_text(json.dumps(boards.resealed(made)), encoding="utf-8")
+
+
+def change_template(root: Path, package: Path) -> None:
+    (package / TEMPLATE).write_text("second", encoding="utf-8")
+
+
+@pytest.mark.parametrize("change", [change_result, change_template])
+def test_a_changed_input_gives_the_bytes_of_a_build_from_nothing(
+    root: Path, package: Path, tmp_path: Path, fresh_cache: Path, change: Callable[[Path, Path], None]
+) -> None:
+    make_site(root, tmp_path / "site")
+    before = read_files(tmp_path / "site")
+    change(root, package)
+    make_site(root, tmp_path / "site")
+    made = {**read_files(tmp_path / "site"), build.INDEX: (root / build.INDEX).read_bytes()}
+    for left in (fresh_cache, root / build.INDEX, root / build.SCHEMA):
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    make_site(root, tmp_path / "from-nothing")
+    assert made == {**read_files(tmp_path / "from-nothing"), build.INDEX: (root / build.INDEX).read_bytes()}
+    assert made != {**before, build.INDEX: made[build.INDEX]}
+
+
+def test_an_unchanged_leaderboard_is_not_checked_again(
+    root: Path, tmp_path: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_site(root, tmp_path / "site")
+    before = read_files(tmp_path)
+    capsys.readouterr()
+    monkeypatch.setattr(build, "build_index", None)
+    make_site(root, tmp_path / "site")
+    assert f"{tmp_path / 'site'} are up to date: 4 results on 2 boards" in capsys.readouterr().out
+    assert read_files(tmp_path) == before
+
+
+@pytest.mark.parametrize("output", ["site/index.html", "leaderboard/leaderboard.json", "leaderboard/schema.json"])
+def test_an_output_that_was_edited_or_deleted_is_made_again(
+    root: Path, tmp_path: Path, fresh_cache: Path, output: str
+) -> None:
+    make_site(root, tmp_path / "site")
+    content = (tmp_path / output).read_bytes()
+    (tmp_path / output).write_bytes(content + b"\n")
+    make_site(root, tmp_path / "site")
+    assert (tmp_path / output).read_bytes() == content
+    (tmp_path / output).unlink()
+    make_site(root, tmp_path / "site")
+    assert (tmp_path / output).read_bytes() == content
+
+
+def test_inputs_are_the_files_of_the_leaderboard_the_code_and_the_environment(
+    root: Path, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def digest(docs: bool = False) -> str:
+        page = ExtraPages(PageSection("extra", "Extra", "extra.html"), lambda _, shared: [], PACKAGE)
+        return BuildTarget(root, root / "site", registry.load(), Extras(pages=(page,)), docs).digest_inputs()
+
+    seen = {digest(), digest(docs=True)}
+    assert len(seen) == 2
+    (root / build.INDEX).touch()  # outputs are none
+    (root / ".site.abc").mkdir()
+    assert digest() in seen
+    for file in (
+        root / "boards" / "tiny.toml",
+        boards.file_of(root, "pillar"),
+        root / "reruns" / "new",
+        package / "new",
+    ):
+        file.parent.mkdir(exist_ok=True)
+        with file.open("ab") as opened:
+            opened.write(b"\n")
+        seen.add(digest())
+    monkeypatch.setenv("DPBENCH_ADDRESS", "https://example.org")
+    seen.add(digest())
+    assert len(seen) == 7
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"inputs": 1, "outputs": 2, "said": 3}'])
+def test_a_damaged_record_of_a_build_is_no_record(root: Path, tmp_path: Path, fresh_cache: Path, content: str) -> None:
+    make_site(root, tmp_path / "site")
+    (record,) = (fresh_cache / "builds").iterdir()
+    kept = record.read_text(encoding="utf-8")
+    record.write_text(content, encoding="utf-8")
+    make_site(root, tmp_path / "site")
+    assert record.read_text(encoding="utf-8") == kept

@@ -282,12 +282,12 @@ def test_the_cells_do_not_depend_on_the_plot(sweep: Path, plugins: Registry) -> 
 
 def test_words_stand_to_the_right_of_numbers_and_what_has_no_x_last() -> None:
     linear = make_x_axis([None, 2.0, math.inf, 1.0], log=False)
-    assert linear.at == pytest.approx({1.0: 1, 2.0: 2, math.inf: 2.15, None: 2.3})
+    assert linear.coordinates == pytest.approx({1.0: 1, 2.0: 2, math.inf: 2.15, None: 2.3})
     assert linear.boundary == pytest.approx(2.075)
     log = make_x_axis([1.0, 100.0, None], log=True)
-    assert (log.at[None], log.boundary) == pytest.approx((100 * 100**0.15, 100 * 100**0.075))
+    assert (log.coordinates[None], log.boundary) == pytest.approx((100 * 100**0.15, 100 * 100**0.075))
     words = make_x_axis(["b", None, "a"], log=True)
-    assert (words.at, words.log, words.boundary) == ({"b": 0, "a": 1, None: 2}, False, None)
+    assert (words.coordinates, words.log, words.boundary) == ({"b": 0, "a": 1, None: 2}, False, None)
 
 
 def test_tick_labels_that_would_touch_are_told() -> None:

@@ -189,13 +189,13 @@ def test_other_optimisers_learn_them_too_and_spend_the_same(optimiser: Optimiser
 
 def test_disk_filters_gradients_that_are_taken_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     points: list[Tensor] = []
-    honest = Gradients.at
+    honest = Gradients.row_function
 
     def recorded(self: Gradients, theta: Tensor, trains: Trains) -> RowFn:
         points.append(theta.clone())
         return honest(self, theta, trains)
 
-    monkeypatch.setattr(Gradients, "at", recorded)
+    monkeypatch.setattr(Gradients, "row_function", recorded)
     training, theta = _training(ema=0.0)
     training, start = dataclasses.replace(training, optimiser="disk"), theta.clone()
     answers = lambda step: torch.full((len(theta),), 30.0 * step)  # the gradients 1 and 2: of 0.5 * 60 expected rows

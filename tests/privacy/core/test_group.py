@@ -66,9 +66,7 @@ def test_the_bound_of_other_accountants_is_above_the_mixture(rows: int) -> None:
     assert tight <= group.epsilon(SAMPLED, 2.0, DELTA, rows, "rdp")
 
 
-@pytest.mark.parametrize(
-    ("rows", "sigma", "exact"), [(6, 1.5, 6.555), (20, 5.0, 5.278), (60, 10.0, 8.345)]
-)
+@pytest.mark.parametrize(("rows", "sigma", "exact"), [(6, 1.5, 6.555), (20, 5.0, 5.278), (60, 10.0, 8.345)])
 def test_a_group_whose_renyi_bound_is_far_off_costs_what_the_mixture_costs(
     rows: int, sigma: float, exact: float
 ) -> None:

@@ -216,9 +216,7 @@ def independent_renyi_epsilon(plan: Sequence[Planned], sigma: float, delta: floa
     return max(0.0, float(bounds.min()))
 
 
-def _prv_curve_epsilon(
-    plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, about: float
-) -> float:
+def _prv_curve_epsilon(plan: Sequence[Planned], sigma: float, delta: float, repeats: Repeats, about: float) -> float:
     """Return the bound by the curve of one run, as prv-accountant has it; infinite where it cannot answer."""
     found = make_prv_accountant(plan, sigma, delta / repeats.mean, PRV_ERROR * about)
     if found is None:

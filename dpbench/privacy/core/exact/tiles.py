@@ -141,7 +141,7 @@ def pack_numbers(numbers: np.ndarray) -> np.ndarray:
 def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
     """Copy a block of rows to (BLOCK, d), widened to 16 bits; return it, filled up with zeros to a multiple of DEEP."""
     count = min(BLOCK, places.shape[0] - start)
-    block = rows[: padded(count, DEEP)]
+    block: np.ndarray = rows[: padded(count, DEEP)]
     for i in range(count):
         place = places[start + i]
         for t in range(q.shape[1]):

@@ -80,5 +80,6 @@ def together(work: Callable[[], Found], count: int) -> list[Found]:
         first = work()
     finally:
         begun = [other for other in others if not other.cancel()]
-        wait(begun)  # whatever happens, as they work on the caller's arrays
+        if begun:  # waiting for none takes 10 microseconds
+            wait(begun)  # whatever happens, as they work on the caller's arrays
     return [first, *(other.result() for other in begun)]

@@ -6,6 +6,8 @@ reordered, as no kernel asks for fast mathematics. So neither the order of rows,
 instructions can change a result.
 
 Threads call a kernel together and take blocks of rows from one counter. Each adds to a total of its own.
+
+Loops over a block run to the length of an array: LLVM unrolls those of constant length before it could use vectors.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from dpbench.privacy.core.exact.tiles import (
     padded,
     pair_rows,
     read_rows,
+    spaced,
     take_number,
 )  # fmt: skip
 from dpbench.support.compiled import compile_kernels, compiled, kernel
@@ -45,12 +48,12 @@ LIMIT = ROW_LIMIT**2
 @compiled
 def _score(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total: np.ndarray) -> None:
     """Write the products of a block of rows with packed numbers to `total` (k, BLOCK) float64, which holds them."""
-    total[:] = 0.0
-    for low in range(0, rows.shape[1], PART):
+    total[:], pairs = 0.0, packed.shape[1]
+    for low in range(0, pairs, PART // 2):
         part[:] = 0
-        multiply(rows, low, packed, low // 2, min(PART, rows.shape[1] - low) // 2, part)
+        multiply(rows, 2 * low, packed, low, min(PART // 2, pairs - low), part[: rows.shape[0]])
         for j in range(total.shape[0]):
-            for i in range(BLOCK):
+            for i in range(total.shape[1]):
                 total[j, i] += f8(part[i, j])
 
 
@@ -73,7 +76,7 @@ def _add_rows(
         _flush(part, width, total)
         since = 0
     pair_rows(rows, pairs)
-    multiply(numbers, 0, pairs, 0, BLOCK // 2, part)
+    multiply(numbers, 0, pairs, 0, rows.shape[0] // 2, part)
     return since + BLOCK
 
 
@@ -84,13 +87,13 @@ def _fold(terms: np.ndarray) -> np.ndarray:
     while count > 1:
         half = count // 2
         for j in range(half):
-            for i in range(BLOCK):
+            for i in range(terms.shape[1]):
                 terms[j, i] += terms[half + j, i]
         count = half
     count = terms.shape[0]
     while count > 1:
         if count % 2:
-            for i in range(BLOCK):
+            for i in range(terms.shape[1]):
                 terms[0, i] += terms[count - 1, i]
         count //= 2
     total: np.ndarray = terms[0]
@@ -106,12 +109,12 @@ def _take_residuals(logits: np.ndarray, labels: np.ndarray, terms: np.ndarray) -
     count = logits.shape[0]
     top = logits[0].copy()
     for j in range(1, count):
-        for i in range(BLOCK):
+        for i in range(logits.shape[1]):
             top[i] = logits[j, i] if logits[j, i] > top[i] else top[i]
     exponents = np.empty(BLOCK, i32)
     for j in range(count):
         x, power = logits[j], terms[j]
-        for i in range(BLOCK):
+        for i in range(logits.shape[1]):
             v = x[i] - top[i]
             v = (FLOOR if v < FLOOR else v) * LOG2E  # NaN stays NaN
             whole = np.rint(v)
@@ -119,14 +122,14 @@ def _take_residuals(logits: np.ndarray, labels: np.ndarray, terms: np.ndarray) -
             exponents[i] = i32(0) if np.isnan(whole) else i32(whole)
             power[i] = ((((v * LAST + P4) * v + P3) * v + P2) * v + P1) * v + FIRST
         bits = power.view(i32)
-        for i in range(BLOCK):
+        for i in range(logits.shape[1]):
             bits[i] += exponents[i] << 23
         x[:] = power
     total = _fold(terms)
     for j in range(count):
-        for i in range(BLOCK):
+        for i in range(logits.shape[1]):
             logits[j, i] /= total[i]
-    for i in range(BLOCK):
+    for i in range(logits.shape[1]):
         if 0 <= labels[i] < count:
             logits[labels[i], i] -= f4(1)
         else:
@@ -144,11 +147,11 @@ def _weigh(
     """
     clip, grid, column, move, column_move, least, slack = limits
     for j in range(left.shape[0]):
-        for i in range(BLOCK):
+        for i in range(left.shape[1]):
             terms[j, i] = left[j, i] * left[j, i]
     squares = _fold(terms)
     bias = f8(1) if column > 0 else f8(0)
-    for i in range(BLOCK):
+    for i in range(left.shape[1]):
         reach = max(length[i], least)
         room = clip * share[i] - (reach * move + column_move)
         spread = reach * f8(scale[i])
@@ -166,10 +169,10 @@ def _round(
     """Write left factors (k, BLOCK) in grid steps to `numbers`, and add those of a bias to `columns` (k,)."""
     for j in range(left.shape[0]):
         row, target = left[j], numbers[j]
-        for i in range(BLOCK):
+        for i in range(left.shape[1]):
             target[i] = i16(np.rint(row[i] * factors[i]) if factors[i] > 0 else f4(0))
         total = i64(0)
-        for i in range(BLOCK):
+        for i in range(left.shape[1]):
             total += i64(np.rint(row[i] * column_factors[i]) if column_factors[i] > 0 else f4(0))
         columns[j] += total
 
@@ -201,14 +204,13 @@ def score_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, scores: 
     everyone, count = np.arange(q.shape[0]), numbers.shape[0]
     whole = np.zeros((count, padded(q.shape[1], LANES)), i16)
     whole[:, : q.shape[1]] = numbers
-    packed, rows = pack_numbers(whole), np.zeros((BLOCK, whole.shape[1]), i16)
+    packed, rows = pack_numbers(whole), np.zeros((BLOCK, spaced(q.shape[1])), i16)
     part, exact = np.empty((BLOCK, packed.shape[0] * LANES), i32), np.empty((count, BLOCK), f8)
     while True:
         start = take_number(counter.ctypes.data) * BLOCK
         if start >= q.shape[0]:
             break
-        read_rows(q, everyone, start, rows)
-        _score(rows, packed, part, exact)
+        _score(read_rows(q, everyone, start, rows), packed, part, exact)
         for j in range(count):
             for i in range(min(BLOCK, q.shape[0] - start)):
                 scores[j, start + i] = f4(exact[j, i])
@@ -219,8 +221,8 @@ def score_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, scores: 
 def sum_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, total: np.ndarray) -> None:
     """Add numbers (k, c) @ q to `total` (k, d) int64."""
     everyone, width, since = np.arange(q.shape[0]), padded(q.shape[1], LANES), 0
-    part = np.zeros((padded(numbers.shape[0], DEEP), width), i32)
-    rows, pairs = np.zeros((BLOCK, width), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
+    part = np.zeros((padded(numbers.shape[0], DEEP), spaced(width)), i32)
+    rows, pairs = np.zeros((BLOCK, spaced(width)), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
     held = np.zeros((part.shape[0], BLOCK), i16)
     while True:
         start = take_number(counter.ctypes.data) * BLOCK
@@ -229,8 +231,7 @@ def sum_rows(counter: np.ndarray, q: np.ndarray, numbers: np.ndarray, total: np.
         for j in range(numbers.shape[0]):
             for i in range(BLOCK):
                 held[j, i] = numbers[j, start + i] if start + i < q.shape[0] else i16(0)
-        read_rows(q, everyone, start, rows)
-        since = _add_rows(held, rows, pairs, part, since, q.shape[1], total)
+        since = _add_rows(held, read_rows(q, everyone, start, rows), pairs, part, since, q.shape[1], total)
     _flush(part, q.shape[1], total)
     rows[:], pairs[:] = 0, 0
 
@@ -248,8 +249,8 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
     """
     count, features = total.shape[0], q.shape[1]
     width, since = padded(features, LANES), 0
-    part = np.zeros((padded(count, DEEP), width), i32)
-    rows, pairs = np.zeros((BLOCK, width), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
+    part = np.zeros((padded(count, DEEP), spaced(width)), i32)
+    rows, pairs = np.zeros((BLOCK, spaced(width)), i16), np.empty((width // LANES, BLOCK // 2, LANES), i32)
     products, exact = np.empty((BLOCK, packed.shape[0] * LANES), i32), np.empty((count, BLOCK), f8)
     left, terms = np.empty((count, BLOCK), f4), np.empty((count, BLOCK), f4)
     numbers, columns, labels = np.zeros((part.shape[0], BLOCK), i16), np.zeros(count, i64), np.empty(BLOCK, i64)
@@ -265,15 +266,15 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
             scales[i], lengths[i], labels[i] = scale[place], length[place], y[sample[start + i]]
             if shares.shape[0]:
                 share[i] = shares[start + i]
-        read_rows(q, places, start, rows)
-        _score(rows, packed, products, exact)
+        block = read_rows(q, places, start, rows)
+        _score(block, packed, products, exact)
         for j in range(count):
-            for i in range(BLOCK):
+            for i in range(left.shape[1]):
                 left[j, i] = f4(exact[j, i]) * f4(SMALL) * (unit[0] * scales[i]) + bias[j]
         _take_residuals(left, labels, terms)
         _weigh(left, scales, lengths, share, limits, terms, factors, column_factors)
         _round(left, factors, column_factors, numbers, columns)
-        since = _add_rows(numbers, rows, pairs, part, since, features, total)
+        since = _add_rows(numbers, block, pairs, part, since, features, total)
     _flush(part, features, total)
     if total.shape[1] > features:
         total[:, features] += columns

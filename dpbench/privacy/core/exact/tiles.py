@@ -19,7 +19,7 @@ from numba.core import cgutils, types
 from dpbench.support.compiled import compiled, instructions
 
 PART = 1024  # products that int32 adds up
-LANES, DEEP = 16, 6  # numbers by which a tile of a product is wide and high: 12 of the 16 registers of AVX2
+LANES, DEEP = 16, 6  # numbers by which a tile of a product is wide and high, even: 12 of AVX2's 16 registers
 BLOCK = 48  # rows that are multiplied at once, from the processor's cache; even, and a multiple of DEEP
 i16, i32 = np.int16, np.int32
 
@@ -121,6 +121,12 @@ def padded(count: int, multiple: int) -> int:
 
 
 @compiled
+def spaced(width: int) -> int:
+    """Return a width of rows at least as large, whose columns are not all in one place of the processor's cache."""
+    return padded(width, 64) + 32
+
+
+@compiled
 def pack_numbers(numbers: np.ndarray) -> np.ndarray:
     """Return (k, d) int16 numbers, d a multiple of LANES, as `multiply` takes them on the right: pairs along d."""
     pairs = numbers.view(i32)
@@ -132,21 +138,22 @@ def pack_numbers(numbers: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -> None:
-    """Copy a block of rows to (BLOCK, d), widened to 16 bits; beyond the last row all is zero."""
-    for i in range(BLOCK):
-        if start + i < places.shape[0]:
-            place = places[start + i]
-            for t in range(q.shape[1]):
-                rows[i, t] = i16(q[place, t])
-        else:
-            rows[i] = 0
+def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
+    """Copy a block of rows to (BLOCK, d), widened to 16 bits; return it, filled up with zeros to a multiple of DEEP."""
+    count = min(BLOCK, places.shape[0] - start)
+    block: np.ndarray = rows[: padded(count, DEEP)]
+    for i in range(count):
+        place = places[start + i]
+        for t in range(q.shape[1]):
+            block[i, t] = i16(q[place, t])
+    block[count:] = 0
+    return block
 
 
 @compiled
 def pair_rows(rows: np.ndarray, pairs: np.ndarray) -> None:
     """Pack a block of rows as `multiply` takes it on the right, in pairs of rows."""
-    for p in range(BLOCK // 2):
-        for n in range(pairs.shape[0]):
+    for n in range(pairs.shape[0]):
+        for p in range(rows.shape[0] // 2):
             even, odd = rows[2 * p, n * LANES :], rows[2 * p + 1, n * LANES :]
             _zip(even.ctypes.data, odd.ctypes.data, pairs[n, p].ctypes.data)

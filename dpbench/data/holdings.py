@@ -18,6 +18,7 @@ from dpbench.support.paths import cache_folder
 OTHER_FOLDERS = {
     "hashes": "hashes of images, to find copies",
     "calibrations": "noise multipliers that were found",
+    "networks": "networks that were exported for onnxruntime",
     "kernels": "loops that numba compiled for this processor",
     "docs": "the documentation, as `dpbench docs` built it",
 }

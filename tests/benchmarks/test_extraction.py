@@ -106,7 +106,7 @@ def test_extraction_against_onnxruntime_alone(
     extractor = EfficientNetLite0(size=size if ratios.enabled else 32)
     chosen = choose_engine(extractor, CPU, len(images))
     assert chosen.name.startswith("onnxruntime")
-    network = chosen.open()
+    network = chosen.open(extractor)
     ready = [torch.stack([extractor.prepare(images[index]) for index in range(BATCH)])] * -(-len(images) // BATCH)
 
     def bare() -> object:

@@ -93,8 +93,8 @@ class _Shard:
     file: Path
     made_of: bytes  # the environment and the images of its features
     stored: np.ndarray | None
-    opened: OpenExtractor | None
-    batches: Sequence[Future[np.ndarray]]
+    opened: OpenExtractor | None = None
+    batches: Sequence[Future[np.ndarray]] = ()
 
 
 def _begin_shards(
@@ -109,7 +109,9 @@ def _begin_shards(
         stored = _read_shard(file, len(part), made_of)
         if stored is None:
             opened = opened or OpenExtractor(images, extractor, engine)
-        yield _Shard(file, made_of, stored, opened, _submit_batches(opened, part, pool) if stored is None else ())
+            yield _Shard(file, made_of, None, opened, _submit_batches(opened, part, pool))
+        else:
+            yield _Shard(file, made_of, stored)
 
 
 def _with_next_begun(items: Iterator[T]) -> Iterator[T]:

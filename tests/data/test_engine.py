@@ -120,8 +120,8 @@ def test_features_of_500_images_agree_between_the_engines(
 def compare_engines(chosen: engine.Engine, extractor: Extractor, images: list[Image.Image]) -> tuple[float, float]:
     """Return the largest difference between features by an engine and by torch, and the deviation of torch's."""
     embed, expected = chosen.open(extractor), extractor.open(CPU)
-    batches = torch.stack([extractor.prepare(image) for image in images]).split(BATCH)
-    batches = [torch.cat([batch, batch[-1:].expand(BATCH - len(batch), *batch.shape[1:])]) for batch in batches]
+    prepared = torch.stack([extractor.prepare(image) for image in images])
+    batches = [extraction._pad_batch(prepared[start : start + BATCH]) for start in range(0, len(images), BATCH)]
     found, other = (torch.cat([network(batch) for batch in batches]).double() for network in (embed, expected))
     return float((found - other).abs().max()), float(other.std())
 
@@ -180,7 +180,9 @@ def test_a_module_that_gives_other_features_is_named_and_left_to_torch(capfd: py
     )
 
 
-def test_a_module_that_cannot_be_exported_is_named_and_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_module_that_cannot_be_exported_is_named_and_left_to_torch(
+    fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Sorting(nn.Module):
         def forward(self, images: Tensor) -> Tensor:
             raise RuntimeError("no graph\nand more")
@@ -200,7 +202,9 @@ def test_without_onnxruntime_torch_computes(monkeypatch: pytest.MonkeyPatch, cap
     assert "The package onnxruntime cannot be imported" in capfd.readouterr().err
 
 
-def test_a_module_that_draws_random_numbers_is_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_module_that_draws_random_numbers_is_left_to_torch(
+    fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Noisy(nn.Module):
         def forward(self, images: Tensor) -> Tensor:
             features: Tensor = _network(0.0)(images)
@@ -260,7 +264,9 @@ def test_a_graph_is_not_read_where_others_may_write(fresh_cache: Path, capfd: py
     assert graph.read_bytes() == b"planted"
 
 
-def test_a_network_whose_input_follows_the_image_is_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_network_whose_input_follows_the_image_is_left_to_torch(
+    fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Unresized(Averages):
         def prepare(self, image: Image.Image) -> Tensor:
             return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).float() / 255

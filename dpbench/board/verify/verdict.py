@@ -62,7 +62,8 @@ def compute_agreement(stated: SeedResult, correct: str | None, result: Result) -
 def find_least_agreement(result: Result, provenance: Mapping[str, Any]) -> float:
     """Return the share of test examples that must be right in both runs or wrong in both.
 
-    @@
+    Rounding on another processor changes up to `MIN_AGREEMENT` allows. If processor and torch are the same and another
+    engine computed the features, these differ by less than 1e-4 deviations, which changes far fewer predictions.
     """
     machines = [
         (made.get("processor"), _read_table(made, "packages").get("torch")) for made in (result.provenance, provenance)

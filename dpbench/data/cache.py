@@ -101,7 +101,11 @@ def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat
         with FileLock(folder.with_suffix(".lock")):
             if folder.exists():
                 try:
-                    return torch.from_numpy(_open_entry(folder, code, options))
+                    features = torch.from_numpy(_open_entry(folder, code, options))
+                    if progress.is_verbose():
+                        engine = find_engine(images, extractor) or "an earlier version of dpbench"
+                        progress.print_line(f"The cache has {images.split} features that {engine} computed.")
+                    return features
                 except DamagedFile as error:
                     print(f"dpbench: {error} It is extracted again.", file=sys.stderr)
                     shutil.rmtree(folder)
@@ -115,6 +119,16 @@ def load_features(split: Split, images: ImageKeys, extractor: Extractor | Concat
             f"Cannot use the feature cache in {folder.parent}: {getattr(reason, 'strerror', None) or reason}. "
             "Free some space, or name another folder in DPBENCH_CACHE."
         ) from reason
+
+
+def find_engine(images: ImageKeys, extractor: Extractor | Concat) -> str | None:
+    """Return the engine that computed the cached features of images, as results state it; None if it is not known."""
+    manifest = cache_folder() / "features" / describe_features(images, extractor).key / "manifest.json"
+    try:
+        engine: str | None = json.loads(manifest.read_text(encoding="utf-8")).get("engine")
+    except (OSError, ValueError):
+        return None
+    return engine
 
 
 def describe_features(images: ImageKeys, extractor: Extractor | Concat) -> FeatureSource:
@@ -187,12 +201,15 @@ def _build_entry(
 ) -> None:
     _check_keys(split, images)
     source, partial, made_with = describe_features(images, extractor), folder.with_suffix(".partial"), ""
+    computed_by: str | None = None
     partial.mkdir(exist_ok=True)
     if isinstance(extractor, Concat):
         blocks = _concatenated_blocks([load_features(split, images, part, device) for part in extractor.parts])
+        engines = [find_engine(images, part) for part in extractor.parts]
+        computed_by = None if None in engines else " and ".join(sorted({*map(str, engines)}))
     else:
         engine = choose_engine(extractor, device, images.rows)
-        made_with = extraction.describe_environment(engine)
+        made_with, computed_by = extraction.describe_environment(engine), engine.name
         found = _find_cached_rows(folder.parent, source, images, extractor, made_with)
         blocks = _feature_blocks(found, split, images, extractor, partial, engine)
     file = partial / "features.npy"
@@ -203,6 +220,7 @@ def _build_entry(
         "code": code_digest(type(extractor)),
         "all_options": _extractor_options(extractor),
         "made_with": made_with,
+        "engine": computed_by,
         "split": images.split,
         "rows": images.rows,
     }

@@ -5,17 +5,19 @@ extractor's `as_module` returns is exported once to an ONNX graph, which is kept
 is not part of a feature's identity, because the features of both engines agree: before any image is read, both compute
 the features of random images, and dpbench uses onnxruntime only if no number differs by more than `AGREEMENT`
 deviations. The choice depends on the extractor, the device and the public number of images, and on no image.
+
+A graph decides what is computed from private images, so graphs are kept like compiled code: in a folder that only the
+user can write (`own_folders`), with their digests.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
+import shutil
 import warnings
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,25 +26,23 @@ from PIL import Image
 from torch import Tensor, nn
 
 from dpbench.api import Extractor
-from dpbench.errors import DamagedFile, OutputError
 from dpbench.support import progress
 from dpbench.support.code import code_digest
 from dpbench.support.fields import changed_fields
-from dpbench.support.files import canonical_digest, write_atomically
-from dpbench.support.paths import cache_folder
+from dpbench.support.files import canonical_digest
+from dpbench.support.own_folders import is_intact, new_entry, open_own_folder
 from dpbench.support.plugin_calls import call_plugin
 from dpbench.support.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from onnxruntime import InferenceSession
-
 Network = Callable[[Tensor], Tensor]
 BATCH = 32  # images a network sees at once: larger ones are slower on a processor, whose cache they leave
 LEAST = 1024  # images of a split: with fewer, exporting a network takes longer than it saves
 AGREEMENT = 1e-4  # deviations of the features: what rounding may change in a number
 SIDE = 96  # pixels of the random images
+GRAPH = "graph.onnx"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +52,9 @@ class Engine:
     name: str
     """The library and its version, as results and the cache's manifests state it."""
     device: torch.device
-    open: Callable[[], Network]
-    """Loads the weights and returns the map (`BATCH`, *prepared_shape) -> (`BATCH`, *example_shape)."""
+    open: Callable[[Extractor], Network]
+    """Returns a freshly loaded map (`BATCH`, *prepared_shape) -> (`BATCH`, *example_shape) of an extractor, which
+    equals the one that the engine was chosen for."""
 
 
 def choose_engine(extractor: Extractor, device: torch.device, images: int) -> Engine:
@@ -65,18 +66,23 @@ def choose_engine(extractor: Extractor, device: torch.device, images: int) -> En
     Raises:
         ComponentFailed: the extractor raised.
     """
-    engine = Engine(f"torch {torch.__version__}", device, lambda: _open_torch_network(extractor, device))
-    if device.type == "cpu" and images >= LEAST:
-        network = call_plugin(f"The network of extractor {extractor.name!r}", extractor.as_module)
-        if network is not None:
-            try:
-                engine = _make_onnx_engine(extractor, network)
-            except _UnsupportedNetwork as reason:
-                progress.print_line(
-                    f"{reason} torch computes extractor {extractor.name!r} instead, which takes longer."
-                )
+    engine = Engine(f"torch {torch.__version__}", device, lambda extractor: _open_torch_network(extractor, device))
+    if device.type != "cpu":
+        reason = "onnxruntime computes on CPUs only"
+    elif images < LEAST:
+        reason = f"onnxruntime computes splits of {LEAST:,} images or more"
+    elif (network := call_plugin(f"The network of extractor {extractor.name!r}", extractor.as_module)) is None:
+        reason = "the extractor returns no module for onnxruntime"
+    else:
+        try:
+            engine, reason = _make_onnx_engine(extractor, network), "it gives the same features as torch"
+        except _UnsupportedNetwork as unsupported:
+            progress.print_line(
+                f"{unsupported} torch computes extractor {extractor.name!r} instead, which takes longer."
+            )
+            return engine
     if progress.is_verbose():
-        progress.print_line(f"Extractor {extractor.name!r} is computed by {engine.name} on {device.type}.")
+        progress.print_line(f"{engine.name} computes extractor {extractor.name!r} on {device.type}: {reason}.")
     return engine
 
 
@@ -97,8 +103,9 @@ def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
         raise _UnsupportedNetwork(f"The package onnxruntime cannot be imported ({_first_line(error)}).") from error
     images = _random_images(extractor)
     try:
-        session = _load_session(extractor, network, images)
-        found, again = _run_session(session, images), _run_session(session, images)
+        graph = _load_graph(extractor, network, images)
+        embed = _open_graph(graph)
+        found, again = embed(images), embed(images)
     except Exception as error:  # whatever torch's export or onnxruntime raises
         raise _UnsupportedNetwork(f"onnxruntime cannot compute the network: {_first_line(error)}.") from error
     expected = _open_torch_network(extractor, torch.device("cpu"))(images)
@@ -108,21 +115,15 @@ def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
         raise _UnsupportedNetwork(
             f"onnxruntime and torch differ by more than {AGREEMENT:g} deviations of the features."
         )
-    cpu = torch.device("cpu")
-    return Engine(
-        f"onnxruntime {onnxruntime.__version__}", cpu, lambda: lambda prepared: _run_session(session, prepared)
-    )
+    return Engine(f"onnxruntime {onnxruntime.__version__}", torch.device("cpu"), lambda _: _open_graph(graph))
 
 
 def are_features_close(found: Tensor, expected: Tensor) -> bool:
-    """Return whether features (c, *example_shape) differ by at most `AGREEMENT` deviations.
-
-    The last bit of float16 features may differ as well.
-    """
+    """Return whether features (c, *example_shape) differ by at most `AGREEMENT` deviations and their last bit."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     actual, other = found.double(), expected.double()
-    allowed = AGREEMENT * other.std() + (other.abs() * 2**-10 if expected.dtype == torch.float16 else 0)
+    allowed = AGREEMENT * other.std(correction=0) + torch.finfo(expected.dtype).eps * other.abs()
     return bool(((actual - other).abs() <= allowed).all())
 
 
@@ -133,37 +134,31 @@ def _random_images(extractor: Extractor) -> Tensor:
     smooth = [Image.fromarray(image[:4, :4]).resize((SIDE, SIDE), Image.Resampling.BICUBIC) for image in pixels[::2]]
     images = [image for pair in zip(smooth, map(Image.fromarray, pixels[1::2]), strict=True) for image in pair]
     try:
-        return torch.stack([extractor.prepare(image) for image in images])
+        prepared = torch.stack([extractor.prepare(image) for image in images])
+        other = extractor.prepare(images[0].resize((SIDE // 2, SIDE)))
     except Exception as error:  # an extractor of other images than colour photographs
         raise _UnsupportedNetwork(f"Random colour images cannot be prepared: {_first_line(error)}.") from error
+    if other.shape != prepared.shape[1:]:
+        raise _UnsupportedNetwork("The shape of a prepared image depends on its size, and a graph has one shape.")
+    return prepared
 
 
-def _run_session(session: InferenceSession, prepared: Tensor) -> Tensor:
-    features: Any = session.run(None, {session.get_inputs()[0].name: prepared.numpy()})[0]
-    return torch.from_numpy(features)
-
-
-def _load_session(extractor: Extractor, network: nn.Module, images: Tensor) -> InferenceSession:
-    """Load a session from the cached graph; export the graph and cache it if there is none."""
-    file = cache_folder() / "networks" / f"{_graph_key(extractor, images)}.onnx"
-    try:
-        return _make_session(_read_graph(file))
-    except DamagedFile as damaged:
-        progress.print_line(f"{damaged} The network is exported again.")
-    except OSError:  # there is none yet, or no cache that can be read
-        pass
+def _load_graph(extractor: Extractor, network: nn.Module, images: Tensor) -> bytes:
+    """Return the cached graph; export the network and cache its graph if there is none that can be trusted."""
+    folder, trouble = open_own_folder("networks", "exported networks")
+    entry = folder and folder / _graph_key(extractor, images)
+    if entry and entry.exists():
+        if is_intact(entry):
+            return (entry / GRAPH).read_bytes()
+        trouble = f"The exported network in {entry} is damaged. "
+        shutil.rmtree(entry, ignore_errors=True)
+    if trouble:
+        progress.print_line(f"{trouble}The network of extractor {extractor.name!r} is exported again.")
     graph = _export_graph(network, images, extractor.name)
-    digest = hashlib.sha256(graph).digest()
-    with suppress(OutputError):  # a cache that cannot be written costs the next run an export
-        write_atomically(file, lambda out: out.writelines((graph, digest)))
-    return _make_session(graph)
-
-
-def _read_graph(file: Path) -> bytes:
-    content = file.read_bytes()
-    if hashlib.sha256(content[:-32]).digest() != content[-32:]:
-        raise DamagedFile(f"The cache file {file} fails its checksum.")
-    return content[:-32]
+    if entry:
+        with suppress(OSError), new_entry(entry) as new:  # a full disk costs the next run an export
+            (new / GRAPH).write_bytes(graph)
+    return graph
 
 
 def _graph_key(extractor: Extractor, images: Tensor) -> str:
@@ -182,14 +177,16 @@ def _graph_key(extractor: Extractor, images: Tensor) -> str:
     )[:32]
 
 
-def _make_session(graph: bytes) -> InferenceSession:
-    """Create a session that uses one thread per call, because extraction runs one thread per batch."""
+def _open_graph(graph: bytes) -> Network:
+    """Return the map that a graph computes, on one thread per call, because extraction runs one thread per batch."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors, which are raised as well
-    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    session: Any = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda prepared: torch.from_numpy(session.run(None, {name: prepared.numpy()})[0])
 
 
 def _export_graph(network: nn.Module, images: Tensor, name: str) -> bytes:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import PIL
@@ -16,7 +18,7 @@ import torch
 from torch import Tensor
 
 from dpbench.api import Extractor, Images
-from dpbench.data.engine import BATCH, Engine, Network, choose_engine
+from dpbench.data.engine import BATCH, Engine, Network, are_features_close, choose_engine
 from dpbench.data.outlook import ExtractionEstimate
 from dpbench.data.reading import INDEPENDENCE_RULE, find_reach, image_preparer
 from dpbench.errors import DataError, NotPure
@@ -25,9 +27,9 @@ from dpbench.support import progress
 from dpbench.support.files import write_atomically
 from dpbench.support.plugin_calls import call_plugin
 
+T = TypeVar("T")
 SHARD = 1024  # images: what an interrupted extraction loses at most
-TOLERANCE = 1e-3  # what rounding may change in a feature
-RECHECKED_IMAGES = 4  # images of a batch that are read and prepared again
+RECHECKED_IMAGES = 4  # images of a batch that are read, prepared and embedded again
 WORKERS = 16  # threads at most that have a batch each: its images and what a network makes of them take memory
 SHARD_FORMAT = "3"  # of a shard; raise it when shards come out otherwise, and no earlier one is taken for whole
 
@@ -60,30 +62,65 @@ def extract(
     """
     shape: tuple[int, ...] | None = None
     rows = range(len(images)) if rows is None else rows
-    made = describe_environment(engine)
     folder.mkdir(parents=True, exist_ok=True)
     with progress.progress_bar(f"Extracting {extractor.name}", len(rows)) as advance, _thread_pool() as pool:
-        opened: OpenExtractor | None = None
-        outlook = ExtractionEstimate(extractor, engine.device, folder, len(images))
-        for start in range(0, len(rows), SHARD):
-            part_rows = rows[start : start + SHARD]
-            shard = folder / f"shard-{start:09d}.npy"
-            made_of = b"" if keys is None else keys[np.asarray(part_rows)].tobytes()
-            features = _read_shard(shard, len(part_rows), made, made_of)
+        outlook, left = ExtractionEstimate(extractor, engine.device, folder, len(images)), len(rows)
+        shards = _begin_shards(images, extractor, folder, engine, rows, keys, pool)
+        for shard in _with_next_begun(shards):  # threads compute while a shard is written
+            features = shard.stored
             if features is None:
-                opened = opened or OpenExtractor(images, extractor, engine)
-                parts = []
-                for part in _extract_shard(opened, part_rows, pool):
+                assert shard.opened is not None
+                parts, unwritten = [], left
+                for part in _collect_parts(shard.opened, shard.batches):
                     parts.append(part)
                     advance(len(part))
-                    outlook.update(part, opened.side, len(rows) - start - sum(map(len, parts)), len(rows) - start)
+                    left -= len(part)
+                    outlook.update(part, shard.opened.side, left, unwritten)
                 features = _join_parts(parts, extractor)
-                _write_shard(shard, features, made, made_of)
+                _write_shard(shard.file, features, shard.made_of)
             else:
-                advance(len(part_rows))
+                advance(len(features))
+                left -= len(features)
             shape = shape or features.shape[1:]
             check_shapes({shape, features.shape[1:]}, extractor)
             yield features
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shard:
+    """A shard whose features are stored, or whose batches are being computed."""
+
+    file: Path
+    made_of: bytes  # the environment and the images of its features
+    stored: np.ndarray | None
+    opened: OpenExtractor | None = None
+    batches: Sequence[Future[np.ndarray]] = ()
+
+
+def _begin_shards(
+    images: Images, extractor: Extractor, folder: Path, engine: Engine, rows: Sequence[int], keys: np.ndarray | None,
+    pool: Executor,
+) -> Iterator[_Shard]:  # fmt: skip
+    """Read each shard from the disk, or have the pool compute it."""
+    made, opened = describe_environment(engine).encode(), None
+    for start in range(0, len(rows), SHARD):
+        part, file = rows[start : start + SHARD], folder / f"shard-{start:09d}.npy"
+        made_of = made + (b"" if keys is None else keys[np.asarray(part)].tobytes())
+        stored = _read_shard(file, len(part), made_of)
+        if stored is None:
+            opened = opened or OpenExtractor(images, extractor, engine)
+            yield _Shard(file, made_of, None, opened, _submit_batches(opened, part, pool))
+        else:
+            yield _Shard(file, made_of, stored)
+
+
+def _with_next_begun(items: Iterator[T]) -> Iterator[T]:
+    """Yield each item after the next was taken from the iterator."""
+    waiting = [*itertools.islice(items, 1)]
+    for item in items:
+        waiting.append(item)
+        yield waiting.pop(0)
+    yield from waiting
 
 
 def embed(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
@@ -96,7 +133,8 @@ def embed(images: Images, extractor: Extractor, device: torch.device) -> Tensor:
     with progress.progress_bar(f"Extracting {extractor.name}", len(images)) as advance, _thread_pool() as pool:
         parts = []
         engine = choose_engine(extractor, device, len(images))
-        for part in _extract_shard(OpenExtractor(images, extractor, engine), range(len(images)), pool):
+        opened = OpenExtractor(images, extractor, engine)
+        for part in _collect_parts(opened, _submit_batches(opened, range(len(images)), pool)):
             parts.append(part)
             advance(len(part))
     return torch.from_numpy(_join_parts(parts, extractor)).float()
@@ -119,20 +157,20 @@ def describe_environment(engine: Engine) -> str:
     return f"{SHARD_FORMAT} {engine.name}, Pillow {PIL.__version__}, {engine.device.type}, {BATCH}"
 
 
-def _write_shard(shard: Path, features: np.ndarray, made: str, made_of: bytes) -> None:
+def _write_shard(shard: Path, features: np.ndarray, made_of: bytes) -> None:
     content = (npy_header(features.shape, features.dtype), features.data)
-    digest = _shard_digest(content, made, made_of)
+    digest = _shard_digest(content, made_of)
     write_atomically(shard, lambda file: file.writelines((*content, digest)))
 
 
-def _read_shard(shard: Path, rows: int, made: str, made_of: bytes) -> np.ndarray | None:
-    """Read a shard; return None unless it is complete and was made in this environment from these images.
+def _read_shard(shard: Path, rows: int, made_of: bytes) -> np.ndarray | None:
+    """Read a shard; return None unless it is complete and was made in the environment and of the images in `made_of`.
 
     The last 32 bytes of the file are its digest.
     """
     try:
         content = shard.read_bytes()
-        if _shard_digest((memoryview(content)[:-32],), made, made_of) != content[-32:]:
+        if _shard_digest((memoryview(content)[:-32],), made_of) != content[-32:]:
             return None
         features: np.ndarray = np.load(io.BytesIO(content), allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -140,8 +178,8 @@ def _read_shard(shard: Path, rows: int, made: str, made_of: bytes) -> np.ndarray
     return features if len(features) == rows else None
 
 
-def _shard_digest(content: Iterable[bytes | memoryview], made: str, made_of: bytes) -> bytes:
-    digest = hashlib.sha256(made.encode() + made_of)
+def _shard_digest(content: Iterable[bytes | memoryview], made_of: bytes) -> bytes:
+    digest = hashlib.sha256(made_of)
     for piece in content:
         digest.update(piece)
     return digest.digest()
@@ -151,15 +189,15 @@ class OpenExtractor:
     """Images and a loaded extractor, with checks that the features of an image depend on that image alone.
 
     For one randomly drawn batch of each shard, a fresh instance of the extractor reads and prepares some images again
-    in another order, and the network computes them again, alone and in another order. Once per extraction, a freshly
-    loaded network computes two images of the batch. After its first batch, the network must not change any object that
-    it reaches.
+    in another order, and the network computes these images again without the others. Once per extraction, a freshly
+    loaded network computes two images of the batch, each alone. After its first batch, the network must not change any
+    object that it reaches.
     """
 
     def __init__(self, images: Images, extractor: Extractor, engine: Engine) -> None:
-        self.extractor, self._device = extractor, engine.device
+        self.extractor, self._engine = extractor, engine
         self._images, self._prepare = images, image_preparer(images, extractor)
-        self._network = engine.open()
+        self._network = engine.open(extractor)
         self._compared_fresh = False
         self.settled = False
         self.side = 0  # of a prepared image, in pixels; 0 where it is none any more
@@ -167,7 +205,7 @@ class OpenExtractor:
         self.generator = np.random.default_rng()  # whoever knew when images are compared could behave just then
 
     def features(self, batch: Sequence[int], order: np.ndarray | None) -> np.ndarray:
-        """Return the features of a batch; with an `order`, also check that the features do not change in that order."""
+        """Return the features of a batch; with an `order`, also check that its first images keep theirs alone."""
         prepared = self._prepare_batch(batch, thorough=order is not None)
         embedded = _embed_batch(self._network, _pad_batch(prepared), batch, self.extractor)
         if not self.settled:
@@ -206,25 +244,23 @@ class OpenExtractor:
         remade = image_preparer(self._images, fresh)([batch[place] for place in picked])
         for place, again in zip(picked, remade, strict=True):
             _check_prepared_equal(prepared[place], again, batch[place], fresh)
-        alone, turned = prepared[[order[0]]], torch.from_numpy(order)
-        self._check_features_agree(
-            embedded[order[:1]], _embed_batch(self._network, _pad_batch(alone), batch[:1], fresh)
-        )
-        self._check_features_agree(
-            embedded[order], _embed_batch(self._network, _pad_batch(prepared[turned]), batch, fresh)
-        )
+        self._check_independence(self._network, picked, batch, prepared, embedded)
         if not self._compared_fresh:  # loading weights takes time
             self._compared_fresh = True
-            network: Network = call_plugin(f"Opening extractor {fresh.name!r}", fresh.open, self._device)
+            network = self._engine.open(fresh)
             for place in order[-2:].tolist():
-                alone = prepared[[place]]
-                self._check_features_agree(
-                    embedded[[place]], _embed_batch(network, _pad_batch(alone), batch[:1], fresh)
-                )
+                self._check_independence(network, [place], batch, prepared, embedded)
 
-    def _check_features_agree(self, embedded: np.ndarray, other: np.ndarray) -> None:
-        """Check that features do not depend on other images; otherwise removing a row would change other rows."""
-        if not np.allclose(embedded, other, rtol=TOLERANCE, atol=TOLERANCE * float(np.abs(embedded).mean())):
+    def _check_independence(
+        self, network: Network, places: list[int], batch: Sequence[int], prepared: Tensor, embedded: np.ndarray
+    ) -> None:
+        """Check that these images of a batch keep their features without the others; removing a row changes no other.
+
+        Raises:
+            DataError: a feature changes.
+        """
+        again = _embed_batch(network, _pad_batch(prepared[places]), [batch[place] for place in places], self.extractor)
+        if not are_features_close(torch.from_numpy(again), torch.from_numpy(embedded[places])):
             raise DataError(
                 f"The features that extractor {self.extractor.name!r} gives an image change with the other images that "
                 "it sees: expected them to follow from that image alone. Call eval() on the network, use no batch "
@@ -241,21 +277,33 @@ def _check_prepared_equal(prepared: Tensor, again: Tensor, index: int, extractor
         )
 
 
-def _extract_shard(opened: OpenExtractor, rows: Sequence[int], pool: Executor) -> Iterator[np.ndarray]:
+def _submit_batches(opened: OpenExtractor, rows: Sequence[int], pool: Executor) -> list[Future[np.ndarray]]:
+    """Have the pool compute the features of images, batch by batch."""
     batches = [rows[first : first + BATCH] for first in range(0, len(rows), BATCH)]
     orders: list[np.ndarray | None] = [None] * len(batches)
     if batches:
         drawn = int(opened.generator.integers(len(batches)))
         orders[drawn] = opened.generator.permutation(len(batches[drawn]))
-    if batches and not opened.settled:  # alone, as what the network makes at its first batch is no change
-        yield pool.submit(opened.features, batches.pop(0), orders.pop(0)).result()
-    yield from pool.map(opened.features, batches, orders)
+    submitted = []
+    for batch, order in zip(batches, orders, strict=True):
+        submitted.append(pool.submit(opened.features, batch, order))
+        if not opened.settled:  # the first batch is alone, as what the network makes there is no change
+            submitted[0].result()
+    return submitted
+
+
+def _collect_parts(opened: OpenExtractor, batches: Sequence[Future[np.ndarray]]) -> Iterator[np.ndarray]:
+    """Yield the features of each batch once they are computed; afterwards check the network."""
+    for batch in batches:
+        yield batch.result()
     opened.check_network_unchanged()
 
 
 @contextmanager
 def _thread_pool() -> Iterator[Executor]:
     """Yield a thread pool that decodes and embeds one batch per thread; torch's threads are divided among them.
+
+    While one thread decodes and prepares images, the others compute the network, so that no core waits for images.
 
     A network on few images spends much of its time waiting for its slowest thread. Several batches at once, with one
     thread per batch, are up to three times as fast, and even faster on a busy machine.
@@ -272,6 +320,8 @@ def _thread_pool() -> Iterator[Executor]:
 
 def _pad_batch(prepared: Tensor) -> Tensor:
     """Pad a short batch with its last image, because the last bits of features can depend on the batch size."""
+    if len(prepared) == BATCH:
+        return prepared
     return torch.cat([prepared, prepared[-1:].expand(BATCH - len(prepared), *prepared.shape[1:])])
 
 

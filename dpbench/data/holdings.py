@@ -19,6 +19,7 @@ OTHER_FOLDERS = {
     "hashes": "hashes of images, to find copies",
     "builds": "digests of the leaderboards that were built",
     "calibrations": "noise multipliers that were found",
+    "networks": "networks that were exported for onnxruntime",
     "kernels": "loops that numba compiled for this processor",
     "docs": "the documentation, as `dpbench docs` built it",
 }

@@ -68,8 +68,8 @@ class LoadedRun:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """The versions, commit and machine of this process, and the number of threads of a fit."""
-        return self.memo.provenance(self.roles.task)
+        """The versions, commit and machine of this process, the threads of a fit, and the engines of features."""
+        return {**self.memo.provenance(self.roles.task), "engines": self.images.engines}
 
     @property
     def who(self) -> Describer:

@@ -22,7 +22,7 @@ from dpbench.harness.cutting import cut_rows, select_rows
 from dpbench.harness.private_files import FileAccessLog, PrivateFiles, find_private_files
 from dpbench.harness.raw_pixels import refuse_raw_pixels, report_fallback
 from dpbench.harness.source import DataSource
-from dpbench.harness.splits import load_features, load_public_splits, load_splits, read_labels
+from dpbench.harness.splits import find_engine, load_features, load_public_splits, load_splits, read_labels
 from dpbench.privacy.core.plan import check_budget
 from dpbench.privacy.core.rows import Units
 from dpbench.privacy.purity.audit_events import judge_audit_events
@@ -104,6 +104,15 @@ class SplitImages:
         """The processing of the images of each split (see `Split.processing`); empty if a part is not declared."""
         public = "" if self.provided_public and not self.provided_public.processing else self.other.train.processing
         return {"private": self.splits.train.processing, "public": public, "test": self.splits.test.processing}
+
+    @property
+    def engines(self) -> dict[str, str]:
+        """The engines that computed the features of each split, as far as they are known and were extracted."""
+        extractor = self.source.parts.extractor
+        found = {name: find_engine(self.splits, name, extractor) for name in ("train", "test", "public")}
+        if self.other is not self.splits:
+            found["public"] = find_engine(self.other, "train", extractor)
+        return {name: engine for name, engine in found.items() if engine}
 
     @property
     def mode(self) -> str:

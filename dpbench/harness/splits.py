@@ -97,6 +97,14 @@ def load_features(
     return cache.load_features(split, identify_images(split, splits.digest, name), extractor, device)
 
 
+def find_engine(splits: Splits, name: Literal["train", "test", "public"], extractor: Extractor | Concat) -> str | None:
+    """Return the engine that computed the features of a split; None if that is not known, or the dataset has them."""
+    split = {"train": splits.train, "test": splits.test, "public": splits.public}[name]
+    if split is None or isinstance(split.images, Features):
+        return None
+    return cache.find_engine(identify_images(split, splits.digest, name), extractor)
+
+
 def _check_features(features: Features, extractor: Extractor | Concat) -> Tensor:
     if isinstance(extractor, Concat) or not extractor.identity or changed_fields(extractor):
         raise SpecError("This dataset holds features, not images: expected the extractor pixels, without options.")

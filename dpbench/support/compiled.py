@@ -1,19 +1,16 @@
 """Compiled loops (numba): made once for a processor, and kept in a folder that only the user can write.
 
-numba keeps what it compiled as pickles, and whoever can write these can run code as the user. So they are read from a
-folder only that belongs to the user, that nobody else can write to, and whose files have the digests that were noted
-when it was made; else loops are compiled again, in a few seconds, and one sentence says why.
+numba keeps what it compiled as pickles, and whoever can write these can run code as the user. So they are read only
+from an intact folder of the user's own (`own_folders`); otherwise loops are compiled again, in a few seconds, and one
+sentence says why.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
-import stat
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -23,10 +20,9 @@ import numba
 from numba.extending import intrinsic
 
 from dpbench.support import progress
-from dpbench.support.paths import cache_folder
+from dpbench.support.own_folders import is_intact, new_entry, open_own_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-DIGESTS = "digests.json"
 
 
 def compiled(function: Function) -> Function:
@@ -57,7 +53,7 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
         sources: the folder of all modules that they are made of.
         call: calls each of them once.
     """
-    folder, trouble = _own_folder()
+    folder, trouble = open_own_folder("kernels", "compiled loops")
     place = folder and folder / _key(sources)
     if place and place.exists() and (trouble := _read(kernels, place, call)):
         shutil.rmtree(place, ignore_errors=True)
@@ -73,7 +69,7 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
 def _read(kernels: Sequence[Any], place: Path, call: Callable[[], object]) -> str:
     """Return what is wrong with the compiled loops in a folder; nothing if they were read."""
     try:
-        if json.loads((place / DIGESTS).read_bytes()) == _digests(place):
+        if is_intact(place):
             _keep_in(place, kernels)
             call()
             return ""
@@ -86,14 +82,9 @@ def _compile(kernels: Sequence[Any], place: Path | None, call: Callable[[], obje
     if place is None:
         call()
         return
-    with tempfile.TemporaryDirectory(dir=place.parent, ignore_cleanup_errors=True) as made:
-        new = Path(made) / "whole"
-        new.mkdir(0o700)
+    with new_entry(place) as new:
         _keep_in(new, kernels)
         call()
-        (new / DIGESTS).write_text(json.dumps(_digests(new)), encoding="utf-8")
-        with contextlib.suppress(OSError):  # another process may have been first
-            new.rename(place)
 
 
 def _keep_in(folder: Path, kernels: Sequence[Any]) -> None:
@@ -106,11 +97,6 @@ def _keep_in(folder: Path, kernels: Sequence[Any]) -> None:
         settings.CACHE_DIR = before
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != DIGESTS)
-    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-
-
 def _key(sources: Path) -> str:
     """Return a name for what these sources are compiled to on this processor."""
     cpu = llvmlite.binding.get_host_cpu_name(), llvmlite.binding.get_host_cpu_features().flatten()
@@ -119,20 +105,3 @@ def _key(sources: Path) -> str:
     texts = [(str(file), file.stat().st_mtime_ns, file.read_text(encoding="utf-8")) for file in files]
     parts = [numba.__version__, llvmlite.__version__, *cpu, *forced, texts]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
-def _own_folder() -> tuple[Path | None, str]:
-    """Return the folder for compiled loops if it is the user's own, or what is wrong with it."""
-    folder = cache_folder() / "kernels"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for each in (folder, folder.parent):
-            found = each.stat()
-            shared = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
-            if os.name == "posix" and (not stat.S_ISDIR(found.st_mode) or shared or found.st_uid != os.getuid()):
-                return None, f"Others may write to {each}, so compiled loops are not kept there. "
-        if not os.access(folder, os.W_OK):
-            return None, f"Cannot write to {folder}, so compiled loops are not kept. "
-    except OSError as error:
-        return None, f"Cannot keep compiled loops in {folder}: {error.strerror}. "
-    return folder, ""

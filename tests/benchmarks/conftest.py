@@ -47,14 +47,20 @@ class Ratios:
         self.figures.append(Figure(what, value, target, detail))
 
     def record(
-        self, what: str, over: Callable[[], object], under: Callable[[], object], target: str, steps: tuple[int, int]
+        self,
+        what: str,
+        over: Callable[[], object],
+        under: Callable[[], object],
+        target: str,
+        steps: tuple[int, int],
+        rounds: int = 15,
     ) -> float:
         """Return seconds a step of `over` divided by those of `under`, timed in turn so that noise hits both.
 
         `steps` is how many steps one call of each takes.
         """
         times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(15 if self.enabled else 1):
+        for _ in range(rounds if self.enabled else 1):
             for function, kept in zip((over, under), times, strict=True):
                 begin = time.perf_counter()
                 function()

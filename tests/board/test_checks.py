@@ -15,6 +15,7 @@ import pytest
 
 from dpbench import registry
 from dpbench.analysis.describe import describe_result
+from dpbench.analysis.paired import decode_bits
 from dpbench.analysis.word import list_unchecked_claims
 from dpbench.api import Release
 from dpbench.board.build import verify_leaderboard
@@ -24,7 +25,13 @@ from dpbench.board.verify.derive import EpsilonQuestion, derive_epsilon
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import find_rerun, rerun_path, rerun_seeds, summarize_rerun
 from dpbench.board.verify.review import MIN_PARALLEL_FILES, review_files
-from dpbench.board.verify.verdict import NON_ACCURACY_METRICS, is_reproduced, judge_seeds
+from dpbench.board.verify.verdict import (
+    ENGINE_AGREEMENT,
+    NON_ACCURACY_METRICS,
+    describe_tolerance,
+    is_reproduced,
+    judge_seeds,
+)
 from dpbench.errors import AccountantsDisagree, Complaint, DataMissing, SpecError
 from dpbench.harness.prepare import PreparedRun
 from dpbench.privacy.core.accounting import crosscheck
@@ -238,6 +245,7 @@ FORGERIES: list[tuple[str, dict[str, Change], str]] = [
     ("class-means", {"task.public": 7}, "task.public"),
     ("class-means", {"cpu_seconds.fit": "NaN"}, "cpu_seconds.fit"),
     ("class-means", {"provenance.packages": {"numpy": 2}}, "provenance.packages"),
+    ("class-means", {"provenance.engines": ["torch"]}, "provenance.engines"),
     ("class-means", {"task.digests.private": first_letter}, "task.digests"),
     ("class-means", {"task.sketch": lambda text: text[::-1]}, "task.sketch"),
     ("class-means", {"task.looks": lambda text: text[::-1]}, "task.looks"),
@@ -479,29 +487,64 @@ def test_secure_noise_is_compared_within_noise(root: Path) -> None:
 
 @pytest.mark.parametrize(("raised", "outcome"), [(10, "same within tolerance"), (11, "differs")])
 def test_on_another_processor_few_images_may_tip_in_favour_of_a_result(raised: int, outcome: str) -> None:
-    test, right = 10_000, np.arange(10_000) < 5_000
+    result = result_with_right(5_000 + raised)
+    record = Rerun(digest="", content="", seeds=seeds_with(FIRST_HALF, result), tolerance="", provenance={})
+    assert judge_seeds(record, result).outcome == outcome
+
+
+TEST = 10_000
+FIRST_HALF = np.arange(TEST) < TEST // 2
+
+
+def result_with_right(right: int) -> Result:
+    """Return a result whose seeds have the first `right` of 10,000 test examples right."""
     *_, result = boards.synthetic(find_board("digits-eps1"), 2, seed=0)
-    stated = tuple(
-        seed.model_copy(
-            update={
-                "correct": packed(np.arange(test) < 5_000 + raised),
-                "confusion": encode_confusion([[5_000 + raised, 5_000 - raised], [0, 0]]),
-            }
+    bits = {
+        "correct": packed(np.arange(TEST) < right),
+        "confusion": encode_confusion([[right, TEST - right], [0, 0]]),
+    }
+    task = result.task.model_copy(update={"test": TEST, "largest": 0.1})
+    return result.model_copy(
+        update={"seeds": tuple(seed.model_copy(update=bits) for seed in result.seeds), "task": task}
+    )
+
+
+def seeds_with(right: np.ndarray, result: Result) -> tuple[SeedRerun, ...]:
+    """Return re-run seeds with these of the test examples right and other predictions."""
+    return tuple(
+        SeedRerun(
+            seed=seed.seed, outcome="differs", accuracy=float(right.mean()), predictions="0" * 64,
+            correct=packed(right), agreement=float((decode_bits(seed.correct, TEST) == right).mean()),
+            scores={name: seed.metrics[name] for name in NON_ACCURACY_METRICS},
         )
         for seed in result.seeds
-    )
-    result = result.model_copy(
-        update={"seeds": stated, "task": result.task.model_copy(update={"test": test, "largest": 0.1})}
-    )
-    found = tuple(
-        SeedRerun(
-            seed=seed.seed, outcome="differs", accuracy=0.5, predictions="0" * 64, correct=packed(right),
-            agreement=1 - raised / test, scores={name: seed.metrics[name] for name in NON_ACCURACY_METRICS},
-        )
-        for seed in stated
     )  # fmt: skip
-    record = Rerun(digest="", content="", seeds=found, tolerance="", provenance={})
+
+
+MOST_CHANGED = round((1 - ENGINE_AGREEMENT) * TEST)
+
+
+@pytest.mark.parametrize(
+    ("engine", "processor", "changed", "outcome"),
+    [
+        ("onnxruntime 1.32.0", "same", MOST_CHANGED, "same within tolerance"),
+        ("onnxruntime 1.32.0", "same", MOST_CHANGED + 2, "differs"),
+        ("onnxruntime 1.32.0", "other", MOST_CHANGED + 2, "same within tolerance"),
+        ("torch 2.7.0", "same", MOST_CHANGED + 2, "same within tolerance"),
+    ],
+)
+def test_by_another_engine_as_many_predictions_may_change_as_were_measured(
+    engine: str, processor: str, changed: int, outcome: str
+) -> None:
+    """On another processor the wider tolerance holds, whatever the engine."""
+    result = result_with_right(TEST // 2)
+    result = result.model_copy(update={"provenance": {**result.provenance, "processor": "same"}})
+    right = np.roll(FIRST_HALF, changed // 2)  # as many examples become right as wrong
+    provenance = {**result.provenance, "processor": processor, "engines": {"train": engine}}
+    record = Rerun(digest="", content="", seeds=seeds_with(right, result), tolerance="", provenance=provenance)
     assert judge_seeds(record, result).outcome == outcome
+    said = f"features by {engine.partition(' ')[0]}, not torch: " if engine.startswith("onnx") else ""
+    assert describe_tolerance(result, provenance).startswith(f"{said}9")
 
 
 def packed(bits: np.ndarray) -> str:

@@ -224,7 +224,7 @@ def test_an_interrupted_run_exits_130_and_goes_on_from_its_shards(
 ) -> None:
     monkeypatch.setenv("DPBENCH_DATA", str(cifar_mirror))
     monkeypatch.setattr(extraction, "SHARD", 256)
-    monkeypatch.setattr(extraction, "RECHECKED_IMAGES", 0)  # no image is read again to be compared
+    monkeypatch.setattr(extraction.OpenExtractor, "_compare", lambda *_: None)  # which reads images again
     arguments = run_arguments(tmp_path, "--learner", QUICK, "--dataset", "cifar10", "--extractor", "pixels")
     # Of 1,000 images, all of which are compared first: public images with private ones. Two shards are finished.
     decoded, decode, kills = [], hub_files.ImageColumn.__getitem__, [1700]

@@ -22,6 +22,7 @@ from dpbench.data import cache, extraction
 from dpbench.data.concat import Concat
 from dpbench.data.keys import ImageKeys, identify_images
 from dpbench.errors import OutputError
+from dpbench.support import progress
 
 CPU = torch.device("cpu")
 ROWS = 100
@@ -104,7 +105,7 @@ def flip(file: Path, offset: int = -1) -> None:
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extraction, "SHARD", 40)
-    monkeypatch.setattr(extraction, "RECHECKED_IMAGES", 0)  # no image is read again to be compared
+    monkeypatch.setattr(extraction.OpenExtractor, "_compare", lambda *_: None)  # which reads images again
 
 
 def test_features_are_those_of_the_extractor(fresh_cache: Path) -> None:
@@ -212,7 +213,7 @@ TWO = """
 import sys, time
 from pathlib import Path
 import tests.data.test_cache as here
-here.extraction.RECHECKED_IMAGES = 0
+here.extraction.OpenExtractor._compare = lambda *_: None
 from dpbench.data import reading
 from tests.helpers.aloud import call_aloud
 reading.call_quietly = call_aloud
@@ -277,6 +278,31 @@ def test_parts_stand_side_by_side_each_of_norm_1(fresh_cache: Path) -> None:
     expected = torch.full((ROWS, 8), 0.5)
     expected[0] = 0.0  # a black image
     assert torch.equal(features(Photos(), both()), expected)
+
+
+@pytest.mark.parametrize("extractor", [Doubled(), both()], ids=["one", "two"])
+def test_the_cache_knows_the_engine_of_its_features(
+    fresh_cache: Path, capsys: pytest.CaptureFixture[str], extractor: Extractor | Concat
+) -> None:
+    assert cache.find_engine(known(), extractor) is None
+    features(Photos(), extractor)
+    capsys.readouterr()
+    assert cache.find_engine(known(), extractor) == f"torch {torch.__version__}"
+    progress.set_verbosity(nothing=False, everything=True)
+    try:
+        features(Photos(), extractor)
+    finally:
+        progress.set_verbosity(nothing=False, everything=False)
+    assert (
+        capsys.readouterr().err == f"dpbench: The cache has train features that torch {torch.__version__} computed.\n"
+    )
+
+
+@pytest.mark.parametrize("said", ["{", '{"sha256": ""}'])
+def test_the_engine_of_features_of_an_earlier_version_is_not_known(fresh_cache: Path, said: str) -> None:
+    entry(fresh_cache).mkdir(parents=True)
+    (entry(fresh_cache) / "manifest.json").write_text(said)
+    assert cache.find_engine(known(), Doubled()) is None
 
 
 def test_a_part_that_is_cached_is_not_extracted_again(fresh_cache: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +17,17 @@ from dpbench_plugins.extractors.randp.extractor import RandPWRN
 from PIL import Image
 from torch import Tensor, nn
 
+from dpbench import registry
 from dpbench.api import Extractor
 from dpbench.data import engine, extraction
 from dpbench.data.engine import AGREEMENT, BATCH, LEAST, are_features_close, choose_engine
 from dpbench.errors import ComponentFailed
+from dpbench.records.protocol import Component
+from dpbench.registry.components import build
+from dpbench.support import progress
+from dpbench.support.own_folders import is_intact, new_entry
+from tests.conftest import built_once
+from tests.helpers import fresh, weights
 
 CPU = torch.device("cpu")
 FRACTION = 0.1  # of a deviation: what a module computes otherwise that is not the extractor's network
@@ -84,7 +91,40 @@ def test_features_of_images_agree_between_the_engines(extractor: Extractor) -> N
     chosen = choose_engine(extractor, CPU, LEAST)
     assert chosen.name.startswith("onnxruntime ")
     prepared = torch.stack([extractor.prepare(image) for image in photographs(BATCH)])
-    assert are_features_close(chosen.open()(prepared), extractor.open(CPU)(prepared))
+    assert are_features_close(chosen.open(extractor)(prepared), extractor.open(CPU)(prepared))
+
+
+@pytest.fixture(scope="module")
+def weight_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built_once(tmp_path_factory, "engine-weights", fresh.write_weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", fresh.EXTRACTIONS, ids=lambda case: case.extractor)
+def test_features_of_500_images_agree_between_the_engines(
+    case: fresh.Extraction, weight_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPBENCH_DATA", str(weight_files))
+    weights.publish_all(monkeypatch, weight_files)
+    component = Component.parse(f"{case.extractor}:{case.options}" if case.options else case.extractor)
+    extractor: Extractor = build(registry.load(), "extractor", component)
+    if not extractor.present():
+        pytest.skip("its weights are not installed")
+    if extractor.as_module() is None:
+        pytest.skip("torch computes it on every device")
+    chosen = choose_engine(extractor, CPU, LEAST)
+    assert chosen.name.startswith("onnxruntime ")
+    largest, deviation = compare_engines(chosen, extractor, photographs(500))
+    assert largest <= AGREEMENT * deviation
+
+
+def compare_engines(chosen: engine.Engine, extractor: Extractor, images: list[Image.Image]) -> tuple[float, float]:
+    """Return the largest difference between features by an engine and by torch, and the deviation of torch's."""
+    embed, expected = chosen.open(extractor), extractor.open(CPU)
+    prepared = torch.stack([extractor.prepare(image) for image in images])
+    batches = [extraction._pad_batch(prepared[start : start + BATCH]) for start in range(0, len(images), BATCH)]
+    found, other = (torch.cat([network(batch) for batch in batches]).double() for network in (embed, expected))
+    return float((found - other).abs().max()), float(other.std())
 
 
 def test_few_images_and_other_devices_are_left_to_torch() -> None:
@@ -101,6 +141,37 @@ def test_an_extractor_without_a_module_is_left_to_torch(capfd: pytest.CaptureFix
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("device", "images", "closed", "said"),
+    [
+        ("meta", LEAST, False, "torch {} computes extractor 'averages' on meta: onnxruntime computes on CPUs only."),
+        ("cpu", 3, False, "torch {} computes extractor 'averages' on cpu: onnxruntime computes splits of 1,024 images"),
+        ("cpu", LEAST, True, "torch {} computes extractor 'averages' on cpu: the extractor returns no module for onnx"),
+        (
+            "cpu",
+            LEAST,
+            False,
+            "onnxruntime {} computes extractor 'averages' on cpu: it gives the same features as torch",
+        ),
+    ],
+)
+def test_a_verbose_run_says_why_an_engine_was_chosen(
+    device: str,
+    images: int,
+    closed: bool,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class Closed(Averages):
+        def as_module(self) -> None:
+            return None
+
+    monkeypatch.setattr(progress, "is_verbose", lambda: True)
+    chosen = choose_engine(Closed() if closed else Averages(), torch.device(device), images)
+    assert said.format(chosen.name.partition(" ")[2]) in capfd.readouterr().err
+
+
 def test_a_module_that_gives_other_features_is_named_and_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
     assert choose_engine(Averages(shift=FRACTION), CPU, LEAST).name.startswith("torch ")
     said = capfd.readouterr().err.splitlines()[-1]
@@ -110,7 +181,9 @@ def test_a_module_that_gives_other_features_is_named_and_left_to_torch(capfd: py
     )
 
 
-def test_a_module_that_cannot_be_exported_is_named_and_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_module_that_cannot_be_exported_is_named_and_left_to_torch(
+    fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Sorting(nn.Module):
         def forward(self, images: Tensor) -> Tensor:
             raise RuntimeError("no graph\nand more")
@@ -131,7 +204,9 @@ def test_without_onnxruntime_torch_computes(monkeypatch: pytest.MonkeyPatch, cap
 
 
 @pytest.mark.slow
-def test_a_module_that_draws_random_numbers_is_left_to_torch(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_module_that_draws_random_numbers_is_left_to_torch(
+    fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Noisy(nn.Module):
         def forward(self, images: Tensor) -> Tensor:
             features: Tensor = _network(0.0)(images)
@@ -168,12 +243,40 @@ def test_a_graph_is_exported_once(fresh_cache: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_a_damaged_graph_is_exported_again(fresh_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     choose_engine(Averages(), CPU, LEAST)
-    (graph,) = (fresh_cache / "networks").iterdir()
+    (graph,) = (fresh_cache / "networks").glob("*/graph.onnx")
     whole = graph.read_bytes()
     graph.write_bytes(whole[:100] + b"x" + whole[101:])
     assert choose_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
-    assert f"The cache file {graph} fails its checksum. The network is exported again." in capfd.readouterr().err
-    assert graph.read_bytes()[-32:] == hashlib.sha256(graph.read_bytes()[:-32]).digest()
+    said = f"The exported network in {graph.parent} is damaged. The network of extractor 'averages' is exported again."
+    assert said in capfd.readouterr().err
+    assert is_intact(graph.parent)
+
+
+def test_a_graph_is_not_read_where_others_may_write(fresh_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Whoever can plant a graph decides what is computed from private images, and can note a digest of it too."""
+    choose_engine(Averages(), CPU, LEAST)
+    (graph,) = (fresh_cache / "networks").glob("*/graph.onnx")
+    with new_entry(graph.parent.with_name("other")) as planted:
+        (planted / graph.name).write_bytes(b"planted")
+    shutil.rmtree(graph.parent)
+    graph.parent.with_name("other").rename(graph.parent)
+    (fresh_cache / "networks").chmod(0o777)
+    assert choose_engine(Averages(), CPU, LEAST).name.startswith("onnxruntime ")
+    assert (
+        f"Others may write to {fresh_cache / 'networks'}, so exported networks are not kept" in capfd.readouterr().err
+    )
+    assert graph.read_bytes() == b"planted"
+
+
+def test_a_network_whose_input_follows_the_image_is_left_to_torch(
+    fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Unresized(Averages):
+        def prepare(self, image: Image.Image) -> Tensor:
+            return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).float() / 255
+
+    assert choose_engine(Unresized(), CPU, LEAST).name.startswith("torch ")
+    assert "The shape of a prepared image depends on its size" in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -92,14 +92,15 @@ def prepared() -> Counter[str]:
 def surrounded(fresh_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.setattr(extraction, "SHARD", 20)
-    monkeypatch.setattr(extraction, "RECHECKED_IMAGES", 0)  # no image is prepared again to be compared
+    monkeypatch.setattr(extraction.OpenExtractor, "_compare", lambda *_: None)  # which reads images again
     monkeypatch.setattr(reading, "call_quietly", call_aloud)
 
 
 def started(code: str) -> subprocess.Popen[str]:
     begin = (
         "import tests.data.test_extraction_faults as here\n"
-        "here.extraction.SHARD, here.extraction.RECHECKED_IMAGES = 20, 0\n"
+        "here.extraction.SHARD = 20\n"
+        "here.extraction.OpenExtractor._compare = lambda *_: None\n"
         "here.reading.call_quietly = here.call_aloud\n"
     )
     pipe = subprocess.PIPE

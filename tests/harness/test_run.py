@@ -90,6 +90,11 @@ def test_a_result_says_what_its_randomness_leaves_out_and_commits_to_nothing(sec
     assert result.not_covered[-1].startswith("less than 1e-12 of epsilon" if secure else "whoever knows the seed")
 
 
+def test_a_result_names_the_engine_of_each_split(fresh_cache: Path) -> None:
+    by_torch = f"torch {torch.__version__}"
+    assert ran(seeds=1).provenance["engines"] == {"train": by_torch, "test": by_torch}
+
+
 @dataclass(frozen=True)
 class Sums(Learner):
     """Keeps its answers: noise alone, as it sums zeros."""

@@ -174,6 +174,9 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
     packages = result.provenance.get("packages")
     if not isinstance(packages, dict) or not all(isinstance(package, str) for package in packages.values()):
         yield "provenance.packages", "expected a version for each package"
+    engines = result.provenance.get("engines", {})
+    if not isinstance(engines, dict) or not all(isinstance(engine, str) for engine in engines.values()):
+        yield "provenance.engines", "expected the engine of each split"
     if not isinstance(version, str):
         yield "provenance.dpbench", f"expected a version, got {version!r}"
     for role in sorted(roles):

@@ -98,9 +98,10 @@ def rerun_seeds(result: Result, seeds: Sequence[int] | None, session: Session, b
         raise NotReproducible(str(error)) from error
     except ImportError as error:
         raise NotReproducible(f"A package is missing: {error}.") from error
+    provenance = collect_rerun_provenance(prepared)
     record = Rerun(
         digest=result.digest, content=result.evidence_digest, seeds=tuple(reversed(found)), claims=claims, by=by,
-        tolerance=describe_tolerance(result), provenance={**collect_rerun_provenance(prepared), "date": current_date()},
+        tolerance=describe_tolerance(result, provenance), provenance={**provenance, "date": current_date()},
     )  # fmt: skip
     return judge_seeds(record, result)
 

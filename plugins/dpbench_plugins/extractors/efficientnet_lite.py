@@ -101,7 +101,7 @@ class EfficientNetLite(Photographs):
         left, top = (width - size) // 2, (height - size) // 2
         image = image.resize((width, height), Resampling.BICUBIC).crop((left, top, left + size, top + size))
         pixels = np.array(image)  # (size, size, 3)
-        return torch.from_numpy(pixels).permute(2, 0, 1).float() / 127.5 - 1
+        return torch.from_numpy(pixels).permute(2, 0, 1).float().div_(127.5).sub_(1)
 
     def backbone(self) -> nn.Module:
         """Return the network (c, 3, size, size) -> (c, 1280), or up to `layer`."""

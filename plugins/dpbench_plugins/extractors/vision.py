@@ -30,10 +30,10 @@ class Photographs(Extractor):
 
     `size` is the side of the square that it sees, in pixels (without: that of the weights). `views` averages the
     features of each image over several views of it: the image and its `mirror` image, two `scales` (the second three
-    quarters of the first), or `both` (four views). `precision=bfloat16` computes with 8 bits of precision: three times
-    as fast where the processor has such instructions, and features a few percent off those of `float32`. Processors
-    without them compute in float32 and round what convolutions and linear layers read and return, so features differ
-    between processors in their last bits only.
+    quarters of the first), or `both` (four views). `precision=bfloat16` has torch compute with 8 bits of precision: on
+    most CPUs this is slower than float32 by onnxruntime, and features are a few percent off those of `float32`.
+    Processors without such instructions compute in float32 and round what convolutions and linear layers read and
+    return, so features differ between processors in their last bits only.
     """
 
     size: int | None = setting(

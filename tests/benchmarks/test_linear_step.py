@@ -24,7 +24,7 @@ from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import PrivateRows
 from dpbench.privacy.curator import make_handle
 from dpbench.support.malloc import keep_freed_memory
-from tests.benchmarks.conftest import Ratios, machine
+from tests.benchmarks.conftest import Ratios
 
 CPU = torch.device("cpu")
 

@@ -169,9 +169,11 @@ def seeds(draw: st.DrawFn, number: int, classes: int) -> SeedResult:
     return SeedResult.model_validate({**seed, "stated": {**scores, "class_accuracy": by_class}})
 
 
-@given(st.integers(2, 4).flatmap(lambda classes: st.tuples(*(seeds(number, classes) for number in range(3)))))
-def test_what_an_upgrade_counts_is_what_the_file_had_to_the_last_bit(drawn: tuple[SeedResult, ...]) -> None:
-    before = result().model_copy(update={"seeds": drawn})
+@given(st.data(), st.integers(2, 4))
+def test_what_an_upgrade_counts_is_what_the_file_had_to_the_last_bit(data: st.DataObject, classes: int) -> None:
+    drawn = tuple(data.draw(seeds(number, classes)) for number in range(3))
+    task = result().task.model_copy(update={"classes": tuple("abcd"[:classes])})
+    before = result().model_copy(update={"seeds": drawn, "task": task})
     content = old_form(before)
     read = Result.model_validate(upgrade_record(content, Result))
     assert find_loss(content, read) is None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Adjacency = Literal["add-or-remove-one"]
 MOST_STEPS = 1_000_000  # more is a slip: it would run for hours, and accountants for minutes
 
-MOST_RELATIVE = 1e6  # times the noise of another release: more is a slip, and its square overflows
+MOST_RELATIVE = 1e18  # times the noise of another release: more is a slip, and squares of its square overflow
 
 
 @dataclass(frozen=True)

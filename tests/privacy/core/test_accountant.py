@@ -286,6 +286,6 @@ def test_a_plan_with_next_to_no_noise_is_bounded_at_once() -> None:
 
 
 @pytest.mark.parametrize("relative", [1e-300, 1e300, 0.0, -1.0, math.inf])
-def test_releases_of_unlike_noise_are_refused_beyond_a_million(relative: float) -> None:
+def test_releases_of_far_too_unlike_noise_are_refused(relative: float) -> None:
     with pytest.raises(PlanError, match="relative_noise"):
         check_plan([Release("gradient", 1, relative_noise=relative)], "learner 'x'")

@@ -255,7 +255,7 @@ def test_what_is_no_loss_is_refused_in_one_sentence(
         (Choice("any", 2, parts=0), "parts=0 to be a whole number >= 1"),
         (Choice("any", 2.5), "candidates=2.5 to be a whole number"),  # type: ignore[arg-type]
         (Choice("any", 2, steps=0), "steps=0 to be a whole number >= 1"),
-        (Choice("any", 2, relative_noise=0.0), "relative_noise=0.0 to be positive"),
+        (Choice("any", 2, relative_noise=0.0), "relative_noise=0.0 between"),
         (Choice("any", "2"), "candidates to be one number"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
@@ -346,7 +346,9 @@ def test_a_private_search_charges_for_choices() -> None:
     repeats = Repeats(5.0)
     sigma = private_search.calibrate(plan, Budget(1.0, DELTA), repeats)
     stated = private_search.epsilon(plan, sigma, DELTA, repeats)
-    assert private_search.independent_epsilon(plan, sigma, DELTA, repeats) == pytest.approx(stated, rel=1e-6)
+    renyi = private_search.renyi_epsilon(plan, sigma, DELTA, repeats)
+    assert private_search.independent_renyi_epsilon(plan, sigma, DELTA, repeats) == pytest.approx(renyi, rel=1e-6)
+    assert stated <= private_search.independent_epsilon(plan, sigma, DELTA, repeats) <= 1.03 * stated
     assert private_search.epsilon(plan[1:], sigma, DELTA, repeats) < 0.8 * stated
 
 

@@ -120,7 +120,9 @@ def _explain_foreign_learner(candidate: Candidate) -> str:
         return ""
     if distribution not in provenance.get("sources", {}) or not find_learner_digest(provenance):
         return f"the source of its learner, of {distribution}, is not on record"
-    if not candidate.reproduced and candidate.challenge is None:
+    ran = [record.provenance for record in (candidate.again, candidate.challenge) if record is not None]
+    same = any(find_learner_digest(made) == find_learner_digest(provenance) for made in ran)
+    if not (same and (candidate.reproduced or candidate.challenge)):
         return f"the source of its learner, of {distribution}, has not run here yet"
     return ""
 

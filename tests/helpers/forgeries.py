@@ -76,7 +76,7 @@ class Scene:
         spec = make_entry_spec(Board.read(self.root / "boards" / "tiny.toml"), asked, self.plugins, "the test")
         made = session(self.plugins).run(spec.model_copy(update=changed))
         content: Content = json.loads(made.model_dump_json())
-        return boards.edited(boards.edited(content, "provenance.commit", "0" * 40), "provenance.dirty", False)
+        return boards.edited(boards.edited(content, "provenance.commit", boards.COMMIT), "provenance.dirty", False)
 
     def record(self, kind: Literal["audits", "reruns"], learner: str = "class-means") -> Path:
         return self.root / kind / "tiny" / boards.file_of(self.root, learner).name

@@ -1,0 +1,167 @@
+"""Attacks on the meaning of rank 1: a name that is somebody else's, a learner that does not exist, clones, redraws."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpbench import registry
+from dpbench.analysis.paired import Scores
+from dpbench.board import build
+from dpbench.board.folder import locate_result
+from dpbench.board.index import Entry, Index
+from dpbench.board.ranking import compute_corrected_ranks, correct_by_learner
+from dpbench.board.verify.rerun_record import find_rerun_complaints
+from dpbench.records.board import find_board
+from dpbench.records.checksums import compute_seal
+from dpbench.records.identity import LearnerIdentity
+from dpbench.records.provenance import HARNESS
+from dpbench.records.result import Result
+from dpbench.site.readme import make_dataset_card
+from tests.helpers import boards
+from tests.helpers.readme import ROOT
+
+BOARD = "digits-eps1"
+PRO = "dpbench-thrift-pro"
+SOURCE = {"repository": boards.REPOSITORY, "commit": "a" * 40, "dirty": False}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A leaderboard with five learners of one distribution, and one that calls itself `thrift`, of another."""
+    (tmp_path / "boards").mkdir()
+    shutil.copy(ROOT / "leaderboard" / "boards" / f"{BOARD}.toml", tmp_path / "boards")
+    boards.write(boards.synthetic(find_board(BOARD), 6, seed=1), tmp_path / "results" / BOARD)
+    return tmp_path
+
+
+def impostor(root: Path, source: bool = True, ran: bool = True) -> Result:
+    """File the best scores of the board as those of `thrift`, of a distribution that anybody could have named."""
+    *_, best = sorted(
+        (Result.read(file) for file in (root / "results" / BOARD).iterdir() if "synthetic" in file.name),
+        key=lambda result: result.metrics["accuracy"].mean,
+    )
+    content = json.loads(best.model_dump_json())
+    content["spec"]["learner"] = {"name": "thrift", "options": {}}
+    content["components"]["learner"] = {"plugin": "thrift", "distribution": PRO, "version": "1"}
+    content["provenance"]["sources"] = {PRO: SOURCE} if source else {}
+    content |= {"selection": "default", "search": None, "settled": {}}
+    result = boards.result_of(content)
+    boards.write([result], root / "results" / BOARD)
+    if not ran:
+        (root / "reruns" / BOARD / result.file_name).unlink()
+    return result
+
+
+def built(root: Path) -> Index:
+    return build.build_index(root, registry.load())
+
+
+def entry_of(index: Index, distribution: str) -> Entry:
+    return next(entry for entry in index.standings[0].entries if entry.plugin.distribution == distribution)
+
+
+def test_a_name_alone_never_joins_the_row_of_the_built_in_learner(root: Path) -> None:
+    impostor(root)
+    index = built(root)
+    entry = entry_of(index, PRO)
+    assert (entry.learner, entry.learner_name, entry.source) == (f"thrift ({PRO})", "thrift", "5" * 16)
+    assert "thrift" not in {distance.learner for distance in index.distances}
+    assert f"| thrift \\({PRO}\\) |" in make_dataset_card(index).decode()
+
+
+def test_two_sources_of_one_distribution_are_two_learners(root: Path) -> None:
+    first = impostor(root)
+    content = json.loads(first.model_dump_json())
+    content["provenance"]["code"]["learner"] = "6" * 16
+    content["spec"]["learner"]["options"] = {"k": 3}
+    boards.write([boards.result_of({**content, "selection": "by-hand"})], root / "results" / BOARD)
+    labels = {entry.learner for entry in built(root).standings[0].entries if entry.plugin.distribution == PRO}
+    assert labels == {f"thrift ({PRO}, code 55555555)", f"thrift ({PRO}, code 66666666)"}
+
+
+@pytest.mark.parametrize(
+    ("source", "ran", "why"),
+    [
+        (False, True, f"the source of its learner, of {PRO}, is not on record"),
+        (True, False, f"the source of its learner, of {PRO}, has not run here yet"),
+    ],
+)
+def test_a_learner_whose_source_nobody_ran_has_no_rank(root: Path, source: bool, ran: bool, why: str) -> None:
+    impostor(root, source, ran)
+    entry = entry_of(built(root), PRO)
+    assert (entry.role, entry.rank, entry.why) == ("unranked", None, why)
+
+
+def test_a_learner_from_elsewhere_is_ranked_once_its_source_has_run(root: Path) -> None:
+    impostor(root)
+    entry = entry_of(built(root), PRO)
+    assert (entry.role, entry.rank, entry.status) == ("entry", 1, "reproduced")
+
+
+def test_a_record_of_a_rerun_by_other_code_is_named_where_it_claims_the_same(root: Path) -> None:
+    result = impostor(root)
+    file = root / "reruns" / BOARD / result.file_name
+    made = json.loads(file.read_text(encoding="utf-8"))
+    made["provenance"]["code"]["learner"] = "0" * 16
+    file.write_text(json.dumps({**made, "seal": compute_seal(made)}), encoding="utf-8")
+    stored = locate_result(root / "results" / BOARD / result.file_name, root)
+    (found,) = find_rerun_complaints(stored, result, root)
+    assert found.field == "provenance.code.learner"
+
+
+def drawn(accuracy: float, seed: int, seeds: int = 5, n: int = 359) -> Scores:
+    """Return a learner's scores on the digits: some images are always right, and noise decides about the others."""
+    chance = np.random.default_rng(seed)
+    bits = np.random.default_rng(99).random(n) + chance.normal(0, 0.15, (seeds, n)) < accuracy
+    return Scores(tuple(bits.mean(1)), lambda: bits)
+
+
+def ranked(entries: list[Scores], learners: list[str]) -> list[int]:
+    order = sorted(range(len(entries)), key=lambda place: -float(np.mean(entries[place].per_seed)))
+    ranks = compute_corrected_ranks([entries[place] for place in order], [learners[place] for place in order])
+    return [ranks[order.index(place)] for place in range(len(entries))]
+
+
+def borderline() -> tuple[list[Scores], int]:
+    """Return five learners of which the last is significantly worse than the first, though not with 16 more tests."""
+    for step in range(200):
+        entries = [drawn(0.9, 1), *(drawn(0.5, seed) for seed in (2, 3, 4)), drawn(0.9 - step / 4000, 5)]
+        plain = ranked(entries, list("abcde"))
+        cloned = ranked([*entries, *(drawn(0.3, 10 + clone) for clone in range(16))], [*"abcde", *"fghijklmnopqrstu"])
+        if plain[4] > 1 and cloned[4] == 1:
+            return entries, plain[4]
+    raise AssertionError("no such board")
+
+
+def test_sixteen_clones_lift_nobody() -> None:
+    entries, rank = borderline()
+    bad = [drawn(0.3, 10 + clone) for clone in range(16)]
+    assert ranked([*entries, *bad], [*"abcde", *"fghijklmnopqrstu"])[4] == 1  # if each counted
+    assert ranked([*entries, *bad], [*"abcde", *"b" * 16])[4] == rank  # clones of a learner that is there
+    families = [LearnerIdentity(f"clone-{clone}", "dpbench-clones", f"{clone:016}").family for clone in range(16)]
+    assert len({*families}) == 1  # and a distribution that brings sixteen learners counts once
+
+
+def test_another_entry_of_a_learner_moves_no_other_learner() -> None:
+    entries = [drawn(0.9, 1), *(drawn(0.9 - step / 100, 2 + step) for step in range(1, 9))]
+    names = list("abcdefghi")
+    for extra in (0.85, 0.6, 0.3):
+        assert ranked([*entries, drawn(extra, 50)], [*names, "i"])[:8] == ranked(entries, names)[:8]
+
+
+def test_a_learner_counts_once_and_its_further_entries_are_held_to_the_same() -> None:
+    p = [0.001, 0.02, 0.02, 0.3]
+    assert correct_by_learner(p, ["a", "b", "c", "d"]).tolist() == pytest.approx([0.004, 0.06, 0.06, 0.3])
+    assert correct_by_learner(p, ["a", "b", "b", "b"]).tolist() == pytest.approx([0.002, 0.02, 0.02, 0.3])
+    assert correct_by_learner([], []).tolist() == []
+
+
+def test_learners_of_dpbench_count_each_and_every_version_of_their_code_is_one_learner() -> None:
+    first, second = (LearnerIdentity(name, HARNESS, "") for name in ("thrift", "pillar"))
+    assert first.family != second.family
+    assert first.family != LearnerIdentity("x", "thrift", "").family

@@ -50,7 +50,7 @@ MAX_TEXT = 3_000  # characters of a string; a sketch of public images has 2,732
 MAX_BITS = 1_000_000  # characters of `correct`: six million test examples
 MAX_NUMBER = 1e18
 MAX_SHOWN = 400
-LONG_FIELDS = frozenset({"correct"})
+LONG_FIELDS = frozenset({"correct", "test_units"})
 
 
 @dataclass(frozen=True)

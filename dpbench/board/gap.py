@@ -7,7 +7,8 @@ lie between. The smallest gap is 2.80 standard errors: a single test at 5%, two-
 cases. Learners that err on the same examples are separated by less, and correction for many comparisons takes more.
 
 For balanced accuracy, the variance is that of a mean over C classes, so n is C² / sum(1/n_c).
-Test images count as independent, as in ranks; where they come in units, such as lesions, the gap is larger.
+Where results record the units that test images come in, such as lesions, n counts units, as all images of a unit may be
+right or wrong together.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
+import numpy as np
+
 from dpbench.board.index import Gap
 from dpbench.records.board import Board
 from dpbench.records.result import Result
+from dpbench.records.units import decode_units
 
 ACCURACY = 0.8  # assumed of both learners
 POWER = 0.8  # chance that a gap of this size is found
@@ -39,8 +43,9 @@ def compute_gap(board: Board, result: Result) -> Gap | None:
 
 def _count_independent_examples(board: Board, result: Result) -> float:
     """Return how many independent test examples the metric is worth; 0 if it is no mean over examples or classes."""
+    task = result.task
     if board.metric == "accuracy":
-        return result.task.test
+        return task.test if task.test_units is None else len(np.unique(decode_units(task.test_units, task.test)))
     kept = next((seed.evidence for seed in result.seeds if seed.evidence), None)
     if board.metric != "balanced_accuracy" or kept is None:
         return 0

@@ -18,7 +18,7 @@ Public labels can be worth more than private images, so entries are compared in 
 read no public labels with one another, and entries that read them with all entries.
 
 The correction does not cover two effects: the best entry was picked on this same test set (`board.stability`), and test
-examples can be dependent, such as the frames of one track.
+examples can be dependent although results record no units, such as the frames of one track.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ RANKING_SENTENCE = (
     "learner below it; further entries of a learner are compared but not counted, and learners of one distribution "
     "other than dpbench's count as one. For accuracy it is Student's t; its variance is the variance over examples "
     "plus that over seeds, minus their interaction, which both contain. For other metrics it is Student's t over pairs "
-    "of seeds. The test treats test examples as independent, which frames of one track are not. Uncorrected ranks "
-    "leave out Holm's correction. Entries that read no public labels are ranked among themselves, and entries that "
-    "read them among all entries of the board. A board is ranked by challenge seeds, which nobody chose, or else by "
+    "of seeds. Test examples count as independent unless results record the units that they come in, such as lesions; "
+    "then units do. Uncorrected ranks leave out Holm's correction. Entries that read no public labels are ranked among "
+    "themselves, and entries that read them among all entries of the board. A board is ranked by challenge seeds, which nobody chose, or else by "
     "the seeds that submitters chose; each board says which."
 )
 

@@ -44,8 +44,8 @@ RANKING_SENTENCE = (
     "plus that over seeds, minus their interaction, which both contain. For other metrics it is Student's t over pairs "
     "of seeds. Test examples count as independent unless results record the units that they come in, such as lesions; "
     "then units do. Uncorrected ranks leave out Holm's correction. Entries that read no public labels are ranked among "
-    "themselves, and entries that read them among all entries of the board. A board is ranked by challenge seeds, which nobody chose, or else by "
-    "the seeds that submitters chose; each board says which."
+    "themselves, and entries that read them among all entries of the board. A board is ranked by challenge seeds, "
+    "which nobody chose, or else by the seeds that submitters chose; each board says which."
 )
 
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The leaderboard: check, add, verify, build, export, serve and publish.", no_args_is_help=True)
 app.command("serve")(publish.serve)
 app.command("publish")(publish.publish)
-app.command("challenge")(challenge)
 
 LEADERBOARD = Path("leaderboard")  # see `board.folder`
 DIFF_IS_DEPRECATED = (
@@ -199,6 +198,9 @@ def check_submission(
         _print_submission_warnings(checked.result)
     if failed:
         raise typer.Exit(1)
+
+
+app.command("challenge")(challenge)
 
 
 @app.command()

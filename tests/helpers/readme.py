@@ -37,6 +37,7 @@ DOCS = ROOT / "dpbench" / "docs"
 LEADERBOARD = ROOT / "leaderboard"
 FIGURES = LEADERBOARD / "figures"
 FIGURE = FIGURES / "pillar-figure-4"
+SEEDS = {"challenge seeds": "challenge", "seeds chosen by the submitter": "submitter's"}
 RULES = {"default": "default", "public-validation": "tuned"}
 
 
@@ -113,14 +114,17 @@ def head_table() -> str:
 def boards_table() -> str:
     """Return one line a board that has results: who is first, beside public labels alone and no privacy."""
     lines = [
-        "| board | entries | rank 1 | best private score | best on how many of 1,000 random halves "
-        "| worth in public labels | rank 1 with public labels | all public labels alone | `non-private` |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| board | entries | seeds | smallest gap | rank 1 | best private score "
+        "| best on how many of 1,000 random halves | worth in public labels | rank 1 with public labels "
+        "| all public labels alone | `non-private` |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for standing in _filled():
         first, *_ = found = _told(standing)
         scores = [_percent(standing, entries) for entries in found]
-        cells = [standing.board.title, str(len(_of_role(standing, "entry"))), _names(first)]
+        gap = f"{100 * standing.gap.low:.1f} to {100 * standing.gap.high:.1f}" if standing.gap else ""
+        count = str(len(_of_role(standing, "entry")))
+        cells = [standing.board.title, count, SEEDS[standing.scored], gap, _names(first)]
         halves = f"{standing.stability.first:,}" if standing.stability else ""
         cells += [scores[0], halves, str(first[0].worth or "") if first else "", _with_labels(standing), *scores[1:]]
         lines.append(f"| {' | '.join(cells)} |")

@@ -8,9 +8,10 @@ every entry below it, and Holm's method keeps the chance of any false difference
 uncorrected ranks, in which each comparison is tested by itself, are kept beside them.
 
 The number of comparisons does not depend on how many entries somebody files. A learner counts once, by its best entry;
-each further entry of it (other settings, another rule) is compared as if it stood for its learner. All learners of one
-distribution other than dpbench's count as one (`LearnerIdentity.family`). Otherwise, clones of a bad entry would make
-the correction stricter until a worse entry counts as tied with the best. Holm's guarantee holds for one entry of each
+each further entry of it (other settings, another rule) is compared as if it stood for its learner, and further entries
+of the best entry's own learner count for nothing. All learners of one
+distribution other than dpbench's count as one (`LearnerIdentity.family`). Otherwise, clones of an entry would
+make the correction stricter until it counts as tied with the best. Holm's guarantee holds for one entry of each
 learner. Whoever files variants bears the risk of the comparisons that are not counted: a false difference can only
 lower a variant.
 
@@ -61,21 +62,25 @@ def entry_sort_value(result: Result, metric: str) -> int:
     return round(result.metrics[metric].mean / RELATIVE_TOLERANCE)
 
 
-def correct_by_learner(p: Sequence[float], learners: Sequence[Hashable]) -> np.ndarray:
-    """Return Holm's adjusted p-values (m,) for a family in which each learner counts once, by its first entry.
+def correct_by_learner(p: Sequence[float], learners: Sequence[Hashable], best: Hashable = None) -> np.ndarray:
+    """Return Holm's adjusted p-values (m,) of comparisons with the best entry, in which each learner counts once.
 
-    Any further entry of a learner gets the value that it would have in place of that first entry.
+    It counts by its first entry; any further entry of it gets the value that it would have in place of that first one.
+    Entries of the learner `best`, which the best entry belongs to, do not count, and get the value that they would have
+    as one more learner.
 
     >>> correct_by_learner([0.02, 0.03, 0.04], ["thrift", "pillar", "pillar"]).tolist()
     [0.04, 0.04, 0.04]
+    >>> correct_by_learner([0.02, 0.03], ["thrift", "pillar"], best="thrift").tolist()
+    [0.04, 0.03]
     """
-    first = {learner: place for place, learner in reversed(list(enumerate(learners)))}
+    first = {learner: place for place, learner in reversed(list(enumerate(learners))) if learner != best}
     family = sorted(first.values())
     adjusted = np.empty(len(p))
     adjusted[family] = holm_correction([p[place] for place in family])
     for place in sorted({*range(len(p))} - {*family}):
-        replaced = [place if other == first[learners[place]] else other for other in family]
-        adjusted[place] = holm_correction([p[other] for other in replaced])[replaced.index(place)]
+        others = [p[other] for other in family if other != first.get(learners[place])]
+        adjusted[place] = holm_correction([p[place], *others])[0]
     return adjusted
 
 
@@ -91,7 +96,7 @@ def compute_corrected_ranks(entries: Sequence[Scores], learners: Sequence[Hashab
         place = len(found)
         best = _cache_bits(entries[place])
         below = [compare_entries(best, entry).p for entry in entries[place + 1 :]]
-        p = correct_by_learner(below, keys[place + 1 :])
+        p = correct_by_learner(below, keys[place + 1 :], keys[place])
         worse = np.flatnonzero(p < LEVEL)
         found += [place + 1] * (1 + (int(worse[0]) if len(worse) else len(p)))
     return found

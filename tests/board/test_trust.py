@@ -114,44 +114,30 @@ def test_a_record_of_a_rerun_by_other_code_is_named_where_it_claims_the_same(roo
     assert found.field == "provenance.code.learner"
 
 
-def drawn(accuracy: float, seed: int, seeds: int = 5, n: int = 359) -> Scores:
-    """Return a learner's scores on the digits: some images are always right, and noise decides about the others."""
-    chance = np.random.default_rng(seed)
-    bits = np.random.default_rng(99).random(n) + chance.normal(0, 0.15, (seeds, n)) < accuracy
-    return Scores(tuple(bits.mean(1)), lambda: bits)
+WIGGLE = np.array([[1, -1, 0, 0, 0], [0, 1, -1, 0, 0], [0, 0, 1, -1, 0]]) * 0.01
 
 
-def ranked(entries: list[Scores], learners: list[str]) -> list[int]:
-    order = sorted(range(len(entries)), key=lambda place: -float(np.mean(entries[place].per_seed)))
-    ranks = compute_corrected_ranks([entries[place] for place in order], [learners[place] for place in order])
-    return [ranks[order.index(place)] for place in range(len(entries))]
-
-
-def borderline() -> tuple[list[Scores], int]:
-    """Return five learners of which the last is significantly worse than the first, though not with 16 more tests."""
-    for step in range(200):
-        entries = [drawn(0.9, 1), *(drawn(0.5, seed) for seed in (2, 3, 4)), drawn(0.9 - step / 4000, 5)]
-        plain = ranked(entries, list("abcde"))
-        cloned = ranked([*entries, *(drawn(0.3, 10 + clone) for clone in range(16))], [*"abcde", *"fghijklmnopqrstu"])
-        if plain[4] > 1 and cloned[4] == 1:
-            return entries, plain[4]
-    raise AssertionError("no such board")
+def scored(*means: float) -> list[Scores]:
+    """Return the scores of entries, best first, with five seeds each."""
+    return [Scores(tuple(mean + WIGGLE[place % 3]), None) for place, mean in enumerate(means)]
 
 
 def test_sixteen_clones_lift_nobody() -> None:
-    entries, rank = borderline()
-    bad = [drawn(0.3, 10 + clone) for clone in range(16)]
-    assert ranked([*entries, *bad], [*"abcde", *"fghijklmnopqrstu"])[4] == 1  # if each counted
-    assert ranked([*entries, *bad], [*"abcde", *"b" * 16])[4] == rank  # clones of a learner that is there
-    families = [LearnerIdentity(f"clone-{clone}", "dpbench-clones", f"{clone:016}").family for clone in range(16)]
-    assert len({*families}) == 1  # and a distribution that brings sixteen learners counts once
+    best, rival = scored(0.9, 0.881)  # the rival is worse, and not by much
+    clones, names = [rival] * 16, [f"clone-{number}" for number in range(16)]
+    assert compute_corrected_ranks([best, rival]) == [1, 2]
+    assert compute_corrected_ranks([best, rival, *clones], ["a", "b", *names]) == [1] * 18  # if each counted
+    assert compute_corrected_ranks([best, rival, *clones], ["a", "b", *["b"] * 16]) == [1] + [2] * 17
+    families = [LearnerIdentity(name, "dpbench-clones", f"{name:>016}").family for name in names]
+    assert compute_corrected_ranks([best, *clones], ["a", *families]) == [1] + [2] * 16  # of another distribution
 
 
-def test_another_entry_of_a_learner_moves_no_other_learner() -> None:
-    entries = [drawn(0.9, 1), *(drawn(0.9 - step / 100, 2 + step) for step in range(1, 9))]
-    names = list("abcdefghi")
-    for extra in (0.85, 0.6, 0.3):
-        assert ranked([*entries, drawn(extra, 50)], [*names, "i"])[:8] == ranked(entries, names)[:8]
+def test_one_more_entry_of_a_learner_lifts_no_other() -> None:
+    best, rival = scored(0.9, 0.884)
+    assert compute_corrected_ranks([best, rival]) == [1, 2]
+    assert compute_corrected_ranks([best, rival, rival], ["a", "b", "c"]) == [1, 1, 1]  # a third learner counts
+    assert compute_corrected_ranks([best, rival, rival], ["a", "b", "b"]) == [1, 2, 2]
+    assert compute_corrected_ranks([best, rival, rival], ["a", "b", "a"]) == [1, 2, 2]  # nor does a clone of the best
 
 
 def test_a_learner_counts_once_and_its_further_entries_are_held_to_the_same() -> None:

@@ -84,9 +84,7 @@ def find_challenge_complaints(filed: Sequence[FiledResult], root: Path) -> list[
         checked.append((name, entry, record))
     history = History.open(root) if checked else None
     for name, entry, record in checked:
-        wrong = list(_check_record(record, entry, history)) or list(
-            _check_own_seeds(record, entry.result, len(checked))
-        )
+        wrong = list(_check_record(record, entry, history)) or list(_check_own_seeds(record, entry, len(checked)))
         found += [Complaint(name, *complaint) for complaint in wrong]
     return found
 

@@ -9,11 +9,10 @@ uncorrected ranks, in which each comparison is tested by itself, are kept beside
 
 The number of comparisons does not depend on how many entries somebody files. A learner counts once, by its best entry;
 each further entry of it (other settings, another rule) is compared as if it stood for its learner, and further entries
-of the best entry's own learner count for nothing. All learners of one
-distribution other than dpbench's count as one (`LearnerIdentity.family`). Otherwise, clones of an entry would
-make the correction stricter until it counts as tied with the best. Holm's guarantee holds for one entry of each
-learner. Whoever files variants bears the risk of the comparisons that are not counted: a false difference can only
-lower a variant.
+of the best entry's own learner count for nothing. All learners of one distribution other than dpbench's count as one
+(`LearnerIdentity.family`). Otherwise, clones of an entry would make the correction stricter until it counts as tied
+with the best. Holm's guarantee holds for one entry of each learner. Whoever files variants bears the risk of the
+comparisons that are not counted: a false difference can only lower a variant.
 
 Public labels can be worth more than private images, so entries are compared in groups (`rank_groups`): entries that
 read no public labels with one another, and entries that read them with all entries.

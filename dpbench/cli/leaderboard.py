@@ -25,6 +25,7 @@ from dpbench.cli.rerun import (
 from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import SpecError
 from dpbench.records.place import Place
+from dpbench.records.provenance import HARNESS
 
 if TYPE_CHECKING:
     from dpbench.board.verify.expectations import Expectations
@@ -283,6 +284,10 @@ def _print_submission_warnings(result: Result) -> None:
 
     for said in find_untraceable_plugins(result):
         print(f"dpbench: {said}", file=sys.stderr)
+    distribution = result.components["learner"].distribution
+    if distribution != HARNESS:
+        said = f"the source of its learner, of {distribution}, is on record and has run here"
+        print(f"dpbench: boards show this result without a rank until {said}.", file=sys.stderr)
     if result.privacy.rng == "secure":
         print(f"dpbench: boards show this result without a rank: {SECURE_NOISE_REASON}.", file=sys.stderr)
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 MADE = {"leaderboard/leaderboard.json", "leaderboard/schema.json"}
 RESULT = re.compile(r"leaderboard/results/[^/]+/[^/]+\.json")
 BOARD = re.compile(r"leaderboard/boards/[^/]+\.toml")
-RECORD = re.compile(r"leaderboard/(audits|reruns)/.*")
+RECORD = re.compile(r"leaderboard/(audits|reruns|challenges)/.*")
 ARCHIVE = "records.tar.xz"
 CLAIMS = re.compile(r"leaderboard/claims/.*")
 
@@ -40,7 +40,7 @@ def complaints(changes: Sequence[Change], read: Callable[[str], str]) -> Iterato
         if not path.startswith("leaderboard/"):
             yield f"{path}: a submission changes leaderboard/ alone; send code in a pull request of its own"
         elif RECORD.fullmatch(path):
-            yield f"{path}: audits and records of re-runs are made by the project; leave them out"
+            yield f"{path}: audits and records of re-runs and challenge seeds are made by the project; leave them out"
         elif not (RESULT.fullmatch(path) or BOARD.fullmatch(path)):
             yield f"{path}: made by the project; a submission brings results and boards"
         elif letter != "A":

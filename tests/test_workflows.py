@@ -40,7 +40,7 @@ def commands() -> list[list[str]]:
 
 
 def test_there_are_the_workflows_that_the_readme_promises() -> None:
-    assert [file.stem for file in FILES] == ["ci", "nightly", "pages", "release", "submission"]
+    assert [file.stem for file in FILES] == ["challenge", "ci", "nightly", "pages", "release", "submission"]
     assert ["leaderboard", "verify"] in commands()
 
 
@@ -67,10 +67,11 @@ def test_a_workflow_may_read_the_repository_and_nothing_else(file: Path) -> None
     assert read(file)["permissions"] == {"contents": "read", **pages}
 
 
-def test_only_the_jobs_that_deploy_the_page_and_publish_a_release_may_more() -> None:
+def test_only_the_jobs_that_deploy_the_page_sign_records_and_publish_a_release_may_more() -> None:
     more = {(file.stem, name): job["permissions"] for file in FILES for name, job in read(file)["jobs"].items()
             if "permissions" in job}  # fmt: skip
     assert more == {
+        ("challenge", "sign"): {"id-token": "write", "attestations": "write"},
         ("pages", "deploy"): {"pages": "write", "id-token": "write"},
         ("release", "publish"): {"id-token": "write"},
     }
@@ -146,6 +147,20 @@ def test_the_page_of_an_index_that_the_repository_does_not_have_is_not_deployed(
 
 def test_a_submission_is_checked_where_it_touches_the_leaderboard() -> None:
     assert read(ROOT / ".github/workflows/submission.yml")["on"] == {"pull_request": {"paths": ["leaderboard/**"]}}
+
+
+def test_challenge_seeds_are_run_on_main_with_its_history_and_signed_by_a_job_that_runs_no_code() -> None:
+    content = read(ROOT / ".github/workflows/challenge.yml")
+    assert content["on"] == {"push": {"branches": ["main"], "paths": ["leaderboard/results/**"]}}
+    run, sign = content["jobs"]["run"]["steps"], content["jobs"]["sign"]["steps"]
+    assert run[0]["with"]["fetch-depth"] == 0  # the filing commit is found in the history
+    assert [step["uses"].partition("@")[0] for step in sign] == [
+        "actions/download-artifact", "actions/attest-build-provenance"
+    ]  # fmt: skip
+
+
+def test_the_page_of_main_looks_filing_commits_up() -> None:
+    assert steps(ROOT / ".github/workflows/pages.yml")[0]["with"]["fetch-depth"] == 0
 
 
 def test_properties_are_tried_on_more_examples_every_night() -> None:

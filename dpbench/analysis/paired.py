@@ -17,6 +17,9 @@ is normal) where examples dominate, and S - 1 where seeds dominate.
 
 - Learners that do the same with every seed have no variance by seed and no interaction: only examples count.
 - A single seed cannot show the noise of fits: only examples count, and the test is overconfident because of it.
+- Test examples that come in units, such as the images of a lesion, are not independent: all may be right or wrong
+  together. Where a result records units, they are what is sampled: each sum over examples is a sum over units of their
+  total, as in cluster-robust variance, which a bootstrap over units estimates too.
 - Metrics other than accuracy are not means over examples. For them, the test is Student's t over the paired seeds, with
   the test split taken as given; a single seed cannot distinguish two results.
 - Differences that can arise between machines (`records.tolerance`) do not count: entries are sorted by the number of
@@ -41,6 +44,7 @@ import numpy as np
 from dpbench.errors import DataError
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.tolerance import is_close
+from dpbench.records.units import decode_units
 
 LEVEL = 0.05
 
@@ -51,6 +55,7 @@ class Scores:
 
     per_seed: tuple[float, ...]
     bits: Callable[[], np.ndarray] | None  # (S, n) bool; none for metrics that are no mean over examples
+    units: np.ndarray | None = None  # (n,) int64: the unit of each test example, from 0; None: each is its own
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,10 @@ def holm_correction(p: Sequence[float]) -> np.ndarray:
 def collect_ranking_scores(result: Result, metric: str) -> Scores:
     """Return the scores by `metric` that decide a checked result's rank; all of its seeds must have this metric."""
     per_seed = tuple(seed.value(metric) for seed in result.seeds)
-    return Scores(per_seed, partial(_stack_correct_bits, result) if metric == "accuracy" else None)
+    if metric != "accuracy":
+        return Scores(per_seed, None)
+    units, test = result.task.test_units, result.task.test
+    return Scores(per_seed, partial(_stack_correct_bits, result), None if units is None else decode_units(units, test))
 
 
 def _stack_correct_bits(result: Result) -> np.ndarray:
@@ -145,26 +153,43 @@ def compare_entries(first: Scores, second: Scores) -> PairedComparison:
     """Compare two entries on the seeds that they share and, if both record answers, on the same test examples."""
     if first.bits is None or second.bits is None:
         return compare_over_seeds(first.per_seed, second.per_seed)
-    return compare_over_examples(first.bits(), second.bits())
+    units = first.units if first.units is not None else second.units
+    return compare_over_examples(first.bits(), second.bits(), units)
 
 
-def compare_over_examples(first: np.ndarray, second: np.ndarray) -> PairedComparison:
+def compare_over_examples(first: np.ndarray, second: np.ndarray, units: np.ndarray | None = None) -> PairedComparison:
     """Compare two entries by their correct answers, bools (S, n) on the same seeds and examples; see the module."""
     d = first.view(np.int8) - second.view(np.int8)  # (S, n) in -1, 0, 1
+    if units is not None and len(units):
+        sizes = np.bincount(units)  # (u,)
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        totals = np.add.reduceat(d[:, np.argsort(units, kind="stable")].astype(np.int64), starts, axis=1)  # (S, u)
+        return _compare_totals(totals, sizes)
+    return _compare_totals(d, None)
+
+
+def _compare_totals(d: np.ndarray, sizes: np.ndarray | None) -> PairedComparison:
+    """Compare by the differences d (S, u) of each unit in total, given its number of examples (u,); None: one each."""
     seeds, n = d.shape
-    mean, by_seed = float(d.mean()), d.mean(1)
-    by_example = d.sum(0, dtype=np.int32) / seeds
-    squares = float(np.square(by_example - mean).sum())
+    size = 1.0 if sizes is None else float(sizes.mean())  # examples in a unit
+    weights = 1.0 if sizes is None else sizes / size  # (u,), 1 on average
+    mean, by_seed = float(d.mean()), d.mean(1)  # of a unit
+    by_example = d.sum(0, dtype=np.int64) / seeds
+    squares = float(np.square(by_example - weights * mean).sum())
     example = squares / (n - 1) / n if n > 1 else math.nan
     if seeds == 1:
-        return PairedComparison(mean, math.sqrt(example), n - 1)
+        return PairedComparison(mean / size, math.sqrt(example) / size, n - 1)
     seed = float(np.square(by_seed - mean).sum()) / (seeds - 1) / seeds
-    whole = float(np.count_nonzero(d)) - seeds * n * mean**2
-    residual = max(0.0, whole - seeds * squares - n * seed * (seeds - 1) * seeds)
+    if sizes is None:
+        whole = float(np.count_nonzero(d)) - seeds * n * mean**2
+        residual = max(0.0, whole - seeds * squares - n * seed * (seeds - 1) * seeds)
+    else:
+        residual = float(np.square(d - by_example - weights * (by_seed - mean)[:, None]).sum())
     left = residual / ((n - 1) * (seeds - 1)) / (n * seeds) if n > 1 else math.nan
     variance = max(example + seed - left, example, seed)
     parts = example**2 / (n - 1) + seed**2 / (seeds - 1) + left**2 / ((n - 1) * (seeds - 1)) if n > 1 else math.nan
-    return PairedComparison(mean, math.sqrt(variance), variance**2 / parts if parts > 0 else n - 1)
+    freedom = variance**2 / parts if parts > 0 else n - 1
+    return PairedComparison(mean / size, math.sqrt(variance) / size, freedom)
 
 
 def compare_over_seeds(first: Sequence[float], second: Sequence[float]) -> PairedComparison:

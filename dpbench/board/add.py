@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.board.folder import ResultFile, find_content, list_results, validate_content
-from dpbench.board.verify.audits import audit_path
+from dpbench.board.history import History
 from dpbench.board.verify.checks import CheckedFile, fill_new_options, find_departures
 from dpbench.board.verify.expectations import Expectations
-from dpbench.board.verify.rerun_record import rerun_path
 from dpbench.board.verify.review import check_against_board, review_files
+from dpbench.board.verify.strays import RECORD_PATHS
 from dpbench.errors import ChecksFailed, Complaint, MalformedFile
 from dpbench.privacy import MECHANISM
 from dpbench.records.packed import record_exists, remove_record
@@ -22,6 +22,7 @@ from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.registry.components import component_kind
 from dpbench.support.files import write_json
+from dpbench.support.paths import PACKAGE
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,14 @@ class Filing:
     file: str  # relative to the leaderboard's folder
     new: bool  # False: it was there already
     replaces: bool = False  # another result of the same spec
-    removed: tuple[Path, ...] = ()  # audit and re-run of what it replaces
+    removed: tuple[Path, ...] = ()  # audit, re-run and challenge seeds of what it replaces
 
 
 def add_results(files: Sequence[Path], root: Path, plugins: Registry, *, replace: bool = False) -> list[Filing]:
     """File results under the boards that they match; a non-private result matches boards of every epsilon.
 
-    With `replace`, a result may replace another result of the same spec. The audit and re-run of the old result are
-    removed, because they do not apply to the new result.
+    With `replace`, a result may replace another result of the same spec. The records of the old result are removed,
+    because they do not apply to the new result.
 
     Raises:
         ChecksFailed: a file fails a check, matches no board, or its path holds another result of the same spec.
@@ -107,7 +108,7 @@ def _target_path(board: str, result: Result) -> str:
 
 def _list_attached_records(root: Path, board: str, target: str) -> tuple[Path, ...]:
     stored = ResultFile(root / target, target, board)
-    return tuple(file for file in (audit_path(stored, root), rerun_path(stored, root)) if record_exists(file))
+    return tuple(file for path in RECORD_PATHS if record_exists(file := path(stored, root)))
 
 
 def _read_as_submitted(result: Result) -> dict[str, Any]:
@@ -127,8 +128,9 @@ class SubmissionChecker:
         (alone,) = review_files([ResultFile(file, str(file), filed=False)], self.known).results
         if not alone.ok or alone.result is None:
             return alone, []
-        if unrepeatable := list(_list_rerun_obstacles(alone.result, self.known)):
-            return alone.with_complaints(iter(unrepeatable)), []
+        submitted = [*_check_submission(alone.result), *_list_rerun_obstacles(alone.result, self.known)]
+        if submitted:
+            return alone.with_complaints(iter(submitted)), []
         spec = fill_new_options(alone.result.spec, self.known)
         matches = [name for name, board in self.known.boards.items() if not find_departures(board, spec)]
         if not matches:
@@ -149,6 +151,18 @@ class SubmissionChecker:
             there, _ = list_results(self.root, dict(self.known.boards))
             self._held[board] = [*review_files([file for file in there if file.board == board], self.known).results]
         return self._held[board]
+
+
+def _check_submission(result: Result) -> Iterator[tuple[str, str]]:
+    """Yield what a submission may not state: a status that only the project gives, or a commit that nobody can find."""
+    if result.status != "submitted":
+        yield "status", f"expected submitted, got {result.status}: only the project disputes or withdraws a result"
+    commit, history = result.provenance.get("commit"), History.open(PACKAGE.parent)
+    if commit is not None and history is not None and not history.has_commit(str(commit)):
+        yield (
+            "provenance.commit",
+            f"expected a published commit of dpbench, got {commit}, which this clone has not",
+        )
 
 
 def _list_rerun_obstacles(result: Result, known: Expectations) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,15 @@ from pydantic_core import core_schema
 
 from dpbench.analysis.paired import collect_ranking_scores, compare_entries
 from dpbench.board.distance import compute_distances
-from dpbench.board.entry import make_entry
+from dpbench.board.entry import Candidate, make_candidate, make_entry, select_scores, uses_challenge_seeds
 from dpbench.board.exchange import compute_worth, find_curve_complaints, read_curve
 from dpbench.board.folder import read_boards
+from dpbench.board.gap import compute_gap
 from dpbench.board.index import Entry, Index, Standing
 from dpbench.board.ranking import RANKING_SENTENCE, entry_sort_value, rank_groups
 from dpbench.board.stability import measure_stability
 from dpbench.board.verify.audits import find_audit, find_audit_complaints
+from dpbench.board.verify.challenge_record import FiledResult, find_challenge, find_challenge_complaints
 from dpbench.board.verify.checks import CheckedFile
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import find_rerun, find_rerun_complaints
@@ -32,6 +35,7 @@ from dpbench.board.verify.review import Review, review_leaderboard
 from dpbench.board.verify.strays import find_strays
 from dpbench.errors import ChecksFailed, Complaint, DpbenchError
 from dpbench.records.board import Board
+from dpbench.records.identity import LearnerIdentity, identify_learner, label_learners
 from dpbench.records.result import Result
 from dpbench.registry import Registry
 from dpbench.support.files import write_atomically
@@ -54,8 +58,17 @@ def verify_leaderboard(root: Path, known: Expectations) -> Review:
                 result.stored, result.result, root
             )
     filed = [(result.stored.board, result.result) for result in found.results if result.result and result.stored.board]
+    strays += find_challenge_complaints(_list_filed(found, known), root)
     strays += find_curve_complaints(root, read_boards(root), filed)
     return dataclasses.replace(found, strays=tuple(strays))
+
+
+def _list_filed(found: Review, known: Expectations) -> list[FiledResult]:
+    return [
+        FiledResult(file.stored, file.result, known.boards[file.stored.board].metric)
+        for file in found.results
+        if file.result is not None and file.stored.board is not None
+    ]
 
 
 def find_edited_boards(root: Path, boards: dict[str, Board]) -> list[Complaint]:
@@ -93,8 +106,13 @@ def build_index(root: Path, plugins: Registry) -> Index:
         if result.stored.board is not None:
             by_board[result.stored.board].append(result)
     boards = sorted(read_boards(root).items())
-    standings = [_make_standing(board, by_board[name], known, root, plugins) for name, board in boards]
+    shared = _Shared(root, known, plugins, label_learners(_list_learners(found.results)))
+    standings = [_make_standing(board, by_board[name], shared) for name, board in boards]
     return Index(ranking=RANKING_SENTENCE, distances=compute_distances(standings), standings=tuple(standings))
+
+
+def _list_learners(results: Sequence[CheckedFile]) -> Iterator[LearnerIdentity]:
+    return (identify_learner(file.result) for file in results if file.result is not None)
 
 
 def encode_index(index: Index) -> bytes:
@@ -144,47 +162,64 @@ def make_schema() -> dict[str, Any]:
     }
 
 
-def _make_standing(
-    board: Board, results: list[CheckedFile], known: Expectations, root: Path, plugins: Registry
-) -> Standing:
-    entries, curve = [], read_curve(root, board)
-    for result in results:
-        assert result.result is not None
-        again, audit = find_rerun(result.stored, result.result, root), find_audit(result.stored, root)
-        entry = make_entry(result, board, known, again, audit)
-        pays_once = entry.reads_private and entry.reads != "features and labels"
-        if curve is not None and pays_once and entry.role != "ceiling":
-            entry = entry.model_copy(
-                update={"worth": compute_worth(curve, collect_ranking_scores(result.result, board.metric).per_seed)}
-            )
-        entries.append((entry, result.result))
+@dataclass(frozen=True)
+class _Shared:
+    """What all boards of a leaderboard share."""
+
+    root: Path
+    known: Expectations
+    plugins: Registry
+    labels: Mapping[LearnerIdentity, str]
+
+
+def _make_standing(board: Board, results: list[CheckedFile], shared: _Shared) -> Standing:
+    candidates = [_collect_records(result, board, shared) for result in results]
+    challenged = uses_challenge_seeds(candidates)
+    entries = [_make_scored_entry(candidate, board, challenged, shared) for candidate in candidates]
     entries.sort(key=lambda pair: (-entry_sort_value(pair[1], board.metric), pair[0].id))
     ranked = [pair for pair in entries if pair[0].role == "entry"]
     scores = [collect_ranking_scores(result, board.metric) for _, result in ranked]
-    places = rank_groups(scores, [entry.reads_labels for entry, _ in ranked])
+    families = [identify_learner(result).family for _, result in ranked]
+    places = rank_groups(scores, [entry.reads_labels for entry, _ in ranked], families)
     first = [
         entry.model_copy(update={"rank": rank, "uncorrected_rank": other})
         for (entry, _), (rank, other) in zip(ranked, places, strict=True)
     ]
     first.sort(key=lambda entry: entry.reads_labels)  # stable: each group stays in order
     rest = [entry for entry, _ in entries if entry.role != "entry"]
-    facts = (
-        _collect_task_facts(results[0].result)
-        if results and results[0].result
-        else _collect_dataset_facts(board, plugins)
-    )
-    above = _explain_above_ceiling(entries, board, plugins)
     labels = bool(first) and first[0].reads_labels  # as all do
     group = [score for score, (entry, _) in zip(scores, ranked, strict=True) if entry.reads_labels is labels]
     tied = sum(entry.rank == 1 and entry.reads_labels is labels for entry in first)
     return Standing(
         board=board,
         digest=board.digest,
+        scored="challenge seeds" if challenged else "seeds chosen by the submitter",
+        gap=compute_gap(board, candidates[0].result) if candidates else None,
         entries=(*first, *rest),
-        above=above,
+        above=_explain_above_ceiling(entries, board, shared.plugins),
         stability=measure_stability(group, tied),
-        **facts,
+        **(_collect_task_facts(candidates[0].result) if candidates else _collect_dataset_facts(board, shared.plugins)),
     )
+
+
+def _collect_records(checked: CheckedFile, board: Board, shared: _Shared) -> Candidate:
+    """Return a result with its re-run, audit and challenge seeds, as far as they are on record."""
+    assert checked.result is not None
+    stored, result, root = checked.stored, checked.result, shared.root
+    records = find_rerun(stored, result, root), find_audit(stored, root), find_challenge(stored, result, root)
+    return make_candidate(checked, board, shared.known, *records)
+
+
+def _make_scored_entry(candidate: Candidate, board: Board, challenged: bool, shared: _Shared) -> tuple[Entry, Result]:
+    """Return the entry of a candidate and the result whose scores count, with its worth in public labels."""
+    scored, curve = select_scores(candidate, challenged), read_curve(shared.root, board)
+    label = shared.labels[identify_learner(candidate.result)]
+    entry = make_entry(candidate, board, shared.known, label, challenged)
+    pays_once = entry.reads_private and entry.reads != "features and labels"
+    if curve is not None and pays_once and entry.role != "ceiling":
+        worth = compute_worth(curve, collect_ranking_scores(scored, board.metric).per_seed)
+        entry = entry.model_copy(update={"worth": worth})
+    return entry, scored
 
 
 def _explain_above_ceiling(entries: Sequence[tuple[Entry, Result]], board: Board, plugins: Registry) -> str:

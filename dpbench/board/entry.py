@@ -1,54 +1,142 @@
-"""Make the entry of a result on a board: its role, its trust, and the command that repeats it."""
+"""Make the entry of a result on a board: its role, its trust, and the command that repeats it.
+
+A board is ranked by challenge seeds once every entry whose seeds the project has reproduced has a challenge record;
+then an entry without one waits unranked. Otherwise the board is ranked by the seeds that submitters chose. A submission
+brings neither kind of record, so it cannot move a board from one to the other.
+
+A learner of another distribution than dpbench's has no rank before its source is on record and has run here: anybody
+can invent a distribution, its learners and their scores.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
 from dpbench.analysis.rows import collect_facts, read_origin
 from dpbench.analysis.word import list_unchecked_claims
-from dpbench.board.index import AuditSummary, Entry, Reads, RerunSummary, Role, Trust
+from dpbench.board.index import AuditSummary, ChallengeSummary, Entry, Reads, RerunSummary, Role, Trust
 from dpbench.board.verify.checks import CheckedFile
-from dpbench.board.verify.expectations import Expectations
+from dpbench.board.verify.expectations import Expectations, InstalledComponent
 from dpbench.board.verify.verdict import is_reproduced
 from dpbench.records.audit import Audit
 from dpbench.records.board import Board
+from dpbench.records.challenge import Challenge, replace_seeds
+from dpbench.records.identity import find_learner_digest
 from dpbench.records.protocol import Protocol
+from dpbench.records.provenance import HARNESS
 from dpbench.records.rerun import Rerun
 from dpbench.records.result import Result
 from dpbench.records.spec import format_flags
 
 
-def make_entry(
-    checked: CheckedFile, board: Board, known: Expectations, again: Rerun | None, audit: Audit | None = None
-) -> Entry:
-    """Return the entry of a result that passed every check, without its rank."""
+@dataclass(frozen=True)
+class Candidate:
+    """A checked result on its board, with what the project has on record about it."""
+
+    checked: CheckedFile
+    result: Result
+    role: Role
+    why: str  # it has no rank
+    again: Rerun | None  # a re-run that agrees
+    audit: Audit | None  # that it passed
+    challenge: Challenge | None
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether all seeds of the result were run again by the same code."""
+        return self.again is not None and is_reproduced(self.again, self.result)
+
+
+def make_candidate(
+    checked: CheckedFile,
+    board: Board,
+    known: Expectations,
+    again: Rerun | None,
+    audit: Audit | None = None,
+    challenge: Challenge | None = None,
+) -> Candidate:
+    """Return the candidate of a result that passed every check; a re-run or audit that failed does not count."""
     result = checked.result
     assert result is not None and checked.ok
-    role, why = _assign_role(result, board, known)
     agrees, passed = again if again and again.agrees else None, audit if audit and audit.passed else None
-    reproduced = agrees is not None and is_reproduced(agrees, result)
+    role, why = _assign_role(result, board, known)
+    found = Candidate(checked, result, role, why, agrees, passed, challenge)
+    if role == "entry" and (missing := _explain_foreign_learner(found)):
+        found = dataclasses.replace(found, role="unranked", why=missing)
+    return found
+
+
+def uses_challenge_seeds(candidates: Sequence[Candidate]) -> bool:
+    """Return whether a board is ranked by challenge seeds; see the module."""
+    entries = [candidate for candidate in candidates if candidate.role == "entry"]
+    missing = any(candidate.reproduced and candidate.challenge is None for candidate in entries)
+    return not missing and any(candidate.challenge is not None for candidate in entries)
+
+
+def select_scores(candidate: Candidate, challenged: bool) -> Result:
+    """Return the result whose scores count on a board: with challenge seeds where the board uses them."""
+    if challenged and candidate.challenge is not None:
+        return replace_seeds(candidate.result, candidate.challenge.seeds)
+    return candidate.result
+
+
+def make_entry(candidate: Candidate, board: Board, known: Expectations, label: str, challenged: bool) -> Entry:
+    """Return the entry of a candidate, without its rank; `label` names its learner."""
+    result, role, why = candidate.result, candidate.role, candidate.why
+    agrees, reproduced, passed = candidate.again, candidate.reproduced, candidate.audit
+    scored = select_scores(candidate, challenged)
+    if challenged and role == "entry" and candidate.challenge is None:
+        role, why = "unranked", "its challenge seeds have not been run yet"
+    trust = _assign_trust(agrees, reproduced, passed)
+    facts = vars(collect_facts(result)) | {
+        "learner": label, "status": result.status if result.status in {"disputed", "withdrawn"} else trust,
+        "metrics": dict(sorted(scored.metrics.items())), "seeds": len(scored.seeds),
+    }  # fmt: skip
     return Entry(
-        id=checked.stored.path.stem, file=checked.stored.file, role=role, rank=None, why=why,
-        command=make_repeat_command(result, board, known),
+        id=candidate.checked.stored.path.stem, file=candidate.checked.stored.file, role=role, rank=None, why=why,
+        source=find_learner_digest(result.provenance), command=make_repeat_command(result, board, known),
         reads=_find_public_reads(result, known), reads_private=bool(result.privacy.plan),
-        trust=_assign_trust(agrees, reproduced, passed), reproduced=reproduced,
-        again=_summarize_rerun(agrees, result) if agrees else None,
+        trust=trust, reproduced=reproduced, again=_summarize_rerun(agrees, result) if agrees else None,
+        challenge=_summarize_challenge(candidate, board),
+        scored="seeds chosen by the submitter" if scored is result else "challenge seeds",
         author_word=list_unchecked_claims(
             result, _list_confirmed_claims(agrees, reproduced) if agrees else frozenset()
         ),
-        audit=_summarize_audit(passed) if passed else None, class_accuracy=_mean_class_accuracy(result),
-        **vars(collect_facts(result)),
+        audit=_summarize_audit(passed) if passed else None, class_accuracy=_mean_class_accuracy(scored),
+        **facts,
     )  # fmt: skip
+
+
+def _explain_foreign_learner(candidate: Candidate) -> str:
+    """Explain why a learner of another distribution has no rank yet; "" if its source is on record and has run here."""
+    provenance, distribution = candidate.result.provenance, candidate.result.components["learner"].distribution
+    if distribution == HARNESS:
+        return ""
+    if distribution not in provenance.get("sources", {}) or not find_learner_digest(provenance):
+        return f"the source of its learner, of {distribution}, is not on record"
+    ran = [record.provenance for record in (candidate.again, candidate.challenge) if record is not None]
+    same = any(find_learner_digest(made) == find_learner_digest(provenance) for made in ran)
+    if not (same and (candidate.reproduced or candidate.challenge)):
+        return f"the source of its learner, of {distribution}, has not run here yet"
+    return ""
+
+
+def _find_installed_learner(result: Result, known: Expectations) -> InstalledComponent | None:
+    """Return the installed learner of a result, if the same distribution brings it."""
+    here = known.installed.get(("learner", result.spec.learner.name))
+    return here if here and here.distribution == result.components["learner"].distribution else None
 
 
 def make_repeat_command(result: Result, board: Board, known: Expectations) -> str:
     """Return the command that repeats a result; the learner's default settings are left out."""
-    spec, here = result.spec, known.installed.get(("learner", result.spec.learner.name))
-    defaults = here.defaults if here and here.distribution == result.components["learner"].distribution else {}
+    spec, here = result.spec, _find_installed_learner(result, known)
+    defaults = here.defaults if here else {}
     own = {name: value for name, value in spec.learner.options.items() if defaults.get(name, ...) != value}
     changes: dict[str, Any] = {"learner": spec.learner.model_copy(update={"options": own}), "unit": spec.unit}
     if spec.search is not None and here and _is_default_space(spec.search.space, here.space):
@@ -83,7 +171,7 @@ def _explain_unranked(result: Result, board: Board) -> str:
 
 
 def _assign_non_private_role(result: Result, known: Expectations) -> tuple[Role, str]:
-    here = known.installed.get(("learner", result.spec.learner.name))
+    here = _find_installed_learner(result, known)
     if here is not None and here.reference:
         return "ceiling", "it has no privacy: a line, not an entry"
     return "unranked", "it has no privacy, and its learner is not a reference"
@@ -105,7 +193,7 @@ def _find_public_reads(result: Result, known: Expectations) -> Reads:
     """Return the public data that the learner read: features if it declares them, labels if the result states them."""
     if result.task.public_labels_seen:
         return "features and labels"
-    here = known.installed.get(("learner", result.spec.learner.name))
+    here = _find_installed_learner(result, known)
     return "nothing" if here is not None and here.public == "none" else "features"
 
 
@@ -136,6 +224,17 @@ def _summarize_rerun(record: Rerun, result: Result) -> RerunSummary:
         seed=record.seeds[-1].seed, outcome=record.outcome, made=read_origin(record.provenance), by=record.by,
         seeds=tuple(seed.seed for seed in record.seeds), of=len(result.seeds), code=_compare_code(record),
         machine=f"{str(machine)[:80]}, {cores} cores" if machine and isinstance(cores, int) else None,
+    )  # fmt: skip
+
+
+def _summarize_challenge(candidate: Candidate, board: Board) -> ChallengeSummary | None:
+    record = candidate.challenge
+    if record is None or board.metric not in candidate.result.metrics:
+        return None
+    return ChallengeSummary(
+        commit=record.commit, seeds=tuple(seed.seed for seed in record.seeds), by=record.by,
+        score=replace_seeds(candidate.result, record.seeds).metrics[board.metric],
+        submitter=candidate.result.metrics[board.metric], made=read_origin(record.provenance),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ Layout::
     results/<board>/<id>.json    one result per file, named by `Result.file_name`
     figures/<sweep>/<id>.json    results that belong to a figure and to no board
     reruns/<board>/<id>.json     the outcome of re-running seeds of that result
+    challenges/<board>/<id>.json its fits with seeds that nobody chose (`dpbench leaderboard challenge`)
     audits/<board>/<id>.json     the audit of that result (`dpbench audit`)
     curves/<board>.json          the board's learning curve on public labels (`dpbench leaderboard exchange`)
     leaderboard.json             built from all of these except the figures by `dpbench leaderboard build`
@@ -15,7 +16,7 @@ Layout::
     inspections/<id>.json        the output of `dpbench inspect`, read by `dpbench reproduce`
     schema.json                  the JSON Schema of `leaderboard.json` and of results
 
-Results, re-runs and audits may be packed, one archive per folder, and keep their paths then (`records/packed.py`).
+Results and their records may be packed, one archive per folder, and keep their paths then (`records/packed.py`).
 
 A file is checked before it is parsed (kind and size) and after (depth, strings and numbers). A file that fails gives a
 complaint, never a crash.
@@ -49,7 +50,7 @@ MAX_TEXT = 3_000  # characters of a string; a sketch of public images has 2,732
 MAX_BITS = 1_000_000  # characters of `correct`: six million test examples
 MAX_NUMBER = 1e18
 MAX_SHOWN = 400
-LONG_FIELDS = frozenset({"correct"})
+LONG_FIELDS = frozenset({"correct", "test_units"})
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def read_content(path: Path) -> dict[str, Any]:
     """
     text = _read_text(path)
     try:
-        content = json.loads(text, parse_constant=_refuse_constant)
+        content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys)
     except RecursionError:
         raise MalformedFile("file", f"expected at most {MAX_DEPTH} levels, got hundreds") from None
     except ValueError as error:
@@ -199,6 +200,15 @@ def _read_text(path: Path) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         raise MalformedFile("file", "expected UTF-8") from None
+
+
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise MalformedFile("file", f"expected each key once, got {twice[:80]!r} twice")
+    return content
 
 
 def _refuse_constant(constant: str) -> None:

@@ -33,6 +33,12 @@ Trust = Literal["submitted", "re-run", "reproduced", "audited"]
 
 The records of both lie in the leaderboard's folder. The project makes them; a submission may not bring any.
 """
+Status = Literal["submitted", "re-run", "reproduced", "audited", "disputed", "withdrawn"]
+"""The trust in an entry, or what the project decided about it."""
+
+SeedSource = Literal["challenge seeds", "seeds chosen by the submitter"]
+"""Whose seeds decide scores and ranks; a board has one source for all of its ranks."""
+
 Role = Literal["entry", "control", "ceiling", "unranked"]
 """Ranked; or a line to hold entries against: no private row was read (epsilon 0), or no noise was added; or neither."""
 
@@ -69,6 +75,17 @@ class RerunSummary(Record):
     code: Literal["same", "other", "not compared"] = "not compared"  # as made the result
 
 
+class ChallengeSummary(Record):
+    """The score of a result with challenge seeds, beside its score with the seeds that its submitter chose."""
+
+    commit: str  # that filed the result; the seeds follow from it and from the result
+    seeds: tuple[int, ...]
+    score: Interval  # by the board's metric
+    submitter: Interval  # the same with the submitter's seeds
+    made: Origin
+    by: str | None = None
+
+
 class AuditSummary(Record):
     """The figures of a passed audit."""
 
@@ -92,7 +109,8 @@ class Entry(Record):
     rank: int | None  # among those that read no more; shared by ties with the best; None unless the role is entry
     uncorrected_rank: int | None = None  # where every comparison is taken by itself; see `Index.ranking`
     why: str = ""  # it is not ranked
-    learner: str
+    learner: str  # a name alone is dpbench's own learner; others are followed by their distribution, in brackets
+    source: str = ""  # digest of the learner's code, as stated; empty where it is not on record
     settings: dict[str, str]  # of the learner, spelled out
     command: str  # that repeats it
     selection: SelectionRule
@@ -100,10 +118,12 @@ class Entry(Record):
     reads: Reads  # of the public data
     reads_private: bool  # False where the plan is empty
     worth: Worth | None = None  # None where private data are not read, public labels are, or the board has no curve
-    status: Literal["submitted", "disputed", "withdrawn"]
+    status: Status
     trust: Trust
     reproduced: bool = False  # all seeds, by the same code
     again: RerunSummary | None = None
+    challenge: ChallengeSummary | None = None
+    scored: SeedSource = "seeds chosen by the submitter"  # by which `metrics` are
     author_word: tuple[str, ...] = ()  # what nobody has looked up
     audit: AuditSummary | None = None
     rng: Literal["research", "secure"]
@@ -111,7 +131,7 @@ class Entry(Record):
     made: Origin
     metrics: dict[str, Interval]
     class_accuracy: tuple[float | None, ...]  # mean over seeds
-    seeds: int
+    seeds: int  # that `metrics` are the mean of
     epsilon: float = Field(ge=0)
     independent: Account
     sigma: float = Field(ge=0)
@@ -121,6 +141,11 @@ class Entry(Record):
     peak_bytes: int = Field(ge=0)  # of the process, over all phases of the run; 0 where it is not on record
     unmeasured: str = ""  # why `cpu_seconds` or `peak_bytes` is missing
     plugin: ComponentOrigin
+
+    @property
+    def learner_name(self) -> str:
+        """The learner's name in its own distribution."""
+        return self.learner.partition(" (")[0]
 
     @property
     def reads_labels(self) -> bool:
@@ -140,6 +165,15 @@ class Stability(Record):
     seed: int  # that drew them
     first: int  # halves on which no entry of that group has a higher mean than the first one
     shared: int  # halves on which none has a higher mean than the best of those that share rank 1
+
+
+class Gap(Record):
+    """The smallest true difference that a board separates in four of five cases, before any entry (`board.gap`)."""
+
+    accuracy: float  # of both learners, assumed
+    low: float = Field(ge=0)  # if a fit with another seed errs on other examples
+    high: float = Field(ge=0)  # if every seed errs on the same examples
+    examples: float = Field(gt=0)  # independent test examples that count: images, or units that images come in
 
 
 class Distance(Record):
@@ -172,6 +206,8 @@ class Standing(Record):
     licence: str  # of the data
     overlap: dict[str, Overlap] = Field(default={})
     chance: float  # accuracy of a uniform guess
+    scored: SeedSource = "seeds chosen by the submitter"  # by which entries are ranked
+    gap: Gap | None = None  # None without results, and for a metric that is no mean over examples
     above: str = ""  # why an entry with noise is above the ceiling, where one is
     stability: Stability | None = None  # None with fewer than two such entries, or a metric other than accuracy
     entries: tuple[Entry, ...]

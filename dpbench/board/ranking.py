@@ -7,18 +7,26 @@ A board makes many comparisons, so ranks are corrected for their number. At each
 every entry below it, and Holm's method keeps the chance of any false difference among these comparisons at 5%. The
 uncorrected ranks, in which each comparison is tested by itself, are kept beside them.
 
+The number of comparisons does not depend on how many entries somebody files. A learner counts once, by its best entry;
+each further entry of it (other settings, another rule) is compared as if it stood for its learner, and further entries
+of the best entry's own learner count for nothing. All learners of one distribution other than dpbench's count as one
+(`LearnerIdentity.family`). Otherwise, clones of an entry would make the correction stricter until it counts as tied
+with the best. Holm's guarantee holds for one entry of each learner. Whoever files variants bears the risk of the
+comparisons that are not counted: a false difference can only lower a variant.
+
 Public labels can be worth more than private images, so entries are compared in groups (`rank_groups`): entries that
 read no public labels with one another, and entries that read them with all entries.
 
 The correction does not cover two effects: the best entry was picked on this same test set (`board.stability`), and test
-examples can be dependent, such as the frames of one track.
+examples can be dependent although results record no units, such as the frames of one track.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +38,14 @@ RANKING_SENTENCE = (
     "Entries are sorted by the mean of the board's metric over seeds. A new rank starts at the first entry that is "
     "significantly worse than the best entry of the rank above (1, 1, 3). Entries that share a rank are statistically "
     "tied with the best of them; a lower rank alone does not mean a significant difference. The test is paired and "
-    "two-sided at 5%, over the same test examples and seeds, with Holm's correction for comparing that best entry with "
-    "every entry below it. For accuracy it is Student's t; its variance is the variance over examples plus that over "
-    "seeds, minus their interaction, which both contain. For other metrics it is Student's t over paired seeds. The "
-    "test treats test examples as independent, which frames of one track are not. Uncorrected ranks leave out Holm's "
-    "correction. Entries that read no public labels are ranked among themselves, and entries that read them among all "
-    "entries of the board."
+    "two-sided at 5%, over the same test examples, with Holm's correction for comparing that best entry with every "
+    "learner below it; further entries of a learner are compared but not counted, and learners of one distribution "
+    "other than dpbench's count as one. For accuracy it is Student's t; its variance is the variance over examples "
+    "plus that over seeds, minus their interaction, which both contain. For other metrics it is Student's t over pairs "
+    "of seeds. Test examples count as independent unless results record the units that they come in, such as lesions; "
+    "then units do. Uncorrected ranks leave out Holm's correction. Entries that read no public labels are ranked among "
+    "themselves, and entries that read them among all entries of the board. A board is ranked by challenge seeds, "
+    "which nobody chose, or else by the seeds that submitters chose; each board says which."
 )
 
 
@@ -51,16 +61,41 @@ def entry_sort_value(result: Result, metric: str) -> int:
     return round(result.metrics[metric].mean / RELATIVE_TOLERANCE)
 
 
-def compute_corrected_ranks(entries: Sequence[Scores]) -> list[int]:
+def correct_by_learner(p: Sequence[float], learners: Sequence[Hashable], best: Hashable = None) -> np.ndarray:
+    """Return Holm's adjusted p-values (m,) of comparisons with the best entry, in which each learner counts once.
+
+    It counts by its first entry; any further entry of it gets the value that it would have in place of that first one.
+    Entries of the learner `best`, which the best entry belongs to, do not count, and get the value that they would have
+    as one more learner.
+
+    >>> correct_by_learner([0.02, 0.03, 0.04], ["thrift", "pillar", "pillar"]).tolist()
+    [0.04, 0.04, 0.04]
+    >>> correct_by_learner([0.02, 0.03], ["thrift", "pillar"], best="thrift").tolist()
+    [0.04, 0.03]
+    """
+    first = {learner: place for place, learner in reversed(list(enumerate(learners))) if learner != best}
+    family = sorted(first.values())
+    adjusted = np.empty(len(p))
+    adjusted[family] = holm_correction([p[place] for place in family])
+    for place in sorted({*range(len(p))} - {*family}):
+        others = [p[other] for other in family if other != first.get(learners[place])]
+        adjusted[place] = holm_correction([p[place], *others])[0]
+    return adjusted
+
+
+def compute_corrected_ranks(entries: Sequence[Scores], learners: Sequence[Hashable] | None = None) -> list[int]:
     """Return each entry's rank, corrected for the number of comparisons; `entries` are sorted, best first.
 
-    At each rank, the best entry is compared once with every entry below it.
+    At each rank, the best entry is compared once with every entry below it. `learners` names what counts once
+    (`correct_by_learner`); by default, every entry does.
     """
     found: list[int] = []
+    keys: Sequence[Any] = range(len(entries)) if learners is None else learners
     while len(found) < len(entries):
         place = len(found)
         best = _cache_bits(entries[place])
-        p = holm_correction([compare_entries(best, entry).p for entry in entries[place + 1 :]])
+        below = [compare_entries(best, entry).p for entry in entries[place + 1 :]]
+        p = correct_by_learner(below, keys[place + 1 :], keys[place])
         worse = np.flatnonzero(p < LEVEL)
         found += [place + 1] * (1 + (int(worse[0]) if len(worse) else len(p)))
     return found
@@ -77,17 +112,22 @@ def compute_uncorrected_ranks(entries: Sequence[Scores]) -> list[int]:
     return found
 
 
-def rank_groups(entries: Sequence[Scores], reads_labels: Sequence[bool]) -> list[tuple[int, int]]:
+def rank_groups(
+    entries: Sequence[Scores], reads_labels: Sequence[bool], learners: Sequence[Hashable] | None = None
+) -> list[tuple[int, int]]:
     """Return each entry's rank and uncorrected rank within its group; `entries` are sorted, best first.
 
     An entry that reads no public labels is ranked among all entries that read none; an entry that reads them, among all
-    entries.
+    entries. `learners` is as in `compute_corrected_ranks`.
     """
-    alone = [entry for entry, labels in zip(entries, reads_labels, strict=True) if not labels]
-    among_alone = iter(zip(compute_corrected_ranks(alone), compute_uncorrected_ranks(alone), strict=True))
+    keys: Sequence[Any] = range(len(entries)) if learners is None else learners
+    places = [place for place, labels in enumerate(reads_labels) if not labels]
+    alone = [entries[place] for place in places]
+    corrected = compute_corrected_ranks(alone, [keys[place] for place in places])
+    among_alone = iter(zip(corrected, compute_uncorrected_ranks(alone), strict=True))
     if len(alone) == len(entries):
         return list(among_alone)
-    among_all = zip(compute_corrected_ranks(entries), compute_uncorrected_ranks(entries), strict=True)
+    among_all = zip(compute_corrected_ranks(entries, keys), compute_uncorrected_ranks(entries), strict=True)
     return [found if labels else next(among_alone) for found, labels in zip(among_all, reads_labels, strict=True)]
 
 

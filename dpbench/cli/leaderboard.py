@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,16 +13,23 @@ import typer
 from dpbench.cli import interrupt, publish
 from dpbench.cli.given import UserSettings
 from dpbench.cli.output import Json, stop_on_interrupt
+from dpbench.cli.rerun import (
+    By,
+    Root,
+    challenge,
+    count_noun,
+    prepare_rerun,
+    rerun_and_report,
+    write_result_line,
+)
 from dpbench.cli.takes import add_setting_flags
-from dpbench.errors import DpbenchError, SpecError
-from dpbench.privacy import MECHANISM
+from dpbench.errors import SpecError
 from dpbench.records.place import Place
+from dpbench.records.provenance import HARNESS
 
 if TYPE_CHECKING:
-    from dpbench.board.verify.checks import CheckedFile
     from dpbench.board.verify.expectations import Expectations
     from dpbench.board.verify.review import Review
-    from dpbench.harness.session import Session
     from dpbench.records.result import Result
     from dpbench.registry import Registry
 
@@ -30,7 +37,6 @@ app = typer.Typer(help="The leaderboard: check, add, verify, build, export, serv
 app.command("serve")(publish.serve)
 app.command("publish")(publish.publish)
 
-Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
 LEADERBOARD = Path("leaderboard")  # see `board.folder`
 DIFF_IS_DEPRECATED = (
     "dpbench: dpbench leaderboard diff is deprecated and will be removed in version 0.4. Use git diff --no-index OLD "
@@ -54,13 +60,15 @@ def verify(
     rerun: Annotated[
         bool,
         typer.Option(
-            "--rerun", help="Re-run all seeds of each result and compare. Prints an estimate of the cost first."
+            "--rerun",
+            help="Re-run all seeds of each result and compare, then run its challenge seeds. Prints an estimate of the "
+            "cost first. A result that cannot be run here is not ok.",
         ),
     ] = False,
     seed: Annotated[
         int | None, typer.Option(help="Re-run only this seed: a quick check that does not count as a reproduction.")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="Your name, for the record. \\[default: your git user name]")] = None,
+    by: By = None,
     root: Root = LEADERBOARD,
     *,
     given: UserSettings,
@@ -73,20 +81,21 @@ def verify(
     plugins = _load_plugins()
     known = Expectations.read(root, plugins)
     found = _review_files(files, root, known)
-    again_by = _prepare_rerun(found, seed, by, plugins, given.place.device) if rerun else None
-    failed = 0
+    request = prepare_rerun(found.results, seed, by, plugins, given.place.device) if rerun else None
+    counts = Counter[str]()
     for result in found.results:
-        again = _rerun_and_report(result, again_by, root) if again_by and result.ok else ""
-        bad = not result.ok or again.startswith("FAILED")
-        failed += bad
-        print(again or _write_result_line(result))
+        again = request if result.ok else None
+        line = rerun_and_report(result, again, root, known.boards) if again else write_result_line(result)
+        counts[line.outcome] += 1
+        print(line)
     for stray in found.strays:
         print(f"FAILED {stray.file}: {stray}")
-    others = f"; {_count_noun(len(found.strays), 'other file')} failed" if found.strays else ""
-    print(f"{_count_noun(len(found.results), 'result')}, {failed} failed{others}")
+    left = f", {counts['not run']} not run" if counts["not run"] else ""
+    others = f"; {count_noun(len(found.strays), 'other file')} failed" if found.strays else ""
+    print(f"{count_noun(len(found.results), 'result')}, {counts['FAILED']} failed{left}{others}")
     if not found.results:
         print(f"There are no results in {root}. Add one with dpbench leaderboard add FILE.")
-    if failed or found.strays:
+    if counts["FAILED"] or counts["not run"] or found.strays:
         raise typer.Exit(1)
 
 
@@ -191,13 +200,16 @@ def check_submission(
         checked, boards = submissions.match(file)
         failed |= not checked.ok
         if not checked.ok or checked.result is None:
-            print(_write_result_line(checked))
+            print(write_result_line(checked))
             continue
         held = "".join(f"; {explain_taken_path(target)}" for target in find_taken_paths(checked.result, boards, root))
         print(f"ok {file}: for board {', '.join(boards)}{held}")
         _print_submission_warnings(checked.result)
     if failed:
         raise typer.Exit(1)
+
+
+app.command("challenge")(challenge)
 
 
 @app.command()
@@ -230,8 +242,8 @@ def fingerprint(root: Root = LEADERBOARD) -> None:
 
     for done in refresh_fingerprints(root / "results", root / "fingerprints", _load_plugins()):
         print(
-            f"{done.kind} {done.name}: {_count_noun(len(done.prints), 'fingerprint')}, "
-            f"{_count_noun(len(done.codes), 'code')}"
+            f"{done.kind} {done.name}: {count_noun(len(done.prints), 'fingerprint')}, "
+            f"{count_noun(len(done.codes), 'code')}"
         )
 
 
@@ -280,6 +292,10 @@ def _print_submission_warnings(result: Result) -> None:
 
     for said in find_untraceable_plugins(result):
         print(f"dpbench: {said}", file=sys.stderr)
+    distribution = result.components["learner"].distribution
+    if distribution != HARNESS:
+        said = f"the source of its learner, of {distribution}, is on record and has run here"
+        print(f"dpbench: boards show this result without a rank until {said}.", file=sys.stderr)
     if result.privacy.rng == "secure":
         print(f"dpbench: boards show this result without a rank: {SECURE_NOISE_REASON}.", file=sys.stderr)
 
@@ -300,57 +316,3 @@ def _review_files(files: list[Path] | None, root: Path, known: Expectations) -> 
     return (
         review_files([locate_result(file, root) for file in files], known) if files else verify_leaderboard(root, known)
     )
-
-
-def _count_noun(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def _write_result_line(file: CheckedFile) -> str:
-    if file.ok:
-        unfiled = "" if file.stored.filed else " (no board: there is no protocol to compare it with)"
-        repeatable = file.result is None or file.result.privacy.repeatable
-        before = "" if repeatable else f" (made by code from before {MECHANISM})"
-        return f"ok {file.stored.file}{unfiled}{before}"
-    most = 5
-    more = f"; and {len(file.complaints) - most} more" if len(file.complaints) > most else ""
-    return f"FAILED {file.stored.file}: {'; '.join(map(str, file.complaints[:most]))}{more}"
-
-
-@dataclass(frozen=True)
-class _RerunRequest:
-    """A request to re-run seeds: the session, the seed (None for all seeds), and the name of the person."""
-
-    session: Session
-    seed: int | None
-    by: str | None
-
-
-def _prepare_rerun(found: Review, seed: int | None, by: str | None, plugins: Registry, device: str) -> _RerunRequest:
-    """Print the cost of the re-run before it starts, and return the request."""
-    from dpbench.board.verify.cost import describe_cost
-    from dpbench.records.provenance import find_user_name
-
-    print(describe_cost([result.result for result in found.results if result.ok and result.result], seed), flush=True)
-    from dpbench.harness.session import open_session
-
-    return _RerunRequest(open_session(device, plugins=plugins), seed, by or find_user_name())
-
-
-def _rerun_and_report(file: CheckedFile, asked: _RerunRequest, root: Path) -> str:
-    """Re-run seeds, keep the record, and report whether the seeds reproduce. Only a difference is a failure."""
-    from dpbench.board.verify import rerun_record
-    from dpbench.errors import NotReproducible
-
-    assert file.result is not None
-    try:
-        seeds = None if asked.seed is None else (asked.seed,)
-        record = rerun_record.rerun_seeds(file.result, seeds, asked.session, asked.by)
-    except NotReproducible as error:
-        return f"ok {file.stored.file}; not run: {error}"
-    except DpbenchError as error:
-        return f"FAILED {file.stored.file}: seeds: {error}"
-    if file.stored.filed:
-        rerun_record.write_new_rerun(record, file.stored, file.result, root)
-    said = rerun_record.summarize_rerun(record, file.result)
-    return f"ok {file.stored.file}; {said}" if record.agrees else f"FAILED {file.stored.file}: seeds: {said}"

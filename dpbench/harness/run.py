@@ -20,6 +20,7 @@ from dpbench.records.provenance import HARNESS, current_date, find_source
 from dpbench.records.result import Result, SeedResult, TaskFacts, Tuning, make_result_name
 from dpbench.records.search import ResolvedSearch
 from dpbench.records.stated_plan import Privacy
+from dpbench.records.units import encode_units
 from dpbench.registry import UNPACKAGED
 from dpbench.registry.components import BuiltComponents
 from dpbench.support import progress
@@ -140,7 +141,7 @@ def make_task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFac
     """Return the facts about a run's task, for its result."""
     dataset, images, public, test = prepared.parts.dataset, prepared.images, prepared.public, prepared.test
     task, own = prepared.roles.task, None if prepared.spec.unit else prepared.privacy
-    units = make_unit_facts(images.private_units, images.unit, own)
+    units, owners = make_unit_facts(images.private_units, images.unit, own), images.units["test"]
     return TaskFacts(
         example_shape=task.example_shape, classes=dataset.classes, private=task.size,
         public=len(public.x), test=len(test.y), public_labels_seen=public.y is not None,
@@ -148,7 +149,7 @@ def make_task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFac
         largest=float(np.bincount(test.y).max() / len(test.y)), sketch=compared.sketch,
         looks=compared.looks, copies=compared.copies, processing=images.processing, units=units,
         left_out=images.left_out, groups=prepared.test_groups,
-        editions=images.editions or None,
+        editions=images.editions or None, test_units=None if owners is None else encode_units(owners),
     )  # fmt: skip
 
 

@@ -1,12 +1,18 @@
-"""The identity of a fit: a digest of everything that decides its questions and answers. No torch here."""
+"""The identity of a fit and of a learner. No torch here.
+
+A fit is identified by a digest of everything that decides its questions and answers. A learner is identified by its
+name, the distribution that brings it, and the digest of its source.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from dpbench.privacy import MECHANISM
-from dpbench.records.result import ComponentOrigin
+from dpbench.records.provenance import HARNESS
+from dpbench.records.result import ComponentOrigin, Result
 from dpbench.records.spec import Spec
 from dpbench.records.stated_plan import PlannedUse
 from dpbench.support.files import canonical_digest
@@ -34,3 +40,53 @@ def compute_fit_identity(
     releases = [use.model_dump(mode="json") for use in plan]
     versions = {role: value.model_dump() for role, value in components.items()}
     return canonical_digest([MECHANISM, asked, releases, dict(digests), versions, *networks])
+
+
+@dataclass(frozen=True, order=True)
+class LearnerIdentity:
+    """Who a learner is: a name alone identifies nobody, because any distribution can use it."""
+
+    name: str
+    distribution: str
+    source: str  # digest of its code; empty for dpbench's own, whose versions are one learner
+
+    @property
+    def own(self) -> bool:
+        """Whether the learner comes with dpbench."""
+        return self.distribution == HARNESS
+
+    @property
+    def family(self) -> str:
+        """What counts once in a family of tests: a learner of dpbench, or all learners of another distribution."""
+        return self.name if self.own else f"{self.distribution} "
+
+
+def identify_learner(result: Result) -> LearnerIdentity:
+    """Return the identity of a result's learner, as the result states it."""
+    distribution = result.components["learner"].distribution
+    source = "" if distribution == HARNESS else find_learner_digest(result.provenance)
+    return LearnerIdentity(result.spec.learner.name, distribution, source)
+
+
+def find_learner_digest(provenance: Mapping[str, object]) -> str:
+    """Return the digest of the learner's code in the provenance of a record; empty if it has none."""
+    code = provenance.get("code")
+    return str(code.get("learner") or "") if isinstance(code, Mapping) else ""
+
+
+def label_learners(learners: Iterable[LearnerIdentity]) -> dict[LearnerIdentity, str]:
+    """Return a distinct label for each learner: its name alone is for learners of dpbench.
+
+    >>> mine, theirs = LearnerIdentity("thrift", HARNESS, ""), LearnerIdentity("thrift", "dpbench-pro", "1a2b3c4d5e")
+    >>> sorted(label_learners([mine, theirs]).values())
+    ['thrift', 'thrift (dpbench-pro)']
+    >>> sorted(label_learners([theirs, LearnerIdentity("thrift", "dpbench-pro", "ffff000000")]).values())
+    ['thrift (dpbench-pro, code 1a2b3c4d)', 'thrift (dpbench-pro, code ffff0000)']
+    """
+    every = set(learners)
+    shared = [(learner.name, learner.distribution) for learner in every]
+    found = {}
+    for learner in sorted(every):
+        code = f", code {learner.source[:8]}" * (shared.count((learner.name, learner.distribution)) > 1)
+        found[learner] = learner.name if learner.own else f"{learner.name} ({learner.distribution}{code})"
+    return found

@@ -220,10 +220,18 @@ def _open_archive(archive: Path) -> Iterator[BinaryIO]:
 def _unpack_archive(archive: Path, size: int, version: tuple[int, ...]) -> Mapping[str, bytes]:
     if size > MAX_PACKED_BYTES:
         raise DataError(f"Expected {archive} to have at most {MAX_PACKED_BYTES:,} bytes, got {size:,}.")
-    unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_MEMORY)
     with _open_archive(archive) as file:
-        packed = file.read(MAX_PACKED_BYTES + 1)
+        return unpack_archive(file.read(MAX_PACKED_BYTES + 1), archive)
+
+
+def unpack_archive(packed: bytes, archive: Path) -> Mapping[str, bytes]:
+    """Return the records in the bytes of an archive by name; `archive` names it in messages.
+
+    Raises:
+        DataError: the archive is malformed.
+    """
     try:
+        unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_MEMORY)
         content = unpack.decompress(packed, MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise DataError(f"Expected {archive} to unpack to at most {MAX_BYTES:,} bytes.")

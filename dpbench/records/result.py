@@ -91,6 +91,7 @@ class TaskFacts(Record):
     processing: dict[str, str] | None  # how each split's images were made, "" where undeclared; None as above
     # Of data that is not the whole as published, by role, like `digests`.
     editions: dict[str, PrintableText] | None = Field(default=None, exclude_if=lambda value: value is None)
+    test_units: str | None = Field(default=None, exclude_if=lambda value: value is None)  # see `records.units`
     # Test images by group and class; None where the test split has no groups.
     groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
 

@@ -21,11 +21,13 @@ from dpbench.analysis.risk import Risk, membership_risk
 from dpbench.board.folder import MAX_BYTES
 from dpbench.board.index import Entry, Standing
 from dpbench.board.rows import EntryRow, count_rivals
+from dpbench.board.verify.challenge_record import FOLDER as CHALLENGES
 from dpbench.errors import DataError
+from dpbench.records.challenge import Challenge, replace_seeds
 from dpbench.records.metrics import BIN_COUNT, METRICS
 from dpbench.records.packed import read_record
 from dpbench.records.result import Result
-from dpbench.records.storage import validate_record
+from dpbench.records.storage import read_validated_record, validate_record
 from dpbench.site import layout, text, view
 from dpbench.site.context import Site
 from dpbench.site.group_tables import GroupTable, tabulate_groups
@@ -146,11 +148,12 @@ def _read_raw(file: Path) -> bytes:
 
 def _render_page(batch: EntryBatch, row: EntryRow, raw: bytes, risk: Risk, shared: Renderer) -> bytes:
     entry, board = row.entry, batch.standing.board
-    result = _parse_result(raw, entry.file)
+    filed = _parse_result(raw, entry.file)
+    result = _read_scored_result(batch.root, entry, filed)
     values = {
         "standing": batch.standing, "board": board, "entry": entry, "row": row, "place": _describe_rank(batch, row),
         "look": batch.looks[entry.learner], "learner_page": batch.learners[entry.learner],
-        "description": describe_result(result, risk=risk),
+        "description": describe_result(filed, risk=risk),
         "metrics": [name for name in METRICS if name in result.metrics],
         "seeds": result.seeds[:MAX_SEEDS], "more_seeds": max(len(result.seeds) - MAX_SEEDS, 0),
         "task": result.task, "old": view.has_earlier_mechanism(entry), "classes": _class_rows(result),
@@ -181,7 +184,12 @@ def _group_tables(batch: EntryBatch, entry: Entry, result: Result) -> list[Group
     if not result.task.groups:
         return []
     free = [other for other in batch.free if other.learner == entry.learner]
-    others = [_parse_result(_read_raw(layout.result_path(batch.root, entry)), entry.file) for entry in free]
+    others = [
+        _read_scored_result(
+            batch.root, entry, _parse_result(_read_raw(layout.result_path(batch.root, entry)), entry.file)
+        )
+        for entry in free
+    ]
     return tabulate_groups([("%", result)], others)
 
 
@@ -214,6 +222,14 @@ def _reliability_rows(result: Result) -> Iterator[tuple[str, float, float, float
             confidence = math.fsum(calibration.confidence[place] for calibration in kept) / count
             span = f"{100 * place / BIN_COUNT:.0f} to {100 * (place + 1) / BIN_COUNT:.0f}%"
             yield span, count / total, confidence, sum(calibration.right[place] for calibration in kept) / count
+
+
+def _read_scored_result(root: Path, entry: Entry, result: Result) -> Result:
+    """Return the result with the seeds by which its entry is scored."""
+    if entry.scored != "challenge seeds":
+        return result
+    file = root / CHALLENGES / entry.file.removeprefix("results/")
+    return replace_seeds(result, read_validated_record(Challenge, file).seeds)
 
 
 def _parse_result(raw: bytes, file: str) -> Result:

@@ -72,7 +72,9 @@ def _rows_by_learner(site: Site) -> dict[str, list[tuple[Standing, EntryRow]]]:
 
 
 def _make_view(site: Site, name: str, rows: Sequence[tuple[Standing, EntryRow]], distance: str) -> LearnerView:
-    registered = site.plugins.components["learner"].get(name)
+    registered = site.plugins.components["learner"].get(name.partition(" (")[0])
+    if registered and any(row.entry.plugin.distribution != registered.distribution for _, row in rows):
+        registered = None
     roles = {row.entry.role for _, row in rows}
     role = "entry" if roles & {"entry", "unranked"} else next(iter(roles), "entry")
     return LearnerView(name, registered, tuple(rows), view.Axis.of(row.score for _, row in rows), role, distance)
@@ -95,11 +97,14 @@ def _render_page(site: Site, view: LearnerView, charts: Sequence[Chart], rendere
         "commit": commits[0] if commits else None, "rows": view.entries[:MAX_ENTRIES],
         "left_out": max(len(view.entries) - MAX_ENTRIES, 0),
         "plan": _describe_guarantee(first[1].entry) if first else "",
-        "command": f"dpbench run --board {first[0].board.name} --learner {text.show_string(view.name, 200)}"
-        if first else "",
+        "command": _write_run_command(*first) if first else "",
         "charts": charts,
     }  # fmt: skip
     return renderer.page("learner", site.learners[view.name], "learners", values)
+
+
+def _write_run_command(standing: Standing, row: EntryRow) -> str:
+    return f"dpbench run --board {standing.board.name} --learner {text.show_string(row.entry.learner_name, 200)}"
 
 
 def _describe_guarantee(entry: Entry) -> str:

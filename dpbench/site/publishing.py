@@ -9,6 +9,7 @@ from pathlib import Path
 from dpbench.board import build
 from dpbench.board.exchange import CURVES_FOLDER as CURVES
 from dpbench.board.index import Index
+from dpbench.board.verify.challenge_record import FOLDER as CHALLENGES
 from dpbench.errors import ChecksFailed, DataError
 from dpbench.records.board import list_board_files
 from dpbench.records.packed import read_record
@@ -77,10 +78,13 @@ def _collect_repository_files(index: Index, root: Path) -> dict[str, bytes]:
     entries = [entry for standing in index.standings for entry in standing.entries]
     reruns = [f"reruns/{entry.file.removeprefix('results/')}" for entry in entries if entry.again]
     audits = [f"audits/{entry.file.removeprefix('results/')}" for entry in entries if entry.audit]
+    challenges = [f"{CHALLENGES}/{entry.file.removeprefix('results/')}" for entry in entries if entry.challenge]
     boards = [f"boards/{standing.board.name}.toml" for standing in index.standings]
     curves = [f"{CURVES}/{standing.board.name}.json" for standing in index.standings]
     curves = [path for path in curves if (root / path).exists()]
-    files = {path: read_record(root / path) for path in (build.INDEX, build.SCHEMA, *reruns, *audits, *curves)}
+    files = {
+        path: read_record(root / path) for path in (build.INDEX, build.SCHEMA, *reruns, *challenges, *audits, *curves)
+    }
     files |= {path: _find_board_file(root / path).read_bytes() for path in boards}
     return {
         **files,

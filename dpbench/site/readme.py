@@ -79,7 +79,7 @@ def _table_row(entry: Entry, metric: str) -> str:
 
 def _describe_trust(entry: Entry) -> str:
     """Return how an entry was confirmed beyond the checks of all entries, or its status if disputed or withdrawn."""
-    return describe_trust(entry) if entry.status == "submitted" else entry.status
+    return entry.status if entry.status in {"disputed", "withdrawn"} else describe_trust(entry)
 
 
 def _plain(text: str) -> str:

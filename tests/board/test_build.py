@@ -135,7 +135,7 @@ def test_without_privacy_a_learner_that_is_no_reference_is_no_ceiling(root: Path
     made = boards.resealed(boards.edited(made, "components.learner", components))
     file.unlink()
     file.with_name(Result.model_validate(made).file_name).write_text(json.dumps(made), encoding="utf-8")
-    found = entry(build_index(root, plugins), "stranger")
+    found = entry(build_index(root, plugins), "stranger (dpbench-x)")
     assert (found.role, found.why) == ("unranked", "it has no privacy, and its learner is not a reference")
 
 

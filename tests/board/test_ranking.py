@@ -76,6 +76,28 @@ def test_a_single_seed_is_compared_over_examples_alone() -> None:
     assert compare_over_examples(first, second).p == pytest.approx(paired.pvalue, rel=1e-6)
 
 
+def test_copies_of_an_image_in_one_unit_count_once() -> None:
+    first, second, units = drawn(0, 0.7, (5, 60)), drawn(1, 0.6, (5, 60)), np.repeat(np.arange(60), 4)
+    copied = compare_over_examples(np.repeat(first, 4, axis=1), np.repeat(second, 4, axis=1), units)
+    alone = compare_over_examples(first, second)
+    assert vars(copied) == pytest.approx(vars(alone), rel=1e-9)
+    assert vars(compare_over_examples(first, second, np.arange(60))) == pytest.approx(vars(alone), rel=1e-9)
+
+
+def test_the_error_over_units_is_that_of_a_bootstrap_over_units() -> None:
+    chance = np.random.default_rng(0)
+    sizes = chance.integers(1, 9, 80)
+    units = np.repeat(np.arange(80), sizes)
+    bits = [np.repeat(chance.random((1, 80)) < 0.6, sizes, axis=1) for _ in range(2)]
+    found, totals = compare_over_examples(*bits, units), np.bincount(units, bits[0][0].astype(int) - bits[1][0])
+    draws = chance.integers(80, size=(5000, 80))
+    assert found.error == pytest.approx(np.std(totals[draws].sum(1) / sizes[draws].sum(1)), rel=0.05)
+    mixed = chance.permutation(len(units))
+    assert vars(compare_over_examples(*(bit[:, mixed].copy() for bit in bits), units[mixed])) == pytest.approx(
+        vars(found)
+    )
+
+
 def test_the_same_predictions_are_no_difference() -> None:
     bits = drawn(0, 0.7)
     assert compare_over_examples(bits, bits).p == 1.0

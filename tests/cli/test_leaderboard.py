@@ -19,6 +19,7 @@ from dpbench.board import build
 from dpbench.board.add import _compare_with_nearest_board, find_untraceable_plugins
 from dpbench.board.diff import list_changes
 from dpbench.board.export import render_leaderboard_csv
+from dpbench.board.history import History
 from dpbench.board.index import Index
 from dpbench.board.rows import describe_trust
 from dpbench.board.verify.expectations import Expectations
@@ -154,11 +155,11 @@ def test_rerun_says_what_it_costs_before_it_starts(root: Path, capsys: Captured)
     file = boards.file_of(root, "class-means")
     change(file, "components.learner", {"plugin": "x", "distribution": "dpbench-x", "version": "1"})  # not run here
     change(file, "seconds", {"load": 60.0, "fit": 600.0, "score": 60.0, "tune": 3600.0})
-    assert ask("verify", "--rerun", "--root", root, file) == 0
+    assert ask("verify", "--rerun", "--root", root, file) == 1
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert first.startswith("Re-running 2 seeds of 1 result: about 12 min 0 s and ")
-    assert "; not run: " in second
-    assert ask("verify", "--rerun", "--seed", 0, "--root", root, file) == 0
+    assert second.startswith(f"not run results/tiny/{file.name}: ")
+    assert ask("verify", "--rerun", "--seed", 0, "--root", root, file) == 1
     assert "Re-running 1 seed of 1 result: about 6 min 30 s and " in capsys.readouterr().out
 
 
@@ -189,11 +190,13 @@ def test_rerun_meets_scores_that_were_forged_under_the_true_predictions(root: Pa
     assert "seed 1: differs" in capsys.readouterr().out
 
 
-def test_rerun_of_what_is_not_installed_is_no_failure(root: Path, capsys: Captured) -> None:
+def test_rerun_of_what_is_not_installed_is_not_ok(root: Path, capsys: Captured) -> None:
     file = boards.file_of(root, "class-means")
     change(file, "components.learner", {"plugin": "x", "distribution": "dpbench-x", "version": "1"})
-    assert ask("verify", "--rerun", "--root", root, file) == 0
-    assert "; not run: dpbench-x 1 brings learner 'class-means'; here dpbench-vision" in capsys.readouterr().out
+    assert ask("verify", "--rerun", "--root", root, file) == 1
+    said = capsys.readouterr().out
+    assert f"not run results/tiny/{file.name}: dpbench-x 1 brings learner 'class-means'; here dpbench-vision" in said
+    assert said.endswith("1 result, 0 failed, 1 not run\n") and "\nok " not in said
     assert not (root / "reruns").exists()
 
 
@@ -206,8 +209,9 @@ def test_a_result_of_the_code_before_is_checked_and_said_to_be_one_and_not_run_a
     file.write_text(json.dumps(boards.resealed(made)))
     assert ask("verify", "--root", root, file) == 0
     assert f"ok results/tiny/{file.name} (made by code from before {MECHANISM})" in capsys.readouterr().out
-    assert ask("verify", "--rerun", "--root", root, file) == 0
-    assert f"; not run: It was made by the code before {MECHANISM} (exact-sums-0)" in capsys.readouterr().out
+    assert ask("verify", "--rerun", "--root", root, file) == 1
+    said = f"not run results/tiny/{file.name}: It was made by the code before {MECHANISM} (exact-sums-0)"
+    assert said in capsys.readouterr().out
     assert not (root / "reruns").exists()
 
 
@@ -259,7 +263,6 @@ def elsewhere(root: Path, learner: str) -> Path:
 
 def test_add_files_a_result_as_submitted_under_its_board(empty: Path, capsys: Captured) -> None:
     file = elsewhere(empty, "class-means")
-    change(file, "status", "disputed")
     assert ask("add", file, "--root", empty) == 0
     filed = boards.file_of(empty, "class-means")
     assert capsys.readouterr().out == f"{file}: filed as {filed}\n"
@@ -268,6 +271,35 @@ def test_add_files_a_result_as_submitted_under_its_board(empty: Path, capsys: Ca
     assert ask("verify", "--root", empty) == 0
     assert ask("add", file, "--root", empty) == 0
     assert "already filed as" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("status", "withdrawn", "status: expected submitted, got withdrawn"),
+        ("provenance.commit", "f" * 40, f"provenance.commit: expected a published commit of dpbench, got {'f' * 40}"),
+        ("provenance.date", "2099-01-01", "provenance.date: expected a day that has come, got '2099-01-01'"),
+    ],
+)
+def test_check_names_what_a_submission_may_not_state(
+    empty: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, field: str, value: str, said: str
+) -> None:
+    monkeypatch.setattr(History, "open", lambda folder: History(folder, boards.COMMIT, boards.COMMIT))
+    monkeypatch.setattr(History, "has_commit", lambda self, commit: commit == boards.COMMIT)
+    file = elsewhere(empty, "class-means")
+    change(file, field, value)
+    assert [ask("check", file, "--root", empty), ask("add", file, "--root", empty)] == [1, 1]
+    found = capsys.readouterr()
+    assert said in found.out and said in found.err
+    assert not list((empty / "results").rglob("*.json"))
+
+
+def test_check_refuses_a_key_that_stands_twice(empty: Path, capsys: Captured) -> None:
+    file = elsewhere(empty, "class-means")
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace('"status"', '"status": "submitted", "status"', 1), encoding="utf-8")
+    assert ask("check", file, "--root", empty) == 1
+    assert "file: expected each key once, got 'status' twice" in capsys.readouterr().out
 
 
 def test_add_files_the_ceiling_under_boards_of_every_epsilon(empty: Path) -> None:
@@ -305,7 +337,7 @@ def test_add_refuses_two_results_of_one_spec_at_once(empty: Path, tmp_path: Path
 def test_what_replaces_a_result_takes_its_audit_and_its_run_again_away(empty: Path, capsys: Captured) -> None:
     file = elsewhere(empty, "class-means")
     assert ask("add", file, "--root", empty) == 0
-    records = [empty / folder / "tiny" / file.name for folder in ("audits", "reruns")]
+    records = [empty / folder / "tiny" / file.name for folder in ("audits", "reruns", "challenges")]
     for record in records:
         record.parent.mkdir(parents=True)
         record.write_text("{}", encoding="utf-8")
@@ -322,6 +354,7 @@ def test_what_replaces_a_result_takes_its_audit_and_its_run_again_away(empty: Pa
 
 def test_a_plugin_whose_code_nobody_finds_is_said(tmp_path: Path, capsys: Captured) -> None:
     *_, result = boards.synthetic(find_board("digits-eps1"), 2, seed=0)
+    result = result.model_copy(update={"provenance": {**result.provenance, "sources": {}}})
     (file,) = boards.write([result], tmp_path / "results")
     (tmp_path / "boards").mkdir()
     shutil.copy(list_board_files()["digits-eps1"], tmp_path / "boards")

@@ -26,14 +26,16 @@ from dpbench import registry
 from dpbench.api import Budget, Release
 from dpbench.board.folder import locate_result
 from dpbench.board.verify.rerun_record import rerun_seeds, write_rerun
+from dpbench.board.verify.verdict import describe_tolerance, judge_seeds, list_compared_scores
 from dpbench.harness.guarantee import compute_two_accounts
 from dpbench.privacy import MECHANISM
 from dpbench.privacy.core.accounting import accountant
 from dpbench.records import provenance
 from dpbench.records.board import Board
-from dpbench.records.checksums import evidence_digest
+from dpbench.records.checksums import compute_seal, evidence_digest
 from dpbench.records.metrics import encode_confusion
 from dpbench.records.packed import list_records
+from dpbench.records.rerun import ClaimCheck, Rerun, SeedRerun
 from dpbench.records.result import Result, SeedResult
 from dpbench.records.spec import Spec
 from dpbench.registry.boards import make_entry_spec, spell_out_board
@@ -41,6 +43,8 @@ from dpbench.registry.components import write_component
 from tests.helpers.commands import call
 from tests.helpers.sessions import session
 
+COMMIT = provenance.read_git_state()[0] or "0" * 40  # of this tree: a submission names a commit that exists
+REPOSITORY = "https://git.example/synthetic.git"
 PRIVATE, PUBLIC, TEST = 45_000, 5_000, 1_000
 STEPS = (10, 20, 30, 50, 70, 100, 150, 200, 300, 500)
 RULES = ("default",) * 7 + ("by-hand", "transfer", "public-validation", "private-unaccounted")
@@ -58,7 +62,9 @@ def made(board: Board, count: int, seed: int) -> Iterator[Result]:
     chance = np.random.default_rng(seed)
     labels, hardness = chance.integers(len(classes), size=TEST), chance.normal(size=TEST)
     versions = {
-        "commit": "0" * 40,
+        "code": {"dpbench": "c" * 16, "learner": "5" * 16},
+        "sources": {"dpbench-synthetic": {"repository": REPOSITORY, "commit": "a" * 40, "dirty": False}},
+        "commit": COMMIT,
         "dirty": False,
         **{k: v for k, v in provenance.collect_provenance("cpu").items() if k in KEPT},
     }
@@ -74,13 +80,38 @@ KEPT = ("dpbench", "packages", "python", "platform", "processor", "cores", "thre
 
 
 def write(results: Iterable[Result], folder: Path) -> list[Path]:
-    """Write results as a leaderboard keeps them, without waiting for the disk each time."""
+    """Write results as a leaderboard keeps them, and a re-run of each learner from elsewhere, or none is ranked."""
     folder.mkdir(parents=True, exist_ok=True)
+    reruns = folder.parent.parent / "reruns" / folder.name
     for result in results:
-        (folder / result.file_name).write_text(
-            json.dumps(resealed(json.loads(result.model_dump_json())), sort_keys=True), encoding="utf-8"
-        )
+        content = resealed(json.loads(result.model_dump_json()))
+        (folder / result.file_name).write_text(json.dumps(content, sort_keys=True), encoding="utf-8")
+        if folder.parent.name == "results" and result.components["learner"].distribution != provenance.HARNESS:
+            reruns.mkdir(parents=True, exist_ok=True)
+            record = json.loads(reproduced(Result.model_validate(content)).model_dump_json())
+            (reruns / result.file_name).write_text(
+                json.dumps({**record, "seal": compute_seal(record)}), encoding="utf-8"
+            )
     return sorted(folder.iterdir())
+
+
+def reproduced(result: Result) -> Rerun:
+    """Return the record of a re-run that came out as the result states, by the same code."""
+    seeds = tuple(
+        SeedRerun(
+            seed=seed.seed, outcome="differs", accuracy=seed.accuracy, predictions=seed.predictions,
+            correct=seed.correct, agreement=1.0,
+            scores={name: seed.metrics[name] for name in list_compared_scores(seed)},
+        )
+        for seed in result.seeds
+    )  # fmt: skip
+    code = result.provenance.get("code", {})
+    record = Rerun(
+        digest=result.digest, content=result.evidence_digest, seeds=seeds, tolerance=describe_tolerance(result, result.provenance),
+        claims=tuple(ClaimCheck(claim=f"provenance.code.{role}", verdict="same") for role in code),
+        provenance={"code": code},
+    )  # fmt: skip
+    return judge_seeds(record, result)
 
 
 @functools.cache
@@ -243,7 +274,7 @@ def enter(root: Path, learner: str) -> None:
 
     spec = make_entry_spec(Board.read(root / "boards" / "tiny.toml"), {"learner": learner}, _plugins(), "the test")
     result = session(_plugins()).run(spec)
-    clean = {**result.provenance, "commit": "0" * 40, "dirty": False}
+    clean = {**result.provenance, "commit": COMMIT, "dirty": False}
     result.model_copy(update={"provenance": clean}).with_evidence_digest().write(root / "results" / "tiny")
 
 
@@ -251,7 +282,7 @@ def enter(root: Path, learner: str) -> None:
 def clean_commit() -> Iterator[None]:
     """Have runs and re-runs be of one clean commit, whatever the tree of this repository is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(provenance, "read_git_state", lambda root=None: ("0" * 40, False))
+        patch.setattr(provenance, "read_git_state", lambda root=None: (COMMIT, False))
         yield
 
 

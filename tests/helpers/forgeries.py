@@ -76,7 +76,7 @@ class Scene:
         spec = make_entry_spec(Board.read(self.root / "boards" / "tiny.toml"), asked, self.plugins, "the test")
         made = session(self.plugins).run(spec.model_copy(update=changed))
         content: Content = json.loads(made.model_dump_json())
-        return boards.edited(boards.edited(content, "provenance.commit", "0" * 40), "provenance.dirty", False)
+        return boards.edited(boards.edited(content, "provenance.commit", boards.COMMIT), "provenance.dirty", False)
 
     def record(self, kind: Literal["audits", "reruns"], learner: str = "class-means") -> Path:
         return self.root / kind / "tiny" / boards.file_of(self.root, learner).name
@@ -376,9 +376,9 @@ FORGERIES: tuple[Forgery, ...] = (
     Forgery("An audited and reproduced entry gets higher scores, and both records get new seals", "verify",
             lambda scene: passed_on(scene, sealed=True), "outcome: it does not follow", there=True),
     Forgery("A result with raised scores comes with an invented record of its re-run", "workflow",
-            made_up_rerun, "records of re-runs are made by the project"),
+            made_up_rerun, "records of re-runs and challenge seeds are made by the project"),
     Forgery("A result with raised scores comes with an audit of the honest result", "workflow",
-            made_up_audit, "audits and records of re-runs are made by the project"),
+            made_up_audit, "audits and records of re-runs and challenge seeds are made by the project"),
     Forgery("An entry gets the audit of another entry", "verify",
             lambda scene: of_another(scene, "audits"), "the audit is of another result", there=True),
     Forgery("An entry gets the re-run of another entry", "verify",

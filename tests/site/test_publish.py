@@ -498,7 +498,7 @@ def root(tmp_path: Path, plugins: Registry) -> Path:
 def test_a_folder_gets_the_page_of_verified_results(root: Path, tmp_path: Path, plugins: Registry) -> None:
     publish(str(tmp_path / "public"), root, plugins)
     there = state(tmp_path / "public")
-    assert b"synthetic-00001" in there["index.html"]
+    assert b"synthetic-00002 (dpbench-synthetic)" in there["index.html"]
     assert {path for path in there if path.startswith("results/")} == {
         f"results/digits-eps1/{name}" for name in names(root / "results/digits-eps1")
     }

@@ -387,7 +387,7 @@ def test_a_site_replaces_the_one_before_it_as_a_whole(index: Index, tmp_path: Pa
     (tmp_path / "site" / "stale.html").write_text("old", encoding="utf-8")
     build_site(index, tmp_path, tmp_path / "site")
     assert not (tmp_path / "site" / "stale.html").exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "site"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["reruns", "results", "site"]
 
 
 def test_a_folder_that_no_build_made_is_left_alone(index: Index, tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ def test_a_build_that_fails_leaves_the_site_before_it(index: Index, tmp_path: Pa
     with pytest.raises(DataError, match="Cannot read result"):
         build_site(index, tmp_path, tmp_path / "site")
     assert _bytes(tmp_path / "site") == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "site"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["reruns", "results", "site"]
 
 
 def _with(standing: Standing, **update: Any) -> Standing:

@@ -12,7 +12,7 @@ from dpbench.board.verify.expectations import FieldComplaints, InstalledComponen
 from dpbench.errors import DpbenchError
 from dpbench.harness.guarantee import compute_copies_epsilon, compute_unit_epsilon
 from dpbench.records.overlap import MAX_LEFT_OUT, find_excess_overlap
-from dpbench.records.provenance import HARNESS
+from dpbench.records.provenance import HARNESS, current_date
 from dpbench.records.result import Result
 from dpbench.records.search import Selection, least_clean_rule
 from dpbench.records.tolerance import is_close
@@ -171,6 +171,9 @@ def check_provenance(result: Result, installed: Mapping[tuple[str, str], Install
         yield "provenance.commit", f"expected the commit of {HARNESS} that a learner of its own was run from"
     if dirty is not False and commit is not None:
         yield "provenance.dirty", f"expected a tree without changes (false), got {dirty!r}"
+    date = result.provenance.get("date")
+    if isinstance(date, str) and date > current_date():
+        yield "provenance.date", f"expected a day that has come, got {date[:40]!r}"
     packages = result.provenance.get("packages")
     if not isinstance(packages, dict) or not all(isinstance(package, str) for package in packages.values()):
         yield "provenance.packages", "expected a version for each package"

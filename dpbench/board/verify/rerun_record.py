@@ -33,6 +33,9 @@ from dpbench.records.result import Result, SeedResult
 if TYPE_CHECKING:
     from dpbench.harness.session import Session
 
+CODE_CLAIM = "provenance.code"
+"""Of which a claim is that the same code made the result; a role follows."""
+
 
 def rerun_path(stored: ResultFile, root: Path) -> Path:
     """Return the path of a result's re-run record."""
@@ -72,8 +75,19 @@ def _find_complaints(record: Rerun, result: Result) -> FieldComplaints:
         yield "seeds", f"expected seeds of this result, {', '.join(map(str, result.spec.seeds))}"
     elif judge_seeds(record, result).seeds != record.seeds:
         yield "outcome", "it does not follow from the recorded numbers: run the result again"
+    elif wrong := [*_check_code_claims(record, result)]:
+        yield from wrong
     elif not record.agrees and result.status not in {"disputed", "withdrawn"}:
         yield "outcome", f"{describe_differences(record)}: dispute the result, or run it again"
+
+
+def _check_code_claims(record: Rerun, result: Result) -> FieldComplaints:
+    """Yield each claim of equal code that does not follow from the digests of the result and of the record."""
+    stated, here = (made.get("code") or {} for made in (result.provenance, record.provenance))
+    for check in record.claims:
+        role = check.claim.removeprefix(f"{CODE_CLAIM}.")
+        if _is_code_claim(check) and check.verdict == "same" and not check.said and stated.get(role) != here.get(role):
+            yield check.claim, f"expected the code of the result, {stated.get(role)}, got {here.get(role)}"
 
 
 def rerun_seeds(result: Result, seeds: Sequence[int] | None, session: Session, by: str | None = None) -> Rerun:
@@ -166,7 +180,7 @@ def describe_differences(record: Rerun) -> str:
 
 
 def _is_code_claim(check: ClaimCheck) -> bool:
-    return check.claim.startswith("provenance.code")
+    return check.claim.startswith(CODE_CLAIM)
 
 
 def _seed_agrees(rerun: SeedRerun) -> bool:

@@ -14,6 +14,7 @@ from dpbench.board.verify.group_checks import check_group_correct, check_groups
 from dpbench.records.metrics import StatedScores
 from dpbench.records.result import Result, SeedResult, TaskFacts
 from dpbench.records.tolerance import RELATIVE_TOLERANCE, is_close
+from dpbench.records.units import decode_units
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -26,6 +27,11 @@ def check_scores(result: Result) -> FieldComplaints:
     for number, seed in enumerate(result.seeds):
         for field, said in _check_seed(seed, result):
             yield f"seeds.{number}.{field}", said
+    if result.task.test_units is not None:
+        try:
+            decode_units(result.task.test_units, result.task.test)
+        except ValueError as error:
+            yield "task.test_units", str(error)
     yield from _check_largest_class(result)
     yield from check_groups(result)
 

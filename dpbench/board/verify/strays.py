@@ -1,4 +1,4 @@
-"""Find audits and re-runs of a leaderboard that belong to no result."""
+"""Find audits, re-runs and challenge records of a leaderboard that belong to no result."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from pathlib import Path
 
 from dpbench.board.folder import ResultFile
 from dpbench.board.verify.audits import audit_path
+from dpbench.board.verify.challenge_record import challenge_path
 from dpbench.board.verify.rerun_record import rerun_path
 from dpbench.errors import Complaint, DataError
 from dpbench.records.packed import ARCHIVE, list_packed_names
 
+RECORD_PATHS = (audit_path, rerun_path, challenge_path)
+RECORD_FOLDERS = ("audits", "reruns", "challenges")
+
 
 def find_strays(stored: Iterable[ResultFile], root: Path) -> list[Complaint]:
-    """Return complaints about audits and re-runs without a result, and about archives that cannot be read."""
-    known = {file for entry in stored for file in (audit_path(entry, root), rerun_path(entry, root))}
-    found, wrong = {*(root / "audits").glob("*/*"), *(root / "reruns").glob("*/*")}, []
+    """Return complaints about records without a result, and about archives that cannot be read."""
+    known = {path(entry, root) for entry in stored for path in RECORD_PATHS}
+    found, wrong = {file for folder in RECORD_FOLDERS for file in (root / folder).glob("*/*")}, []
     for archive in [path for path in found if path.name == ARCHIVE]:
         found.remove(archive)
         try:

@@ -16,6 +16,7 @@ from dpbench.records.result import Interval
 from dpbench.site.overall import count_data_sets, list_overall_results
 from dpbench.site.view import uncorrected_rank
 
+SEEDS = {"challenge seeds": "challenge", "seeds chosen by the submitter": "submitter's"}
 RULES = {"default": "default", "public-validation": "tuned"}
 LADDERS = {
     "cifar10-lite0": "CIFAR-10, 45,000 private images",
@@ -52,14 +53,17 @@ def render_head_table(index: Index) -> str:
 def render_boards_table(index: Index) -> str:
     """Return one line a board that has results: who is first, beside public labels alone and no privacy."""
     lines = [
-        "| board | entries | rank 1 | best private score | best on how many of 1,000 random halves "
-        "| worth in public labels | rank 1 with public labels | all public labels alone | `non-private` |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| board | entries | seeds | smallest gap | rank 1 | best private score "
+        "| best on how many of 1,000 random halves | worth in public labels | rank 1 with public labels "
+        "| all public labels alone | `non-private` |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for standing in _list_filled_standings(index):
         first, *_ = found = _list_first_and_references(standing)
         scores = [_format_best(standing, entries) for entries in found]
-        cells = [standing.board.title, str(len(_entries_with_role(standing, "entry"))), _format_learners(first)]
+        gap = f"{100 * standing.gap.low:.1f} to {100 * standing.gap.high:.1f}" if standing.gap else ""
+        count = str(len(_entries_with_role(standing, "entry")))
+        cells = [standing.board.title, count, SEEDS[standing.scored], gap, _format_learners(first)]
         halves = f"{standing.stability.first:,}" if standing.stability else ""
         worth = str(first[0].worth or "") if first else ""
         cells += [scores[0], halves, worth, _format_first_with_labels(standing), *scores[1:]]

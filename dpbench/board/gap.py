@@ -1,0 +1,53 @@
+"""The smallest gap that a board can separate, computed before any entry from its test set and number of seeds.
+
+Two learners with the same assumed accuracy a, whose errors are independent of each other, differ on 2a(1 - a) of the
+test examples. With n independent examples, the standard error of the difference is sqrt(2a(1 - a)/n) if a learner errs
+on the same examples with every seed, and sqrt(2a(1 - a)/(nS)) if each of S seeds errs on other examples; real learners
+lie between. The smallest gap is 2.80 standard errors: a single test at 5%, two-sided, then finds it in four of five
+cases. Learners that err on the same examples are separated by less, and correction for many comparisons takes more.
+
+For balanced accuracy, the variance is that of a mean over C classes, so n is C² / sum(1/n_c).
+Where results record the units that test images come in, such as lesions, n counts units, as all images of a unit may be
+right or wrong together.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+
+from dpbench.board.index import Gap
+from dpbench.records.board import Board
+from dpbench.records.result import Result
+from dpbench.records.units import decode_units
+
+ACCURACY = 0.8  # assumed of both learners
+POWER = 0.8  # chance that a gap of this size is found
+LEVEL = 0.05
+DIGITS = 5
+
+
+def compute_gap(board: Board, result: Result) -> Gap | None:
+    """Return the smallest gap of a board, whose test set a result describes; None for a metric such as AUROC."""
+    examples = _count_independent_examples(board, result)
+    if not examples:
+        return None
+    normal = NormalDist()
+    errors = normal.inv_cdf(1 - LEVEL / 2) + normal.inv_cdf(POWER)
+    high = errors * math.sqrt(2 * ACCURACY * (1 - ACCURACY) / examples)
+    low = high / math.sqrt(len(board.seeds))
+    return Gap(accuracy=ACCURACY, low=round(low, DIGITS), high=round(high, DIGITS), examples=round(examples, 1))
+
+
+def _count_independent_examples(board: Board, result: Result) -> float:
+    """Return how many independent test examples the metric is worth; 0 if it is no mean over examples or classes."""
+    task = result.task
+    if board.metric == "accuracy":
+        return task.test if task.test_units is None else len(np.unique(decode_units(task.test_units, task.test)))
+    kept = next((seed.evidence for seed in result.seeds if seed.evidence), None)
+    if board.metric != "balanced_accuracy" or kept is None:
+        return 0
+    there = [count for count in kept.there if count]
+    return len(there) ** 2 / math.fsum(1 / count for count in there)

@@ -1,0 +1,111 @@
+"""The history of a leaderboard's repository: which commit filed a result.
+
+The filing commit of a result is the first commit of the main line (first parents only) whose tree has the result's
+current evidence under its path, as a file or packed. A merge or squash counts as the commit of that merge, so a
+submitter's own commits, which the submitter could amend until their hash is convenient, file nothing. A result that is
+removed and added again keeps its first filing commit.
+
+Without history (no git, no repository, a shallow clone) nothing is looked up: `History.open` returns None.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.errors import DataError
+from dpbench.records.packed import ARCHIVE, unpack_archive
+
+PUBLISHED = ("refs/remotes/origin/HEAD", "refs/remotes/origin/main")
+"""References to the published main line; without them, the commit that is checked out stands for it."""
+
+
+@dataclass(frozen=True)
+class History:
+    """The whole history of the repository that a folder belongs to."""
+
+    folder: Path
+    head: str  # the commit that is checked out
+    main: str  # the newest commit of the published main line
+
+    @classmethod
+    def open(cls, folder: Path) -> History | None:
+        """Return the history of a folder; None if the folder has no repository or the clone is shallow."""
+        try:
+            shallow, head = _git(folder, "rev-parse", "--is-shallow-repository", "HEAD").decode().split()
+            refs = _git(folder, "for-each-ref", "--format=%(refname) %(objectname)", *PUBLISHED).decode().splitlines()
+        except (OSError, subprocess.SubprocessError):
+            return None
+        known = dict(ref.split() for ref in refs)
+        main = next((known[ref] for ref in PUBLISHED if ref in known), head)
+        return cls(folder, head, main) if shallow == "false" else None
+
+    def has_commit(self, commit: str) -> bool:
+        """Return whether the repository has a commit with this hash."""
+        try:
+            _git(self.folder, "cat-file", "-e", f"{commit}^{{commit}}")
+        except subprocess.CalledProcessError:
+            return False
+        return True
+
+    def filing_commit(self, board: str, name: str, evidence: str, *, published: bool = False) -> str | None:
+        """Return the commit that filed a result with this evidence, or None; `published` leaves out local commits."""
+        tip = self.main if published else self.head
+        return _list_filings(self.folder, board, tip).get((name, evidence))
+
+
+@functools.lru_cache(maxsize=128)
+def _list_filings(folder: Path, board: str, tip: str) -> Mapping[tuple[str, str], str]:
+    """Return the filing commit of each result that a board has or had, by file name and evidence digest."""
+    place = f"results/{board}/"
+    log = _git(folder, "log", "--first-parent", "--reverse", "--format=%H", tip, "--", place).decode().split()
+    trees = {commit: dict(_list_blobs(folder, commit, place)) for commit in log}
+    blobs = {blob: name for tree in trees.values() for name, blob in tree.items()}
+    evidence = {blob: list(_read_evidence(blobs[blob], raw)) for blob, raw in _read_blobs(folder, blobs)}
+    found: dict[tuple[str, str], str] = {}
+    for commit in log:
+        for blob in trees[commit].values():
+            for filed in evidence[blob]:
+                found.setdefault(filed, commit)
+    return found
+
+
+def _list_blobs(folder: Path, commit: str, place: str) -> Iterator[tuple[str, str]]:
+    for line in _git(folder, "ls-tree", "-z", commit, place).decode().split("\0"):
+        facts, _, path = line.partition("\t")
+        if facts.split()[1:2] == ["blob"]:
+            yield path.rpartition("/")[2], facts.split()[2]
+
+
+def _read_blobs(folder: Path, blobs: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    raw = _git(folder, "cat-file", "--batch", given="\n".join(blobs).encode())
+    start = 0
+    while start < len(raw):
+        head, _, _ = raw[start : start + 200].partition(b"\n")
+        blob, _, size = head.decode().split()
+        start += len(head) + 1
+        yield blob, raw[start : start + int(size)]
+        start += int(size) + 1
+
+
+def _read_evidence(name: str, raw: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the name and evidence digest of each result in a blob; nothing for what this version cannot read."""
+    records: Mapping[str, bytes] = {name: raw}
+    if name == ARCHIVE:
+        try:
+            records = unpack_archive(raw, Path(name))
+        except DataError:
+            return
+    for record, content in records.items():
+        with suppress(ValueError, TypeError, KeyError, RecursionError):
+            yield record, str(json.loads(content)["evidence_digest"])
+
+
+def _git(folder: Path, *words: str, given: bytes = b"") -> bytes:
+    command = ["git", "-C", str(folder), *words]
+    return subprocess.run(command, input=given, capture_output=True, check=True, timeout=300).stdout

@@ -1,0 +1,192 @@
+"""Challenge seeds: fit a filed result with seeds that nobody chose, and check the records of such fits.
+
+The seeds follow from the digest of the result's evidence and from the commit that filed it (`board.history`). Whoever
+submits a result fixes its evidence before that commit exists, and the project cannot draw other seeds without rewriting
+its published history. The record keeps the evidence of each fit as a result does, so `verify` counts its scores again.
+
+The submitter's own seeds are tested against the challenge seeds. If both are draws of one learner, the difference of
+their means is within a prediction interval (two-sample t, one test example of slack) for all records of the leaderboard
+together with a chance of 99%, by Bonferroni's correction. A result outside it is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpbench.board.folder import ResultFile, find_content, validate_content
+from dpbench.board.history import History
+from dpbench.board.verify.expectations import FieldComplaints
+from dpbench.board.verify.scores import check_confusion_present, check_scores, check_shared_test_split
+from dpbench.errors import Complaint, DataMissing, MalformedFile, NotReproducible
+from dpbench.records.challenge import Challenge, derive_seeds, replace_seeds
+from dpbench.records.checksums import compute_seal
+from dpbench.records.identity import find_learner_digest
+from dpbench.records.metrics import RankMetric
+from dpbench.records.provenance import HARNESS, current_date
+from dpbench.records.result import Result
+
+if TYPE_CHECKING:
+    from dpbench.harness.session import Session
+
+FOLDER = "challenges"
+MISS_RATE = 0.01  # chance that any honest result of a leaderboard is named
+
+
+@dataclass(frozen=True)
+class FiledResult:
+    """A checked result in its file on a board."""
+
+    stored: ResultFile
+    result: Result
+    metric: RankMetric  # of the board
+
+
+def challenge_path(stored: ResultFile, root: Path) -> Path:
+    """Return the path of the record of a result's challenge seeds."""
+    return root / FOLDER / stored.path.parent.name / stored.path.name
+
+
+def find_challenge(stored: ResultFile, result: Result, root: Path) -> Challenge | None:
+    """Return the challenge record of a result's current version; None if it is absent or not sealed.
+
+    Raises:
+        MalformedFile: the record cannot be read.
+    """
+    content = find_content(challenge_path(stored, root))
+    record = None if content is None else validate_content(Challenge, content)
+    return record if record and record.seal and record.content == result.evidence_digest else None
+
+
+def find_challenge_complaints(filed: Sequence[FiledResult], root: Path) -> list[Complaint]:
+    """Return complaints about all challenge records of a leaderboard, each with its file."""
+    found: list[Complaint] = []
+    checked: list[tuple[str, FiledResult, Challenge]] = []
+    for entry in filed:
+        file = challenge_path(entry.stored, root)
+        name = file.relative_to(root).as_posix()
+        try:
+            content = find_content(file)
+            record = None if content is None else validate_content(Challenge, content)
+        except MalformedFile as error:
+            found.append(Complaint(name, error.field, error.said))
+            continue
+        if content is None or record is None or record.content != entry.result.evidence_digest:
+            continue
+        if record.seal and record.seal != compute_seal(content):
+            found.append(Complaint(name, "seal", "changed after it was written: run the challenge seeds again"))
+            continue
+        checked.append((name, entry, record))
+    history = History.open(root) if checked else None
+    for name, entry, record in checked:
+        wrong = list(_check_record(record, entry, history)) or list(_check_own_seeds(record, entry, len(checked)))
+        found += [Complaint(name, *complaint) for complaint in wrong]
+    return found
+
+
+def _check_record(record: Challenge, filed: FiledResult, history: History | None) -> FieldComplaints:
+    """Yield a complaint if seeds do not follow from the commit, the commit from history, or scores from counts."""
+    result = filed.result
+    if record.digest != result.digest:
+        yield "digest", "the record is of another result: remove it"
+        return
+    stated, expected = tuple(seed.seed for seed in record.seeds), derive_seeds(result.evidence_digest, record.commit)
+    if stated != expected:
+        yield "seeds", f"expected {expected}, which follow from the result and the commit that filed it, got {stated}"
+    if history is not None:
+        about = filed.stored.board or "", filed.stored.path.name, result.evidence_digest
+        commits = [history.filing_commit(*about), history.filing_commit(*about, published=True)]
+        if record.commit not in commits:
+            first = f"expected {commits[0]}, the first" if commits[0] else "expected a"
+            yield "commit", f"{first} commit of this history that has the result, got {record.commit}"
+    whole = replace_seeds(result, (*result.seeds, *record.seeds))
+    yield from check_scores(whole)
+    yield from check_shared_test_split(whole)
+    yield from check_confusion_present(whole)
+    theirs, here = find_learner_digest(result.provenance), find_learner_digest(record.provenance)
+    if result.components["learner"].distribution != HARNESS and here != theirs:
+        yield "provenance.code.learner", f"expected {theirs!r}, the code of the result, got {here!r}"
+
+
+def _check_own_seeds(record: Challenge, filed: FiledResult, records: int) -> FieldComplaints:
+    """Yield a complaint if the submitter's seeds score better or worse than fresh seeds would."""
+    result, metric = filed.result, filed.metric
+    if result.status in {"disputed", "withdrawn"} or metric not in result.metrics:
+        return
+    own, fresh = _list_scores(record, filed)
+    means = [math.fsum(scores) / len(scores) for scores in (own, fresh)]
+    half = prediction_half_width(own, fresh, records) + 1 / result.task.test
+    if abs(means[0] - means[1]) > half:
+        yield (
+            "seeds",
+            f"{result.spec.learner.name} has {metric} {means[0]:.4f} with the submitter's seeds, {means[1]:.4f} with "
+            f"challenge seeds; they may differ by {half:.4f} ({1 - MISS_RATE:.0%} for all {records} records): dispute "
+            "the result",
+        )
+
+
+def prediction_half_width(own: Sequence[float], fresh: Sequence[float], records: int) -> float:
+    """Return the largest difference of two means of one learner's seeds, at `MISS_RATE` for all records together."""
+    from scipy.special import stdtrit
+
+    freedom = len(own) + len(fresh) - 2
+    spread = sum(float(np.var(scores)) * len(scores) for scores in (own, fresh)) / freedom
+    quantile = float(stdtrit(freedom, 1 - MISS_RATE / (2 * max(1, records))))
+    return quantile * math.sqrt(spread * (1 / len(own) + 1 / len(fresh)))
+
+
+def run_challenge(filed: FiledResult, root: Path, session: Session, by: str | None = None) -> Challenge:
+    """Fit a filed result with its challenge seeds and return the sealed record's content.
+
+    Raises:
+        NotReproducible: its noise is secure, its filing commit is not in this clone, or it cannot be run here.
+        DpbenchError: the run fails here.
+    """
+    from dpbench.board.verify.claims import collect_rerun_provenance
+    from dpbench.harness.fit import score_seed
+
+    result, commit = filed.result, _find_published_commit(filed, root)
+    prepared = session.rerun(result)
+    try:
+        fits = tuple(score_seed(prepared, seed) for seed in derive_seeds(result.evidence_digest, commit))
+    except DataMissing as error:
+        raise NotReproducible(str(error)) from error
+    except ImportError as error:
+        raise NotReproducible(f"A package is missing: {error}.") from error
+    return Challenge(
+        digest=result.digest, content=result.evidence_digest, commit=commit, seeds=fits, by=by,
+        provenance={**collect_rerun_provenance(prepared), "date": current_date()},
+    )  # fmt: skip
+
+
+def _find_published_commit(filed: FiledResult, root: Path) -> str:
+    """Return the commit that filed a result on the published main line."""
+    if filed.result.privacy.rng == "secure":
+        raise NotReproducible("Its noise is secure, so no seed decides it. Boards do not rank it.")
+    history = History.open(root)
+    if history is None:
+        raise NotReproducible(
+            f"{root} has no whole git history, which names the commit that filed it. Use a full clone."
+        )
+    stored, evidence = filed.stored, filed.result.evidence_digest
+    commit = history.filing_commit(stored.board or "", stored.path.name, evidence, published=True)
+    if commit is None:
+        raise NotReproducible("No commit of the published main line has it: challenge seeds follow once it is merged.")
+    return commit
+
+
+def summarize_challenge(record: Challenge, filed: FiledResult) -> str:
+    """Summarize a challenge in a line for a terminal."""
+    own, fresh = (math.fsum(scores) / len(scores) for scores in _list_scores(record, filed))
+    return f"{filed.metric} {fresh:.6g} with challenge seeds, {own:.6g} with the submitter's"
+
+
+def _list_scores(record: Challenge, filed: FiledResult) -> tuple[list[float], list[float]]:
+    """Return the scores of the submitter's seeds and of the challenge seeds."""
+    own, fresh = ([seed.value(filed.metric) for seed in seeds] for seeds in (filed.result.seeds, record.seeds))
+    return own, fresh

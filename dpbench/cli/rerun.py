@@ -1,0 +1,176 @@
+"""Re-runs of a leaderboard's results: `dpbench leaderboard verify --rerun` and `dpbench leaderboard challenge`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from dpbench.cli.given import UserSettings
+from dpbench.cli.takes import add_setting_flags
+from dpbench.errors import DpbenchError, NotReproducible, SpecError
+from dpbench.privacy import MECHANISM
+from dpbench.records.place import Place
+
+if TYPE_CHECKING:
+    from dpbench.board.verify.challenge_record import FiledResult
+    from dpbench.board.verify.checks import CheckedFile
+    from dpbench.harness.session import Session
+    from dpbench.records.board import Board
+    from dpbench.registry import Registry
+
+Root = Annotated[Path, typer.Option(help="Folder of the leaderboard: boards/, results/ ...")]
+By = Annotated[str | None, typer.Option(help="Your name, for the record. \\[default: your git user name]")]
+Outcome = Literal["ok", "FAILED", "not run"]
+
+
+@dataclass(frozen=True)
+class ReportLine:
+    """A line about a result, which starts with its outcome."""
+
+    outcome: Outcome
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.outcome} {self.said}"
+
+
+@dataclass(frozen=True)
+class RerunRequest:
+    """A request to re-run seeds: the session, the seed (None for all seeds), and the name of the person."""
+
+    session: Session
+    seed: int | None
+    by: str | None
+
+
+@add_setting_flags(Place, only=("device",))
+def challenge(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[BOARD|FILE]...", help="Boards, or result files. \\[default: all boards]"),
+    ] = None,
+    by: By = None,
+    root: Root = Path("leaderboard"),
+    *,
+    given: UserSettings,
+) -> None:
+    """Run results with challenge seeds, which nobody chose: they follow from the result and the commit that filed it.
+
+    A board is ranked by challenge seeds once all of its entries have them. Results with a current record are skipped.
+    """
+    from dpbench.board.folder import list_results, locate_result
+    from dpbench.board.verify.challenge_record import find_challenge
+    from dpbench.board.verify.expectations import Expectations
+    from dpbench.board.verify.review import review_files
+    from dpbench.registry import load
+
+    plugins = load()
+    plugins.report_broken_plugins()
+    known = Expectations.read(root, plugins)
+    every, _ = list_results(root, dict(known.boards))
+    wanted = [file for file in every if file.board is not None and (not targets or file.board in targets)]
+    wanted += [locate_result(Path(name), root) for name in targets or () if name not in known.boards]
+    checked = review_files(wanted, known).results
+    open_files = [
+        file for file in checked if not (file.ok and file.result and find_challenge(file.stored, file.result, root))
+    ]
+    request = prepare_rerun(open_files, None, by, plugins, given.place.device)
+    unfinished = 0
+    for file in open_files:
+        line = write_result_line(file)
+        if file.ok and file.result is not None:
+            line = _run_challenge(_file_on_board(file, known.boards), request, root)
+        unfinished += line.outcome != "ok"
+        print(line, flush=True)
+    print(f"{count_noun(len(checked), 'result')}, {len(checked) - len(open_files)} had a record, {unfinished} not run")
+    if unfinished:
+        raise typer.Exit(1)
+
+
+def prepare_rerun(
+    files: Sequence[CheckedFile], seed: int | None, by: str | None, plugins: Registry, device: str
+) -> RerunRequest:
+    """Print the cost of re-running results before it starts, and return the request."""
+    from dpbench.board.verify.cost import describe_cost
+    from dpbench.records.provenance import find_user_name
+
+    print(describe_cost([file.result for file in files if file.ok and file.result], seed), flush=True)
+    from dpbench.harness.session import open_session
+
+    return RerunRequest(open_session(device, plugins=plugins), seed, by or find_user_name())
+
+
+def rerun_and_report(file: CheckedFile, request: RerunRequest, root: Path, boards: Mapping[str, Board]) -> ReportLine:
+    """Re-run seeds, keep the record, run the challenge seeds of a filed result, and report whether seeds reproduce."""
+    from dpbench.board.verify import rerun_record
+
+    assert file.result is not None
+    name = file.stored.file
+    try:
+        seeds = None if request.seed is None else (request.seed,)
+        record = rerun_record.rerun_seeds(file.result, seeds, request.session, request.by)
+    except NotReproducible as error:
+        return ReportLine("not run", f"{name}: {error}")
+    except DpbenchError as error:
+        return ReportLine("FAILED", f"{name}: seeds: {error}")
+    if file.stored.filed:
+        rerun_record.write_new_rerun(record, file.stored, file.result, root)
+    said = rerun_record.summarize_rerun(record, file.result)
+    if not record.agrees:
+        return ReportLine("FAILED", f"{name}: seeds: {said}")
+    if file.stored.board is None or request.seed is not None:
+        return ReportLine("ok", f"{name}; {said}")
+    fresh = _run_challenge(_file_on_board(file, boards), request, root)
+    after = fresh.said.removeprefix(name).lstrip(":; ")
+    return ReportLine(
+        "FAILED" if fresh.outcome == "FAILED" else "ok",
+        f"{name}; {said}; {'' if fresh.outcome == 'ok' else 'no challenge seeds: '}{after}",
+    )
+
+
+def _file_on_board(file: CheckedFile, boards: Mapping[str, Board]) -> FiledResult:
+    from dpbench.board.verify.challenge_record import FiledResult
+
+    if file.stored.board is None or file.result is None:
+        raise SpecError(f"Expected a result that is filed under a board, got {file.stored.file}.")
+    return FiledResult(file.stored, file.result, boards[file.stored.board].metric)
+
+
+def _run_challenge(filed: FiledResult, request: RerunRequest, root: Path) -> ReportLine:
+    """Run the challenge seeds of a filed result, keep the record, and report the scores."""
+    from dpbench.board.verify import challenge_record
+
+    name = filed.stored.file
+    try:
+        record = challenge_record.run_challenge(filed, root, request.session, request.by)
+    except NotReproducible as error:
+        return ReportLine("not run", f"{name}: {error}")
+    except DpbenchError as error:
+        return ReportLine("FAILED", f"{name}: challenge seeds: {error}")
+    record.write_to(challenge_record.challenge_path(filed.stored, root))
+    return ReportLine("ok", f"{name}; {challenge_record.summarize_challenge(record, filed)}")
+
+
+def write_result_line(file: CheckedFile) -> ReportLine:
+    """Report the checks of a result, with at most five complaints."""
+    if file.ok:
+        unfiled = "" if file.stored.filed else " (no board: there is no protocol to compare it with)"
+        repeatable = file.result is None or file.result.privacy.repeatable
+        before = "" if repeatable else f" (made by code from before {MECHANISM})"
+        return ReportLine("ok", f"{file.stored.file}{unfiled}{before}")
+    most = 5
+    more = f"; and {len(file.complaints) - most} more" if len(file.complaints) > most else ""
+    return ReportLine("FAILED", f"{file.stored.file}: {'; '.join(map(str, file.complaints[:most]))}{more}")
+
+
+def count_noun(number: int, word: str) -> str:
+    """Return a number with its noun.
+
+    >>> count_noun(1, "result"), count_noun(2, "result")
+    ('1 result', '2 results')
+    """
+    return f"{number} {word}{'' if number == 1 else 's'}"

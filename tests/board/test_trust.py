@@ -1,0 +1,153 @@
+"""Attacks on the meaning of rank 1: a name that is somebody else's, a learner that does not exist, clones, redraws."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpbench import registry
+from dpbench.analysis.paired import Scores
+from dpbench.board import build
+from dpbench.board.folder import locate_result
+from dpbench.board.index import Entry, Index
+from dpbench.board.ranking import compute_corrected_ranks, correct_by_learner
+from dpbench.board.verify.rerun_record import find_rerun_complaints
+from dpbench.records.board import find_board
+from dpbench.records.checksums import compute_seal
+from dpbench.records.identity import LearnerIdentity
+from dpbench.records.provenance import HARNESS
+from dpbench.records.result import Result
+from dpbench.site.readme import make_dataset_card
+from tests.helpers import boards
+from tests.helpers.readme import ROOT
+
+BOARD = "digits-eps1"
+PRO = "dpbench-thrift-pro"
+SOURCE = {"repository": boards.REPOSITORY, "commit": "a" * 40, "dirty": False}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A leaderboard with five learners of one distribution, and one that calls itself `thrift`, of another."""
+    (tmp_path / "boards").mkdir()
+    shutil.copy(ROOT / "leaderboard" / "boards" / f"{BOARD}.toml", tmp_path / "boards")
+    boards.write(boards.synthetic(find_board(BOARD), 6, seed=1), tmp_path / "results" / BOARD)
+    return tmp_path
+
+
+def impostor(root: Path, source: bool = True, ran: bool = True) -> Result:
+    """File the best scores of the board as those of `thrift`, of a distribution that anybody could have named."""
+    *_, best = sorted(
+        (Result.read(file) for file in (root / "results" / BOARD).iterdir() if "synthetic" in file.name),
+        key=lambda result: result.metrics["accuracy"].mean,
+    )
+    content = json.loads(best.model_dump_json())
+    content["spec"]["learner"] = {"name": "thrift", "options": {}}
+    content["components"]["learner"] = {"plugin": "thrift", "distribution": PRO, "version": "1"}
+    content["provenance"]["sources"] = {PRO: SOURCE} if source else {}
+    content |= {"selection": "default", "search": None, "settled": {}}
+    result = boards.result_of(content)
+    boards.write([result], root / "results" / BOARD)
+    if not ran:
+        (root / "reruns" / BOARD / result.file_name).unlink()
+    return result
+
+
+def built(root: Path) -> Index:
+    return build.build_index(root, registry.load())
+
+
+def entry_of(index: Index, distribution: str) -> Entry:
+    return next(entry for entry in index.standings[0].entries if entry.plugin.distribution == distribution)
+
+
+def test_a_name_alone_never_joins_the_row_of_the_built_in_learner(root: Path) -> None:
+    impostor(root)
+    index = built(root)
+    entry = entry_of(index, PRO)
+    assert (entry.learner, entry.learner_name, entry.source) == (f"thrift ({PRO})", "thrift", "5" * 16)
+    assert "thrift" not in {distance.learner for distance in index.distances}
+    assert f"| thrift \\({PRO}\\) |" in make_dataset_card(index).decode()
+
+
+def test_two_sources_of_one_distribution_are_two_learners(root: Path) -> None:
+    first = impostor(root)
+    content = json.loads(first.model_dump_json())
+    content["provenance"]["code"]["learner"] = "6" * 16
+    content["spec"]["learner"]["options"] = {"k": 3}
+    boards.write([boards.result_of({**content, "selection": "by-hand"})], root / "results" / BOARD)
+    labels = {entry.learner for entry in built(root).standings[0].entries if entry.plugin.distribution == PRO}
+    assert labels == {f"thrift ({PRO}, code 55555555)", f"thrift ({PRO}, code 66666666)"}
+
+
+@pytest.mark.parametrize(
+    ("source", "ran", "why"),
+    [
+        (False, True, f"the source of its learner, of {PRO}, is not on record"),
+        (True, False, f"the source of its learner, of {PRO}, has not run here yet"),
+    ],
+)
+def test_a_learner_whose_source_nobody_ran_has_no_rank(root: Path, source: bool, ran: bool, why: str) -> None:
+    impostor(root, source, ran)
+    entry = entry_of(built(root), PRO)
+    assert (entry.role, entry.rank, entry.why) == ("unranked", None, why)
+
+
+def test_a_learner_from_elsewhere_is_ranked_once_its_source_has_run(root: Path) -> None:
+    impostor(root)
+    entry = entry_of(built(root), PRO)
+    assert (entry.role, entry.rank, entry.status) == ("entry", 1, "reproduced")
+
+
+def test_a_record_of_a_rerun_by_other_code_is_named_where_it_claims_the_same(root: Path) -> None:
+    result = impostor(root)
+    file = root / "reruns" / BOARD / result.file_name
+    made = json.loads(file.read_text(encoding="utf-8"))
+    made["provenance"]["code"]["learner"] = "0" * 16
+    file.write_text(json.dumps({**made, "seal": compute_seal(made)}), encoding="utf-8")
+    stored = locate_result(root / "results" / BOARD / result.file_name, root)
+    (found,) = find_rerun_complaints(stored, result, root)
+    assert found.field == "provenance.code.learner"
+
+
+WIGGLE = np.array([[1, -1, 0, 0, 0], [0, 1, -1, 0, 0], [0, 0, 1, -1, 0]]) * 0.01
+
+
+def scored(*means: float) -> list[Scores]:
+    """Return the scores of entries, best first, with five seeds each."""
+    return [Scores(tuple(mean + WIGGLE[place % 3]), None) for place, mean in enumerate(means)]
+
+
+def test_sixteen_clones_lift_nobody() -> None:
+    best, rival = scored(0.9, 0.881)  # the rival is worse, and not by much
+    clones, names = [rival] * 16, [f"clone-{number}" for number in range(16)]
+    assert compute_corrected_ranks([best, rival]) == [1, 2]
+    assert compute_corrected_ranks([best, rival, *clones], ["a", "b", *names]) == [1] * 18  # if each counted
+    assert compute_corrected_ranks([best, rival, *clones], ["a", "b", *["b"] * 16]) == [1] + [2] * 17
+    families = [LearnerIdentity(name, "dpbench-clones", f"{name:>016}").family for name in names]
+    assert compute_corrected_ranks([best, *clones], ["a", *families]) == [1] + [2] * 16  # of another distribution
+
+
+def test_one_more_entry_of_a_learner_lifts_no_other() -> None:
+    best, rival = scored(0.9, 0.884)
+    assert compute_corrected_ranks([best, rival]) == [1, 2]
+    assert compute_corrected_ranks([best, rival, rival], ["a", "b", "c"]) == [1, 1, 1]  # a third learner counts
+    assert compute_corrected_ranks([best, rival, rival], ["a", "b", "b"]) == [1, 2, 2]
+    assert compute_corrected_ranks([best, rival, rival], ["a", "b", "a"]) == [1, 2, 2]  # nor does a clone of the best
+
+
+def test_a_learner_counts_once_and_its_further_entries_are_held_to_the_same() -> None:
+    p = [0.001, 0.02, 0.02, 0.3]
+    assert correct_by_learner(p, ["a", "b", "c", "d"]).tolist() == pytest.approx([0.004, 0.06, 0.06, 0.3])
+    assert correct_by_learner(p, ["a", "b", "b", "b"]).tolist() == pytest.approx([0.002, 0.02, 0.02, 0.3])
+    assert correct_by_learner([], []).tolist() == []
+
+
+def test_learners_of_dpbench_count_each_and_every_version_of_their_code_is_one_learner() -> None:
+    first, second = (LearnerIdentity(name, HARNESS, "") for name in ("thrift", "pillar"))
+    assert first.family != second.family
+    assert first.family != LearnerIdentity("x", "thrift", "").family

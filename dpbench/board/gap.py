@@ -49,5 +49,5 @@ def _count_independent_examples(board: Board, result: Result) -> float:
     kept = next((seed.evidence for seed in result.seeds if seed.evidence), None)
     if board.metric != "balanced_accuracy" or kept is None:
         return 0
-    there = [count for count in kept.there if count]
-    return len(there) ** 2 / math.fsum(1 / count for count in there)
+    sizes = [size for size in kept.class_sizes if size]
+    return len(sizes) ** 2 / math.fsum(1 / size for size in sizes)

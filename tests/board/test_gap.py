@@ -24,7 +24,7 @@ def test_a_gap_of_this_size_is_found_in_four_of_five_cases() -> None:
             np.tile(chance.random(RESULT.task.test) < ACCURACY + move, (5, 1))
             for move in (found.high / 2, -found.high / 2)
         )
-        seen += compare_over_examples(better, worse).differs
+        seen += compare_over_examples(better, worse).is_significant
     assert seen / 500 == pytest.approx(POWER, abs=0.06)
     assert found.low == pytest.approx(found.high / 5**0.5, abs=1e-5)
 

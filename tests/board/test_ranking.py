@@ -89,13 +89,15 @@ def test_the_error_over_units_is_that_of_a_bootstrap_over_units() -> None:
     sizes = chance.integers(1, 9, 80)
     units = np.repeat(np.arange(80), sizes)
     bits = [np.repeat(chance.random((1, 80)) < 0.6, sizes, axis=1) for _ in range(2)]
-    found, totals = compare_over_examples(*bits, units), np.bincount(units, bits[0][0].astype(int) - bits[1][0])
+    found, totals = (
+        compare_over_examples(bits[0], bits[1], units),
+        np.bincount(units, bits[0][0].astype(int) - bits[1][0]),
+    )
     draws = chance.integers(80, size=(5000, 80))
     assert found.error == pytest.approx(np.std(totals[draws].sum(1) / sizes[draws].sum(1)), rel=0.05)
     mixed = chance.permutation(len(units))
-    assert vars(compare_over_examples(*(bit[:, mixed].copy() for bit in bits), units[mixed])) == pytest.approx(
-        vars(found)
-    )
+    first, second = (bit[:, mixed].copy() for bit in bits)
+    assert vars(compare_over_examples(first, second, units[mixed])) == pytest.approx(vars(found))
 
 
 def test_the_same_predictions_are_no_difference() -> None:

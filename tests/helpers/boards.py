@@ -107,7 +107,8 @@ def reproduced(result: Result) -> Rerun:
     )  # fmt: skip
     code = result.provenance.get("code", {})
     record = Rerun(
-        digest=result.digest, content=result.evidence_digest, seeds=seeds, tolerance=describe_tolerance(result, result.provenance),
+        digest=result.digest, content=result.evidence_digest, seeds=seeds,
+        tolerance=describe_tolerance(result, result.provenance),
         claims=tuple(ClaimCheck(claim=f"provenance.code.{role}", verdict="same") for role in code),
         provenance={"code": code},
     )  # fmt: skip

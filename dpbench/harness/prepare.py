@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from dpbench.api import Learner, PublicData
-from dpbench.data.groups import count_groups
 from dpbench.errors import DataError
 from dpbench.harness.fitting import FitInput
 from dpbench.harness.guarantee import Rng
@@ -72,8 +71,7 @@ class PreparedRun:
     @property
     def test_groups(self) -> dict[str, dict[str, str]] | None:
         """The number of test images by group and class, as in a result; None if the test split has no groups."""
-        test = self.test
-        return count_groups(test.groups, test.y, self.roles.task.classes) if test.groups else None
+        return self.test.scorer.count_groups()
 
     @property
     def rule(self) -> SelectionRule:
@@ -109,7 +107,7 @@ class PreparedRun:
         memo = partial(loaded.memo.features, self.spec.data_key)
         return FitInput(
             self.learner, loaded.who, roles.private, roles.task, self.public, privacy.releases, privacy.sigma,
-            randomness, memo,
+            randomness, memo, roles.files,
         )  # fmt: skip
 
 

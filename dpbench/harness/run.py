@@ -138,14 +138,14 @@ def _describe_provenance(parts: BuiltComponents, process: Mapping[str, Any]) -> 
 
 def make_task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
     """Return the facts about a run's task, for its result."""
-    dataset, images, public, test = prepared.parts.dataset, prepared.images, prepared.public, prepared.test
+    dataset, images, public, labels = prepared.parts.dataset, prepared.images, prepared.public, prepared.test.scorer.y
     task, own = prepared.roles.task, None if prepared.spec.unit else prepared.privacy
     units = make_unit_facts(images.private_units, images.unit, own)
     return TaskFacts(
         example_shape=task.example_shape, classes=dataset.classes, private=task.size,
-        public=len(public.x), test=len(test.y), public_labels_seen=public.y is not None,
+        public=len(public.x), test=len(labels), public_labels_seen=public.y is not None,
         digests=images.digests, licence=dataset.licence, overlap=compared.overlap,
-        largest=float(np.bincount(test.y).max() / len(test.y)), sketch=compared.sketch,
+        largest=float(np.bincount(labels).max() / len(labels)), sketch=compared.sketch,
         looks=compared.looks, copies=compared.copies, processing=images.processing, units=units,
         left_out=images.left_out, groups=prepared.test_groups,
         editions=images.editions or None,

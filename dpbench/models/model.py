@@ -320,7 +320,7 @@ def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
         classes=parts.dataset.classes, mode=prepared.images.mode,
         example_shape=prepared.roles.task.example_shape, extractors=tuple(map(_facts, of)), logits=parts.learner.logits,
         test=TestScore(
-            examples=len(prepared.test.y), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions,
+            examples=len(prepared.test.scorer), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions,
             groups=prepared.test_groups, group_correct=fitted.result.group_correct,
         ),
         licence=parts.dataset.licence, components=get_origins(parts),

@@ -33,7 +33,7 @@ from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.rows import wipe
-from dpbench.privacy.purity.failures import call_without_error_text
+from dpbench.privacy.purity.failures import call_without_error_text, name_exception
 from dpbench.privacy.purity.reach import Reach, Reading
 from dpbench.privacy.purity.spotchecks import MAP_INTERVALS, QUESTION_INTERVALS, CheckSchedule, make_probe
 
@@ -136,7 +136,7 @@ class Guard:
         except GeneratorExit:  # whoever asks has had enough chunks
             raise
         except BaseException as error:  # an exit or an interruption too; what it says may tell private values
-            self._refusal = ComponentFailed(f"A question failed: {type(error).__name__}. No other one is answered.")
+            self._refusal = ComponentFailed(f"A question failed: {name_exception(error)}. No other one is answered.")
             raise
 
     def _guard_function(self, function: Evaluate, what: str) -> GuardedFunction:

@@ -11,6 +11,7 @@ from dpbench.api import Learner, PublicData
 from dpbench.errors import DataError
 from dpbench.harness.fitting import FitInput
 from dpbench.harness.guarantee import Rng
+from dpbench.harness.held_copies import refuse_held_copies
 from dpbench.harness.loaded import LoadedRun, digest_code
 from dpbench.harness.plans import find_common_plan, settle_learner
 from dpbench.harness.roles import Roles, select_public
@@ -120,6 +121,8 @@ def prepare_run(loaded: LoadedRun) -> PreparedRun:
         DpbenchError: one sentence; names, options, data or budget do not fit.
     """
     resolved, roles, phases = loaded.resolved, loaded.roles, loaded.phases
+    with phases("compare"):
+        refuse_held_copies(resolved.parts.learner, roles.private, loaded.images)
     with phases("tune"), limit_threads(loaded.threads):
         learner, chosen = _choose_settings(loaded)
     with phases("load"):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Budget, Dataset, Split, Splits, Task
+from dpbench.api import Budget, Dataset, Features, Split, Splits, Task
 from dpbench.data import duplicates
 from dpbench.data.duplicates import Hashes
 from dpbench.data.groups import take_groups
@@ -110,6 +110,15 @@ class SplitImages:
         """The mode of the images in PIL's terms; images to predict are converted to it."""
         mode: str = self.splits.test.images[0].mode
         return mode
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and number of channels of the first training image; zeros if there are features instead."""
+        images = self.splits.train.images
+        if isinstance(images, Features):
+            return 0, 0, 0
+        first = images[0]
+        return first.height, first.width, len(first.getbands())
 
     @property
     def unit(self) -> str:

@@ -27,7 +27,7 @@ from dpbench.records.packed import list_records
 from dpbench.records.result import Interval, Result
 from dpbench.site.overall import count_data_sets, list_overall_results
 from dpbench.site.view import uncorrected_rank
-from tests.helpers import forgeries, fresh, receipt_loops
+from tests.helpers import forgeries, fresh, hostile_plugins, receipt_loops
 
 if TYPE_CHECKING:
     from dpbench_lab.inspect.report import Prediction
@@ -471,6 +471,7 @@ def _said(value: Interval) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "head": head_table,
     "forgeries": forgeries.table,
+    "hostile-plugins": hostile_plugins.table,
     "learners-by-data": fresh.learners_table,
     "extractors-run": fresh.extractors_table,
     "receipt-faults": receipt_loops.table,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 
+from dpbench.data.concat import describe_training_data
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.guarantee import compute_copies_epsilon, make_unit_facts
 from dpbench.harness.loaded import LoadedRun, digest_code, get_origins
-from dpbench.harness.prepare import PreparedRun
+from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.split_images import SplitComparison
 from dpbench.records.group_counts import find_excess_correct
 from dpbench.records.journal import Journal
@@ -40,7 +42,7 @@ def run_prepared(
     """
     seeds, kept = _fit_seeds(prepared, keep, journal)
     with prepared.loaded.phases("compare"):
-        compared = prepared.images.compare()
+        compared = compare_seeds(prepared, prepared.spec.seeds)
     return _make_result(prepared, seeds, compared, {"seeds_of_an_earlier_call": kept} if kept else {})
 
 
@@ -148,8 +150,23 @@ def make_task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFac
         largest=float(np.bincount(labels).max() / len(labels)), sketch=compared.sketch,
         looks=compared.looks, copies=compared.copies, processing=images.processing, units=units,
         left_out=images.left_out, groups=prepared.test_groups,
-        editions=images.editions or None,
+        editions=images.editions or None, trained_on=describe_training_data(prepared.parts.extractor),
     )  # fmt: skip
+
+
+def compare_seeds(prepared: PreparedRun, seeds: Sequence[int]) -> SplitComparison:
+    """Compare the images of the splits; where seeds draw data of their own, state the largest counts of any seed.
+
+    Raises:
+        DpbenchError: as `prepare_seed` does.
+    """
+    first, *others = (prepare_seed(prepared, seed).images.compare() for seed in seeds)
+    overlap = {
+        pair: max([counted, *(other.overlap[pair] for other in others)], key=lambda found: (found.near, found.exact))
+        for pair, counted in first.overlap.items()
+    }
+    copies = max([first.copies, *(other.copies for other in others)], key=lambda found: (found.most, found.images))
+    return dataclasses.replace(first, overlap=overlap, copies=copies)
 
 
 @contextmanager

@@ -330,7 +330,10 @@ def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
 
 
 def _facts(extractor: Any) -> ExtractorFacts:
-    return ExtractorFacts(name=extractor.name, version=extractor.version, weights=extractor.weights())
+    return ExtractorFacts(
+        name=extractor.name, version=extractor.version, weights=extractor.weights(),
+        trained_on=extractor.trained_on or None,
+    )  # fmt: skip
 
 
 def _list_extractor_packages(card: Card) -> str:

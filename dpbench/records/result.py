@@ -93,6 +93,8 @@ class TaskFacts(Record):
     editions: dict[str, PrintableText] | None = Field(default=None, exclude_if=lambda value: value is None)
     # Test images by group and class; None where the test split has no groups.
     groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
+    # What the weights of the extractor have seen; None where it is not stated.
+    trained_on: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _check_group_counts(self) -> TaskFacts:

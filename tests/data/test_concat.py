@@ -274,12 +274,12 @@ def test_a_sweep_walks_extractors_that_are_joined() -> None:
 
 def test_check_holds_each_part_to_the_laws() -> None:
     laws = list(check_laws(registry.load(), "pixels+pixels:size=4"))
-    assert {law.partition(": ")[0] for law, _ in laws} == {"extractor pixels", "extractor pixels:size=4"}
-    assert not [complaint for _, complaint in laws if complaint]
+    assert {law.partition(": ")[0] for law, *_ in laws} == {"extractor pixels", "extractor pixels:size=4"}
+    assert not [law for law in laws if law.complaint]
     for text in ("pixels+pixles", "pixles+pixels"):
         with pytest.raises(SpecError, match=r"^Unknown extractor 'pixles'"):
             list(check_laws(registry.load(), text))
-    folder = dict(check_laws(registry.load(), "imagefolder:/a+b"))
+    folder = {law: complaint for law, complaint, _ in check_laws(registry.load(), "imagefolder:/a+b")}
     assert "Expected images in /a+b" in str(folder["dataset imagefolder: loading repeats"])
 
 

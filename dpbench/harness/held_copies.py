@@ -121,4 +121,4 @@ def _count_matches(sample: Tensor, blocks: Iterable[Tensor], least: float) -> in
         better = found > best
         best, match = torch.where(better, found, best), torch.where(better, place + start, match)
         start += len(block)
-    return len(match[best >= least].unique())
+    return len(set(match[best >= least].tolist()))

@@ -181,8 +181,8 @@ class CopiedLater(Dataset):
         train, other, test = ([photo(first + start + place, 32) for place in range(20)] for start in (0, 100, 200))
         public = [image.point(lambda level: level * 0.9) for image in train] if self.seed == 1 else other
         labels = np.arange(20, dtype=np.int64) % 2
-        splits = [Split(DeclaredImages(images, "drawn"), labels) for images in (train, test, public)]
-        return Splits(*splits[:2], f"copied-later {self.seed}", splits[2])
+        private, tested, given = (Split(DeclaredImages(images, "drawn"), labels) for images in (train, test, public))
+        return Splits(private, tested, f"copied-later {self.seed}", given)
 
 
 @pytest.mark.parametrize("seeds", [[0, 1], [1, 0]])

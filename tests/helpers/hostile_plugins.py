@@ -48,7 +48,8 @@ class Means(Learner):
 
     def rows(self, chunk: Chunk) -> Tensor:
         x = torch.cat([chunk.x, torch.ones(len(chunk.x), 1)], 1)
-        return (one_hot(chunk.y, CLASSES)[:, :, None] * x[:, None]).flatten(1)
+        outer: Tensor = one_hot(chunk.y, CLASSES)[:, :, None] * x[:, None]
+        return outer.flatten(1)
 
 
 class SubtractsNoise(Means):

@@ -50,7 +50,8 @@ def kept(split: Split, rows: Sequence[int]) -> Split:
 def neighbours(x: np.ndarray, count: int) -> np.ndarray:
     """Return the rows (n, count) of the nearest images, each image itself among them."""
     flat = x.reshape(len(x), -1)
-    return np.square(flat[:, None] - flat).sum(2).argsort(1)[:, :count]
+    nearest: np.ndarray = np.square(flat[:, None] - flat).sum(2).argsort(1)[:, :count]
+    return nearest
 
 
 class Accident(ImageFolder):

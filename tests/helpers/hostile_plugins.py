@@ -44,12 +44,12 @@ class Means(Learner):
         return lambda x: -torch.cdist(x, means)
 
     def ask(self, curator: Curator) -> Tensor:
-        return curator.noisy_sum(self.rows, release="sums", clip=CLIP)
+        noisy: Tensor = curator.noisy_sum(self.rows, release="sums", clip=CLIP)
+        return noisy
 
     def rows(self, chunk: Chunk) -> Tensor:
         x = torch.cat([chunk.x, torch.ones(len(chunk.x), 1)], 1)
-        outer: Tensor = one_hot(chunk.y, CLASSES)[:, :, None] * x[:, None]
-        return outer.flatten(1)
+        return (one_hot(chunk.y, CLASSES)[:, :, None] * x[:, None]).flatten(1)
 
 
 class SubtractsNoise(Means):

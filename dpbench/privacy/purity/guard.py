@@ -4,13 +4,13 @@ What a row function remembers about the rows it saw can reach the learner past e
 that it can reach is read before each chunk and again after it, and any difference ends the fit.
 
 Covered: closure variables, defaults, attributes, slots, bound objects, `functools.partial` and caches, containers,
-tensors and arrays, modules' parameters, gradients and buffers, and generators: by identity, length and torch's version
-counters around every chunk. Around the chunks that the harness draws, the first of a release among them, also globals
-that the code names, in its own module and those of the functions that it calls; attributes of classes; data among the
-attributes that it names of libraries' modules; the global generators of torch, numpy and, where no other thread runs,
-`random`; and what tensors and arrays hold: every byte up to a mebibyte, a checksum above. On those chunks rows are
-evaluated again, too: see `spotchecks`. What leaves by files, the environment, programs, `ctypes` or output: see
-`quiet_room`. What `ctypes` made is refused, unread.
+tensors and arrays, modules' parameters, gradients and buffers, and generators: by identity, length, torch's version
+counters and what arrays of up to 16 MiB hold around every chunk. Around the chunks that the harness draws, the first
+of a release among them, also globals that the code names, in its own module and those of the functions that it calls;
+attributes of classes; data among the attributes that it names of libraries' modules; the global generators of torch,
+numpy and, where no other thread runs, `random`; and what tensors and arrays hold: every byte up to a mebibyte, a
+checksum above. On those chunks rows are evaluated again, too: see `spotchecks`. What leaves by files, the environment,
+programs, `ctypes` or output: see `quiet_room`. What `ctypes` made is refused, unread.
 Not covered: threads that run already, frames, attributes of libraries' objects (`LIBRARIES`) and settings of theirs
 that `reach` does not list, globals and attributes that no code names; what extension types keep in C beside their
 attributes; and what a tensor's version counter does not see (`.data`, `.numpy()`) between the chunks that are drawn.

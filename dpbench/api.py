@@ -263,7 +263,7 @@ class Splits:
     the images it has, its digest, and who cut it how. Every result states it, and so does `dpbench data info`."""
     ignored: Sequence[str] = ()
     """Names of files that lie among the images and were not read. dpbench says how many there are of each ending, and
-    no name; results do not have it."""
+    no name; results do not have it. The name of a pipe, a socket or a device ends in a slash."""
 
 
 @dataclass(frozen=True)
@@ -346,6 +346,9 @@ class Extractor(Configured, ABC):
     """Licence of the weights; empty if there are none or an option decides."""
     weights_size: ClassVar[int] = 0
     """Bytes of weights to download; 0 if there are none or an option decides."""
+    trained_on: ClassVar[str] = ""
+    """What the weights have seen, such as `ImageNet-1k`; `nothing` without training; empty if it is not known. Results
+    state it, because epsilon covers no image that the weights have seen."""
     dimension: ClassVar[int | None] = None
     """Number of features per image; None if options or images decide."""
     shorthand: ClassVar[str] = ""

@@ -188,6 +188,8 @@ def _data_facts(result: Result, named: ComponentNamer) -> Iterator[Fact]:
     sizes = f"{private}, {there:,} public, {test}"
     yield Fact("split", (f"{private}, {there:,} public{unused}, {test}",), brief=True, shared=(sizes,))
     yield Fact("features", (named("extractor", spec.extractor),), shared=(named("extractor", spec.extractor),))
+    seen = task.trained_on or "not stated"
+    yield Fact("weights trained on", (seen,), shared=(seen,))
     if task.edition_names:
         yield Fact("copy of the data", task.edition_names, brief=True, shared=task.edition_names)
     yield Fact("licence", (task.licence,), shared=(task.licence,))

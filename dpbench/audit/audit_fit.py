@@ -16,7 +16,6 @@ from dpbench.audit.auditing_curator import FitEvidence, make_auditing_curator
 from dpbench.audit.figures import compute_figures
 from dpbench.audit.sensitivity import QuestionReplayer
 from dpbench.errors import SpecError
-from dpbench.harness import scoring
 from dpbench.harness.fitting import Fitted, fit_once, predict_isolated
 from dpbench.harness.loaded import get_origins
 from dpbench.harness.plans import settle_learner
@@ -162,7 +161,7 @@ def _matches_result(prepared: PreparedRun, result: Result, seed: int, fitted: Fi
     stated = [entry.predictions for entry in result.seeds if entry.seed == seed]
     if not stated:
         return None
-    found = scoring.score_predictions(predict_isolated(fitted, prepared.test.x), prepared.test.y)
+    found = prepared.test.scorer.score(predict_isolated(fitted, prepared.test.x))
     return found.predictions == stated[0]
 
 

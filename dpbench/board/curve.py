@@ -13,7 +13,6 @@ from dpbench.api import PublicData
 from dpbench.board.exchange import Curve
 from dpbench.board.folder import read_boards
 from dpbench.errors import SpecError
-from dpbench.harness import scoring
 from dpbench.harness.fit import score_seed
 from dpbench.harness.loaded import get_origins
 from dpbench.harness.prepare import PreparedRun
@@ -109,9 +108,9 @@ def _score_subset(prepared: PreparedRun, rows: torch.Tensor, metric: str) -> flo
     assert public.y is not None
     y = public.y[rows]
     if len(torch.unique(y)) < 2:  # nothing to fit: that class is always guessed
-        guesses = np.zeros((len(prepared.test.y), prepared.roles.task.classes))
+        guesses = np.zeros((len(prepared.test.scorer), prepared.roles.task.classes))
         guesses[:, int(y[0])] = 1
-        return scoring.score_predictions(guesses, prepared.test.y).value(metric)
+        return prepared.test.scorer.score(guesses).value(metric)
     roles = dataclasses.replace(prepared.roles, public=PublicData(public.x[rows], y))
     part = dataclasses.replace(prepared, loaded=dataclasses.replace(prepared.loaded, roles=roles))
     return score_seed(part, prepared.spec.seeds[0]).value(metric)

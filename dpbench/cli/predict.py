@@ -11,6 +11,7 @@ from rich.console import Console
 
 from dpbench.cli.given import UserSettings
 from dpbench.cli.takes import add_setting_flags
+from dpbench.data.ignored import report_ignored_names
 from dpbench.errors import DataError
 from dpbench.records.place import Place
 from dpbench.support.files import IMAGE_ENDINGS
@@ -80,7 +81,9 @@ def _show_card(chosen: Model, as_json: bool) -> None:
 def _find_images(place: Path) -> list[Path]:
     if not place.is_dir():
         return [place]
-    found = sorted(file for file in place.rglob("*") if file.suffix.lower() in IMAGE_ENDINGS and file.is_file())
+    named = [file for file in place.rglob("*") if file.suffix.lower() in IMAGE_ENDINGS and not file.is_dir()]
+    found = sorted(file for file in named if file.is_file())
+    report_ignored_names(str(place), [f"{file}/" for file in named if not file.is_file() and file.exists()])
     if not found:
         endings = ", ".join(sorted(IMAGE_ENDINGS))
         raise DataError(f"Expected images in folder {place}, found none. Image files end in {endings}.")

@@ -22,6 +22,14 @@ class Concat:
     parts: tuple[Extractor, ...]
 
 
+def describe_training_data(extractor: Extractor | Concat) -> str | None:
+    """Return what the weights of an extractor have seen, or of its parts; None if it is not stated."""
+    parts = extractor.parts if isinstance(extractor, Concat) else (extractor,)
+    if not any(part.trained_on for part in parts):
+        return None
+    return ", ".join(dict.fromkeys(part.trained_on or "not stated" for part in parts))
+
+
 def concatenate(parts: Sequence[Tensor]) -> Tensor:
     """Concatenate parts (c, ...) to rows (c, d). Each part of a row is scaled to norm 1; a part of zeros stays zero.
 

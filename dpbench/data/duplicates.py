@@ -127,7 +127,12 @@ class Hashes:
     @cached_property
     def unit_thumbnails(self) -> Tensor:
         """The 16 x 16 thumbnails as vectors of mean 0 and norm 1, (n, 256) float32; zero for flat thumbnails."""
-        return _unit_thumbnails(_shrink_thumbnails(self.thumbnails, CORRELATION_SIDE))
+        return unit_thumbnails(self.thumbnails)
+
+
+def unit_thumbnails(thumbnails: np.ndarray) -> Tensor:
+    """Return thumbnails (n, 1024) as vectors (n, 256) float32 of mean 0 and norm 1; zero for flat thumbnails."""
+    return _unit_thumbnails(_shrink_thumbnails(thumbnails, CORRELATION_SIDE))
 
 
 def _shrink_thumbnails(thumbnails: np.ndarray, side: int) -> np.ndarray:
@@ -146,22 +151,35 @@ def _unit_thumbnails(thumbnails: np.ndarray) -> Tensor:
 
 
 def count_overlap(of: Hashes, among: Hashes) -> Overlap:
-    """Count the images of `of` that are identical or near-identical to an image of `among`; cached on this machine."""
+    """Count the images of `of` that are identical or near-identical to an image of `among`; cached on this machine.
+
+    Cached counts are counted again if they fail their checksum, or if the identical images are not as many.
+    """
     file = (
         cache_folder()
         / "hashes"
         / f"{canonical_digest([MIN_NEAR_CORRELATION, crops.MIN_DETAIL_CORRELATION, of.digest, among.digest])[:32]}.json"
     )
-    try:
-        return Overlap(**json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        counted = _count_overlap(of, among)
-        write_json(file, counted.model_dump())
-        return counted
-
-
-def _count_overlap(of: Hashes, among: Hashes) -> Overlap:
     exact = np.isin(of.exact, among.exact)
+    known = _read_overlap(file)
+    if known is None or (known.exact, known.among) != (int(exact.sum()), len(of)):
+        known = _count_overlap(of, among, exact)
+        counts = known.model_dump()
+        write_json(file, {"counts": counts, "sha256": canonical_digest([file.name, counts])})
+    return known
+
+
+def _read_overlap(file: Path) -> Overlap | None:
+    """Read stored counts; return None if the file is missing or its checksum is not that of its counts and name."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        sound = content["sha256"] == canonical_digest([file.name, content["counts"]])
+        return Overlap(**content["counts"]) if sound else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _count_overlap(of: Hashes, among: Hashes, exact: np.ndarray) -> Overlap:
     near = torch.from_numpy(exact.copy())
     for start in range(0, len(of) if of.unit_thumbnails.any() else 0, BLOCK):
         mine = of.unit_thumbnails[start : start + BLOCK]
@@ -278,8 +296,12 @@ def _hash_image(image: Image) -> tuple[int, np.ndarray, int]:
         image = image.convert("RGBA" if image.mode == "PA" or "transparency" in image.info else "RGB")
     content = hashlib.blake2b(str(image.size).encode(), digest_size=8)
     content.update(_rgb_bytes(image))
-    small = _convert_to_grey(image).resize((SIDE, SIDE), Resampling.BOX)
-    return int.from_bytes(content.digest()), np.asarray(small).reshape(-1), side
+    return int.from_bytes(content.digest()), make_thumbnail(image), side
+
+
+def make_thumbnail(image: Image) -> np.ndarray:
+    """Return the grey thumbnail (1024,) uint8 of an image without a palette."""
+    return np.asarray(_convert_to_grey(image).resize((SIDE, SIDE), Resampling.BOX)).reshape(-1)
 
 
 def _rgb_bytes(image: Image) -> bytes:

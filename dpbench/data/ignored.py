@@ -13,6 +13,7 @@ from dpbench.support.files import IMAGE_ENDINGS
 
 ENDING = re.compile(r"\.[a-z][a-z0-9]{0,6}")  # what follows a dot may be a part of a name, too
 MAX_KINDS = 8  # kinds that are counted apart
+SPECIAL = "special"
 ENDING_ADVICE = {
     ".heic": "convert to .jpg or .png", ".heif": "convert to .jpg or .png", ".avif": "convert to .jpg or .png",
     ".dicom": "rename to .dcm", ".ima": "rename to .dcm", "": "DICOM files must end in .dcm",
@@ -54,6 +55,8 @@ def describe(names: Iterable[str]) -> str:
 
 def _file_kind(name: str) -> str:
     path = PurePosixPath(name)
+    if name.endswith("/"):
+        return SPECIAL
     if any(part.startswith(".") or part == "__MACOSX" for part in path.parts):
         return "hidden"
     ending = path.suffix.lower()
@@ -66,5 +69,7 @@ def _describe_count(kind: str, count: int) -> str:
     more = "s" * (count > 1)
     if kind == "image":
         return f"{count:,} image{more} in an unused place"
+    if kind == SPECIAL:
+        return f"{count:,} pipe{more}, socket{more} or device{more} in place of files"
     what = f"{count:,} {kind} file{more}" if kind else f"{count:,} file{more} without an ending"
     return f"{what} ({ENDING_ADVICE[kind]})" if kind in ENDING_ADVICE else what

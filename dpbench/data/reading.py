@@ -7,9 +7,9 @@ Covered: the same objects as in `privacy.purity.guard`, for `Records.read` and `
 these functions reach are compared before and after every few images. Around randomly drawn images, globals and the
 content of arrays are compared as well.
 
-Not covered: the content of foreign objects that cannot be compared, such as a session of another runtime, and globals
-used beside them (images are still prepared again in another order); and images that a dataset hands over in memory, for
-which the dataset declares how they were made.
+Not covered: the content of objects that cannot be compared, such as an open file or a session of another runtime
+(images are still prepared again in another order), though what is held beside them is compared; and images that a
+dataset hands over in memory, for which the dataset declares how they were made.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import is_dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -26,7 +27,8 @@ from torch import Tensor
 from dpbench.api import Extractor, Images, Records
 from dpbench.errors import DataError, DpbenchError, NotPure
 from dpbench.privacy.purity.quiet_room import call_quietly
-from dpbench.privacy.purity.reach import Reach
+from dpbench.privacy.purity.reach import MOST_OBJECTS, Reach
+from dpbench.support.code import top_package
 from dpbench.support.plugin_calls import call_plugin
 
 R = TypeVar("R")
@@ -111,18 +113,26 @@ def image_preparer(images: Images, extractor: Extractor) -> ImageMapper[Tensor]:
 
 
 def find_reach(functions: Any, *, thorough: bool) -> Reach | None:
-    """Return the objects that functions reach; None if they cannot be compared, such as another runtime's session."""
+    """Return the objects that functions reach, without those that cannot be compared; None if they are too many."""
     try:
-        return Reach(functions, thorough=thorough)
+        return Reach(functions, thorough=thorough, own_package=_find_package(functions))
     except NotPure:
         return None
+
+
+def _find_package(function: Any) -> str:
+    """Return the package of the code that a function runs."""
+    if isinstance(function, partial):
+        return _find_package(function.func)
+    return top_package(getattr(function, "__module__", None))
 
 
 def _check_reader(read: Callable[[Any], Image]) -> None:
     """Check that a reader holds no numbers that may have been computed from other images."""
     reach = find_reach(read, thorough=False)
     held = reach.read().flat if reach else []
-    found = [type(value).__name__ for value in held if isinstance(value, (*DATA_TYPES, np.generic, bytes))]
+    found = [] if reach else [f"table of more than {MOST_OBJECTS:,} objects"]
+    found += [type(value).__name__ for value in held if isinstance(value, (*DATA_TYPES, np.generic, bytes))]
     if sum(type(value) is int for value in held) > MAX_OPTION_NUMBERS:
         found.append(f"table of more than {MAX_OPTION_NUMBERS} numbers")
     if found:

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from dpbench.api import Predict
-from dpbench.data.groups import count_groups
-from dpbench.harness import scoring
 from dpbench.harness.fitting import Fitted, fit_once, predict_isolated
 from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.tuning import private
@@ -42,25 +38,17 @@ def fit_seed(prepared: PreparedRun, seed: int) -> SeedFit:
     """
     with prepared.loaded.phases("load"):
         prepared = prepare_seed(prepared, seed)
-    with prepared.loaded.phases("fit"), limit_threads(prepared.loaded.threads), prepared.images.files.refuse_access():
+    with prepared.loaded.phases("fit"), limit_threads(prepared.loaded.threads):
         if prepared.privacy.repeats:
             fitted, setting = _fit_private_search(prepared, seed)
         else:
             fitted, setting = fit_once(prepared.fit_input(seed)), None
     with prepared.loaded.phases("score"), limit_threads(prepared.loaded.threads):
         scores = predict_isolated(fitted, prepared.test.x)
-        found = scoring.score_predictions(scores, prepared.test.y, prepared.learner.logits)
-        groups, spent = _count_correct_by_group(prepared, scores), dict(fitted.spent)
+        scorer, spent = prepared.test.scorer, dict(fitted.spent)
+        found, groups = scorer.score(scores, prepared.learner.logits), scorer.count_groups(scores)
         about = SeedResult(seed=seed, group_correct=groups, spent=spent, setting=setting, **found.model_dump())
         return SeedFit(fitted.predict, about)
-
-
-def _count_correct_by_group(prepared: PreparedRun, scores: np.ndarray) -> dict[str, dict[str, str]] | None:
-    """Count correct predictions on the test split by group and class, given its scores (n, classes)."""
-    test = prepared.test
-    if not test.groups:
-        return None
-    return count_groups(test.groups, test.y, prepared.roles.task.classes, scores.argmax(1) == test.y)
 
 
 def _fit_private_search(prepared: PreparedRun, seed: int) -> tuple[Fitted, spaces.Setting]:

@@ -20,6 +20,7 @@ from dpbench.api import Curator, Learner, Planned, Predict, PublicData, Task
 from dpbench.errors import DpbenchError
 from dpbench.harness.leftovers import refuse_leftovers
 from dpbench.harness.plans import Describer
+from dpbench.harness.private_files import IN_A_PREDICTION, NO_FILES, PrivateFiles
 from dpbench.harness.scoring import predict_all
 from dpbench.harness.tuning.together import is_stackable
 from dpbench.learning.linear import Transform
@@ -51,6 +52,7 @@ class FitInput:
         sigma: the base noise multiplier that was calibrated for the plan.
         randomness: fresh, and used by this fit alone.
         memo: returns a probe's public map, which an earlier fit may have made; without it the learner makes its own.
+        files: of the private dataset; neither the fit nor its predictor opens them.
     """
 
     learner: Learner
@@ -62,6 +64,7 @@ class FitInput:
     sigma: float
     randomness: Randomness
     memo: MakeMap | None = None
+    files: PrivateFiles = NO_FILES
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Fitted:
     predict: Predict
     spent: Mapping[str, int]  # steps of each release
     guard: RowGuard | None = None  # of the questions that the learner asked; None where nothing was fitted
+    files: PrivateFiles = NO_FILES
 
 
 def fit_once(
@@ -92,6 +96,7 @@ def fit_once(
 
     Raises:
         NotPure: a fit of this class has left something behind; no later fit in this process can be trusted.
+        PrivacyError: the learner opened a file of the private dataset.
         DpbenchError: the learner failed, or a question was refused or failed, which is `final`.
     """
     (fitted,) = _fit_isolated([given], lambda own, curators: [_fit_learner(own, given, wrap(curators[0]))], witness)
@@ -112,9 +117,11 @@ def predict_isolated(fitted: Fitted, x: Tensor) -> np.ndarray:
 
     Raises:
         NotPure: the predictor leaves something behind.
+        PrivacyError: it opened a file of the private dataset, where the labels of the test split are too.
         DpbenchError: it fails, its scores are malformed, or it asked a question that was refused, which is `final`.
     """
-    with refuse_leftovers(fitted.learner), _raise_refusals([fitted.guard] if fitted.guard else []):
+    guards = [fitted.guard] if fitted.guard else []
+    with fitted.files.refuse_access(IN_A_PREDICTION), refuse_leftovers(fitted.learner), _raise_refusals(guards):
         return call_plugin(fitted.who("predict"), predict_all, fitted.predict, x, fitted.task)
 
 
@@ -124,11 +131,11 @@ def _fit_isolated(
     """Bind each fit to its rows, and call `fit` with a copy of the first fit's learner and all curators."""
     curators = [bind(each.rows, each.task, each.plan, each.sigma, each.randomness, witness) for each in given]
     guards, first = [curator.guard for curator in curators], given[0]
-    with refuse_leftovers(first.learner), _raise_refusals(guards):
+    with first.files.refuse_access(), refuse_leftovers(first.learner), _raise_refusals(guards):
         own: Any = dataclasses.replace(first.learner)  # type: ignore[type-var]
         predictors = call_plugin(first.who("fit"), fit, own, curators)
     return [
-        Fitted(each.learner, each.who, each.task, predict, dict(curator.ledger.spent), curator.guard)
+        Fitted(each.learner, each.who, each.task, predict, dict(curator.ledger.spent), curator.guard, each.files)
         for each, predict, curator in zip(given, predictors, curators, strict=True)
     ]
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from dpbench.api import Learner
 from dpbench.errors import NotPure
 from dpbench.harness.own_modules import OwnModules, import_own_modules
-from dpbench.privacy.purity.reach import ModuleReach, Snapshot
+from dpbench.privacy.purity.reach import ModuleReach, ReachedValue, Snapshot
 from dpbench.records.provenance import HARNESS
 
 _LEFTOVER_ATTRIBUTE = "__left_behind__"
@@ -59,6 +59,11 @@ class Leftovers:
             setattr(cls, _LEFTOVER_ATTRIBUTE, left)
             setattr(Learner, _LEFTOVER_ATTRIBUTE, {**all_left, **dict.fromkeys(brought_by, left)})
         return left
+
+    def list_arrays(self) -> Iterator[ReachedValue]:
+        """Yield the arrays and tensors that the learner and its own modules reach."""
+        yield from self._snapshot.reach.list_arrays()
+        yield from self._globals.list_arrays()
 
     def _find_change(self) -> str | None:
         if name := self._own.find_new_import():

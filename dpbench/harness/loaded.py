@@ -44,6 +44,7 @@ class LoadedRun:
     images: SplitImages  # of the same
     phases: Phases  # which all that follows goes on counting
     seed: int  # whose examples these are
+    sharing: Sharing = "none"  # which splits are accepted, of every seed
     noise_origins: Mapping[str, ComponentOrigin] | None = None  # those of an earlier result, in a re-run of it
 
     @property
@@ -99,11 +100,13 @@ class LoadedRun:
         """Return this run with the examples for this seed; a dataset that draws no examples gives the same run.
 
         Raises:
-            DpbenchError: the data are malformed or not on this machine.
+            DpbenchError: the data are malformed or not on this machine, or splits share images that they may not.
         """
         if self.has_same_data(seed, self.seed):
             return self
         roles, images = _load_examples(self.resolved, seed, self.memo)
+        with self.phases("compare"):
+            check_sharing(images, self.sharing)
         return dataclasses.replace(self, roles=roles, images=images, seed=seed)
 
 
@@ -133,8 +136,9 @@ def load_run(
         check_delta(resolved.spec.budget, roles.task, for_board=sharing == "board")
         _check_labels(resolved, len(roles.public.x))
     with phases("compare"):
-        check_sharing(images, "any" if resolved.spec.allow_overlap else sharing)
-    return LoadedRun(memo, resolved, earlier, roles, images, phases, resolved.spec.seeds[0])
+        sharing = "any" if resolved.spec.allow_overlap else sharing
+        check_sharing(images, sharing)
+    return LoadedRun(memo, resolved, earlier, roles, images, phases, resolved.spec.seeds[0], sharing)
 
 
 def _load_examples(resolved: ResolvedSpec, seed: int, memo: Memo) -> tuple[Roles, SplitImages]:

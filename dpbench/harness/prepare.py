@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from dpbench.api import Learner, PublicData
-from dpbench.data.groups import count_groups
 from dpbench.errors import DataError
 from dpbench.harness.fitting import FitInput
 from dpbench.harness.guarantee import Rng
+from dpbench.harness.held_copies import refuse_held_copies
 from dpbench.harness.loaded import LoadedRun, digest_code
 from dpbench.harness.plans import find_common_plan, settle_learner
 from dpbench.harness.roles import Roles, select_public
@@ -72,8 +72,7 @@ class PreparedRun:
     @property
     def test_groups(self) -> dict[str, dict[str, str]] | None:
         """The number of test images by group and class, as in a result; None if the test split has no groups."""
-        test = self.test
-        return count_groups(test.groups, test.y, self.roles.task.classes) if test.groups else None
+        return self.test.scorer.count_groups()
 
     @property
     def rule(self) -> SelectionRule:
@@ -109,7 +108,7 @@ class PreparedRun:
         memo = partial(loaded.memo.features, self.spec.data_key)
         return FitInput(
             self.learner, loaded.who, roles.private, roles.task, self.public, privacy.releases, privacy.sigma,
-            randomness, memo,
+            randomness, memo, roles.files,
         )  # fmt: skip
 
 
@@ -122,6 +121,8 @@ def prepare_run(loaded: LoadedRun) -> PreparedRun:
         DpbenchError: one sentence; names, options, data or budget do not fit.
     """
     resolved, roles, phases = loaded.resolved, loaded.roles, loaded.phases
+    with phases("compare"):
+        refuse_held_copies(resolved.parts.learner, roles.private, loaded.images)
     with phases("tune"), limit_threads(loaded.threads):
         learner, chosen = _choose_settings(loaded)
     with phases("load"):

@@ -1,7 +1,10 @@
-"""Refuse fits that open a file of the private dataset: a learner reads private rows only through its curator.
+"""Refuse fits and predictions that open a file of the private dataset.
 
-Covered: files that Python reports as opened while a dataset loads, files below the dataset's folders, and cached
-features; in the thread of the fit.
+A learner reads private rows only through its curator, and a predictor reads nothing of the test split but the examples
+that it is given: the labels are the scorer's.
+
+Covered: files that Python reports as opened while a dataset loads, files and lists of files below the dataset's
+folders, and cached features; in the thread of the fit or the prediction.
 Not covered: files that C code opens by itself (Arrow, HDF5), copies of the data elsewhere, and data that a learner
 fetches or makes.
 """
@@ -22,8 +25,19 @@ from dpbench.errors import PrivacyError
 from dpbench.privacy.purity.audit_events import judge_audit_events
 from dpbench.support.paths import cache_folder
 
+LISTING_EVENTS = frozenset({"os.listdir", "os.scandir"})
 CODE_ENDINGS = (".py", ".pyc", ".so", ".pth")  # endings of code, which an import opens
 SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/share/zoneinfo/")
+
+IN_A_FIT = (
+    "The learner opened a file of the private dataset during the fit. A learner may read private rows only through its "
+    "curator: what it reads by itself has no noise, so the stated epsilon would not hold. Public examples are in "
+    "`public`."
+)
+IN_A_PREDICTION = (
+    "The predictor opened a file of the private dataset. A predictor may read the examples that it is given and what "
+    "the fit returned: labels of the test split are the scorer's alone."
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +48,7 @@ class FileAccessLog:
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
         """Record the file of an open event if it may hold data."""
-        path = _opened_path(event, details)
+        path = _find_path(details) if event == "open" else ""
         if path and not path.startswith(SYSTEM_FOLDERS) and not _is_code(path):
             self.found.add(path)
 
@@ -47,13 +61,13 @@ class PrivateFiles:
     below: tuple[str, ...] = ()  # each ends in a separator
 
     @contextmanager
-    def refuse_access(self) -> Iterator[None]:
+    def refuse_access(self, complaint: str = IN_A_FIT) -> Iterator[None]:
         """Raise an error if the block opens a file of the private dataset, even if the block catches the error.
 
         Raises:
-            PrivacyError: the block opened such a file.
+            PrivacyError: the block opened such a file, or listed files of the dataset; says `complaint`.
         """
-        refusal = _PrivateFileGuard(self, [])
+        refusal = _PrivateFileGuard(self, complaint, [])
         try:
             with judge_audit_events(refusal):
                 yield
@@ -62,21 +76,21 @@ class PrivateFiles:
                 raise refusal.raised[0]
 
 
+NO_FILES = PrivateFiles()
+
+
 @dataclass(frozen=True)
 class _PrivateFileGuard:
     private: PrivateFiles
+    complaint: str
     raised: list[PrivacyError]
 
     def judge(self, event: str, details: tuple[Any, ...]) -> None:
-        path = _opened_path(event, details)
-        if path and (path in self.private.files or path.startswith(self.private.below)):
-            self.raised[:] = [
-                PrivacyError(
-                    "The learner opened a file of the private dataset during the fit. A learner may read private rows "
-                    "only through its curator: what it reads by itself has no noise, so the stated epsilon would not "
-                    "hold. Public examples are in `public`."
-                )
-            ]
+        if event != "open" and event not in LISTING_EVENTS:
+            return
+        path = _find_path(details)
+        if path and (path in self.private.files or f"{path}{os.sep}".startswith(self.private.below)):
+            self.raised[:] = [PrivacyError(self.complaint)]
             raise self.raised[0]
 
 
@@ -93,7 +107,8 @@ def _is_code(path: str) -> bool:
     return path.endswith(CODE_ENDINGS) or ".dist-info" in path or path in map(os.path.realpath, sys.path)
 
 
-def _opened_path(event: str, details: tuple[Any, ...]) -> str:
-    if event != "open" or not isinstance(details[0], str | bytes):
+def _find_path(details: tuple[Any, ...]) -> str:
+    """Return the real path that an event is about; empty if it names none, such as that of a file descriptor."""
+    if not isinstance(details[0], str | bytes):
         return ""
     return str(Path(os.fsdecode(details[0])).resolve())

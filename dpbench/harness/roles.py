@@ -12,6 +12,7 @@ from dpbench.api import Learner, PublicData, Task
 from dpbench.data.concat import Concat
 from dpbench.data.units import renumber_units
 from dpbench.errors import DataError
+from dpbench.harness.private_files import NO_FILES, PrivateFiles
 from dpbench.harness.split_images import SplitImages
 from dpbench.harness.splits import load_features, read_labels
 from dpbench.privacy.core.rows import PrivateRows
@@ -25,6 +26,7 @@ class Roles:
     private: PrivateRows
     public: PublicData  # with labels, whatever the protocol allows a learner to see
     public_units: np.ndarray | None = None  # (n,) int64, whose each public example is, from 0 without a gap
+    files: PrivateFiles = NO_FILES  # of the private dataset: neither fits nor predictors open them
 
 
 def assign_roles(images: SplitImages) -> Roles:
@@ -53,6 +55,7 @@ def assign_roles(images: SplitImages) -> Roles:
         PrivateRows(train, labels[images.private], images.private, units),
         PublicData(public.x.to(device, torch.float32), None if public.y is None else public.y.to(device)),
         renumber_units(images.units["public"]),
+        images.files,
     )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
 
+from dpbench.data.concat import describe_training_data
 from dpbench.errors import SpecError
 from dpbench.harness.fit import SeedFit, fit_seed
 from dpbench.harness.guarantee import compute_copies_epsilon, make_unit_facts
 from dpbench.harness.loaded import LoadedRun, digest_code, get_origins
-from dpbench.harness.prepare import PreparedRun
+from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.split_images import SplitComparison
 from dpbench.records.group_counts import find_excess_correct
 from dpbench.records.journal import Journal
@@ -41,7 +43,7 @@ def run_prepared(
     """
     seeds, kept = _fit_seeds(prepared, keep, journal)
     with prepared.loaded.phases("compare"):
-        compared = prepared.images.compare()
+        compared = compare_seeds(prepared, prepared.spec.seeds)
     return _make_result(prepared, seeds, compared, {"seeds_of_an_earlier_call": kept} if kept else {})
 
 
@@ -139,18 +141,34 @@ def _describe_provenance(parts: BuiltComponents, process: Mapping[str, Any]) -> 
 
 def make_task_facts(prepared: PreparedRun, compared: SplitComparison) -> TaskFacts:
     """Return the facts about a run's task, for its result."""
-    dataset, images, public, test = prepared.parts.dataset, prepared.images, prepared.public, prepared.test
+    dataset, images, public, labels = prepared.parts.dataset, prepared.images, prepared.public, prepared.test.scorer.y
     task, own = prepared.roles.task, None if prepared.spec.unit else prepared.privacy
     units, owners = make_unit_facts(images.private_units, images.unit, own), images.units["test"]
     return TaskFacts(
         example_shape=task.example_shape, classes=dataset.classes, private=task.size,
-        public=len(public.x), test=len(test.y), public_labels_seen=public.y is not None,
+        public=len(public.x), test=len(labels), public_labels_seen=public.y is not None,
         digests=images.digests, licence=dataset.licence, overlap=compared.overlap,
-        largest=float(np.bincount(test.y).max() / len(test.y)), sketch=compared.sketch,
+        largest=float(np.bincount(labels).max() / len(labels)), sketch=compared.sketch,
         looks=compared.looks, copies=compared.copies, processing=images.processing, units=units,
         left_out=images.left_out, groups=prepared.test_groups,
         editions=images.editions or None, test_units=None if owners is None else encode_units(owners),
+        trained_on=describe_training_data(prepared.parts.extractor),
     )  # fmt: skip
+
+
+def compare_seeds(prepared: PreparedRun, seeds: Sequence[int]) -> SplitComparison:
+    """Compare the images of the splits; where seeds draw data of their own, state the largest counts of any seed.
+
+    Raises:
+        DpbenchError: as `prepare_seed` does.
+    """
+    first, *others = (prepare_seed(prepared, seed).images.compare() for seed in seeds)
+    overlap = {
+        pair: max([counted, *(other.overlap[pair] for other in others)], key=lambda found: (found.near, found.exact))
+        for pair, counted in first.overlap.items()
+    }
+    copies = max([first.copies, *(other.copies for other in others)], key=lambda found: (found.most, found.images))
+    return dataclasses.replace(first, overlap=overlap, copies=copies)
 
 
 @contextmanager

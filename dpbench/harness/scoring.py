@@ -1,20 +1,44 @@
-"""Score a predictor on the test split."""
+"""Score a predictor on the test split: it is given the examples, and the scorer alone has their labels."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dpbench.api import Predict, Task
+from dpbench.data import groups
 from dpbench.errors import ComponentFailed
 from dpbench.records.metrics import BIN_COUNT, Calibration, KeptPredictions, encode_confusion
 
 BATCH = 4096
 MOST_COMPARED, TOLERANCE = 8, 1e-3  # examples that are scored again among fewer, and what rounding may change
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """The labels of the test split. Predictors never get it: it scores what they returned."""
+
+    y: np.ndarray  # (n,) int64
+    classes: int
+    groups: Mapping[str, np.ndarray] = field(default_factory=dict)  # column -> (n,) text
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def score(self, scores: np.ndarray, logits: bool = False) -> KeptPredictions:
+        """Return all metrics of scores (n, classes); see `score_predictions`."""
+        return score_predictions(scores, self.y, logits)
+
+    def count_groups(self, scores: np.ndarray | None = None) -> dict[str, dict[str, str]] | None:
+        """Count test images, or the correct predictions of scores, by group and class; None without groups."""
+        correct = None if scores is None else scores.argmax(1) == self.y
+        return groups.count_groups(self.groups, self.y, self.classes, correct) if self.groups else None
 
 
 def predict_all(predict: Predict, x: Tensor, task: Task) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpbench.api import Budget, Dataset, Split, Splits, Task
+from dpbench.api import Budget, Dataset, Features, Split, Splits, Task
 from dpbench.data import duplicates
 from dpbench.data.duplicates import Hashes
 from dpbench.data.groups import take_groups
@@ -21,6 +21,7 @@ from dpbench.errors import SpecError
 from dpbench.harness.cutting import cut_rows, select_rows
 from dpbench.harness.private_files import FileAccessLog, PrivateFiles, find_private_files
 from dpbench.harness.raw_pixels import refuse_raw_pixels, report_fallback
+from dpbench.harness.scoring import Scorer
 from dpbench.harness.source import DataSource
 from dpbench.harness.splits import find_engine, load_features, load_public_splits, load_splits, read_labels
 from dpbench.privacy.core.plan import check_budget
@@ -42,11 +43,10 @@ SPLIT_PAIRS: Mapping[str, tuple[SplitName, SplitName]] = {
 
 @dataclass(frozen=True)
 class TestSplit:
-    """The test split; only a fitted predictor reads it."""
+    """The test split: a fitted predictor reads the examples, and the scorer alone has their labels."""
 
     x: Tensor  # (n, *example_shape) float32, or float16 as cached
-    y: np.ndarray  # (n,) int64
-    groups: Mapping[str, np.ndarray] = field(default_factory=dict)  # column -> (n,) text: scores are counted by it
+    scorer: Scorer
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,15 @@ class SplitImages:
         """The mode of the images in PIL's terms; images to predict are converted to it."""
         mode: str = self.splits.test.images[0].mode
         return mode
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and number of channels of the first training image; zeros if there are features instead."""
+        images = self.splits.train.images
+        if isinstance(images, Features):
+            return 0, 0, 0
+        first = images[0]
+        return first.height, first.width, len(first.getbands())
 
     @property
     def unit(self) -> str:
@@ -208,12 +217,14 @@ class SplitImages:
     @cached_property
     def _test_split(self) -> TestSplit:
         source, test = self.source, self.splits.test
+        classes = len(source.parts.dataset.classes)
         labels = read_labels(test, "test", source.parts.dataset)
         x = load_features(self.splits, "test", source.parts.extractor, source.device)
         if source.rule.imbalance is None:
-            return TestSplit(x, labels.numpy(), take_groups(test.groups))
+            return TestSplit(x, Scorer(labels.numpy(), classes, take_groups(test.groups)))
         rows = self._kept_test_rows
-        return TestSplit(x[torch.from_numpy(rows)], labels.numpy()[rows], take_groups(test.groups, rows))
+        scorer = Scorer(labels.numpy()[rows], classes, take_groups(test.groups, rows))
+        return TestSplit(x[torch.from_numpy(rows)], scorer)
 
     @cached_property
     def _split_comparison(self) -> SplitComparison:

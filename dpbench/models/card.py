@@ -26,6 +26,8 @@ class ExtractorFacts(Record):
     name: str
     version: str
     weights: str  # digest; empty without weights
+    # What the weights have seen; None where it is not stated.
+    trained_on: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 class TestScore(Record):
@@ -139,6 +141,8 @@ class Card(Record):
         yield Fact("data", (str(spec.dataset), f"licence: {self.licence}"))
         shape = " x ".join(map(str, self.example_shape))
         yield Fact("features", (f"{self.extractor}, images as {self.mode}, {shape}",))
+        seen = ", ".join(dict.fromkeys(part.trained_on or "not stated" for part in self.extractors))
+        yield Fact("weights trained on", (seen,))
         yield Fact("classes", (", ".join(self.classes),))
         yield Fact("test split", (f"{100 * self.test.accuracy:.2f}% of {self.test.examples:,} images",))
         for column in self.test.columns:

@@ -320,7 +320,7 @@ def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
         classes=parts.dataset.classes, mode=prepared.images.mode,
         example_shape=prepared.roles.task.example_shape, extractors=tuple(map(_facts, of)), logits=parts.learner.logits,
         test=TestScore(
-            examples=len(prepared.test.y), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions,
+            examples=len(prepared.test.scorer), accuracy=fitted.result.accuracy, predictions=fitted.result.predictions,
             groups=prepared.test_groups, group_correct=fitted.result.group_correct,
         ),
         licence=parts.dataset.licence, components=get_origins(parts),
@@ -330,7 +330,10 @@ def _make_card(prepared: PreparedRun, fitted: SeedFit) -> Card:
 
 
 def _facts(extractor: Any) -> ExtractorFacts:
-    return ExtractorFacts(name=extractor.name, version=extractor.version, weights=extractor.weights())
+    return ExtractorFacts(
+        name=extractor.name, version=extractor.version, weights=extractor.weights(),
+        trained_on=extractor.trained_on or None,
+    )  # fmt: skip
 
 
 def _list_extractor_packages(card: Card) -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from dpbench.harness.fit import SeedFit
     from dpbench.harness.prepare import PreparedRun
+    from dpbench.testing.checking import LawOutcome
 
 LearnerLike = str | Learner | type[Learner]
 DatasetLike = str | Dataset | type[Dataset]
@@ -122,6 +123,8 @@ def run(
 def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str | None]:
     """Test a component against the laws, as `dpbench check` does; return the violation of each law, or None.
 
+    A law that had nothing to compare says "Not tested" and why.
+
     Args:
         component: a name with options ("pillar:k=8"), or your own class or instance, which need not be installed.
             An instance is tested with its settings, a class with its defaults.
@@ -132,7 +135,7 @@ def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str
     from dpbench.testing.checking import check_instance, check_laws
 
     if isinstance(component, str):
-        return dict(check_laws(load(), component))
+        return _tell_outcomes(check_laws(load(), component))
     cls = component if isinstance(component, type) else type(component)
     kind = next((kind for kind, base in KINDS.items() if issubclass(cls, base)), None)
     if kind is None:
@@ -140,8 +143,12 @@ def check(component: LearnerLike | DatasetLike | ExtractorLike) -> dict[str, str
         raise SpecError(f"Expected a component by name, or a class or an instance of {bases}; got {component!r:.80}.")
     plugins = _register_own_classes(load(), {kind: [component]})
     if cls is component:
-        return dict(check_laws(plugins, cls.name))
-    return dict(check_instance(kind, component, cls.name))
+        return _tell_outcomes(check_laws(plugins, cls.name))
+    return _tell_outcomes(check_instance(kind, component, cls.name))
+
+
+def _tell_outcomes(outcomes: Iterable[LawOutcome]) -> dict[str, str | None]:
+    return {law: f"Not tested: {untested}" if untested else complaint for law, complaint, untested in outcomes}
 
 
 def figure(sweep: str | Path, results: str | Path | None = None) -> Figure:

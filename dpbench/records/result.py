@@ -94,6 +94,8 @@ class TaskFacts(Record):
     test_units: str | None = Field(default=None, exclude_if=lambda value: value is None)  # see `records.units`
     # Test images by group and class; None where the test split has no groups.
     groups: GroupCounts | None = Field(default=None, exclude_if=lambda value: value is None)
+    # What the weights of the extractor have seen; None where it is not stated.
+    trained_on: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @model_validator(mode="after")
     def _check_group_counts(self) -> TaskFacts:

@@ -109,10 +109,11 @@ def _describe_dataset(site: Site, found: Registration | None, boards: tuple[Stan
 def _describe_extractor(site: Site, found: Registration | None, boards: tuple[Standing, ...]) -> FactsAndSource:
     if found is None:
         return [], ""
-    size, dimension = found.cls.weights_size, found.cls.dimension
+    size, dimension, seen = found.cls.weights_size, found.cls.dimension, found.cls.trained_on
     facts = [
         ("Features per image", f"{dimension:,}" if dimension else ""),
         ("Weights", bytes_in_words(size) if size else ""), ("Licence of the weights", found.cls.licence),
+        ("Weights trained on", seen if isinstance(seen, str) else "depends on the model"),
         ("Version", found.cls.version),
         ("Provided by", f"plugin {found.plugin} of {found.distribution} {found.version}"),
     ]  # fmt: skip

@@ -20,23 +20,23 @@ R = TypeVar("R")
 
 
 def call_plugin(what: str, function: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
-    """Call a plugin's code; turn its exceptions into `ComponentFailed`, but pass on dpbench's own errors.
+    """Call a plugin's code; turn its exceptions and exits into `ComponentFailed`, but pass on dpbench's own errors.
 
     Raises:
         ComponentFailed: the plugin raised; the message says what failed and how.
     """
     try:
         return function(*arguments, **keywords)
-    except DpbenchError:
+    except (DpbenchError, KeyboardInterrupt):
         raise
-    except Exception as error:  # third-party code may raise anything
+    except BaseException as error:  # third-party code may raise anything, also an exit with a code of its choice
         said = f": {text}," if (text := str(error).rstrip(".")) else ""
         raise ComponentFailed(
             f"{what} failed: {type(error).__name__}{said} in {_failing_line(error)}. Add --debug for the traceback."
         ) from error
 
 
-def _failing_line(error: Exception) -> str:
+def _failing_line(error: BaseException) -> str:
     """Return the file and line of a failure: the last line in the called package, not in a library that it uses."""
     lines = [(_frame_package(frame.f_globals), frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
     called = next((package for package, _, _ in lines if package not in _NEUTRAL_PACKAGES), "dpbench")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpbench.errors import LawBroken, SpecError, UnknownName
 from dpbench.records.protocol import CONCAT, Component
@@ -13,7 +13,7 @@ from dpbench.registry import KINDS, Kind, Registry
 from dpbench.support.messages import unknown_name
 from dpbench.support.plugin_calls import DEBUG
 from dpbench.testing import DatasetLaws, ExtractorLaws, LearnerLaws
-from dpbench.testing.laws import Laws
+from dpbench.testing.laws import Laws, NotTested
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,8 +40,16 @@ EXAMPLES_BY_NAME: Mapping[str, Mapping[str, Any]] = {
 """What a learner may be made for. It is checked on the first that it plans for."""
 
 
-def check_laws(registry: Registry, text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the name of each law, with None if the component keeps it or with the complaint if it does not.
+class LawOutcome(NamedTuple):
+    """The outcome of a law: it holds, it is broken, or it was not tested."""
+
+    law: str
+    complaint: str | None = None
+    untested: str | None = None  # why there was nothing to compare
+
+
+def check_laws(registry: Registry, text: str) -> Iterator[LawOutcome]:
+    """Yield the outcome of each law.
 
     Args:
         registry: where the component is looked up.
@@ -65,13 +73,13 @@ def check_laws(registry: Registry, text: str) -> Iterator[tuple[str, str | None]
         yield from check_instance(kind, registry.build(kind, component.name, component.options), component.name)
 
 
-def check_instance(kind: Kind, subject: object, name: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the name of each law, with None if a built component keeps it or with the complaint if it does not."""
+def check_instance(kind: Kind, subject: object, name: str) -> Iterator[LawOutcome]:
+    """Yield the outcome of each law for a built component."""
     kinds = EXAMPLES_BY_NAME if kind == "learner" else {"": {}}
     suites = {said: _make_suite(kind, {kind: subject, **world}) for said, world in kinds.items()}
     said = next((said for said, suite in suites.items() if kind != "learner" or _accepts_examples(suite)), "")
     for law in suites[said].laws():
-        yield f"{kind} {name}{said}: {_write_law_sentence(law)}", _find_complaint(suites[said], law)
+        yield _test_law(suites[said], law, f"{kind} {name}{said}: {_write_law_sentence(law)}")
 
 
 def _make_suite(kind: Kind, members: dict[str, Any]) -> type[Laws]:
@@ -94,14 +102,16 @@ def _write_law_sentence(law: str) -> str:
     return law.removeprefix("test_").replace("_", " ")
 
 
-def _find_complaint(suite: type[Laws], law: str) -> str | None:
+def _test_law(suite: type[Laws], law: str, sentence: str) -> LawOutcome:
     try:
         getattr(suite(), law)()
+    except NotTested as reason:
+        return LawOutcome(sentence, untested=str(reason))
     except LawBroken as error:
-        return _add_traceback(str(error))
+        return LawOutcome(sentence, _add_traceback(str(error)))
     except Exception as error:
-        return _add_traceback(f"It raised {type(error).__name__}: {error}")
-    return None
+        return LawOutcome(sentence, _add_traceback(f"It raised {type(error).__name__}: {error}"))
+    return LawOutcome(sentence)
 
 
 def _add_traceback(said: str) -> str:

@@ -1,13 +1,15 @@
-"""Make copies of a dataset's files, out of links, with a single record missing or replaced."""
+"""Make copies of a dataset's files, out of links, with one record or half of the records missing or blank."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +27,7 @@ from dpbench.support.paths import restrict_data
 MAX_FILES = 5_000  # files of a dataset that is copied
 MAX_ARCHIVE_BYTES = 2**27  # of an archive that is written again
 MAX_IMAGES_SEEN = 500  # images whose brightness is looked at
+MAX_HALVED = 2_000  # images in files of their own, of which each half is read
 
 T = TypeVar("T")
 GreyLevel = tuple[float, float]  # the largest and the mean grey level of an image
@@ -35,9 +38,8 @@ class Change:
     """A change that distinguishes a copy from the dataset."""
 
     said: str  # such as "without 07.png"
-    file: Path
-    content: Callable[[], bytes] | None  # of that file; None where it is missing
-    replaces: bool  # the record is another one, of the same shape; else it is missing
+    files: Mapping[Path, Callable[[], bytes] | None]  # contents of changed files; None where a file is missing
+    replaces: bool  # records are others, of the same shape; else they are missing
 
 
 def list_changes(dataset: Dataset) -> Iterator[Change]:
@@ -94,17 +96,17 @@ def _find_files(root: Path) -> Iterator[Path]:
     if root.is_file():
         yield root
     for place, _, names in os.walk(root, followlinks=True):
-        yield from (Path(place) / name for name in sorted(names))
+        yield from (file for name in sorted(names) if (file := Path(place) / name).is_file())
 
 
 def _link_files(root: Path, copy: Path, change: Change) -> None:
     for file in _find_files(root):
         there = copy if file == root else copy / file.relative_to(root)
         there.parent.mkdir(parents=True, exist_ok=True)
-        if file != change.file:
+        if file not in change.files:
             there.symlink_to(file.resolve())
-        elif change.content is not None:
-            there.write_bytes(change.content())
+        elif (content := change.files[file]) is not None:
+            there.write_bytes(content())
 
 
 def _list_folder_changes(files: Iterable[Path]) -> Iterator[Change]:
@@ -116,7 +118,7 @@ def _list_folder_changes(files: Iterable[Path]) -> Iterator[Change]:
     more = [file for file in ordered if sizes[file.parent] > 1]
     levels = {file: level for file in _sample_evenly(more) if (level := _measure_grey_level(file)) is not None}
     for file in _pick_extremes(levels):
-        yield Change(f"without {file.name}", file, None, replaces=False)
+        yield Change(f"without {file.name}", {file: None}, replaces=False)
 
 
 def _list_zip_changes(file: Path) -> Iterator[Change]:
@@ -126,44 +128,138 @@ def _list_zip_changes(file: Path) -> Iterator[Change]:
         contents = {name: io.BytesIO(archive.read(name)) for name in _sample_evenly(names)}
     levels = {name: level for name, content in contents.items() if (level := _measure_grey_level(content)) is not None}
     for name in _pick_extremes(levels):
-        yield Change(f"without {Path(name).name}", file, partial(_rewrite_zip_without, file, name), replaces=False)
+        content = partial(_rewrite_zip_without, file, {name})
+        yield Change(f"without {Path(name).name}", {file: content}, replaces=False)
 
 
-def _rewrite_zip_without(file: Path, left_out: str) -> bytes:
+def _rewrite_zip_without(file: Path, left_out: Set[str]) -> bytes:
     written = io.BytesIO()
     with zipfile.ZipFile(file) as archive, zipfile.ZipFile(written, "w") as copy:
         for info in archive.infolist():
-            if info.filename != left_out:
+            if info.filename not in left_out:
                 copy.writestr(info, archive.read(info))
     return written.getvalue()
 
 
 def _list_array_changes(file: Path) -> Iterator[Change]:
     """Yield changes that blank an image of an array."""
-    try:
-        read = np.load(file, allow_pickle=False)
-    except ValueError:  # Python objects
-        return
-    arrays: dict[str, np.ndarray] = dict(read) if file.suffix == ".npz" else {"": read}
+    arrays = _read_arrays(file)
     for name, array in arrays.items():
-        if array.ndim < 3 or len(array) < 2:
+        if not _holds_images(array):
             continue
         levels = {row: (float(array[row].max()), float(array[row].mean())) for row in _sample_evenly(range(len(array)))}
         for row in _pick_extremes(levels):
-            yield Change(
-                f"with a blank image {row} in {name or file.name}", file,
-                lambda name=name, row=row: _blank_image(arrays, name, row), replaces=True,  # type: ignore[misc]
-            )  # fmt: skip
+            content = partial(_blank_images, arrays, {name: np.array([row])})
+            yield Change(f"with a blank image {row} in {name or file.name}", {file: content}, replaces=True)
 
 
-def _blank_image(arrays: dict[str, np.ndarray], name: str, row: int) -> bytes:
-    changed, written = arrays[name].copy(), io.BytesIO()
-    changed[row] = 0 if changed[row].any() else 1
-    if name:
-        np.savez(written, **{**arrays, name: changed})  # type: ignore[arg-type]
+def _read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a file by name, "" in a .npy; none if it holds Python objects."""
+    try:
+        read = np.load(file, allow_pickle=False)
+        return dict(read) if file.suffix == ".npz" else {"": read}
+    except ValueError:
+        return {}
+
+
+def _holds_images(array: np.ndarray) -> bool:
+    return array.ndim >= 3 and len(array) >= 2
+
+
+def _blank_images(arrays: Mapping[str, np.ndarray], rows: Mapping[str, np.ndarray]) -> bytes:
+    changed, written = dict(arrays), io.BytesIO()
+    for name, places in rows.items():
+        changed[name] = arrays[name].copy()
+        for row in places.tolist():
+            changed[name][row] = 0 if arrays[name][row].any() else 1
+    if "" in changed:
+        np.save(written, changed[""])
     else:
-        np.save(written, changed)
+        np.savez(written, **changed)  # type: ignore[arg-type]
     return written.getvalue()
+
+
+def list_halves(dataset: Dataset) -> Iterator[tuple[Change, Change]]:
+    """Yield pairs of changes: one leaves out the brighter half of the images, and the other one the darker half.
+
+    A second pair halves the images by the SHA-256 of their bytes. Each folder is halved, so that no class is gone. In
+    numpy files, images become blank instead. Faults that a single record is too small to show are seen in halves.
+    """
+    found = [file for root in _find_roots(dataset) for file in _find_files(root)]
+    images = [file for file in found if file.suffix.lower() in IMAGE_ENDINGS]
+    if 1 < len(images) <= MAX_HALVED:
+        for said, halves in _halve({file: _read_content(file.read_bytes()) for file in images}):
+            yield _pair(said, [dict.fromkeys(half) for half in halves], replaces=False)
+    for file in found:
+        if file.stat().st_size <= MAX_ARCHIVE_BYTES and (form := ARCHIVE_HALVES.get(file.suffix.lower())):
+            yield from form(file)
+
+
+def _list_zip_halves(file: Path) -> Iterator[tuple[Change, Change]]:
+    with zipfile.ZipFile(file) as archive:
+        names = [name for name in archive.namelist() if Path(name).suffix.lower() in IMAGE_ENDINGS]
+        contents = {Path(name): _read_content(archive.read(name)) for name in names if len(names) <= MAX_HALVED}
+    for said, halves in _halve(contents):
+        left_out = [{path.as_posix() for path in half} for half in halves]
+        yield _pair(said, [{file: partial(_rewrite_zip_without, file, half)} for half in left_out], replaces=False)
+
+
+def _list_array_halves(file: Path) -> Iterator[tuple[Change, Change]]:
+    arrays = _read_arrays(file)
+    images = {name: array for name, array in arrays.items() if _holds_images(array)}
+    orders = {
+        "brighter": {name: array.reshape(len(array), -1).mean(1).argsort() for name, array in images.items()},
+        "hashed": {
+            name: np.array(sorted(range(len(array)), key=lambda row: _digest(array[row].tobytes())))
+            for name, array in images.items()
+        },
+    }
+    for said, order in orders.items() if images else ():
+        middle = {name: len(rows) // 2 for name, rows in order.items()}
+        halves = [
+            {name: rows[middle[name] :] for name, rows in order.items()},
+            {name: rows[: middle[name]] for name, rows in order.items()},
+        ]
+        yield _pair(said, [{file: partial(_blank_images, arrays, rows)} for rows in halves], replaces=True)
+
+
+ARCHIVE_HALVES: Mapping[str, Callable[[Path], Iterator[tuple[Change, Change]]]] = {
+    ".zip": _list_zip_halves, ".npz": _list_array_halves, ".npy": _list_array_halves,
+}  # fmt: skip
+
+
+def _pair(
+    said: str, halves: Sequence[Mapping[Path, Callable[[], bytes] | None]], *, replaces: bool
+) -> tuple[Change, Change]:
+    first, second = {"brighter": ("brighter", "darker"), "hashed": ("first", "second")}[said]
+    what, by = "with a blank" if replaces else "without the", " by SHA-256" if said == "hashed" else ""
+    return (
+        Change(f"{what} {first} half{by}", halves[0], replaces),
+        Change(f"{what} {second} half{by}", halves[1], replaces),
+    )
+
+
+def _halve(contents: Mapping[Path, tuple[float, str]]) -> Iterator[tuple[str, tuple[list[Path], list[Path]]]]:
+    """Yield the brighter and the darker half of images, and two halves by their digests; each folder is halved."""
+    folders: dict[Path, list[Path]] = defaultdict(list)
+    for path in contents:
+        folders[path.parent].append(path)
+    for folder in [folder for folder, paths in folders.items() if len(paths) == 1]:
+        folders[folder.parent / "alone"] += folders.pop(folder)
+    for place, said in enumerate(("brighter", "hashed") if folders else ()):
+        ordered = [sorted(paths, key=lambda path: contents[path][place]) for paths in folders.values()]
+        upper = [path for paths in ordered for path in paths[len(paths) // 2 :]]
+        yield said, (upper, [path for paths in ordered for path in paths[: len(paths) // 2]])
+
+
+def _read_content(content: bytes) -> tuple[float, str]:
+    """Return the mean grey level of an image file, 0 if it does not decode, and the SHA-256 of its bytes."""
+    level = _measure_grey_level(io.BytesIO(content))
+    return (0.0 if level is None else level[1]), _digest(content)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _sample_evenly(things: Iterable[T]) -> list[T]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from PIL.Image import Image
@@ -16,19 +18,24 @@ from dpbench.data.keys import identify_images
 from dpbench.data.reading import ImageMapper, return_unchanged
 from dpbench.data.units import check_units
 from dpbench.errors import DataError, LawBroken
-from dpbench.testing.copies import list_changes, open_changed_copy
-from dpbench.testing.laws import Laws, expect
+from dpbench.testing.copies import list_changes, list_halves, open_changed_copy
+from dpbench.testing.laws import Laws, NotTested, expect
 
 MAX_PICKED = 32  # images of a split that are read again
+MAX_COMPARED = 2_000  # images of arrays that are compared with those of halves
+NO_COPY = (
+    "No copy of the data was compared: they are not a folder, a zip or arrays of numpy, are too many, or load only as "
+    "published. Keep each image in a file"
+)
 
 
 @dataclass(frozen=True)
 class NeighbourDataset:
-    """A dataset over a copy of its data in which a single record is missing or replaced."""
+    """A dataset over a copy of its data in which one record, or half of them, is missing or replaced."""
 
     said: str  # such as "without 07.png"
     opened: AbstractContextManager[Dataset]
-    replaces: bool = False  # another record stands at its place; else it is missing
+    replaces: bool = False  # other records stand in their places; else they are missing
 
 
 class DatasetLaws(Laws):
@@ -142,7 +149,7 @@ class DatasetLaws(Laws):
 
         The law skips copies that the loader refuses, for example because it checks a published checksum.
         """
-        whole = self.subject().load().train
+        whole, compared = self.subject().load().train, 0
         for neighbour in self.neighbours():
             with neighbour.opened as copy:
                 try:
@@ -150,6 +157,31 @@ class DatasetLaws(Laws):
                 except DataError:  # as published or not at all
                     continue
                 expect_single_change(whole, train, neighbour.said, replaced=neighbour.replaces)
+                compared += 1
+        if not compared:
+            raise NotTested(f"{NO_COPY}, or override neighbours().")
+
+    def test_each_half_of_the_records_gives_its_part_of_the_data(self) -> None:
+        """From the brighter half of the records come the same images, labels and units as from all of them.
+
+        So it is for the darker half, and for two halves by a hash of each record: together, halves give the whole. The
+        law skips copies that the loader refuses.
+        """
+        whole = list_examples(self.subject().load().train)
+        compared = 0
+        for pair in self.halves():
+            halves = []
+            for half in pair:
+                with half.opened as copy, suppress(DataError):
+                    train = copy.load().train
+                    if copy.classes == self.subject().classes:
+                        halves.append(list_examples(train))
+            if len(halves) == 2:
+                said = f"In copies {pair[0].said} and {pair[1].said}"
+                (expect_blank_halves if pair[0].replaces else expect_halves)(whole, halves, said)
+                compared += 1
+        if not compared:
+            raise NotTested(f"{NO_COPY}, or override halves().")
 
     def neighbours(self) -> Iterator[NeighbourDataset]:
         """Yield the dataset over copies of its data, each with a single record missing or blank.
@@ -159,6 +191,19 @@ class DatasetLaws(Laws):
         """
         for change in list_changes(self.subject()):
             yield NeighbourDataset(change.said, open_changed_copy(self.subject(), change), change.replaces)
+
+    def halves(self) -> Iterator[tuple[NeighbourDataset, NeighbourDataset]]:
+        """Yield pairs of the dataset over copies of its data: each lacks one half of the records, or has it blank.
+
+        By default, the copies are those of folders and zips of at most 2,000 image files, and of numpy arrays. Override
+        this method as you override `neighbours`, and choose halves by the content of records.
+        """
+        for pair in list_halves(self.subject()):
+            first, second = (
+                NeighbourDataset(change.said, open_changed_copy(self.subject(), change), change.replaces)
+                for change in pair
+            )
+            yield first, second
 
     def _load_splits(self) -> list[tuple[str, Split]]:
         splits = self.subject().load()
@@ -170,8 +215,8 @@ def _list_groups(split: Split) -> dict[str, list[str]]:
     return {column: values.tolist() for column, values in take_groups(split.groups).items()}
 
 
-def _pick_indices(size: int) -> list[int]:
-    return sorted({round(place) for place in np.linspace(0, size - 1, min(size, MAX_PICKED))})
+def _pick_indices(size: int, most: int = MAX_PICKED) -> list[int]:
+    return sorted({round(place) for place in np.linspace(0, size - 1, min(size, most))})
 
 
 def expect_single_change(whole: Split, changed: Split, said: str, *, replaced: bool) -> None:
@@ -189,6 +234,68 @@ def expect_single_change(whole: Split, changed: Split, said: str, *, replaced: b
             others.append(index)
     if len(others) > replaced:
         raise LawBroken(f"In a copy {said}, image {others[-1]} or its label is another one: it follows from others.")
+
+
+class Example(NamedTuple):
+    """An example of a split, as it is compared between copies."""
+
+    label: int
+    image: str  # digest of mode, size and pixels
+    unit: int | None
+
+
+def list_examples(split: Split) -> list[Example]:
+    """Return the examples of a split; evenly spaced ones if they are more than `MAX_COMPARED`."""
+    size = len(split.labels)
+    return [
+        Example(
+            int(split.labels[index]),
+            hashlib.sha256(repr(_read_image_content(split.images[index])).encode()).hexdigest(),
+            None if split.units is None else int(split.units[index]),
+        )
+        for index in _pick_indices(size, MAX_COMPARED)
+    ]
+
+
+def expect_halves(whole: Sequence[Example], halves: Sequence[Sequence[Example]], said: str) -> None:
+    """Check that two halves of the records give, together, the examples and units of the whole.
+
+    Raises:
+        LawBroken: names the copies, and what follows from other records.
+    """
+    both = [example for half in halves for example in half]
+    expect(
+        len(both) == len(whole),
+        f"{said}, there are {len(both)} images of {len(whole)}: which are kept follows from others.",
+    )
+    pairs = ([(example.label, example.image) for example in examples] for examples in (both, whole))
+    first, second = map(Counter, pairs)
+    expect(first == second, f"{said}, an image or its label is another one: it follows from others.")
+    counts = Counter(example.image for example in whole)
+    units = {example.image: example.unit for example in whole if counts[example.image] == 1}
+    for half in halves:
+        _expect_same_units([(units[example.image], example.unit) for example in half if example.image in units], said)
+
+
+def expect_blank_halves(whole: Sequence[Example], halves: Sequence[Sequence[Example]], said: str) -> None:
+    """Check that every example is the same as in the whole in one of two copies, each with one half of it blank.
+
+    Raises:
+        LawBroken: names the copies, and what follows from other records.
+    """
+    expect(all(len(half) == len(whole) for half in halves), f"{said}, which images are kept follows from others.")
+    for place, example in enumerate(whole):
+        same = any(example[:2] == half[place][:2] for half in halves)
+        expect(same, f"{said}, image {place} or its label is another one: it follows from others.")
+    for half in halves:
+        kept = [pair for pair in zip(whole, half, strict=True) if pair[0].image == pair[1].image]
+        _expect_same_units([(example.unit, other.unit) for example, other in kept], said)
+
+
+def _expect_same_units(pairs: Sequence[tuple[int | None, int | None]], said: str) -> None:
+    """Check that examples share units in a copy as they do in the whole, however units are numbered."""
+    ours, theirs = ({pair[place] for pair in pairs} for place in (0, 1))
+    expect(len(set(pairs)) == len(ours) == len(theirs), f"{said}, images have other units: they follow from others.")
 
 
 def _read_image_content(image: Image) -> tuple[str, tuple[int, int], bytes]:

@@ -14,7 +14,7 @@ from dpbench.analysis.risk import membership_risk
 from dpbench.records.metrics import METRIC_FACTS, METRICS
 from dpbench.records.protocol import Component
 from dpbench.records.result import Interval, Result
-from dpbench.records.stated_plan import PlannedRepeats
+from dpbench.records.stated_plan import LATER_LIMITS, PlannedRepeats
 from tests.analysis.test_tables import DIGITS, LOW, find_result
 from tests.helpers.commands import call
 from tests.helpers.stated import with_accuracies
@@ -35,6 +35,14 @@ def test_one_result_is_told_whole() -> None:
         "positives and 1.10% at 1.0% false positives"
     )
     assert filed.result.digest == said["digest"]
+
+
+def test_what_the_weights_have_seen_is_told_and_an_earlier_result_does_not_state_it() -> None:
+    result = find_result(LOW, "pillar").result
+    assert told(result)["weights trained on"] == "not stated"
+    task = result.task.model_copy(update={"trained_on": "ImageNet-1k"})
+    assert told(result.model_copy(update={"task": task}))["weights trained on"] == "ImageNet-1k"
+    assert {*LATER_LIMITS} < {*result.not_covered}
 
 
 def test_odds_of_a_private_search_are_those_of_its_epsilon_and_delta_and_there_are_none_without_noise() -> None:

@@ -67,7 +67,7 @@ def test_the_learner_is_answered_as_in_a_plain_run(learner: str, monkeypatch: py
     again = score_seed(prepared(learner), 3)
     from dpbench.harness import scoring
 
-    made = scoring.score_predictions(found[0].double().numpy(), prepared(learner).test.y)
+    made = scoring.score_predictions(found[0].double().numpy(), prepared(learner).test.scorer.y)
     assert made.predictions == again.predictions
 
 

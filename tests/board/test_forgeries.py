@@ -30,7 +30,9 @@ from tests.helpers.forgeries import (
     read,
     secure_with_less_noise,
 )
+from tests.helpers.hostile_plugins import HOSTILE, HostilePlugin, Means
 from tests.helpers.sessions import session
+from tests.helpers.strangers import run_learner
 
 LEARNER = "class-means"
 
@@ -146,6 +148,14 @@ def test_secure_results_have_no_rank(scene: Scene, forgery: Forgery) -> None:
     (entry,) = [entry for standing in index.standings for entry in standing.entries if entry.learner == LEARNER]
     assert (entry.role, entry.rank, entry.rng) == ("unranked", None, "secure")
     assert "its noise was secure and cannot be drawn again" in entry.why
+
+
+@pytest.mark.parametrize("plugin", HOSTILE, ids=lambda plugin: plugin.learner.name)
+def test_a_plugin_that_is_written_to_defeat_the_harness_does(plugin: HostilePlugin) -> None:
+    honest, hostile = (
+        run_learner(learner, epsilon=0.01).metrics["accuracy"].mean for learner in (Means, plugin.learner)
+    )
+    assert (honest < 0.4, hostile > 0.8) == (True, True), (honest, hostile)
 
 
 def test_there_are_twenty_forgeries_at_least_each_once() -> None:

@@ -362,8 +362,8 @@ def test_check_exits_1_and_names_the_broken_law(capsys: Output, install: Install
     install("tiny_leaky", LEAKY)
     assert call("check", "leaky") == 1
     shown = capsys.readouterr().out
-    assert "broken  learner leaky: rows ignore their neighbours" in shown
-    assert "holds   learner leaky: the plan repeats" in shown
+    assert "broken      learner leaky: rows ignore their neighbours" in shown
+    assert "holds       learner leaky: the plan repeats" in shown
 
 
 def budget(capsys: Output, *arguments: str) -> dict[str, dict[str, str]]:

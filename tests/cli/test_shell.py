@@ -335,9 +335,9 @@ class Slips(Learner):
 def test_check_shows_the_line_of_the_plugin_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     plugins = load().with_component("learner", Slips)
     monkeypatch.delenv(DEBUG, raising=False)
-    assert not any("Traceback" in (said or "") for _, said in check_laws(plugins, "slips"))
+    assert not any("Traceback" in (said or "") for _, said, _ in check_laws(plugins, "slips"))
     monkeypatch.setenv(DEBUG, "1")
-    assert any("steps=steps + 1" in (said or "") for _, said in check_laws(plugins, "slips"))
+    assert any("steps=steps + 1" in (said or "") for _, said, _ in check_laws(plugins, "slips"))
 
 
 def test_debug_is_in_the_help_and_stands_anywhere(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:

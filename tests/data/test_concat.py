@@ -22,8 +22,8 @@ from dpbench.board.verify.checks import find_departures
 from dpbench.board.verify.declarations import check_provenance
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import rerun_seeds
-from dpbench.data import cache
-from dpbench.data.concat import Concat, concatenate
+from dpbench.data import cache, extraction
+from dpbench.data.concat import Concat, concatenate, describe_training_data
 from dpbench.data.keys import identify_images
 from dpbench.errors import ComponentFailed, NotReproducible, SpecError
 from dpbench.records.board import Board
@@ -183,12 +183,10 @@ def test_a_part_shares_its_cache_with_the_extractor_alone(fresh_cache: Path, mon
 
 
 def test_a_part_named_twice_is_extracted_once(fresh_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = Mock(side_effect=Pixels().prepare)
-    monkeypatch.setattr(Pixels, "prepare", prepare)
-    features(built("pixels:mode=RGB"), pictures(5))
-    once = prepare.call_count  # with what is prepared again, to be compared
+    extract = Mock(side_effect=extraction.extract)
+    monkeypatch.setattr(extraction, "extract", extract)
     twice = features(built("pixels+pixels"), pictures(5))
-    assert prepare.call_count == 2 * once
+    assert extract.call_count == 1
     assert torch.equal(twice[:, :192], twice[:, 192:])
 
 
@@ -272,14 +270,29 @@ def test_a_sweep_walks_extractors_that_are_joined() -> None:
         grid(fixed={"extractor": {"name": "concat"}}, grid={"extractor.size": [4, 8]})
 
 
+def test_what_the_weights_have_seen_is_stated_by_each_part() -> None:
+    class Silent(Pixels):
+        trained_on = ""
+
+    class Seen(Pixels):
+        trained_on = "ImageNet-1k"
+
+    assert describe_training_data(built("pixels")) == "nothing"
+    assert describe_training_data(built(JOINED)) == "nothing"
+    assert describe_training_data(Silent()) is None
+    assert describe_training_data(Concat((Seen(), Silent(), Seen()))) == "ImageNet-1k, not stated"
+    made = session().run(spec(JOINED))
+    assert made.task.trained_on == "nothing" and '"trained_on":"nothing"' in made.model_dump_json()
+
+
 def test_check_holds_each_part_to_the_laws() -> None:
     laws = list(check_laws(registry.load(), "pixels+pixels:size=4"))
-    assert {law.partition(": ")[0] for law, _ in laws} == {"extractor pixels", "extractor pixels:size=4"}
-    assert not [complaint for _, complaint in laws if complaint]
+    assert {law.partition(": ")[0] for law, *_ in laws} == {"extractor pixels", "extractor pixels:size=4"}
+    assert not [law for law in laws if law.complaint]
     for text in ("pixels+pixles", "pixles+pixels"):
         with pytest.raises(SpecError, match=r"^Unknown extractor 'pixles'"):
             list(check_laws(registry.load(), text))
-    folder = dict(check_laws(registry.load(), "imagefolder:/a+b"))
+    folder = {law: complaint for law, complaint, _ in check_laws(registry.load(), "imagefolder:/a+b")}
     assert "Expected images in /a+b" in str(folder["dataset imagefolder: loading repeats"])
 
 

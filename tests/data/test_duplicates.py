@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import multiprocessing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from dpbench.data.survey import survey_dataset
 from dpbench.errors import OutputError
 from dpbench.harness.sharing import check_sharing
 from dpbench.records.overlap import Overlap
+from dpbench.support.files import canonical_digest
 from tests.harness.test_roles import Flat, Numbered, deal
 
 pytestmark = pytest.mark.usefixtures("fresh_cache")
@@ -343,7 +345,17 @@ def test_a_damaged_count_is_counted_again(fresh_cache: Path, content: str) -> No
     (file,) = fresh_cache.rglob("*.json")
     file.write_bytes(content.encode("latin-1"))
     assert count_overlap(of, among) == first == Overlap(exact=1, near=1, among=3)
-    assert Overlap.model_validate_json(file.read_text()) == first
+    assert Overlap(**json.loads(file.read_text())["counts"]) == first
+
+
+def test_zeros_in_the_cache_do_not_hide_copies(fresh_cache: Path) -> None:
+    of, among = hashed(PHOTOS[:3]), hashed(PHOTOS[2:])
+    first = count_overlap(of, among)
+    (file,) = fresh_cache.rglob("*.json")
+    content, none = json.loads(file.read_text()), {"exact": 0, "near": 0, "among": len(of), "units": None}
+    for digest in (content["sha256"], canonical_digest([file.name, none])):  # also where the checksum is made to fit
+        file.write_text(json.dumps({"counts": none, "sha256": digest}))
+        assert count_overlap(of, among) == first
 
 
 def test_a_cache_that_cannot_be_used_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

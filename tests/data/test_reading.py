@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,6 +40,7 @@ from dpbench.data.engine import choose_engine
 from dpbench.data.reading import ImageMapper, return_unchanged
 from dpbench.errors import NotPure
 from dpbench.harness.sharing import check_sharing
+from dpbench.privacy.purity.reach import MOST_OBJECTS
 from dpbench.testing import DatasetLaws, ExtractorLaws
 from dpbench.testing.datasets import NeighbourDataset
 from dpbench.testing.laws import Laws
@@ -216,6 +218,51 @@ def test_a_place_may_not_hold_what_other_images_made(place: Any) -> None:
     """Such as a row of an array that was normalised as a whole."""
     with pytest.raises(NotPure, match="Expected the place of a record as text, bytes or whole numbers, got a"):
         ImageMapper(Records([place], lambda _: grey(1)), return_unchanged, "Reading")([0])
+
+
+class Reader:
+    """Holds an open zip, which cannot be compared, beside what may follow from other images."""
+
+    def __init__(self, archive: Any, beside: Any) -> None:
+        self.archive, self.beside = archive, beside
+
+    def __call__(self, place: str) -> Picture:
+        return grey(int(place))
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[zipfile.ZipFile]:
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as made:
+        for number in range(20):
+            made.writestr(f"{number}.png", b"x")
+    with zipfile.ZipFile(tmp_path / "images.zip") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("beside", [0.5, np.zeros(3), list(range(100)), Image.new("L", (2, 2))])
+def test_an_open_zip_hides_nothing_that_is_held_beside_it(archive: zipfile.ZipFile, beside: Any) -> None:
+    with pytest.raises(NotPure, match="hold options only"):
+        ImageMapper(Records(PLACES, Reader(archive, beside)), return_unchanged, "Reading")
+    ImageMapper(Records(PLACES, Reader(archive, "L")), return_unchanged, "Reading")
+
+
+def test_an_open_zip_hides_no_change_beside_it(archive: zipfile.ZipFile) -> None:
+    seen: dict[str, str] = {}
+
+    class Remembers(Reader):
+        def __call__(self, place: str) -> Picture:
+            self.beside[place] = place
+            return grey(len(self.beside))
+
+    mapper = ImageMapper(Records(PLACES, Remembers(archive, seen)), return_unchanged, "Extractor 'x'")
+    with pytest.raises(NotPure, match="changed what it reaches"):
+        mapper([1, 2])
+
+
+def test_a_reader_that_reaches_more_than_can_be_compared_is_refused() -> None:
+    many = [f"{number}" for number in range(MOST_OBJECTS)]
+    with pytest.raises(NotPure, match="hold options only, got a table of more than"):
+        ImageMapper(Records(PLACES, Reader(None, [(name,) for name in many])), return_unchanged, "Reading")
 
 
 @pytest.mark.parametrize("place", ["7", b"7", 7, np.int64(7), Path("7"), ("7", 7, None)])

@@ -16,7 +16,7 @@ from dpbench_plugins.theory.datasets.halfspaces import LowRank
 from torch import Tensor
 
 from dpbench import Budget, Chunk, Curator, Learner, Predict, PublicData, Release, Splits, Task
-from dpbench.api import Choice
+from dpbench.api import Choice, Dataset, DeclaredImages, Split
 from dpbench.errors import DataError, NotPerExample, NotPlanned, PrivacyError, SpecError
 from dpbench.harness.prepare import prepare_seed
 from dpbench.privacy.purity.reach import Reach
@@ -26,6 +26,7 @@ from dpbench.records.result import ComponentOrigin
 from dpbench.records.spec import Spec, make_spec
 from dpbench.records.stated_plan import state_plan
 from dpbench.registry import Registration, Registry, load
+from tests.data.test_duplicates import photo
 from tests.helpers.sessions import session
 from tests.helpers.worlds import curator_over, private_rows
 
@@ -45,7 +46,7 @@ class Tried(DPSGD):
         return super().fit(curator, public, generator)
 
 
-def plugins(*brought: type[Learner] | type[LowRank]) -> Registry:
+def plugins(*brought: type[Learner] | type[Dataset]) -> Registry:
     """Return what is installed, and these."""
     components = {kind: dict(items) for kind, items in load().components.items()}
     for cls in brought:
@@ -159,6 +160,39 @@ def test_data_drawn_for_another_seed_have_the_size_that_sigma_is_of() -> None:
     prepared = session(plugins(Tried, Growing)).prepare(spec)
     with pytest.raises(DataError, match="Expected dataset 'growing' to draw the same sizes for every seed"):
         prepare_seed(prepared, 1)
+
+
+@dataclass(frozen=True)
+class CopiedLater(Dataset):
+    """Draws images; for seed 1 alone, the public ones are darker copies of private ones."""
+
+    name: ClassVar[str] = "copied-later"
+    classes: ClassVar[tuple[str, ...]] = ("even", "odd")
+    licence: ClassVar[str] = "CC0"
+    citation: ClassVar[str] = "none"
+
+    seed: int | None = None
+
+    def drawn(self, seed: int) -> CopiedLater:
+        return replace(self, seed=seed)
+
+    def load(self) -> Splits:
+        first = 1000 * (self.seed or 0)
+        train, other, test = ([photo(first + start + place, 32) for place in range(20)] for start in (0, 100, 200))
+        public = [image.point(lambda level: level * 0.9) for image in train] if self.seed == 1 else other
+        labels = np.arange(20, dtype=np.int64) % 2
+        private, tested, given = (Split(DeclaredImages(images, "drawn"), labels) for images in (train, test, public))
+        return Splits(private, tested, f"copied-later {self.seed}", given)
+
+
+@pytest.mark.parametrize("seeds", [[0, 1], [1, 0]])
+def test_data_that_are_drawn_are_compared_and_counted_for_every_seed(seeds: list[int], fresh_cache: Path) -> None:
+    values = {"learner": "tried:steps=3", "dataset": "copied-later", "seeds": seeds, "epsilon": 4}
+    opened = session(plugins(Tried, CopiedLater))
+    with pytest.raises(SpecError, match="Public in private: expected at most"):
+        opened.run(make_spec(values, "a test"))
+    result = opened.run(make_spec({**values, "allow_overlap": True}, "a test"))
+    assert result.task.overlap["public in private"].near == result.task.private == 18
 
 
 def test_a_private_search_ends_at_a_refusal() -> None:

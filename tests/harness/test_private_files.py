@@ -1,9 +1,9 @@
-"""A learner that opens the files of the private dataset while it fits is refused."""
+"""A learner that opens the files of the private dataset while it fits or predicts is refused."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,44 @@ def reads(does: Callable[[], object]) -> type[ClassMeans]:
 def test_what_a_dataset_reads_as_it_loads_no_fit_may_read() -> None:
     with pytest.raises(PrivacyError, match=REFUSED):
         run_learner(reads(load_digits))
+
+
+def predicts(does: Callable[[], object]) -> type[ClassMeans]:
+    """Return a learner whose predictor does something else before it predicts, and swallows what is raised."""
+
+    @dataclass(frozen=True)
+    class Predicts(ClassMeans):
+        def fit(self, curator: Curator, public: PublicData, generator: torch.Generator) -> Predict:
+            predict = super().fit(curator, public, generator)
+
+            def cheat(x: torch.Tensor) -> torch.Tensor:
+                with suppress(Exception):
+                    does()
+                return predict(x)
+
+            return cheat
+
+    return Predicts
+
+
+def test_no_predictor_reads_the_labels_from_the_datasets_files() -> None:
+    with pytest.raises(PrivacyError, match="The predictor opened a file of the private dataset"):
+        run_learner(predicts(lambda: load_digits().target))
+
+
+def test_a_predictor_may_read_other_data() -> None:
+    assert run_learner(predicts(load_wine)).metrics["accuracy"].mean > 0.5
+
+
+@pytest.mark.parametrize("names", [os.listdir, lambda folder: [*os.scandir(folder)], Path.iterdir])
+def test_folders_of_classes_are_not_listed(names: Callable[[Path], Iterable[object]], tmp_path: Path) -> None:
+    (tmp_path / "data" / "cats").mkdir(parents=True)
+    files = PrivateFiles(below=(f"{(tmp_path / 'data').resolve()}{os.sep}",))
+    for folder in (tmp_path / "data", tmp_path / "data" / "cats"):
+        with pytest.raises(PrivacyError, match=REFUSED), files.refuse_access():
+            list(names(folder))
+    with files.refuse_access():
+        list(names(tmp_path))
 
 
 def test_other_data_may_be_read() -> None:

@@ -117,7 +117,7 @@ def test_labels_stay_with_their_images() -> None:
     assert found.public.y is not None
     assert found.public.y.tolist() == [place % 10 for place in public_places(found)]
     test = deal().load_test()
-    assert test.y.tolist() == [int(place) % 10 for place in test.x[:, 0]]
+    assert test.scorer.y.tolist() == [int(place) % 10 for place in test.x[:, 0]]
 
 
 def test_the_test_split_is_whole() -> None:
@@ -149,7 +149,7 @@ def test_imbalance_is_that_of_public_and_test_data_too() -> None:
     both = [*private_places(found), *public_places(found)]
     assert len(set(both)) == len(both)
     assert sizes(np.array(both) // 20) == [20, 16, 12, 10, 8, 6, 5, 4, 3, 2]
-    assert sizes(deal(Sorted(), imbalance=9).load_test().y) == [5, 4, 3, 2, 2, 1, 1, 1, 1, 1]
+    assert sizes(deal(Sorted(), imbalance=9).load_test().scorer.y) == [5, 4, 3, 2, 2, 1, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("ratio", [41, 1e4])
@@ -167,7 +167,7 @@ def test_an_imbalance_that_leaves_nothing_of_a_class_to_test_on_is_refused() -> 
 def test_the_images_on_record_are_those_that_imbalance_keeps() -> None:
     images = deal(Sorted(), imbalance=4)
     found = assign_roles(images)
-    played = {"private": len(found.private), "public": len(found.public.x), "test": len(images.load_test().y)}
+    played = {"private": len(found.private), "public": len(found.public.x), "test": len(images.load_test().scorer.y)}
     assert {name: len(images.hashes(name)) for name in get_args(SplitName)} == played
     assert images.compare().overlap["test in private"].among == played["test"]
 
@@ -176,7 +176,7 @@ def test_labels_stay_with_their_images_in_an_unbalanced_part() -> None:
     found = roles(Sorted(), imbalance=4)
     assert found.private.y.tolist() == [place // 20 for place in private_places(found)]
     test = deal(Sorted(), imbalance=4).load_test()
-    assert test.y.tolist() == [int(place) // 5 for place in test.x[:, 0]]
+    assert test.scorer.y.tolist() == [int(place) // 5 for place in test.x[:, 0]]
 
 
 def test_the_split_seed_decides_which_examples_of_a_class_are_kept() -> None:

@@ -27,7 +27,6 @@ from dpbench import Chunk, RankOne, Splits
 from dpbench.analysis.formats import write_percent_score
 from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.harness.prepare import PreparedRun
-from dpbench.harness.scoring import score_predictions
 from dpbench.privacy.core.ledger_curator import LedgerCurator, Question
 from dpbench.privacy.core.randomness import Randomness
 from dpbench.privacy.core.rows import Units
@@ -197,7 +196,7 @@ def fitted(prepared: PreparedRun, private: Private, rule: Weights, seed: int) ->
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         done = fit_once(given, wrap=lambda curator: Ruled(curator, private, rule, noise).handle())
-        return score_predictions(predict_isolated(done, prepared.test.x), prepared.test.y).metrics
+        return prepared.test.scorer.score(predict_isolated(done, prepared.test.x)).metrics
 
 
 def measured(dataset: str, extractor: str, unit: str, learner: str) -> dict[str, Sequence[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -37,3 +38,8 @@ def test_a_failure_without_text_is_told_by_its_type_and_line() -> None:
 def test_a_failure_of_a_call_that_runs_no_line_of_a_plugin_is_told_all_the_same() -> None:
     with pytest.raises(ComponentFailed, match=r"^fit failed: TypeError: .*, in plugin_calls.py, line "):
         call_plugin("fit", int, [])  # type: ignore[arg-type]
+
+
+def test_an_exit_with_a_code_of_its_choice_is_a_failure_like_others() -> None:
+    with pytest.raises(ComponentFailed, match="fit failed: SystemExit: 7,"):
+        call_plugin("fit", sys.exit, 7)

@@ -90,6 +90,7 @@ def test_a_learner_is_checked_on_the_examples_that_it_plans_for(component: str, 
 
 
 def test_a_learner_that_plans_for_no_examples_is_told_what_it_said_of_vectors() -> None:
-    laws = dict(check_laws(load().with_component("learner", ForImages), "for-images:axes=7"))
+    found = check_laws(load().with_component("learner", ForImages), "for-images:axes=7")
+    laws = {law: complaint for law, complaint, _ in found}
     said = laws["learner for-images: the plan repeats"]
     assert said == "It raised SpecError: Expected examples with 7 axes, got (64,)."

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpbench.harness.loaded import digest_code
 from dpbench.harness.prepare import PreparedRun
-from dpbench.harness.run import make_task_facts
+from dpbench.harness.run import compare_seeds, make_task_facts
 from dpbench.harness.session import Session
 from dpbench.records.provenance import HARNESS, find_source
 from dpbench.records.rerun import ClaimCheck
@@ -24,7 +24,7 @@ from dpbench.registry.same_code import SAME_CODE, Sameness, compare_code
 
 TASK_FACTS = (
     "classes", "private", "public", "test", "public_labels_seen", "overlap", "largest", "copies", "sketch", "looks",
-    "groups", "left_out", "editions", "test_units",
+    "groups", "left_out", "editions", "test_units", "trained_on",
 )  # fmt: skip
 """Of a task; the digests of its data and its units are compared before a fit (`harness.rerun`)."""
 MAX_CHOICE_LOSS = 0.01
@@ -63,7 +63,8 @@ def _excuse_other_code(claim: ClaimCheck) -> ClaimCheck:
 
 
 def _compare_task(found: PreparedRerun) -> Iterator[ClaimCheck]:
-    stated, here = found.result.task, make_task_facts(found.prepared, found.prepared.images.compare())
+    compared = compare_seeds(found.prepared, found.result.spec.seeds)
+    stated, here = found.result.task, make_task_facts(found.prepared, compared)
     for name in TASK_FACTS:
         if getattr(stated, name) is not None:
             yield _compare_values(f"task.{name}", getattr(stated, name), getattr(here, name))

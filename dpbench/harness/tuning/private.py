@@ -84,8 +84,11 @@ def run_private_search(
         try:
             tuned = settle_learner(spaces.set_options(learner, setting), who, roles.task, budget)
             fitted = fit_once(
-                FitInput(tuned, who, fold.rows, roles.task, fold.public, privacy.releases, privacy.sigma, randomness)
-            )
+                FitInput(
+                    tuned, who, fold.rows, roles.task, fold.public, privacy.releases, privacy.sigma, randomness,
+                    files=roles.files,
+                )
+            )  # fmt: skip
             score = _score_fit(fitted, fold)
         except DpbenchError as error:
             if error.final:  # another run may use what it left behind, and what failed on rows is not noisy

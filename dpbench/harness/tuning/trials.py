@@ -166,7 +166,10 @@ class Bench:
         assert plan.learner is not None
         randomness = Randomness.tuning(self.search.seed, self.identity, number, plan.index)
         sigma = plan.sigma / fold.weight
-        return FitInput(plan.learner, self.who, fold.rows, self.task, fold.public, plan.plan, sigma, randomness)
+        return FitInput(
+            plan.learner, self.who, fold.rows, self.task, fold.public, plan.plan, sigma, randomness,
+            files=self.roles.files,
+        )  # fmt: skip
 
     def _fit(self, plan: TrialPlan, given: FitInput, fold: Fold) -> Fitted:
         if fold.weight == 1:

@@ -1,14 +1,22 @@
-"""Report the failure of a row function without its text, which may hold private values."""
+"""Report the failure of a row function without its text, which may hold private values.
+
+A plugin chooses what its exceptions are called, what they say, what dpbench's own errors quote, and where code that it
+compiles says that it stands. None of this is reported: only names of Python's and dpbench's exceptions, and a line of a
+module's file.
+"""
 
 from __future__ import annotations
 
+import builtins
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from dpbench import errors
 from dpbench.errors import ComponentFailed, DpbenchError
 from dpbench.privacy.purity.kinds import LIBRARIES
 from dpbench.privacy.purity.quiet_room import call_quietly
@@ -19,12 +27,25 @@ R = TypeVar("R")
 
 ALLOCATOR_MESSAGES = ("out of memory", "allocate memory", "not enough memory")  # what they say
 
+OWN_EXCEPTIONS = frozenset(
+    found
+    for module in (builtins, errors)
+    for found in vars(module).values()
+    if isinstance(found, type) and issubclass(found, BaseException)
+)
+"""Exceptions whose names a plugin did not choose."""
+
+
+def name_exception(error: BaseException) -> str:
+    """Return the name of an exception of Python or dpbench; a plugin's own name may tell private values."""
+    return type(error).__name__ if type(error) in OWN_EXCEPTIONS else "an exception of the plugin"
+
 
 def call_without_error_text(function: Callable[[A], R], argument: A, what: str, public: bool = False) -> R:
     """Call a plugin's function in a quiet room; if it fails, report only the error's type and line.
 
-    dpbench's own refusals pass through unchanged; with DPBENCH_DEBUG set, all failures do. A failure over a `public`
-    argument, such as an empty chunk, is reported in full.
+    Refusals by dpbench pass through unchanged, unless a plugin's call with private values caused one; with
+    DPBENCH_DEBUG set, all failures do. A failure over a `public` argument, such as an empty chunk, is reported in full.
 
     Raises:
         ComponentFailed: `what` failed, and where.
@@ -44,11 +65,11 @@ def call_without_error_text(function: Callable[[A], R], argument: A, what: str, 
 
 def _hide_error_text(error: BaseException, what: str, public: bool) -> Exception:
     traces = list(_walk_traces(error.__traceback__))
-    if isinstance(error, DpbenchError) and _package(traces[-1]) == "dpbench":
+    strangers = [trace for trace in traces if _package(trace) not in LIBRARIES]
+    if isinstance(error, DpbenchError) and _package(traces[-1]) == "dpbench" and (public or not strangers):
         return type(error)(*error.args)
     if isinstance(error, MemoryError) or any(said in str(error).lower() for said in ALLOCATOR_MESSAGES):
         return MemoryError(f"{what} ran out of memory.")
-    strangers = [trace for trace in traces if _package(trace) not in LIBRARIES]
     own = (strangers or traces)[-1]
     if public:
         told = "".join(traceback.format_exception(type(error), error, (strangers or traces)[0], chain=False)).rstrip()
@@ -56,9 +77,25 @@ def _hide_error_text(error: BaseException, what: str, public: bool) -> Exception
             f"{what} failed on an empty chunk, which holds nothing private, so here is the whole error:\n{told}"
         )
     return ComponentFailed(
-        f"{what} failed: {type(error).__name__} in {Path(own.tb_frame.f_code.co_filename).name}, line {own.tb_lineno}. "
-        "What it said may tell private values. Add --debug to see it, where those may be seen."
+        f"{what} failed: {name_exception(error)} in {_describe_line(own)}. What it said may tell private values. "
+        "Add --debug to see it, where those may be seen."
     )
+
+
+def _describe_line(trace: TracebackType) -> str:
+    """Return the file and line of a module's code; code that a plugin compiles claims any file and line."""
+    space = trace.tb_frame.f_globals
+    file, line, module = trace.tb_frame.f_code.co_filename, trace.tb_lineno, sys.modules.get(str(space.get("__name__")))
+    if getattr(module, "__dict__", None) is space and file == space.get("__file__") and 0 < line <= _count_lines(file):
+        return f"{Path(file).name}, line {line}"
+    return "code that is in no module's file"
+
+
+def _count_lines(file: str) -> int:
+    try:
+        return len(Path(file).read_bytes().splitlines())
+    except OSError:
+        return 0
 
 
 def _walk_traces(trace: TracebackType | None) -> Iterator[TracebackType]:

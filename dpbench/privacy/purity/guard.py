@@ -4,13 +4,13 @@ What a row function remembers about the rows it saw can reach the learner past e
 that it can reach is read before each chunk and again after it, and any difference ends the fit.
 
 Covered: closure variables, defaults, attributes, slots, bound objects, `functools.partial` and caches, containers,
-tensors and arrays, modules' parameters, gradients and buffers, and generators: by identity, length and torch's version
-counters around every chunk. Around the chunks that the harness draws, the first of a release among them, also globals
-that the code names, in its own module and those of the functions that it calls; attributes of classes; data among the
-attributes that it names of libraries' modules; the global generators of torch, numpy and, where no other thread runs,
-`random`; and what tensors and arrays hold: every byte up to a mebibyte, a checksum above. On those chunks rows are
-evaluated again, too: see `spotchecks`. What leaves by files, the environment, programs, `ctypes` or output: see
-`quiet_room`. What `ctypes` made is refused, unread.
+tensors and arrays, modules' parameters, gradients and buffers, and generators: by identity, length, torch's version
+counters and what arrays of up to 16 MiB hold around every chunk. Around the chunks that the harness draws, the first
+of a release among them, also globals that the code names, in its own module and those of the functions that it calls;
+attributes of classes; data among the attributes that it names of libraries' modules; the global generators of torch,
+numpy and, where no other thread runs, `random`; and what tensors and arrays hold: every byte up to a mebibyte, a
+checksum above. On those chunks rows are evaluated again, too: see `spotchecks`. What leaves by files, the environment,
+programs, `ctypes` or output: see `quiet_room`. What `ctypes` made is refused, unread.
 Not covered: threads that run already, frames, attributes of libraries' objects (`LIBRARIES`) and settings of theirs
 that `reach` does not list, globals and attributes that no code names; what extension types keep in C beside their
 attributes; and what a tensor's version counter does not see (`.data`, `.numpy()`) between the chunks that are drawn.
@@ -33,7 +33,7 @@ from dpbench.privacy.core.chunk import Chunk
 from dpbench.privacy.core.forms.blocks import wrap_blocks
 from dpbench.privacy.core.forms.contributions import Contribution
 from dpbench.privacy.core.rows import wipe
-from dpbench.privacy.purity.failures import call_without_error_text
+from dpbench.privacy.purity.failures import call_without_error_text, name_exception
 from dpbench.privacy.purity.reach import Reach, Reading
 from dpbench.privacy.purity.spotchecks import MAP_INTERVALS, QUESTION_INTERVALS, CheckSchedule, make_probe
 
@@ -136,7 +136,7 @@ class Guard:
         except GeneratorExit:  # whoever asks has had enough chunks
             raise
         except BaseException as error:  # an exit or an interruption too; what it says may tell private values
-            self._refusal = ComponentFailed(f"A question failed: {type(error).__name__}. No other one is answered.")
+            self._refusal = ComponentFailed(f"A question failed: {name_exception(error)}. No other one is answered.")
             raise
 
     def _guard_function(self, function: Evaluate, what: str) -> GuardedFunction:

@@ -34,7 +34,7 @@ LIBRARIES = frozenset(sys.stdlib_module_names) | {
 """Packages whose modules and classes are taken to remember nothing of what they are called with."""
 
 ABSENT = object()
-MOST_SMALL_BYTES = 2**12  # bytes of an array that are compared around every chunk
+MOST_CHECKED_BYTES = 2**24  # bytes of an array that is compared around every chunk: numpy counts no versions
 MOST_EXACT_BYTES, MOST_SUMMED_BYTES = (
     2**20,
     2**28,
@@ -107,7 +107,8 @@ def _instance_attributes(thing: Any) -> dict[str, Any]:
     return {name: value for name, value in held.items() if name not in lazy} if lazy else held
 
 
-def _instance_referents(thing: Any) -> tuple[Any, ...]:
+def instance_referents(thing: Any) -> tuple[Any, ...]:
+    """Return the attributes of an object, with their names and what its slots hold."""
     held = _instance_attributes(thing)
     return (*held, *held.values(), *(getattr(thing, name, ABSENT) for name in _slots(thing)))
 
@@ -184,14 +185,19 @@ def _tensor_contents(tensor: Tensor) -> object:
 
 
 def _array_state(found: np.ndarray) -> object:
-    small = found.nbytes <= MOST_SMALL_BYTES and not found.dtype.hasobject
-    return found.shape, found.dtype, found.flags.writeable, found.tobytes() if small else b""
+    content = _array_contents(found) if found.nbytes <= MOST_CHECKED_BYTES else None
+    return found.shape, found.dtype, found.flags.writeable, content
 
 
 def _array_contents(found: np.ndarray) -> object:
     if found.dtype.hasobject or not found.size:
         return None
-    return _tensor_contents(torch.from_numpy(np.ascontiguousarray(found).reshape(-1).view(np.uint8)))
+    flat = np.ascontiguousarray(found).reshape(-1).view(np.uint8)
+    size = len(flat)
+    if size <= MOST_EXACT_BYTES:
+        return flat.tobytes()
+    total = int(flat[: size - size % 8].view(np.int64).sum()) if size <= MOST_SUMMED_BYTES else 0
+    return flat[:: size // SAMPLE_SIZE].tobytes(), total
 
 
 def _array_referents(found: np.ndarray) -> tuple[Any, ...]:
@@ -215,7 +221,7 @@ def _attribute_kind(*names: str) -> Kind:
     return Kind(referents, lambda _: [f"`{name}`" for name in names])
 
 
-FUNCTION, INSTANCE = Kind(_function_referents, _function_names), Kind(_instance_referents, _instance_names)
+FUNCTION, INSTANCE = Kind(_function_referents, _function_names), Kind(instance_referents, _instance_names)
 CLASS = Kind(
     lambda cls: tuple(_class_attributes(cls).values()),
     lambda cls: [f"attribute `{name}` of class `{cls.__name__}`" for name in _class_attributes(cls)],
@@ -265,6 +271,12 @@ _CONSTANT_TYPES = (
     type(threading.Lock()), type(threading.RLock()), logging.Logger,
 )  # fmt: skip
 """What never changes; modules and classes are read by the names that code uses. What a logger is told is withheld."""
+_STATELESS_CALLABLES = frozenset({
+    "operator.attrgetter", "operator.itemgetter", "operator.methodcaller", "builtins.fortran",
+    "builtins.instancemethod", "nanobind.nb_func", "nanobind.nb_method",
+})  # fmt: skip
+"""Types in C without attributes whose objects are called and remember nothing; another one, such as a connection to a
+database, may."""
 _C_TYPES: tuple[Any, ...] = (ctypes.Array.__base__, ctypes.CDLL)  # whatever `ctypes` makes: memory of C, and ways to it
 
 
@@ -295,4 +307,4 @@ def find_kinds(cls: Any) -> tuple[Kind, ...] | None:
         return None
     if has_attributes:
         return (INSTANCE,)
-    return () if issubclass(cls, Callable) else None  # type: ignore[arg-type]
+    return () if f"{cls.__module__}.{cls.__qualname__}" in _STATELESS_CALLABLES else None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import is_
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,10 +24,12 @@ from dpbench.errors import NotPure
 from dpbench.privacy.purity.kinds import (
     ABSENT,
     CLASS,
+    INSTANCE,
     LIBRARIES,
     Kind,
     bit_generator_state,
     find_kinds,
+    instance_referents,
     torch_generator_state,
 )
 from dpbench.privacy.purity.names import LeftOut, library_data_kind, named_globals_kind, namespace_kind
@@ -84,8 +86,12 @@ class Reach:
     `settings`, some settings of libraries; and it reads the contents of tensors and arrays. A module that is
     `left_out` counts as absent.
 
+    With `own_package`, an object that cannot be compared, such as an iterator, is left unread and hides nothing else;
+    so is an object of another package that holds such an object, such as a zip with its open file.
+
     Raises:
-        NotPure: the function reaches an object that cannot be compared, such as an iterator, or too many objects.
+        NotPure: the function reaches an object that cannot be compared, unless these are left unread, or too many
+            objects.
     """
 
     def __init__(
@@ -95,8 +101,9 @@ class Reach:
         generators: bool = True,
         settings: bool = False,
         left_out: LeftOut = lambda module: False,
+        own_package: str | None = None,
     ) -> None:
-        self.root, self._thorough = root, thorough
+        self.root, self._thorough, self._own_package = root, thorough, own_package
         self._names = named_globals_kind(left_out)
         self._entries = list(_global_generators()) if thorough and generators else []
         self._entries += _library_settings() if settings else ()
@@ -124,6 +131,14 @@ class Reach:
             return f"{changed.path()} ({kind}changed in place)"
         return None
 
+    def list_arrays(self) -> Iterator[ReachedValue]:
+        """Yield each tensor, and each array of numbers, that was reached."""
+        for entry in self._entries:
+            thing = entry.thing
+            array = isinstance(thing, np.ndarray) and thing.dtype.kind in "biuf"
+            if array or (isinstance(thing, torch.Tensor) and thing.layout == torch.strided and not thing.is_meta):
+                yield entry
+
     def _reader(self, kind: Kind) -> Any:
         return kind.contents if self._thorough and kind.contents else kind.state
 
@@ -150,6 +165,8 @@ class Reach:
             return ()
         cls: Any = type(thing)
         kinds = find_kinds(cls)
+        if self._own_package is not None and self._is_opaque(thing, kinds):
+            return ()
         if kinds is None:
             where = parent.referent_path(at) if parent else _name(thing)
             raise NotPure(
@@ -163,6 +180,14 @@ class Reach:
             return kinds if known else (*kinds, self._names, library_data_kind(thing))
         classes = (_CLASSES,) if _list_classes(thing) else ()
         return (*kinds, CLASS, *classes) if isinstance(thing, type) and classes else (*kinds, *classes)
+
+    def _is_opaque(self, thing: Any, kinds: Sequence[Kind] | None) -> bool:
+        """Return whether an object cannot be compared, or is another package's and holds what cannot be."""
+        if kinds is None or INSTANCE not in kinds:
+            return kinds is None
+        held: tuple[Any, ...] = instance_referents(thing)
+        foreign = top_package(type(thing).__module__) != self._own_package
+        return foreign and any(find_kinds(cast(Any, type(value))) is None for value in held)
 
 
 class ModuleReach(Reach):
@@ -199,12 +224,12 @@ class Snapshot:
     """A reading of everything that a thorough `Reach` of `root` finds, with which later readings are compared."""
 
     def __init__(self, root: Any, generators: bool = True, left_out: LeftOut = lambda module: False) -> None:
-        self._reach = Reach(root, thorough=True, generators=generators, left_out=left_out)
-        self._before = self._reach.read()
+        self.reach = Reach(root, thorough=True, generators=generators, left_out=left_out)
+        self._before = self.reach.read()
 
     def find_change(self) -> str | None:
         """Return the name of the first object that has changed since the snapshot; None if none has."""
-        return self._reach.find_change(self._before, self._reach.read())
+        return self.reach.find_change(self._before, self.reach.read())
 
 
 def _describe_change(entry: ReachedValue, before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:

@@ -19,7 +19,6 @@ import torch
 
 from dpbench.api import Curator, Learner
 from dpbench.errors import ComponentFailed, SpecError
-from dpbench.harness import scoring
 from dpbench.harness.fit import score_seed
 from dpbench.harness.fitting import fit_once, predict_isolated
 from dpbench.harness.loaded import get_origins
@@ -85,7 +84,7 @@ def explain_learners(specs: Sequence[Spec], session: Session, tuned: Sequence[Sp
             advance(1)
     return Explanation(
         digest=canonical_digest([spec.digest for spec in (*specs, *tuned)]), specs=tuple(run.spec for run in prepared),
-        private=first.roles.task.size, public=len(first.roles.public.x), test=len(first.test.y),
+        private=first.roles.task.size, public=len(first.roles.public.x), test=len(first.test.scorer),
         ceiling=ceiling.spec.learner, score=mean_interval(tops), learners=tuple(found), digests=first.images.digests,
         seconds=time.monotonic() - began, components=get_origins(first.parts),
         provenance=first.loaded.provenance,
@@ -253,4 +252,4 @@ class LiftedFits:
         scores = predict_isolated(fit_once(given, wrap=wrap), base.test.x)
         sampled = any(release.sample_rate < 1 for release in plan)
         drew = kept.noise or sampled or not initial.initialisation.get_state().equal(start)
-        return scoring.score_predictions(scores, base.test.y).value(base.spec.metric), drew
+        return base.test.scorer.score(scores).value(base.spec.metric), drew

@@ -48,7 +48,7 @@ class DataBug(Exhibit):
             findings["while running"] = self._run(values, for_board=False)
             if findings["while running"] is None:
                 laws = check_laws(extend_registry(self.shown), name)
-                findings["dpbench check"] = next((said for _, said in laws if said), None)
+                findings["dpbench check"] = next((outcome.complaint for outcome in laws if outcome.complaint), None)
                 if findings["dpbench check"] is None:
                     findings["board"] = self._run(values, for_board=True)
         return findings

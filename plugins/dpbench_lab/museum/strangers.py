@@ -73,7 +73,7 @@ class ContractViolation(Exhibit):
             run_learner(self.shown)
         except DpbenchError as error:
             return {"while running": str(error)}
-        complaints = (said for _, said in check_laws(extend_registry(self.shown), self.shown.name))
+        complaints = (outcome.complaint for outcome in check_laws(extend_registry(self.shown), self.shown.name))
         return {"while running": None, "dpbench check": next(filter(None, complaints), None)}
 
 

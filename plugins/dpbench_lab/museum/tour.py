@@ -64,6 +64,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     DataBug(datasets.RunningMeanInTheLoader, _WHOLE),
     DataBug(datasets.BalancingToTheSmallestClass, _WHOLE, photos=True),
     DataBug(datasets.RemovalOfLookalikes, _WHOLE, photos=True),
+    DataBug(datasets.LabelsCutAtTheMedian, _WHOLE, photos=True),
     DataBug(patients.SplitThatCutsPatients, _WHOLE),
     PrintingExhibit(outlets.PrintedPrivateLoss, leaks=True, says="private loss"),
     PrintingExhibit(outlets.WarningWithPrivateNorm, leaks=True, says="private norm"),

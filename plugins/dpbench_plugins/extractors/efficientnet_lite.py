@@ -37,6 +37,7 @@ class EfficientNetLite(Photographs):
     """
 
     licence = "Apache-2.0"
+    trained_on = "ImageNet-1k"
     dimension = 1280
     side: ClassVar[int]
     channels = (16, 24, 40, 80, 112, 192, 320)  # after each stage

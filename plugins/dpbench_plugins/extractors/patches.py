@@ -42,6 +42,7 @@ class Patches(Extractor):
     """
 
     name = "patches"
+    trained_on = "images of random processes"
 
     filters: int = setting(800, ge=2, le=MOST, says="filters, half of them mirror images of the others")
     patch: int = setting(6, ge=2, le=LARGEST, says="side of a patch in pixels")

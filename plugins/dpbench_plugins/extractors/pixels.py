@@ -27,6 +27,7 @@ class Pixels(Extractor):
     """
 
     name = "pixels"
+    trained_on = "nothing"
     identity = True
 
     size: int | None = setting(

@@ -51,6 +51,7 @@ class ScatterNet(Extractor):
     """
 
     name = "scatternet"
+    trained_on = "nothing"
 
     size: int = setting(32, ge=8, says="side in pixels that images are resized to, a multiple of 4")
     pool: int = setting(1, ge=1, says="positions along a side that are averaged into one")

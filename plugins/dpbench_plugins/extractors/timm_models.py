@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 
 FILES = ("model.safetensors", "pytorch_model.bin")
 
+DATA_OF_TAGS = {
+    "in1k": "ImageNet-1k", "in12k": "ImageNet-12k", "in21k": "ImageNet-21k", "in22k": "ImageNet-22k",
+    "yfcc100m": "YFCC100M", "ig1b": "Instagram", "laion2b": "LAION-2B", "laion400m": "LAION-400M",
+    "datacompxl": "DataComp-1B", "lvd142m": "LVD-142M", "webli": "WebLI", "openai": "image-text pairs of OpenAI",
+}  # fmt: skip
+"""What a word in the tag of timm's weights says of their data."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedNetwork(Photographs):
@@ -39,6 +46,12 @@ class PretrainedNetwork(Photographs):
     @abstractmethod
     def selection(self) -> str:
         """The model's name with the tag of its weights, like resnet50.a1_in1k."""
+
+    @property
+    def trained_on(self) -> str:  # type: ignore[override]  # the weights decide
+        """The data that the tag of the weights names, such as in1k; empty if it names none that is known here."""
+        words = self.selection.partition(".")[2].split("_")
+        return ", ".join(dict.fromkeys(name for word in words for start, name in DATA_OF_TAGS.items() if word == start))
 
     @cached_property
     def _entry(self) -> Any:

@@ -53,6 +53,11 @@ class Classifier(Photographs):
     def selection(self) -> tuple[str, str]:
         """The names of the model and its weights in torchvision."""
 
+    @property
+    def trained_on(self) -> str:  # type: ignore[override]  # the weights decide
+        """The data of the weights, by their tag; `SWAG` weights have seen images of a social network first."""
+        return "Instagram, ImageNet-1k" if "SWAG" in self.selection[1] else "ImageNet-1k"
+
     @cached_property
     def _entry(self) -> Any:
         """The member of torchvision's weights enumeration."""

@@ -57,6 +57,7 @@ SAID = {
     "running-mean-in-the-loader": "to hold options only, got a float",
     "balancing-to-the-smallest-class": "2 images are gone: which are kept follows from others",
     "removal-of-lookalikes": "image 7 or its label is another one",
+    "labels-cut-at-the-median": "its label is another one",
     "clip-from-the-environment": "set a variable of the environment (os.putenv)",
     "printed-private-loss": "Nothing of what it said was shown",
     "warning-with-private-norm": "Nothing of what it said was shown",

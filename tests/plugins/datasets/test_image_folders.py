@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import shutil
+import socket
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -448,3 +449,23 @@ def test_one_unit_for_all_and_fewer_units_than_classes_are_refused(data_folder: 
     dataset = ImageFolder(str(lay_out(data_folder / "three", files)), units=table, unit="patient")
     with pytest.raises(DataError, match=rf"at least as many patients .* as its 3 classes, got {count} for 6 examples"):
         survey_dataset(dataset)
+
+
+def test_pipes_sockets_and_devices_among_images_are_skipped_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = lay_out(tmp_path / "own", planted(["train/a", "train/b", "test/a", "test/b"], 2))
+    os.mkfifo(folder / "train" / "a" / "pipe.png")
+    (folder / "train" / "b" / "endless.png").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(folder / "s.png"))
+    found = survey_dataset(ImageFolder(path=str(folder)))
+    assert found.train == (2, 2)
+    assert "ignored 3 pipes, sockets or devices in place of files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["/dev/zero", "pipe.zip"])
+def test_a_pipe_or_a_device_is_no_dataset(place: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.zip")
+    with pytest.raises(DataError, match=r"Expected a folder or a zip archive in \S+, which is neither"):
+        ImageFolder(path=str(tmp_path / place)).load()

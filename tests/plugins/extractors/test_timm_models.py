@@ -153,3 +153,8 @@ def test_a_file_that_needs_unpickling_is_refused(folder: Path) -> None:
 def test_a_name_without_its_tag_is_refused_and_near_ones_listed(model: str, hint: str) -> None:
     with pytest.raises(SpecError, match=f"Unknown model .*Available: .*{hint}"):
         Timm(model)
+
+
+def test_the_tag_of_the_weights_says_what_they_have_seen() -> None:
+    assert ResNet50SWSL().trained_on == "Instagram, ImageNet-1k"
+    assert ResNet50SSL().trained_on == "YFCC100M, ImageNet-1k"

@@ -133,7 +133,7 @@ def test_options_that_describe_no_distribution_are_refused(kind: Any, options: d
 def test_a_run_takes_features_as_they_are_with_public_ones_beside() -> None:
     prepared = session().prepare(_spec("theory-lowrank:n=100,m=30,d=8,k=2,test=20", public_fraction=0.2))
     assert prepared.roles.task.example_shape == (8,)
-    assert (prepared.roles.task.size, len(prepared.public.x), len(prepared.test.y)) == (80, 50, 20)
+    assert (prepared.roles.task.size, len(prepared.public.x), len(prepared.test.scorer.y)) == (80, 50, 20)
     whole = LowRank(n=100, m=30, d=8, k=2, test=20, seed=0).load()
     assert torch.equal(prepared.public.x[-30:], torch.from_numpy(_arrays(whole.public)[0]))
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import array
+import csv
 import dataclasses
 import enum
 import functools
+import io
 import itertools
 import math
+import operator
 import random
+import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -558,7 +562,7 @@ class TestFailures:
             scale = torch.full((3, 5), 1.0 + 1e10 * len(chunk))
             return Scaled(RankOne(nn.functional.one_hot(chunk.y, 3).float(), chunk.x), scale)
 
-        with pytest.raises(SpecError, match="does not show the scale") as caught:
+        with pytest.raises(ComponentFailed, match="SpecError in test_purity") as caught:
             ask(rows)
         assert "e+11" not in str(caught.value)
 
@@ -615,6 +619,55 @@ class TestFailures:
         with pytest.raises(SpecError, match="RankOne"):
             ask(lambda chunk: RankOne(chunk.x, chunk.x.flatten()))
 
+    def test_the_name_of_a_plugins_exception_is_withheld(self) -> None:
+        def rows(chunk: Chunk) -> Tensor:
+            if not len(chunk):
+                return chunk.x
+            raise type("Secret" + "".join(map(str, chunk.y.tolist())), (ValueError,), {})
+
+        curator = curator_over(private_rows(), PLAN)
+        with pytest.raises(ComponentFailed, match=r"an exception of the plugin in test_purity\.py, line") as caught:
+            curator.noisy_sum(rows, release="sum", clip=1.0)
+        assert "Secret" not in str(caught.value) and caught.value.__context__ is None
+        with pytest.raises(ComponentFailed) as caught:
+            curator.guard.conclude()
+        assert "Secret" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "write",
+        [
+            lambda secret: RankOne(torch.zeros(2, 10**6 + 1), torch.zeros(3)),  # dpbench quotes the shape
+            lambda secret: exec(compile("raise ValueError", secret, "exec")),
+            lambda secret: exec(compile("\n" * 10**6 + "raise ValueError", __file__, "exec")),
+        ],
+    )
+    def test_a_plugin_writes_no_text_into_what_is_said_of_a_failure(self, write: Callable[[str], Any]) -> None:
+        def rows(chunk: Chunk) -> Tensor:
+            if not len(chunk):
+                return chunk.x
+            write(f"Secret{chunk.y.tolist()}")
+            return chunk.x
+
+        with pytest.raises(ComponentFailed) as caught:
+            ask(rows)
+        assert "Secret" not in str(caught.value) and "1000001" not in str(caught.value)
+
+    def test_notes_causes_and_exit_codes_are_withheld(self) -> None:
+        def rows(chunk: Chunk) -> Tensor:
+            if not len(chunk):
+                return chunk.x
+            try:
+                raise ValueError(f"Secret{chunk.y.tolist()}")
+            except ValueError as cause:
+                cause.add_note("Secret")
+                raise SystemExit(int(chunk.y[0]) + 10) from cause
+
+        with pytest.raises(ComponentFailed, match="SystemExit") as caught:
+            ask(rows)
+        found = caught.value
+        assert (found.__cause__, found.__context__, getattr(found, "__notes__", None)) == (None, None, None)
+        assert not {"Secret", str(private_rows().y[0].item() + 10)} & set(str(found).split())
+
     def test_too_little_memory_is_told_as_such(self) -> None:
         def rows(chunk: Chunk) -> Tensor:
             raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
@@ -630,6 +683,37 @@ class TestFailures:
 
         with pytest.raises(KeyError, match="label"):
             ask(rows)
+
+
+@pytest.mark.parametrize("held", [sqlite3.connect(":memory:"), csv.writer(io.StringIO())])
+def test_an_object_in_c_that_may_keep_state_is_refused(held: Any) -> None:
+    with pytest.raises(NotPure, match="whose state cannot be compared"):
+        ask(lambda chunk: chunk.x if held else chunk.x[:0])
+
+
+@pytest.mark.parametrize("held", [operator.itemgetter(0), operator.attrgetter("x"), math.sqrt, np.add])
+def test_functions_in_c_are_taken(held: Any) -> None:
+    ask(lambda chunk: chunk.x if held else chunk.x[:0])
+
+
+@pytest.mark.parametrize("size", [2**12, 2**17, 2**21])
+def test_a_large_array_that_is_written_in_the_last_step_is_seen(size: int) -> None:
+    kept = np.zeros(size)
+    steps = 64
+    curator = curator_over(private_rows(), [Release("sum", steps)])
+
+    def ask_once(last: bool) -> None:
+        def rows(chunk: Chunk) -> Tensor:
+            if last:
+                kept[-1] += float(chunk.x.sum())
+            return chunk.x
+
+        curator.noisy_sum(rows, release="sum", clip=1.0)
+
+    for _ in range(steps - 1):
+        ask_once(last=False)
+    with pytest.raises(NotPure, match="kept"):
+        ask_once(last=True)
 
 
 def test_every_refusal_says_what_to_do() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -175,6 +175,20 @@ class RemovalOfLookalikes(PhotosInFolders):
     def split(self, photos: Sequence[Sequence[Path]]) -> Split:
         kept = [{read_photo(file).reduce(8).tobytes(): file for file in files} for files in photos]
         return super().split([[*files.values()] for files in kept])
+
+
+@dataclass(frozen=True)
+class LabelsCutAtTheMedian(PhotosInFolders):
+    """Labels each image by whether it is brighter than the median image, so one more image changes labels of others.
+
+    Source: tasks made from ages, scores and measurements by cutting them at the median of the training set.
+    """
+
+    def split(self, photos: Sequence[Sequence[Path]]) -> Split:
+        import numpy as np
+
+        levels = np.array([np.asarray(read_photo(file)).mean() for files in photos for file in files])
+        return replace(super().split(photos), labels=(levels > np.median(levels)).astype(np.int64))
 
 
 @dataclass(frozen=True)

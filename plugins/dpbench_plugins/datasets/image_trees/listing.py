@@ -63,8 +63,8 @@ class ImageFile(NamedTuple):
 def list_images(path: Path, layout: Layout) -> list[ImageFile]:
     """Return the images of a folder or a zip, sorted by split, class and file name.
 
-    Hidden files and names outside the layout are ignored. Of nested trees only the outermost counts: Kaggle's archive
-    of chest X-rays contains the same tree again inside itself.
+    Hidden files, names outside the layout, and pipes, sockets and devices are ignored. Of nested trees only the
+    outermost counts: Kaggle's archive of chest X-rays contains the same tree again inside itself.
 
     Raises:
         DataError: not a zip, an unsupported compression, or an image that is far too large.
@@ -94,9 +94,14 @@ def _names(path: Path) -> set[str]:
         with zipfile.ZipFile(path) as archive:
             return {info.filename for info in archive.infolist() if not info.is_dir()}
     try:
-        return {f"{below}{entry.name}" for below, entry in _walk(str(path), "", frozenset(), hidden=True)}
+        return {_name(below, entry) for below, entry in _walk(str(path), "", frozenset(), hidden=True)}
     except OSError as error:
         raise _unreadable_error(error) from error
+
+
+def _name(below: str, entry: os.DirEntry[str]) -> str:
+    """Return the name of an entry; that of a pipe, a socket or a device ends in a slash."""
+    return f"{below}{entry.name}{'' if entry.is_file() or entry.is_dir() else '/'}"
 
 
 def class_folders(path: Path) -> tuple[str, ...]:
@@ -140,6 +145,8 @@ def _hash_file(file: ImageFile) -> ImageFile:
 
 
 def _list_zip(path: Path, layout: Layout) -> list[ImageFile]:
+    if not path.is_file():
+        raise DataError(f"Expected a folder or a zip archive in {path}, which is neither. {layout.advice}")
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename: info for info in archive.infolist()}
@@ -172,7 +179,7 @@ def _list_folder(path: Path, layout: Layout) -> list[ImageFile]:
         for below, entry in _walk(str(path), "", frozenset()):
             name = f"{below}{entry.name}"
             found = layout.pattern.fullmatch(layout.top + name)
-            if found:
+            if found and entry.is_file():  # a pipe would never end, and a device may not
                 # One string shared by all images of a class: there may be a million.
                 kind, above = sys.intern(found["kind"]), sys.intern(name.removesuffix(found["file"]))
                 size = entry.stat().st_size

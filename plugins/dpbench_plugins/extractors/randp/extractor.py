@@ -41,6 +41,7 @@ class RandPWRN(Trainable):
 
     name = "randp-wrn16-4"
     licence = "Apache-2.0"  # made by dpbench from random processes
+    trained_on = "images of random processes"
     dimension = 448
     recipe = Recipe
     network = "wrn-16-4"

@@ -193,7 +193,7 @@ def test_private_search_states_the_epsilon_of_the_whole_search() -> None:
     assert (count, privacy.accountant) == (Repeats(6, 0.5), "rdp")
     assert privacy.epsilon == private_search.epsilon(plan, privacy.sigma, privacy.delta, count)
     assert 0.99 * 2 < privacy.epsilon <= 2
-    assert privacy.independent.lower <= privacy.epsilon <= privacy.independent.upper < 2 * 1.01
+    assert privacy.independent.lower <= privacy.epsilon <= privacy.independent.upper < 2 * 1.03
     assert privacy.sigma > 1.2 * accountant.calibrate(plan, Budget(2, privacy.delta), "rdp")
 
 
@@ -286,7 +286,7 @@ PRIVATE = "--selection private-accounted --accountant rdp"
             f"{PRIVATE} --learner dp-sgd --space steps=3,4",
             "needs one plan for all settings of learner 'dp-sgd', got 2 different ones",
         ),
-        (f"{PRIVATE} --repeats 1000 --epsilon 0.001", "Use fewer repeats or a larger epsilon"),
+        (f"{PRIVATE} --repeats 1000 --epsilon 1e-9", "Use fewer repeats or a larger epsilon"),
         (f"{PRIVATE} --repeats 1", "repeats"),
         (f"{PRIVATE} --public-fraction 0", "at least 10 labelled public examples to choose settings with, got 0"),
         ("--tune --public-fraction 0", "at least 10 labelled public examples to choose settings with, got 0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -120,11 +121,20 @@ def _change_attribute(model: onnx.ModelProto, draw: np.random.Generator) -> None
 
 
 def _change_numbers(model: onnx.ModelProto, draw: np.random.Generator) -> None:
-    tensor = _pick(model.graph.initializer, draw)
+    whole = [each for each in model.graph.initializer if _is_whole(each)]
+    if not whole:
+        return
+    tensor = _pick(whole, draw)
     values = numpy_helper.to_array(tensor).copy()
-    extremes = EXTREMES if values.dtype == np.int64 else (np.nan, np.inf, -1e38, 1e-45)
+    extremes = EXTREMES if tensor.data_type == TensorProto.INT64 else (np.nan, np.inf, -1e38, 1e-45)
     values.reshape(-1)[int(draw.integers(values.size))] = _pick(extremes, draw)
     tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+
+
+def _is_whole(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor's numbers fit its shape and type, which other faults change."""
+    sizes = {TensorProto.FLOAT: 4, TensorProto.INT64: 8}
+    return len(tensor.raw_data) == math.prod(tensor.dims) * sizes.get(tensor.data_type, 0) > 0
 
 
 def _change_shape(model: onnx.ModelProto, draw: np.random.Generator) -> None:

@@ -17,7 +17,7 @@ from dpbench.models import worker
 from tests.helpers.commands import Refusal
 from tests.helpers.models import OLD_MODEL, write_old_model
 
-FAR = torch.full((64,), -(2**40))
+FAR = torch.full((64,), 10**12)
 CRAFTED: dict[str, tuple[list[Any], dict[str, Tensor], str]] = {
     "max_pool2d_with_indices_backward": (
         [["aten.view.default", [{"value": 0}, [64, 1, 8, 8]], {}],
@@ -26,15 +26,14 @@ CRAFTED: dict[str, tuple[list[Any], dict[str, Tensor], str]] = {
         {"t0": torch.ones(64, 1, 4, 4), "t1": torch.full((64, 1, 4, 4), 10**12)}, r"by SIG\w+",
     ),
     "embedding_dense_backward": (
-        [["aten.embedding_dense_backward.default", [{"value": 0}, {"tensor": "t0"}, 10, -1, False], {}]],
-        {"t0": FAR}, r"by SIG\w+|gives 64 scores",
+        [["aten.embedding_dense_backward.default", [{"value": 0}, {"tensor": "t0"}, 10, -1, True], {}]],
+        {"t0": FAR}, r"by SIG\w+",
     ),
     "native_layer_norm_backward": (
-        [["aten.native_layer_norm_backward.default",
-          [{"value": 0}, {"value": 0}, [64], {"tensor": "t0"}, {"tensor": "t0"}, {"tensor": "t1"}, {"tensor": "t1"},
-           [True, True, True]], {}],
-         ["getitem", [{"value": 1}, 0], {}]],
-        {"t0": torch.ones(1), "t1": torch.ones(64)}, r"by SIG\w+|gives 64 scores",
+        [["aten.full.default", [[2 * 10**7, 1], 1.0], {}],
+         ["aten.native_layer_norm_backward.default",
+          [{"value": 1}, {"value": 1}, [1], *[{"tensor": "t0"}] * 4, [True, True, True]], {}]],
+        {"t0": torch.ones(1)}, r"by SIG\w+",
     ),
     "division": (
         [["aten.div.Tensor_mode", [{"tensor": "t0"}, {"tensor": "t1"}], {"rounding_mode": "trunc"}]],

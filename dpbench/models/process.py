@@ -97,7 +97,8 @@ class ModelProcess:
 
     def _ask(self, content: bytes, most: int) -> bytes:
         """Send a request and return the answer, of at most so many bytes."""
-        return self._receive(worker.ANSWER, worker.SECONDS, most, worker.LENGTH.pack(len(content)), content)
+        seconds = worker.allow_seconds(len(content))
+        return self._receive(worker.ANSWER, seconds, most, worker.LENGTH.pack(len(content)), content)
 
     def _receive(self, wanted: int, seconds: float, most: int, *request: bytes) -> bytes:
         pipes: Any = self._process

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 MEMORY = 5 * 2**28  # bytes of a model and its batch
-SECONDS = 7  # for a request
+SECONDS = 7  # for a small request
 OPSETS = range(18, 24)  # versions of ONNX's operators
 READY, ANSWER, REFUSAL, OUT_OF_MEMORY = range(4)
 LENGTH, ANSWER_HEAD = struct.Struct("<Q"), struct.Struct("<BQ")
@@ -51,8 +51,9 @@ def main() -> None:
     predict: Callable[[Rows], np.ndarray] | None = None
     shape: tuple[int, ...] = ()
     while request := sys.stdin.buffer.read(LENGTH.size):
-        _limit_time(threads)
-        content = sys.stdin.buffer.read(*LENGTH.unpack(request))
+        (size,) = LENGTH.unpack(request)
+        _limit_time(allow_seconds(size) * threads)
+        content = sys.stdin.buffer.read(size)
         try:
             if predict is None:
                 card, shape, classes, predict = load(content)
@@ -83,7 +84,7 @@ def _give_up_rights() -> None:
         return
     limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}
     with suppress(OSError):
-        pages = Path("/proc/self/statm").read_text().split()
+        pages = Path("/proc/self/statm").read_bytes().split()
         held = {resource.RLIMIT_AS: pages[0], resource.RLIMIT_DATA: pages[5]}
         limits |= {limit: int(count) * resource.getpagesize() + MEMORY for limit, count in held.items()}
     for limit, most in {**limits, resource.RLIMIT_NOFILE: 0}.items():
@@ -91,13 +92,18 @@ def _give_up_rights() -> None:
             resource.setrlimit(limit, (most, most))
 
 
-def _limit_time(threads: int) -> None:
+def allow_seconds(size: int) -> int:
+    """Return how long a request of this many bytes may take."""
+    return SECONDS + size // 40_000_000
+
+
+def _limit_time(seconds: int) -> None:
     """Let the system end this process if a request takes too long and nobody waits any more."""
     with suppress(ImportError):
         import resource
 
         used = resource.getrusage(resource.RUSAGE_SELF)
-        most = int(used.ru_utime + used.ru_stime) + 1 + SECONDS * threads
+        most = int(used.ru_utime + used.ru_stime) + 1 + seconds
         resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 

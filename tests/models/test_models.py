@@ -140,7 +140,9 @@ def test_a_card_that_does_not_fit_the_graph_is_refused(tmp_path: Path, refusal: 
 
 
 SERVE = re.search(
-    "```python\n(import numpy.*?)```", (Path(dpbench.__file__).parent / "docs/how-to/predict.md").read_text(), re.DOTALL
+    "```python\n(import numpy.*?)```",
+    (Path(dpbench.__file__).parent / "docs/how-to/predict.md").read_text("utf-8"),
+    re.DOTALL,
 )
 
 

@@ -133,7 +133,7 @@ def _change_numbers(model: onnx.ModelProto, draw: np.random.Generator) -> None:
 
 def _is_whole(tensor: onnx.TensorProto) -> bool:
     """Whether a tensor's numbers fit its shape and type, which other faults change."""
-    sizes = {TensorProto.FLOAT: 4, TensorProto.INT64: 8}
+    sizes: dict[int, int] = {TensorProto.FLOAT: 4, TensorProto.INT64: 8}
     return len(tensor.raw_data) == math.prod(tensor.dims) * sizes.get(tensor.data_type, 0) > 0
 
 

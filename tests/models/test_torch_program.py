@@ -30,7 +30,7 @@ CRAFTED: dict[str, tuple[list[Any], dict[str, Tensor], str]] = {
         {"t0": FAR}, r"by SIG\w+",
     ),
     "native_layer_norm_backward": (
-        [["aten.full.default", [[2 * 10**7, 1], 1.0], {}],
+        [["aten.full.default", [[2 * 10**7, 1], 1.0], {"device": {"device": "here"}}],
          ["aten.native_layer_norm_backward.default",
           [{"value": 1}, {"value": 1}, [1], *[{"tensor": "t0"}] * 4, [True, True, True]], {}]],
         {"t0": torch.ones(1)}, r"by SIG\w+",

@@ -134,8 +134,8 @@ def _change_numbers(model: onnx.ModelProto, draw: np.random.Generator) -> None:
 def _is_whole(tensor: onnx.TensorProto) -> bool:
     """Whether a tensor's numbers fit its shape and type, which other faults change."""
     sizes: dict[int, int] = {TensorProto.FLOAT: 4, TensorProto.INT64: 8}
-    expected = math.prod(tensor.dims) * sizes.get(tensor.data_type, 0)
-    return len(tensor.raw_data) == expected and expected > 0
+    expected: int = math.prod(tensor.dims) * sizes.get(tensor.data_type, 0)
+    return 0 < expected == len(tensor.raw_data)
 
 
 def _change_shape(model: onnx.ModelProto, draw: np.random.Generator) -> None:

@@ -66,7 +66,7 @@ class ModelWriter:
         from dpbench.models import Model
 
         spec = prepared.spec
-        name = f"{spec.learner.name}-{spec.dataset.name}-{spec.digest[:16]}-seed-{fitted.result.seed}.safetensors"
+        name = f"{spec.learner.name}-{spec.dataset.name}-{spec.digest[:16]}-seed-{fitted.result.seed}.onnx"
         try:
             Model.of(prepared, fitted).save(self.folder / name)
             self._written += 1

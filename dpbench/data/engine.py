@@ -191,7 +191,7 @@ def _open_graph(graph: bytes) -> Network:
 
 def _export_graph(network: nn.Module, images: Tensor, name: str) -> bytes:
     network = network.eval().requires_grad_(False)
-    with progress.progress_bar(f"Exporting {name} for onnxruntime", 1) as advance, _suppress_export_output():
+    with progress.progress_bar(f"Exporting {name} for onnxruntime", 1) as advance, suppress_export_output():
         exported: Any = torch.onnx.export(network, (images,), dynamo=True, verbose=False)
         graph: bytes = exported.model_proto.SerializeToString()
         advance(1)
@@ -199,7 +199,7 @@ def _export_graph(network: nn.Module, images: Tensor, name: str) -> bytes:
 
 
 @contextmanager
-def _suppress_export_output() -> Iterator[None]:
+def suppress_export_output() -> Iterator[None]:
     """Suppress the logs and warnings of torch's export while the block runs, and restore torch's random state."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)

@@ -1,7 +1,7 @@
 """Turn a seed's predictor into a model that predicts, is saved without pickle, and states its privacy.
 
-`program` turns a predictor into plain data, `card` describes a model, `model_file` writes and reads both, and `model`
-is the classifier.
+`export` turns a predictor into an ONNX graph, `card` describes a model, `model_file` puts both into a file, `process`
+runs a file in a process with limits (`worker`), and `model` is the classifier.
 """
 
 from dpbench.models.card import Card

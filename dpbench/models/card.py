@@ -31,7 +31,7 @@ class ExtractorFacts(Record):
 
 
 class TestScore(Record):
-    """The predictor's score on the test split; the saved model gives the same labels there."""
+    """The predictor's score on the test split; the saved model gives the same scores there, up to rounding."""
 
     examples: int
     accuracy: float

@@ -26,10 +26,15 @@ from dpbench.harness.prepare import PreparedRun, prepare_seed
 from dpbench.harness.scoring import predict_all
 from dpbench.models import model_file as files
 from dpbench.models.card import Card, ExtractorFacts, TestScore
-from dpbench.models.program import Program, record_predictor
+from dpbench.models.export import export_predictor
+from dpbench.models.process import GraphFacts, ModelProcess
+from dpbench.records import storage
+from dpbench.records.result import Result
 from dpbench.registry import Registry, load
 from dpbench.registry.components import build, write_component
 from dpbench.support.device import find_device
+from dpbench.support.files import write_atomically
+from dpbench.support.untrusted import parse_json
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -51,7 +56,7 @@ class Model:
     """
 
     card: Card
-    program: Program
+    content: bytes  # of its file
     plugins: Registry | None = None  # that has the extractor; by default what is installed
     device: str = "auto"
 
@@ -63,8 +68,8 @@ class Model:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the model: of its card, operations and numbers."""
-        return files.digest_model(self.card, self.program)
+        """The SHA-256 of the model's file."""
+        return hashlib.sha256(self.content).hexdigest()
 
     def lines(self) -> list[tuple[str, str]]:
         """Return the card and the model's digest as pairs of heading and text."""
@@ -82,24 +87,22 @@ class Model:
 
     def decision_function(self, images: ImageInput) -> np.ndarray:
         """Return the scores (n, classes) float64; a higher score is more likely. Raises the errors of `predict`."""
-        x = (
-            self._vectors(images)
-            if self.card.mode == VECTOR_MODE
-            else self._features(_Images.of(images, self.card.mode))
-        )
-        if tuple(x.shape[1:]) != self.card.example_shape:
-            raise DataError(
-                f"Expected images that give examples of shape {self.card.example_shape}, got {tuple(x.shape[1:])}: "
-                f"the model learned from images of another size. Resize them to those of {self.card.spec.dataset}."
+        with ModelProcess(self.content) as process:  # which starts while features are extracted
+            x = (
+                self._vectors(images)
+                if self.card.mode == VECTOR_MODE
+                else self._features(_Images.of(images, self.card.mode))
             )
-        try:
-            scores = self._program_on_device(x.to(self._device)).double().cpu()
-        except Exception as error:  # whatever torch says of a stranger's numbers
-            said = (str(error).splitlines() or [""])[0]
-            raise DataError(f"The model's operations do not fit together: {type(error).__name__}: {said}") from error
-        if tuple(scores.shape) != (len(x), len(self.card.classes)):
-            raise DataError(f"The model gives scores of shape {tuple(scores.shape)} for {len(x)} images.")
-        found: np.ndarray = scores.numpy()
+            if tuple(x.shape[1:]) != self.card.example_shape:
+                raise DataError(
+                    f"Expected images that give examples of shape {self.card.example_shape}, got {tuple(x.shape[1:])}: "
+                    f"the model learned from images of another size. Resize them to those of {self.card.spec.dataset}."
+                )
+            try:
+                _check_fit(process.facts, self.card)
+                found: np.ndarray = process(x).numpy()
+            except DataError as error:
+                raise DataError(f"The model cannot predict: {error}.") from error
         return found
 
     def predict_proba(self, images: ImageInput) -> np.ndarray:
@@ -131,46 +134,68 @@ class Model:
         return float((found == wanted).mean())
 
     def save(self, file: Path | str) -> Path:
-        """Write the model and its card to a .safetensors file and return its path; `dpbench.load_model` reads it.
+        """Write the model, an ONNX graph with its card, to an .onnx file and return its path.
+
+        `dpbench.load_model` reads it, and other programs run it. Models of version 0.2 are written as they are, to a
+        .safetensors file.
 
         Raises:
             OutputError: the file cannot be written.
             SpecError: the file's name has another ending.
         """
-        place = Path(file)
-        if place.suffix != files.ENDING:
-            raise SpecError(f"Expected the name of a model to end in {files.ENDING}, got {place}.")
-        return files.write_model(place, self.card, self.program)
+        place, ending = Path(file), files.ENDINGS[files.find_form(self.content)]
+        if place.suffix != ending:
+            raise SpecError(f"Expected the name of this model to end in {ending}, got {place}.")
+        write_atomically(place, lambda out: out.write(self.content))
+        return place
 
     @classmethod
     def load(cls, file: Path | str, *, device: str = "auto", plugins: Registry | None = None) -> Model:
-        """Read a model from a file; see `model_file.read_model` for the errors."""
-        card, program = files.read_model(Path(file))
-        return cls(card, program, plugins, device)
-
-    @classmethod
-    def of(cls, prepared: PreparedRun, fitted: SeedFit, plugins: Registry | None = None) -> Model:
-        """Record the predictor of a fit as a model, and check that both predict the same on the test split.
+        """Read a model from a file.
 
         Raises:
-            SpecError: the predictor cannot be recorded; the message says why.
+            DataError: the file does not exist, is not a model, or was damaged or changed; or its graph needs more
+                than the file, or does not fit its card.
+        """
+        content = files.read_content(Path(file))
+        try:
+            with ModelProcess(content) as process:
+                card = storage.validate_record(
+                    Card, parse_json(process.facts.card.encode(), "its card"), "in its metadata"
+                )
+                _check_fit(process.facts, card)
+        except DataError as error:
+            said = str(error).splitlines()[0].rstrip(".:")
+            raise DataError(f"Model {file} cannot be read: {said}.") from error
+        return cls(card, content, plugins, device)
+
+    @classmethod
+    def of(
+        cls, prepared: PreparedRun, fitted: SeedFit, plugins: Registry | None = None, result: Result | None = None
+    ) -> Model:
+        """Export the predictor of a fit as a model, and check that both predict the same on the test split.
+
+        `result` is the stored result that the fit repeats.
+
+        Raises:
+            SpecError: the predictor cannot be exported; the message says why.
         """
         prepared = prepare_seed(prepared, fitted.result.seed)
         name, task = prepared.learner.name, prepared.roles.task
+        card = _make_card(prepared, fitted)
+        if result is not None:
+            card = card.copy_origin(result)
         try:
-            program = record_predictor(fitted.predict, task.example_shape, task.device)
-            _check_recording(program, fitted, prepared)
+            graph = export_predictor(fitted.predict, task.example_shape, task.device)
+            content = files.seal(graph, card)
+            _check_export(content, fitted, prepared)
         except DpbenchError as error:
-            raise SpecError(f"The model of learner {name!r} cannot be kept: {error}.") from error
-        return cls(_make_card(prepared, fitted), program.to(torch.device("cpu")), plugins, str(task.device))
+            raise SpecError(f"The model of learner {name!r} cannot be kept: {str(error).rstrip('.')}.") from error
+        return cls(card, content, plugins, str(task.device))
 
     @cached_property
     def _device(self) -> torch.device:
         return find_device(self.device)
-
-    @cached_property
-    def _program_on_device(self) -> Program:
-        return self.program.to(self._device)
 
     @cached_property
     def _built_extractors(self) -> list[Any]:
@@ -289,18 +314,35 @@ def _check_array_mode(x: np.ndarray, mode: str) -> None:
         raise DataError(f"Expected {mode} images, as the model learned from, got arrays of shape {x.shape[1:]}.")
 
 
-def _check_recording(program: Program, fitted: SeedFit, prepared: PreparedRun) -> None:
-    """Check on the test split that a recorded program predicts as the predictor does."""
+def _check_fit(facts: GraphFacts, card: Card) -> None:
+    """Check that a graph, which may come from a stranger, takes and gives what its card states.
+
+    Raises:
+        DataError: it does not.
+    """
+    if (facts.shape, facts.classes) != (card.example_shape, len(card.classes)):
+        raise DataError(
+            f"its graph takes examples of shape {facts.shape} and gives {facts.classes} scores, but its card states "
+            f"{card.example_shape} and {len(card.classes)} classes"
+        )
+
+
+def _check_export(content: bytes, fitted: SeedFit, prepared: PreparedRun) -> None:
+    """Check on the test split, row by row, that an exported model predicts as the predictor does.
+
+    Scores may differ by `SCORE_TOLERANCE` of their spread, and labels only between classes whose scores are as close.
+    """
     task, x = prepared.roles.task, prepared.test.x
-    mine = predict_all(program, x, task)
     theirs = predict_all(fitted.predict, x, task)
-    spread = max(float(theirs.std()), 1e-12)
-    same = hashlib.sha256(mine.argmax(1).astype("<i8").tobytes()).hexdigest() == fitted.result.predictions
-    if not same or float(np.abs(mine - theirs).max()) > SCORE_TOLERANCE * spread:
-        differ = int((mine.argmax(1) != theirs.argmax(1)).sum())
+    with ModelProcess(content) as process:
+        mine, alone = predict_all(process, x, task), process(x[:1]).numpy()
+    allowed = SCORE_TOLERANCE * max(float(theirs.std()), 1e-12)
+    off = (np.abs(mine - theirs) > allowed).any(1)  # (n,)
+    labels = hashlib.sha256(theirs.argmax(1).astype("<i8").tobytes()).hexdigest()
+    if off.any() or (np.abs(mine[:1] - alone) > allowed).any() or labels != fitted.result.predictions:
         raise SpecError(
-            "its predictor uses more than the recorded tensor operations, which give "
-            f"{differ} of {len(mine)} test images another class"
+            "its predictor uses more than tensor operations on each row: exported, it gives "
+            f"{off.sum()} of {len(mine)} test images other scores"
         )
 
 

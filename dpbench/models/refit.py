@@ -35,5 +35,4 @@ def refit_model(result: Result, seed: int, session: Session) -> Model:
             f"Seed {seed} of {result.file_name} gives other labels here than the result states: the processor or "
             "the package versions differ. Run its spec again to get a model made on this machine."
         )
-    model = Model.of(prepared, refit, session.plugins)
-    return Model(model.card.copy_origin(result), model.program, session.plugins, model.device)
+    return Model.of(prepared, refit, session.plugins, result)

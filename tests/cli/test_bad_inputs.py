@@ -457,7 +457,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     edited["privacy"]["sigma"] *= 2
     found["edited"] = root / found["result"].name
     found["edited"].write_text(json.dumps(edited), encoding="utf-8")
-    found["cut-model"] = root / "cut.safetensors"
+    found["cut-model"] = root / "cut.onnx"
     found["cut-model"].write_bytes(found["model"].read_bytes()[:-5])
     found["foreign"] = root / "foreign.safetensors"
     save_file({"weight": torch.ones(3)}, found["foreign"])

@@ -473,7 +473,7 @@ def test_a_models_card_has_accuracy_by_group_of_its_own_seed(tmp_path: Path) -> 
     sex = np.array(["f", "m"])[np.arange(100) % 2]
     data = dpbench.dataset(x[:200], y[:200], x[200:], y[200:], processing="drawn", groups={"sex": sex})
     found = dpbench.run("class-means", data, seeds=2, public_labels=True, out=tmp_path, keep_models=True)
-    model = dpbench.load_model(found.model(1).save(tmp_path / "model.safetensors"))
+    model = dpbench.load_model(found.model(1).save(tmp_path / "model.onnx"))
     (column,) = compute_group_accuracies(found.record.task.groups or {}, [found.record.seeds[1].group_correct or {}])
     assert dict(model.lines())["test accuracy by sex"] == format_groups(column)
 

@@ -38,8 +38,8 @@ SIGNATURES = {
 }
 METHODS = {
     "Results": "accuracy failed file filed frame model models plot plugins record records",
-    "Model": "card classes_ decision_function device digest lines load of "
-    "plugins predict predict_proba program save score",
+    "Model": "card classes_ content decision_function device digest lines load of "
+    "plugins predict predict_proba save score",
     "Comparison": "difference differs half p said",
 }
 

@@ -278,7 +278,7 @@ class TestWithANetwork:
     @pytest.mark.long
     def test_a_saved_model_predicts_from_an_image(self, tmp_path: Path) -> None:
         found = dpbench.run(self.SETTINGS, extractor=self.EXTRACTOR, seeds=1, epsilon=8, out=tmp_path)
-        model = dpbench.load_model(found.model().save(tmp_path / "tuned.safetensors"))
+        model = dpbench.load_model(found.model().save(tmp_path / "tuned.onnx"))
         test = registry.load().build("dataset", "digits", {}).load().test
         images = np.stack([np.asarray(test.images[place]) for place in range(len(test.images))])
         assert model.score(images, test.labels) == pytest.approx(found.accuracy)

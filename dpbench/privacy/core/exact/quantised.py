@@ -195,7 +195,7 @@ def exact_linear(x: Tensor | QuantisedRows, weight: Tensor, bias: Tensor | None 
     import torch
     from torch.overrides import handle_torch_function, has_torch_function_unary
 
-    if has_torch_function_unary(x):  # as every function of torch: `dpbench.models` records it as one operation
+    if has_torch_function_unary(x):  # as every function of torch: `models.export` spells it in operators of ONNX
         answer: Tensor = handle_torch_function(exact_linear, (x,), x, weight, bias)
         return answer
     if weight.ndim != 2 or len(x.shape) != 2 or x.shape[1] != weight.shape[1]:

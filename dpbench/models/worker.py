@@ -1,0 +1,179 @@
+"""The process that runs a model: a program of its own, which `models.process` starts and feeds.
+
+A model may come from a stranger, and what its operations do to memory is up to the libraries that run them. So this
+process holds nothing else, and gives up what it does not need before it looks at the model: after its imports it can
+open no file and no connection, write no file, leave no core dump, and take `MEMORY` bytes more. It reads requests
+from standard input, a length before each, and answers on standard output: a kind, a length, the content.
+
+It is run as a script and imports nothing of dpbench but, for models of version 0.2, `torch_program`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+MEMORY = 5 * 2**28  # bytes of a model and its batch
+SECONDS = 7  # for a small request
+OPSETS = range(18, 24)  # versions of ONNX's operators
+READY, ANSWER, REFUSAL, OUT_OF_MEMORY = range(4)
+LENGTH, ANSWER_HEAD = struct.Struct("<Q"), struct.Struct("<BQ")
+
+Rows = np.ndarray  # (n, *shape) float32
+Loaded = tuple[str, tuple[int, ...], int, Callable[[Rows], np.ndarray]]  # card, shape of a row, classes, scores
+
+
+def walk(message: Any) -> Iterator[Any]:
+    """Yield a protobuf message and all messages in it."""
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in value if field.is_repeated else [value]:
+                yield from walk(part)
+
+
+def main() -> None:
+    """Answer requests until there are no more: a model, then batches of rows."""
+    form, threads = sys.argv[1], int(sys.argv[2])
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # operations may print
+    load = _import_onnx(threads) if form == "onnx" else _import_torch(threads)
+    _give_up_rights()
+    _answer(answers, READY, b"")
+    predict: Callable[[Rows], np.ndarray] | None = None
+    shape: tuple[int, ...] = ()
+    while request := sys.stdin.buffer.read(LENGTH.size):
+        (size,) = LENGTH.unpack(request)
+        _limit_time(allow_seconds(size) * threads)
+        content = sys.stdin.buffer.read(size)
+        try:
+            if predict is None:
+                card, shape, classes, predict = load(content)
+                _answer(answers, ANSWER, json.dumps({"card": card, "shape": shape, "classes": classes}).encode())
+            else:
+                scores = predict(np.frombuffer(content, np.float32).reshape(-1, *shape).copy())
+                _answer(answers, ANSWER, np.ascontiguousarray(scores, np.float64).tobytes())
+        except MemoryError:
+            _answer(answers, OUT_OF_MEMORY, b"")
+        except Exception as error:  # whatever a library says of a stranger's numbers
+            said = " ".join(str(error).split()) or type(error).__name__
+            short = any(
+                text in said for text in ("bad_alloc", "bad allocation", "can't allocate", "Failed to allocate")
+            )
+            _answer(answers, OUT_OF_MEMORY if short else REFUSAL, said[:300].encode())
+
+
+def _answer(answers: BinaryIO, kind: int, content: bytes) -> None:
+    answers.write(ANSWER_HEAD.pack(kind, len(content)) + content)
+    answers.flush()
+
+
+def _give_up_rights() -> None:
+    """Limit memory, files and dumps for good, where the system can."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}
+    with suppress(OSError):
+        pages = Path("/proc/self/statm").read_bytes().split()
+        held = {resource.RLIMIT_AS: pages[0], resource.RLIMIT_DATA: pages[5]}
+        limits |= {limit: int(count) * resource.getpagesize() + MEMORY for limit, count in held.items()}
+    for limit, most in {**limits, resource.RLIMIT_NOFILE: 0}.items():
+        with suppress(ValueError, OSError):  # a stricter one holds already
+            resource.setrlimit(limit, (most, most))
+
+
+def allow_seconds(size: int) -> int:
+    """Return how long a request of this many bytes may take."""
+    return SECONDS + size // 40_000_000
+
+
+def _limit_time(seconds: int) -> None:
+    """Let the system end this process if a request takes too long and nobody waits any more."""
+    with suppress(ImportError):
+        import resource
+
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        most = int(used.ru_utime + used.ru_stime) + 1 + seconds
+        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def _import_onnx(threads: int) -> Callable[[bytes], Loaded]:
+    import onnx
+    import onnxruntime
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    def load(content: bytes) -> Loaded:
+        try:
+            model = onnx.ModelProto.FromString(content)
+        except DecodeError:
+            raise ValueError("it is no ONNX graph") from None
+        _check_graph(model)
+        texts = {entry.key: entry.value for entry in model.metadata_props}
+        if "card" not in texts:
+            raise ValueError("it has no card")
+        del model
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        options.log_severity_level = 4
+        for setting, value in {"load_model_format": "ONNX", "intra_op.allow_spinning": "0"}.items():
+            options.add_session_config_entry(f"session.{setting}", value)
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        (given,), (found,) = session.get_inputs(), session.get_outputs()
+        if given.type != "tensor(float)" or len(found.shape) != 2 or not all(_is_size(n) for n in found.shape[1:]):
+            raise ValueError("its graph does not take rows of float32 and give a score for each class")
+        if not all(_is_size(n) for n in given.shape[1:]):
+            raise ValueError("its graph does not say how wide a row is")
+        return (
+            texts["card"], tuple(given.shape[1:]), found.shape[1],
+            lambda rows: session.run([found.name], {given.name: rows})[0],
+        )  # fmt: skip
+
+    return load
+
+
+def _check_graph(model: Any) -> None:
+    """Check that a graph holds all that it needs, in the operators of ONNX itself.
+
+    Raises:
+        ValueError: it does not; the message says what is wrong.
+    """
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    if versions.get("") not in OPSETS:
+        raise ValueError(f"expected opset {OPSETS[0]} to {OPSETS[-1]} of ONNX, got {versions.get('', 'none')}")
+    if len(model.graph.input) != 1 or len(model.graph.output) != 1:
+        raise ValueError("its graph has several inputs or outputs, or none")
+    for message in walk(model):
+        kind = message.DESCRIPTOR.name
+        if kind in {"NodeProto", "FunctionProto"} and message.domain not in {"", "ai.onnx"}:
+            raise ValueError(f"it has an operator of another domain, {message.domain!r}")
+        if kind == "TensorProto" and (message.data_location or message.external_data):
+            raise ValueError("it keeps numbers in another file")
+
+
+def _is_size(axis: Any) -> bool:
+    return isinstance(axis, int) and axis > 0
+
+
+def _import_torch(threads: int) -> Callable[[bytes], Loaded]:
+    import torch
+
+    from dpbench.models.torch_program import load_program
+    from dpbench.privacy.core.exact.quantised import exact_linear
+
+    torch.set_num_threads(threads)
+    exact_linear(torch.zeros(1, 1), torch.zeros(1, 1))  # imports what it needs
+    return load_program
+
+
+if __name__ == "__main__":
+    main()

@@ -29,6 +29,10 @@ class ExtractorFacts(Record):
     # What the weights have seen; None where it is not stated.
     trained_on: PrintableText | None = Field(default=None, exclude_if=lambda value: value is None)
 
+    def has_same_features(self, other: ExtractorFacts) -> bool:
+        """Return whether name, version and weights are the same; earlier cards do not state what these have seen."""
+        return (self.name, self.version, self.weights) == (other.name, other.version, other.weights)
+
 
 class TestScore(Record):
     """The predictor's score on the test split; the saved model gives the same scores there, up to rounding."""

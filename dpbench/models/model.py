@@ -204,7 +204,7 @@ class Model:
         if len(parts) != len(self.card.extractors):
             raise DataError(f"The card has {len(self.card.extractors)} extractors, but {len(parts)} are named in it.")
         for part, learned_with in zip(parts, self.card.extractors, strict=True):
-            if _facts(part) != learned_with:
+            if not _facts(part).has_same_features(learned_with):
                 raise SpecError(
                     f"Extractor {part.name!r} has other weights or another version here than the model learned with "
                     f"(version {learned_with.version}). Install what it names: {_list_extractor_packages(self.card)}."

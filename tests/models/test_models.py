@@ -69,6 +69,7 @@ def test_a_network_is_saved_too(tmp_path: Path) -> None:
     assert dpbench.load_model(found.model().save(tmp_path / "net.onnx")).card.logits
 
 
+@pytest.mark.slow
 def test_classes_are_numbers_where_their_names_are_and_shares_add_up(
     digits: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
@@ -81,11 +82,13 @@ def test_classes_are_numbers_where_their_names_are_and_shares_add_up(
         votes.predict_proba(digits[0][:5])
 
 
+@pytest.mark.slow
 def test_a_model_that_is_fitted_again_names_its_result(tmp_path: Path) -> None:
     found = dpbench.run("class-means:k=5", seeds=2, out=tmp_path)
     assert dict(found.model(1).card.lines())["result"] == found.record.digest
 
 
+@pytest.mark.slow
 def test_a_card_says_what_may_be_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     research = dpbench.run("class-means:k=5", seeds=1, out=tmp_path).model().card
     assert not research.private and "anyone who knows seed 0 can subtract its noise" in research.statement
@@ -102,6 +105,7 @@ def test_a_card_says_what_may_be_published(tmp_path: Path, monkeypatch: pytest.M
     assert not searched.private and "outside ε" in searched.statement
 
 
+@pytest.mark.slow
 def test_a_secure_run_keeps_its_models_and_nothing_else_can_give_them(tmp_path: Path) -> None:
     pytest.importorskip("opendp")
     found = dpbench.run("class-means:k=5", seeds=1, secure_rng=True, out=tmp_path)
@@ -193,6 +197,7 @@ def test_a_learner_whose_predictor_cannot_be_kept_says_so_and_keeps_its_result(t
     assert len(several.failed) == 4 and "model of seed 1 of learner=by-hand, epsilon=2" in several.failed
 
 
+@pytest.mark.slow
 def test_images_of_another_size_mode_or_kind_are_converted_or_refused(
     digits: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
@@ -211,6 +216,7 @@ def test_images_of_another_size_mode_or_kind_are_converted_or_refused(
             model.predict(images)
 
 
+@pytest.mark.slow
 def test_run_models_and_predict_in_the_shell(
     digits: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,6 +248,7 @@ def test_run_models_and_predict_in_the_shell(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_an_extractor_of_another_version_is_refused(tmp_path: Path) -> None:
     model = dpbench.run("class-means:k=5", seeds=1, out=tmp_path).model()
     facts = model.card.extractors[0].model_copy(update={"version": "0"})

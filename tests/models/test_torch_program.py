@@ -48,7 +48,7 @@ CRAFTED: dict[str, tuple[list[Any], dict[str, Tensor], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.quick("max_pool2d_with_indices_backward", "memory")
+@pytest.mark.quick("max_pool2d_with_indices_backward")
 @pytest.mark.parametrize("crafted", CRAFTED)
 def test_a_crafted_file_ends_its_own_process_and_predict_says_how(
     crafted: str, tmp_path: Path, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
@@ -74,6 +74,7 @@ EXPECTED = [[2.9695373, -0.8524707, -2.5076237], [0.7821151, 0.4359478, 2.150610
 """Scores that version 0.2 gives."""
 
 
+@pytest.mark.slow
 def test_an_old_model_that_was_changed_or_has_other_operations_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     file.write_bytes(OLD_MODEL.read_bytes().replace(b"class-means", b"class-meanz", 1))

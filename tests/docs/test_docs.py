@@ -236,7 +236,8 @@ def test_every_flag_that_a_page_names_exists_and_every_flag_of_run_is_on_a_page(
         "--torch-backend",
         "--rm",
         "--gpus",
-    }  # of the linters, pytest, uv, tests/gpu, git and docker
+        "--repo",
+    }  # of the linters, pytest, uv, tests/gpu, git, docker and gh
     assert named - others <= set().union(*known.values())
 
 

@@ -416,7 +416,7 @@ def test_accountants_that_contradict_each_other_are_a_complaint(monkeypatch: pyt
 def test_many_files_on_processes_give_the_complaints_of_one(
     root: Path, known: Expectations, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
-    monkeypatch.setattr("dpbench.board.verify.review._has_network", lambda file: apart and file.result is not None)
+    monkeypatch.setattr("dpbench.board.verify.review._needs_torch", lambda file: apart and file.result is not None)
     fields = changed(root, known, "class-means", {"privacy.plan.0.steps": 2}, sealed=True)
     assert "privacy.plan" in fields  # what the learner is asked for
     stored = [result.stored for result in verify_leaderboard(root, known).results]

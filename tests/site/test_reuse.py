@@ -119,7 +119,7 @@ def test_an_output_that_was_edited_or_deleted_is_made_again(
 def test_inputs_are_the_files_of_the_leaderboard_the_code_and_the_environment(
     root: Path, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def digest(docs: bool = False) -> str:
+    def digest(docs: bool = False) -> str | None:
         page = ExtraPages(PageSection("extra", "Extra", "extra.html"), lambda _, shared: [], PACKAGE)
         return BuildTarget(root, root / "site", registry.load(), Extras(pages=(page,)), docs).digest_inputs()
 

@@ -8,7 +8,7 @@ import sys
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # what malloc.h calls them
 MAX_KEPT_BYTES = 2**27  # bytes: what may lie free at the end of the heap
 MAX_BLOCK_BYTES = 2**25  # bytes: a larger block goes back at once; glibc takes no more
-MIN_RETURNED_BYTES = 2**20
+MIN_RETURNED_BYTES = 2**22
 
 
 def keep_freed_memory() -> None:

@@ -23,6 +23,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from dpbench.privacy.core.accounting.accountant import silence_libraries
+
 SIGNIFICANCE = 0.05  # of the bounds that are shown
 GUESSED_SHARE = 0.03  # of the canaries that are guessed about
 LARGEST_BOUND = 200.0  # epsilon, and mu: no audit can see more
@@ -95,7 +97,8 @@ def gaussian_dp_epsilon(mu: float, delta: float) -> float:
     """Return the epsilon of mu-Gaussian DP at delta; 0 if mu is not positive."""
     from dp_accounting import get_epsilon_gaussian
 
-    return float(get_epsilon_gaussian(1 / mu, delta)) if mu > 0 else 0.0
+    with silence_libraries():  # of logarithms of 0, near epsilon 0
+        return float(get_epsilon_gaussian(1 / mu, delta)) if mu > 0 else 0.0
 
 
 @functools.cache
@@ -103,7 +106,8 @@ def gaussian_dp_mu(epsilon: float, delta: float) -> float:
     """Return the mu of the Gaussian mechanism that has this epsilon at delta."""
     from dp_accounting import get_sigma_gaussian
 
-    return 1 / float(get_sigma_gaussian(epsilon, delta)) if epsilon > 0 else 0.0
+    with silence_libraries():
+        return 1 / float(get_sigma_gaussian(epsilon, delta)) if epsilon > 0 else 0.0
 
 
 def bisect_largest(rejected: Callable[[float], bool], near: float = 0.0) -> float:

@@ -156,7 +156,8 @@ def _mahloujifar_figure(attack: Attack, delta: float, stated: Bound | None) -> B
     near = bounds.gaussian_dp_mu(stated.epsilon, delta) if stated and plausible else 0.0
     found = bounds.mahloujifar_bound(attack.canaries, attack.guesses, attack.correct, near)
     most = bounds.mahloujifar_bound(attack.canaries, attack.guesses, attack.guesses)
-    return Bound(epsilon=bounds.gaussian_dp_epsilon(found, delta), most=bounds.gaussian_dp_epsilon(most, delta))
+    epsilon = stated.epsilon if stated and near and found == near else bounds.gaussian_dp_epsilon(found, delta)
+    return Bound(epsilon=epsilon, most=bounds.gaussian_dp_epsilon(most, delta))
 
 
 def _gauss_figure(attack: Attack, delta: float) -> Bound:

@@ -22,11 +22,12 @@ LARGEST_SHIFT = 1e-3  # clips that a row may move others by, where its learner c
 
 def compute_figures(
     epsilon: float, delta: float, sensitivity: Sensitivity | None, noise: Noise | None, attack: Attack | None,
-    own: Attack | None = None,
+    own: Attack | None = None, stated: Figures | None = None,
 ) -> Figures:  # fmt: skip
     """Compute the figures of an audit from its three parts, for a run that states (epsilon, delta).
 
     `own` is the attack on coordinates that the learner sees: it is tested too, but bounds come from the larger attack.
+    With `stated`, earlier figures, bounds are confirmed where they are right, and searched for only where they are not.
     """
     checks = {"noise": list(_noise_checks(noise))} if noise else {}
     doubts = [check for found in checks.values() for check in found if check.p < DOUBT_RATE / len(found)]
@@ -49,19 +50,20 @@ def compute_figures(
     trusted = noise is not None and not doubts
     return Figures(
         low=low, high=high, answers_p=_squares_p_value(noise.numbers, noise.squares) if noise else 1.0,
-        steinke=_steinke_figure(attack, delta) if attack else None,
-        mahloujifar=_mahloujifar_figure(attack, delta) if attack else None,
+        steinke=_steinke_figure(attack, delta, stated.steinke if stated else None) if attack else None,
+        mahloujifar=_mahloujifar_figure(attack, delta, stated.mahloujifar if stated else None) if attack else None,
         gauss=_gauss_figure(attack, delta) if attack and trusted else None, failed=tuple(failed), level=level,
     )  # fmt: skip
 
 
 def sigma_interval(numbers: int, squares: float) -> tuple[float, float]:
     """Return the 95% interval of measured sigma / stated sigma: a sum of squared normals is chi-square."""
-    from scipy.stats import chi2
+    from scipy.special import chdtri, gammaincinv
 
     if not numbers:
         return 0.0, math.inf
-    return math.sqrt(squares / chi2.isf(0.025, numbers)), math.sqrt(squares / chi2.ppf(0.025, numbers))
+    most, least = float(chdtri(numbers, 0.025)), 2 * float(gammaincinv(numbers / 2, 0.025))
+    return math.sqrt(squares / most), math.sqrt(squares / least)
 
 
 def two_sided_p_value(z: float) -> float:
@@ -79,11 +81,11 @@ def _sensitivity_failures(found: Sensitivity) -> Iterator[str]:
 
 def _squares_p_value(numbers: int, squares: float, both: bool = True) -> float:
     """Return the p-value of a sum of squares, tested for being too large; with `both`, also for being too small."""
-    from scipy.stats import chi2
+    from scipy.special import chdtr, chdtrc
 
     if not numbers:
         return 1.0
-    above, below = float(chi2.sf(squares, numbers)), float(chi2.cdf(squares, numbers))
+    above, below = float(chdtrc(numbers, squares)), float(chdtr(numbers, squares))
     return min(1.0, 2 * min(above, below)) if both else above
 
 
@@ -141,18 +143,21 @@ def _smallest_significance(attack: Attack, mu: float) -> float:
     return found
 
 
-def _steinke_figure(attack: Attack, delta: float) -> Bound:
-    found, most = (
-        bounds.steinke_bound(delta, attack.canaries, attack.guesses, n) for n in (attack.correct, attack.guesses)
+def _steinke_figure(attack: Attack, delta: float, stated: Bound | None) -> Bound:
+    guessed, near = (delta, attack.canaries, attack.guesses), stated.epsilon if stated else 0.0
+    return Bound(
+        epsilon=bounds.steinke_bound(*guessed, attack.correct, near),
+        most=bounds.steinke_bound(*guessed, attack.guesses),
     )
-    return Bound(epsilon=found, most=most)
 
 
-def _mahloujifar_figure(attack: Attack, delta: float) -> Bound:
-    found, most = (
-        bounds.mahloujifar_bound(attack.canaries, attack.guesses, n) for n in (attack.correct, attack.guesses)
-    )
-    return Bound(epsilon=bounds.gaussian_dp_epsilon(found, delta), most=bounds.gaussian_dp_epsilon(most, delta))
+def _mahloujifar_figure(attack: Attack, delta: float, stated: Bound | None) -> Bound:
+    plausible = stated is not None and 0 < stated.epsilon < bounds.LARGEST_BOUND
+    near = bounds.gaussian_dp_mu(stated.epsilon, delta) if stated and plausible else 0.0
+    found = bounds.mahloujifar_bound(attack.canaries, attack.guesses, attack.correct, near)
+    most = bounds.mahloujifar_bound(attack.canaries, attack.guesses, attack.guesses)
+    epsilon = stated.epsilon if stated and near and found == near else bounds.gaussian_dp_epsilon(found, delta)
+    return Bound(epsilon=epsilon, most=bounds.gaussian_dp_epsilon(most, delta))
 
 
 def _gauss_figure(attack: Attack, delta: float) -> Bound:

@@ -25,14 +25,14 @@ def size_tails(squares: float, steps: int, members: int, rate: float) -> tuple[f
         members: the number of rows that a sample can contain, each independently of the others.
         rate: the chance of each row to be in a sample, above 0 and below 1.
     """
-    from scipy.stats import chi2
+    from scipy.special import chdtr, chdtrc
 
     variance = members * rate * (1 - rate)
     kurtosis = (1 - 6 * rate * (1 - rate)) / variance  # of a size, in excess: the sum has variance steps (2 + kurtosis)
     if steps * members * min(rate, 1 - rate) < FEWEST_INCLUSIONS:
         return _exact_tails(squares, steps, members, rate, math.sqrt(steps * (2 + kurtosis)))
     scale = 1 + kurtosis / 2  # a chi-square with the same mean and variance
-    return float(chi2.sf(squares / scale, steps / scale)), float(chi2.cdf(squares / scale, steps / scale))
+    return float(chdtrc(steps / scale, squares / scale)), float(chdtr(steps / scale, squares / scale))
 
 
 def _exact_tails(squares: float, steps: int, members: int, rate: float, deviation: float) -> tuple[float, float]:

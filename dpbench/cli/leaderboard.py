@@ -126,8 +126,9 @@ def build(
         )
     plugins, whole = _load_plugins(), not (check or no_site)
     if whole:
-        from dpbench.site.reuse import BuildTarget
+        from dpbench.site.reuse import BuildTarget, lock_build
 
+        context.with_resource(lock_build(root))
         target = BuildTarget(root, site or root / "site", plugins, publish.load_extras(context), docs)
         inputs = target.digest_inputs()
         if kept := target.find_build(inputs):

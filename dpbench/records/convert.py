@@ -8,14 +8,12 @@ other files (tunings, logs, figures) are copied unchanged.
 
 from __future__ import annotations
 
-import fcntl
 import filecmp
 import json
 import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from dpbench.records.result import Result
 from dpbench.records.schema1 import find_loss, upgrade_record
 from dpbench.records.storage import validate_record
 from dpbench.support.files import write_atomically, write_json
+from dpbench.support.folders import lock_folder
 from dpbench.support.untrusted import parse_json, read_regular_file
 
 CURRENT_SCHEMA = 2
@@ -58,23 +57,12 @@ def convert_results(folder: Path, *, delete_old: bool = False) -> Conversion:
     if beside:
         raise SpecError(f"Convert {folder.parent}, not its results alone: the records in {beside[0]}/ name them.")
     try:
-        with _alone(folder.parent):
+        with lock_folder(folder.parent):
             return _convert(folder, old, new, delete_old=delete_old)
     except BlockingIOError as error:
         raise OutputError(f"Another process converts results in {folder.parent} at the moment. Wait for it.") from error
     except OSError as error:
         raise OutputError(f"Cannot convert {folder}: {error.strerror or error}. No result was lost.") from error
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, which leaves no file: two conversions would delete each other's new folder."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _convert(folder: Path, old: Path, new: Path, *, delete_old: bool) -> Conversion:

@@ -2,11 +2,13 @@
 
 Inputs are the leaderboard's files, the code of dpbench and of all plugins, the installed packages, and the environment
 variables that pages show. Outputs are `leaderboard.json`, its schema and the site. The cache folder holds the digests
-of both. A changed byte on either side means that everything is checked and built again, so that no output is ever stale
-or a mixture of two builds.
+of both. A change on either side (a byte, a name, a folder, or a link in place of a file) means that everything is
+checked and built again, so that no output is ever stale or a mixture of two builds. Two builds of one leaderboard never
+run at the same time.
 
-Not covered: data and network weights that arrive on this machine between two builds. Verification asks more learners
-for their plans if it has the network behind activations; `dpbench leaderboard verify` always asks.
+Not covered: data and network weights that arrive on this machine between two builds (verification asks more learners
+for their plans if it has the network behind activations; `dpbench leaderboard verify` always asks), code that is edited
+while Python starts, and a record that somebody else wrote into your cache folder.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -29,8 +33,25 @@ from dpbench.site.extras import Extras
 from dpbench.site.settings import ADDRESS, EPOCH, REPOSITORY
 from dpbench.support.code import DPBENCH, code_digest, top_package
 from dpbench.support.files import canonical_digest, write_json
-from dpbench.support.folders import MARKER
+from dpbench.support.folders import lock_folder
 from dpbench.support.paths import cache_folder
+
+OUTPUTS = (INDEX, SCHEMA)
+"""In the folder of the leaderboard, beside the site."""
+
+
+@contextmanager
+def lock_build(root: Path) -> Iterator[None]:
+    """Hold the lock of a leaderboard's builds: a second build could replace the site that the first remembers.
+
+    Raises:
+        OutputError: another build holds it.
+    """
+    try:
+        with lock_folder(root):
+            yield
+    except BlockingIOError as error:
+        raise OutputError(f"Another process builds or converts {root} at the moment. Wait for it.") from error
 
 
 @dataclass(frozen=True)
@@ -43,69 +64,76 @@ class BuildTarget:
     extras: Extras
     docs: bool  # whether the documentation is wanted
 
-    def digest_inputs(self) -> str:
-        """Return a digest of everything that a build reads, except `leaderboard.json` and its schema."""
+    def digest_inputs(self) -> str | None:
+        """Return a digest of everything that a build reads, except outputs; None if some of it cannot be read."""
         versions = sorted((str(found.metadata["Name"]), found.version) for found in distributions())
         classes = [item.cls for found in self.plugins.components.values() for item in found.values()]
         environment = [os.environ.get(name, "") for name in (ADDRESS, REPOSITORY, EPOCH)]
-        digest = hashlib.sha256(
-            repr((sys.version, versions, [*map(code_digest, classes)], environment, self.docs)).encode()
-        )
+        values = sys.version, versions, [*map(code_digest, classes)], environment, self.docs
         modules = [DPBENCH, *self.extras.packages, *(cls.__module__ for cls in classes)]
         folders = [
             Path(place)
             for name in sorted({*map(top_package, modules)})
             for place in getattr(sys.modules[name], "__path__", ())
         ]
-        own = sorted(part for part in self.root.iterdir() if part.name not in {INDEX, SCHEMA} and not _is_output(part))
         boards = sorted(list_board_files().values())  # where the leaderboard has none of its own
-        _add_files(digest, [*folders, locate_fingerprint_folder(), *boards, *own])
-        return digest.hexdigest()
+        code = _digest_files([*folders, locate_fingerprint_folder(), *boards], lambda path: path.name == "__pycache__")
+        own = _digest_files([self.root], self._is_left_out)
+        return canonical_digest([repr(values), code, own]) if code and own else None
 
-    def find_build(self, inputs: str) -> str | None:
+    def find_build(self, inputs: str | None) -> str | None:
         """Return the sentence of the build whose inputs and outputs these are; None if there is no such build."""
+        outputs = self._digest_outputs()
+        if inputs is None or outputs is None:
+            return None
         try:
             kept = json.loads(self._record.read_text(encoding="utf-8"))
-            same = (kept["inputs"], kept["outputs"]) == (inputs, self._digest_outputs())
-            return str(kept["said"]) if same else None
+            return str(kept["said"]) if (kept["inputs"], kept["outputs"]) == (inputs, outputs) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep_build(self, inputs: str, said: str) -> None:
+    def keep_build(self, inputs: str | None, said: str) -> None:
         """Remember a build of these inputs and its sentence, unless an input has changed meanwhile."""
-        if self.digest_inputs() != inputs:
+        outputs = self._digest_outputs()
+        if None in (inputs, outputs) or self.digest_inputs() != inputs:
             return
         try:
-            write_json(self._record, {"inputs": inputs, "outputs": self._digest_outputs(), "said": said})
+            write_json(self._record, {"inputs": inputs, "outputs": outputs, "said": said})
         except OutputError:
             return  # a build does not fail because it cannot be remembered
+
+    def _is_left_out(self, path: Path) -> bool:
+        """Return whether a path below the leaderboard is an output, or hidden in its folder as unfinished sites are."""
+        top = path.parent == self.root
+        return path.resolve() == self.out.resolve() or (top and (path.name in OUTPUTS or path.name.startswith(".")))
 
     @property
     def _record(self) -> Path:
         place = canonical_digest([str(self.root.resolve()), str(self.out.resolve())])
         return cache_folder() / "builds" / f"{place[:32]}.json"
 
-    def _digest_outputs(self) -> str:
-        digest = hashlib.sha256()
-        _add_files(digest, [self.root / INDEX, self.root / SCHEMA, self.out])
-        return digest.hexdigest()
+    def _digest_outputs(self) -> str | None:
+        return _digest_files([*(self.root / name for name in OUTPUTS), self.out])
 
 
-def _is_output(part: Path) -> bool:
-    """Return whether an entry of the leaderboard's folder is a built site or hidden, as unfinished sites are."""
-    return part.name.startswith(".") or (part / MARKER).is_file()
+def _digest_files(paths: Sequence[Path], left_out: Callable[[Path], bool] = lambda path: False) -> str | None:
+    """Return a digest of everything at and below these paths: names, kinds, targets of links and contents of files.
 
-
-def _add_files(digest: hashlib._Hash, paths: Iterable[Path]) -> None:
-    """Add files, and all files in folders, to a digest: their paths, lengths and bytes."""
-    for path in paths:
-        for file in _list_files(path):
-            content = file.read_bytes()
-            digest.update(f"{file.relative_to(path.parent)}\0{len(content)}\0".encode() + content)
-
-
-def _list_files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from (file for file in sorted(path.rglob("*")) if file.is_file() and "__pycache__" not in file.parts)
-    elif path.exists():
-        yield path
+    Links are followed, and a folder is entered once. Return None if something cannot be read.
+    """
+    digest, entered, left = hashlib.sha256(), set[Path](), [*paths]
+    try:
+        while left:
+            path, content = left.pop(), ""
+            kind = stat.S_IFMT(path.lstat().st_mode) if os.path.lexists(path) else 0
+            target = str(path.readlink()) if path.is_symlink() else ""
+            if path.is_file():
+                with path.open("rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
+            elif path.is_dir() and (folder := path.resolve()) not in entered:
+                entered.add(folder)
+                left += sorted(part for part in path.iterdir() if not left_out(part))
+            digest.update(repr((os.fspath(path), kind, target, content)).encode())
+    except (OSError, RuntimeError):  # links that lead to each other are the latter
+        return None
+    return digest.hexdigest()

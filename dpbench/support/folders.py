@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -36,6 +37,21 @@ def replace_site(out: Path) -> Iterator[Path]:
         raise OutputError(
             f"Cannot write the site {out}: {error.strerror}. Choose a folder that can be written."
         ) from error
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold a lock on a folder, which leaves no file.
+
+    Raises:
+        BlockingIOError: another process holds it.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 
+from dpbench.support import malloc
+
 
 class _SigintBlockedProcess(SpawnProcess):
     """A process that blocks Ctrl-C from its start; its parent process ends it."""
@@ -34,14 +36,19 @@ def collect_rarely() -> None:
     gc.set_threshold(100_000)
 
 
+def _start_worker() -> None:
+    collect_rarely()
+    malloc.return_freed_memory()
+
+
 @contextmanager
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Yield a process pool; its workers are killed if the block is interrupted, and else end after their work.
 
     Workers are spawned, because forked children of a process with threads, such as torch's, may hang. They read and
-    write records, so they search for garbage rarely.
+    write records, so they search for garbage rarely, and return the memory that they free.
     """
-    with ProcessPoolExecutor(workers, _SigintBlockedContext(), collect_rarely) as pool:
+    with ProcessPoolExecutor(workers, _SigintBlockedContext(), _start_worker) as pool:
         try:
             yield pool
         except KeyboardInterrupt:

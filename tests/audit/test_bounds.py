@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -73,6 +74,25 @@ def test_a_bound_never_exceeds_what_its_design_could_give() -> None:
         assert bounds.mahloujifar_bound(1_000, 100, correct) <= bounds.mahloujifar_bound(1_000, 100, 100)
     p = 0.05 ** (1 / 100)
     assert bounds.steinke_bound(0.0, 1_000, 100, 100) == pytest.approx(math.log(p / (1 - p)), abs=1e-6)
+
+
+@pytest.mark.parametrize("near", [0.5, 0.999_999_8, 1.000_000_2, 150.0, 300.0, math.inf, math.nan, -1.0])
+def test_a_wrong_number_near_a_bound_does_not_move_it(near: float) -> None:
+    guessed = 1_000, 30, 25
+    for bound in (partial(bounds.steinke_bound, 1e-5, *guessed), partial(bounds.mahloujifar_bound, *guessed)):
+        assert bound(near * bound() if near > 0.5 else near) == bound()
+        assert bound(bound() * (1 + 1e-8)) == pytest.approx(bound(), rel=1e-7)
+
+
+def test_a_bound_is_confirmed_by_two_evaluations() -> None:
+    asked: list[float] = []
+
+    def rejected(number: float) -> bool:
+        asked.append(number)
+        return number <= 2.5
+
+    assert bounds.bisect_largest(rejected, near=2.5) == 2.5
+    assert len(asked) == 2
 
 
 def test_guesses_no_better_than_a_coin_bound_nothing() -> None:

@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from dpbench.analysis.word import list_unchecked_claims
 from dpbench.api import Release
 from dpbench.board.build import verify_leaderboard
 from dpbench.board.folder import ResultFile, locate_result
+from dpbench.board.verify import review
+from dpbench.board.verify.checks import check_result_file
 from dpbench.board.verify.declarations import check_selection
-from dpbench.board.verify.derive import EpsilonQuestion, derive_epsilon
+from dpbench.board.verify.derive import EpsilonQuestion, derive_epsilon, make_epsilon_question
 from dpbench.board.verify.expectations import Expectations
 from dpbench.board.verify.rerun_record import find_rerun, rerun_path, rerun_seeds, summarize_rerun
 from dpbench.board.verify.review import MIN_PARALLEL_FILES, review_files
@@ -396,6 +399,26 @@ def test_epsilon_of_a_private_search_is_that_of_the_whole_search() -> None:
     assert epsilon > 1.5 * single[0]
 
 
+def test_equal_plans_share_a_derivation_whatever_their_releases_are_called(root: Path) -> None:
+    result = Result.read(boards.file_of(root, "pillar"))
+
+    def question(stated: float = 0.0, **changes: object) -> EpsilonQuestion:
+        plan = tuple(release.model_copy(update=changes) for release in result.privacy.plan)
+        privacy = {"plan": plan, "epsilon": result.privacy.epsilon - stated}
+        return make_epsilon_question(result.model_copy(update={"privacy": result.privacy.model_copy(update=privacy)}))
+
+    assert question() == question(name="gradients") == question(stated=1e-9)
+    assert question() != question(steps=7)
+
+
+def test_images_and_activations_are_planned_for_in_a_process_of_their_own(root: Path, known: Expectations) -> None:
+    checked = check_result_file(locate_result(boards.file_of(root, "pillar"), root), known)
+    assert checked.result is not None and not review._needs_torch(checked)
+    images = checked.result.task.model_copy(update={"example_shape": (3, 32, 32)})
+    assert review._needs_torch(replace(checked, result=checked.result.model_copy(update={"task": images})))
+    assert not review._needs_torch(replace(checked, result=None))
+
+
 def test_a_plan_that_would_cost_gigabytes_is_refused_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crosscheck, "cross_check", lambda *_: pytest.fail("it was accounted for"))
     answer = derive_epsilon(EpsilonQuestion((Release("gradient", 1000, 0.5),), 1e-3, 1e-5, "pld", None, 1.0))
@@ -416,7 +439,7 @@ def test_accountants_that_contradict_each_other_are_a_complaint(monkeypatch: pyt
 def test_many_files_on_processes_give_the_complaints_of_one(
     root: Path, known: Expectations, monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
-    monkeypatch.setattr("dpbench.board.verify.review._has_network", lambda file: apart and file.result is not None)
+    monkeypatch.setattr("dpbench.board.verify.review._needs_torch", lambda file: apart and file.result is not None)
     fields = changed(root, known, "class-means", {"privacy.plan.0.steps": 2}, sealed=True)
     assert "privacy.plan" in fields  # what the learner is asked for
     stored = [result.stored for result in verify_leaderboard(root, known).results]

@@ -21,6 +21,7 @@ from dpbench.records.packed import list_records, read_record
 from dpbench.records.result import Result
 from dpbench.records.schema1 import find_loss, upgrade_record
 from dpbench.support.files import canonical_digest
+from dpbench.support.folders import lock_folder
 from tests.helpers.commands import call
 from tests.helpers.old_results import old_form
 from tests.records.test_result import result
@@ -114,7 +115,7 @@ def test_a_record_is_not_brought_along_for_a_result_that_only_claims_to_be_conve
 
 def test_two_calls_at_once_do_not_work_on_one_folder(folder: Path) -> None:
     files = tree(folder)
-    with converting._alone(folder.parent), pytest.raises(OutputError, match="Another process"):
+    with lock_folder(folder.parent), pytest.raises(OutputError, match="Another process"):
         convert_results(folder)
     assert tree(folder) == files
 

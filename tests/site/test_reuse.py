@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from dpbench.site import render
 from dpbench.site.extras import ExtraPages, Extras
 from dpbench.site.layout import PageSection
 from dpbench.site.reuse import BuildTarget
+from dpbench.support.folders import MARKER, lock_folder
 from tests.helpers import boards
 
 PACKAGE = "pages_of_a_test"
@@ -117,7 +119,7 @@ def test_an_output_that_was_edited_or_deleted_is_made_again(
 def test_inputs_are_the_files_of_the_leaderboard_the_code_and_the_environment(
     root: Path, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def digest(docs: bool = False) -> str:
+    def digest(docs: bool = False) -> str | None:
         page = ExtraPages(PageSection("extra", "Extra", "extra.html"), lambda _, shared: [], PACKAGE)
         return BuildTarget(root, root / "site", registry.load(), Extras(pages=(page,)), docs).digest_inputs()
 
@@ -139,6 +141,74 @@ def test_inputs_are_the_files_of_the_leaderboard_the_code_and_the_environment(
     monkeypatch.setenv("DPBENCH_ADDRESS", "https://example.org")
     seen.add(digest())
     assert len(seen) == 7
+
+
+def link_copy(root: Path) -> None:
+    file = boards.file_of(root, "pillar")
+    file.symlink_to(shutil.move(file, root.parent / "elsewhere.json"))
+
+
+def hide_results(root: Path) -> None:
+    (root / "results" / MARKER).touch()
+    (boards.file_of(root, "pillar")).unlink()
+
+
+UNSEEN_CHANGES: dict[str, Callable[[Path], object]] = {
+    "a link in place of a file": link_copy,
+    "a result below the marker of a site": hide_results,
+    "an empty folder": lambda root: (root / "results" / "stranger").mkdir(),
+    "a link to nothing": lambda root: (root / "results" / "tiny" / "x.json").symlink_to("nowhere"),
+    "a pipe": lambda root: os.mkfifo(root / "results" / "tiny" / "x.json"),
+    "a folder of compiled code": lambda root: (root / "results" / "__pycache__").mkdir(),
+    "a name that is not text": lambda root: Path(os.fsdecode(os.fsencode(root / "results") + b"/\xff")).mkdir(),
+    "links in a circle": lambda root: (root / "results" / "tiny" / "x.json").symlink_to("x.json"),
+}
+
+
+@pytest.mark.parametrize("change", UNSEEN_CHANGES.values(), ids=UNSEEN_CHANGES.keys())
+def test_every_change_below_the_leaderboard_is_seen(root: Path, change: Callable[[Path], object]) -> None:
+    target = BuildTarget(root, root / "site", registry.load(), Extras(), docs=False)
+    before = target.digest_inputs()
+    assert before == target.digest_inputs() is not None
+    change(root)
+    assert target.digest_inputs() != before
+
+
+def test_a_file_behind_a_linked_folder_is_an_input(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (root / "claims").symlink_to(tmp_path / "elsewhere")
+    target = BuildTarget(root, root / "site", registry.load(), Extras(), docs=False)
+    before = target.digest_inputs()
+    (tmp_path / "elsewhere" / "paper.toml").touch()
+    assert target.digest_inputs() != before
+
+
+def test_what_cannot_be_read_is_neither_skipped_nor_remembered(
+    root: Path, tmp_path: Path, fresh_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_site(root, tmp_path / "site")
+    (record,) = (fresh_cache / "builds").iterdir()
+    record.unlink()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("dpbench.site.reuse.hashlib.file_digest", refuse)
+    target = BuildTarget(root, tmp_path / "site", registry.load(), Extras(), docs=False)
+    assert target.digest_inputs() is None
+    assert target.find_build(None) is None
+    target.keep_build(None, "said")
+    assert not record.exists()
+
+
+def test_two_builds_at_once_do_not_work_on_one_leaderboard(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with lock_folder(root), pytest.raises(SystemExit) as ended:
+        main(["leaderboard", "build", "--no-docs", "--root", str(root), "--site", str(tmp_path / "site")])
+    assert ended.value.code == 1
+    assert "Another process builds or converts" in capsys.readouterr().err
+    assert not (tmp_path / "site").exists()
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"inputs": 1, "outputs": 2, "said": 3}'])

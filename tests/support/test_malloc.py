@@ -20,6 +20,34 @@ print(sum([step() for _ in range(20)][10:]))
 """
 
 
+_FREED = """
+import numpy as np
+from dpbench.support.malloc import return_freed_memory
+{before}
+def resident():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmRSS"))
+for _ in range(3):  # glibc raises its threshold by itself when it frees a block
+    blocks, fences = [], []
+    for _ in range(16):
+        blocks.append(np.ones(2**20))  # 8 MiB
+        fences.append(bytes(2**15))  # in the heap, which does not shrink below it
+    del blocks
+print(resident())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc keeps memory so")
+@pytest.mark.slow
+def test_blocks_that_a_worker_frees_go_back_at_once() -> None:
+    kept, returned = (
+        int(
+            subprocess.run([sys.executable, "-c", _FREED.format(before=before)], capture_output=True, check=True).stdout
+        )
+        for before in ("", "return_freed_memory()")
+    )
+    assert kept - returned > 2**16  # KiB
+
+
 def _faults(before: str) -> int:
     """Return the page faults of ten steps, each of which makes and frees 16 MiB, 4,096 pages.
 

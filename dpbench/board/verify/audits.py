@@ -104,7 +104,9 @@ def _check_statistics(audit: Audit) -> FieldComplaints:
     yield from wrong
     if wrong:
         return
-    found = compute_figures(audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack, audit.own)
+    found = compute_figures(
+        audit.epsilon, audit.delta, audit.sensitivity, audit.noise, attack, audit.own, audit.figures
+    )
     if not _figures_agree(found, audit.figures):
         yield "figures", "they do not follow from the recorded statistics: audit it again"
 

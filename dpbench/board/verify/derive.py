@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -23,14 +24,14 @@ MAX_EPSILON = 100.0
 
 @dataclass(frozen=True)
 class EpsilonQuestion:
-    """The inputs that determine epsilon; results with equal inputs share one derivation."""
+    """The inputs that determine epsilon; results with equal inputs share one derivation. Releases have no names."""
 
     plan: tuple[Planned, ...]
     sigma: float
     delta: float
     accountant: AccountantName
     repeats: private_search.Repeats | None
-    stated: float  # an answer far from it is not worth the memory of computing it
+    stated: float  # rounded up: an answer far above it is not worth the memory of computing it
 
 
 EpsilonAnswer = tuple[float, Account] | str
@@ -45,8 +46,10 @@ def make_epsilon_question(result: Result) -> EpsilonQuestion:
     """
     privacy = result.privacy
     plan = check_plan(privacy.releases, f"learner {result.spec.learner.name!r}")
+    nameless = tuple(dataclasses.replace(release, name="") for release in plan)  # type: ignore[type-var]
     again = None if privacy.repeats is None else private_search.Repeats(privacy.repeats.mean, privacy.repeats.shape)
-    return EpsilonQuestion(plan, privacy.sigma, privacy.delta, privacy.accountant, again, privacy.epsilon)
+    stated = float(math.ceil(privacy.epsilon)) if math.isfinite(privacy.epsilon) else privacy.epsilon
+    return EpsilonQuestion(nameless, privacy.sigma, privacy.delta, privacy.accountant, again, stated)
 
 
 def derive_epsilon(question: EpsilonQuestion) -> EpsilonAnswer:

@@ -134,13 +134,13 @@ def _check_plans(files: list[CheckedFile], known: Expectations) -> list[CheckedF
     if len(files) < MIN_PARALLEL_FILES:
         return [_check_plan(file, known) for file in shown]
     with process_pool(1) as pool:
-        apart = pool.map(partial(_check_plan, known=known), filter(_has_network, files), chunksize=8)
-        return [next(apart) if _has_network(file) else _check_plan(file, known) for file in shown]
+        apart = pool.map(partial(_check_plan, known=known), filter(_needs_torch, files), chunksize=8)
+        return [next(apart) if _needs_torch(file) else _check_plan(file, known) for file in shown]
 
 
-def _has_network(file: CheckedFile) -> bool:
-    """Return whether a learner may ask for the network behind activations, which takes torch and its memory."""
-    return bool(file.result and file.result.spec.extractor.options.get("layer"))
+def _needs_torch(file: CheckedFile) -> bool:
+    """Return whether a learner may build a network to plan: examples are images or activations, not vectors."""
+    return file.result is not None and len(file.result.task.example_shape) > 1
 
 
 def _check_plan(checked: CheckedFile, known: Expectations) -> CheckedFile:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpbench.analysis.formats import round_down, round_up, write_score
+from dpbench.analysis.formats import write_lower_bound, write_score, write_upper_bound
 from dpbench.analysis.risk import Risk, describe_largest_risk, describe_risk, membership_risk
 from dpbench.analysis.rows import SELECTION_WORDS
 from dpbench.analysis.tables import ComponentNamer, write_result_label
@@ -251,8 +251,8 @@ def describe_guarantee(spec: Spec, privacy: Privacy, not_covered: tuple[str, ...
     `size` is the number of private units, or None if it is not recorded.
     """
     other, whose = privacy.independent, f"for one {spec.unit or 'image'}"
-    bounds = f"{round_down(other.lower)} to {round_up(other.upper)} by {other.accountant}"
-    stated = f"ε {round_up(privacy.epsilon)} {whose} by {privacy.accountant}"
+    bounds = f"{write_lower_bound(other.lower)} to {write_upper_bound(other.upper)} by {other.accountant}"
+    stated = f"ε {write_upper_bound(privacy.epsilon)} {whose} by {privacy.accountant}"
     names = f"{privacy.accountant}, checked by {other.accountant}"
     yield Fact("guarantee", (f"{stated}, {bounds}",), brief=True, shared=(f"ε {spec.epsilon:g} {whose}, {names}",))
     pure = " (pure)" * (not privacy.delta)

@@ -154,7 +154,7 @@ class Line:
     band: bool = False  # intervals as one area, and not a stroke each
 
 
-def to_chart_units(metric: str, score: Interval) -> Interval:
+def convert_to_chart_units(metric: str, score: Interval) -> Interval:
     """Convert a score to the units of its chart: a share of 1 becomes percent."""
     scale = (
         METRIC_FACTS[metric].scale if metric in METRIC_FACTS else 100.0

@@ -66,7 +66,7 @@ class CanaryScores:
         self._sampled |= rate < 1
 
     @property
-    def any(self) -> bool:
+    def has_scores(self) -> bool:
         """Whether any question released numbers at the canaries' coordinates; a choice releases none there."""
         return self._precision > 0
 

@@ -114,7 +114,7 @@ def audit_prepared(
     found = (
         replays.summarise(),
         evidence.noise.summarise(),
-        evidence.scores.summarise() if evidence.scores.any else None,
+        evidence.scores.summarise() if evidence.scores.has_scores else None,
     )
     own = evidence.own.summarise() if evidence.own is not None else None
     left_out = [SEARCH_LEFT_OUT] * bool(privacy.repeats) + [CHOICES_LEFT_OUT] * (not all(use.gaussian for use in plan))

@@ -109,7 +109,7 @@ class Claim:
         return min(accountant.epsilon(self.plan, self.sigma, self.delta, name) for name in ("pld", "rdp"))
 
     @property
-    def stated(self) -> float:
+    def stated_epsilon(self) -> float:
         """The claimed epsilon; if the claim has none, the epsilon of the tightest accountant."""
         return self.cost if self.epsilon is None else self.epsilon
 
@@ -149,13 +149,15 @@ def audit_loop(answers: Answers, claim: Claim, *, size: int = 1_000, canaries: i
     if claim.sample_rate < 1:
         noted = add_sample_statistics(noted, "gradient", claim.sample_rate, contributed.norms > 0)
     found = sensitivity, noted, scores.summarise()
-    figures = compute_figures(claim.stated, claim.delta, *found)
-    if claim.stated < 0.99 * claim.cost:  # where samples are drawn, no attack of this size would notice
-        less = f"statement: epsilon {claim.stated:.4g} is less than the {claim.cost:.4g} that sigma and steps cost"
+    figures = compute_figures(claim.stated_epsilon, claim.delta, *found)
+    if claim.stated_epsilon < 0.99 * claim.cost:  # where samples are drawn, no attack of this size would notice
+        less = (
+            f"statement: epsilon {claim.stated_epsilon:.4g} is less than the {claim.cost:.4g} that sigma and steps cost"
+        )
         figures = figures.model_copy(update={"failed": (less, *figures.failed)})
     return Audit(
         digest=canonical_digest([LOOP, claim.plan[0].__dict__, claim.sigma, claim.clip, size, canaries]), content=None,
-        spec=None, seed=seed, repeats=None, epsilon=claim.stated, delta=claim.delta, sigma=claim.sigma,
+        spec=None, seed=seed, repeats=None, epsilon=claim.stated_epsilon, delta=claim.delta, sigma=claim.sigma,
         plan=state_plan(claim.plan, claim.sigma), mechanism=LOOP, sensitivity=found[0], noise=found[1], attack=found[2],
         figures=figures, left_out=_describe_left_out(contributed),
         seconds={"audit": time.perf_counter() - begin},

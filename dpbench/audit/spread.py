@@ -60,7 +60,7 @@ class Spread:
                 sizes[kind].add_squares(sums, numbers, self._coarsest[key] if numbers == 1 else 0.0)
             add_differences(unequal["coordinate"], squares.ravel(), len(steps))
             add_differences(unequal["step"], steps, squares.size)
-            for sums, each in group_steps(steps):
+            for sums, each in sum_step_groups(steps):
                 sizes["step"].add_squares(sums, each * squares.size)
         for key, near in self._near.items():
             for found, expected in near:
@@ -95,21 +95,21 @@ def group_coordinates(values: np.ndarray) -> Iterator[tuple[str, np.ndarray, int
     if classes > 1 and columns > 1:
         yield "column", rows.sum(0), classes
         yield "class", rows.sum(1), columns
-    for sums, each in sum_stretches(rows.ravel()):
+    for sums, each in sum_consecutive(rows.ravel()):
         yield "stretch", sums, each
     yield "block", rows.sum(keepdims=True).ravel(), rows.size
 
 
-def group_steps(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+def sum_step_groups(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
     """Yield sums over groups of steps and their size: single steps, stretches, every second, third and so on."""
     yield values, 1
-    yield from sum_stretches(values)
+    yield from sum_consecutive(values)
     for period in range(2, min(MOST_PERIOD, len(values) // 2) + 1):
         whole = values[: len(values) // period * period].reshape(-1, period)
         yield whole.sum(0), len(whole)
 
 
-def sum_stretches(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+def sum_consecutive(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
     """Yield sums over stretches of 2, 4, 8 and more numbers, up to half of all, and the length of the stretches."""
     each, sums = 1, values
     while len(sums) >= 4:

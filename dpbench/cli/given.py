@@ -62,7 +62,7 @@ class UserSettings:
     file: Path | None = None
 
     @cached_property
-    def written(self) -> Mapping[str, Any]:
+    def file_keys(self) -> Mapping[str, Any]:
         """The keys of the file, with switches resolved.
 
         Raises:
@@ -73,7 +73,7 @@ class UserSettings:
     @cached_property
     def values(self) -> Mapping[str, Any]:
         """All values from flags and the file, by key; a key that takes several values has a list."""
-        return {**self.written, **self.flags}
+        return {**self.file_keys, **self.flags}
 
     @cached_property
     def axes(self) -> Mapping[str, list[Any]]:
@@ -83,13 +83,13 @@ class UserSettings:
             SpecError: a value is invalid, or is given twice.
         """
         return {
-            setting.key: [*_read_axis_values(setting, self.flags.get(setting.key), self.written.get(setting.key))]
+            setting.key: [*_read_axis_values(setting, self.flags.get(setting.key), self.file_keys.get(setting.key))]
             for setting in self.taken.settings
             if setting.key in self.taken.several
         }
 
     @property
-    def lists(self) -> Mapping[str, list[Any]]:
+    def swept_axes(self) -> Mapping[str, list[Any]]:
         """The axes with more than one value, in the order in which cells run."""
         return {key: self.axes[key] for key in AXES if len(self.axes.get(key, ())) > 1}
 
@@ -110,7 +110,7 @@ class UserSettings:
             SpecError: search settings are given without a search, or do not fit.
         """
         names = self.taken.spec.model_fields.keys() - {"search"}  # fixed ones too, which the spec then checks
-        single = {key: values[0] for key, values in self.axes.items() if values and key not in self.lists}
+        single = {key: values[0] for key, values in self.axes.items() if values and key not in self.swept_axes}
         said = {key: value for key, value in self.values.items() if key in names - {*self.taken.several}}
         search = self._build_search_keys()
         return {**said, **single, **({} if search is None else {"search": search})}
@@ -146,13 +146,13 @@ class UserSettings:
         from dpbench.sweep.grid import sweep_definition
 
         if self.place.board is None:
-            return sweep_definition(self.keys, self.lists, plugins)
+            return sweep_definition(self.keys, self.swept_axes, plugins)
         from dpbench.records.board import find_board
 
-        others = {key: values[0] for key, values in self.lists.items() if key != "learner"}  # the board's to fix
+        others = {key: values[0] for key, values in self.swept_axes.items() if key != "learner"}  # the board's to fix
         for chosen in [{"learner": learner} for learner in self.axes["learner"]] or [{}]:
             self.spec(plugins, {**others, **chosen})
-        return sweep_definition({**find_board(self.place.board).protocol, **self.keys}, self.lists, plugins)
+        return sweep_definition({**find_board(self.place.board).protocol, **self.keys}, self.swept_axes, plugins)
 
     def origin(self, *keys: str) -> str:
         """Return the source of some keys of a spec, or of all keys if none is given, for messages."""
@@ -161,19 +161,19 @@ class UserSettings:
             return flags
         searched = {"search", *(setting.key for setting in list_record_settings(Search))}
         said = {part for key in keys for part in (searched if key == "search" else {key})}
-        by_flags, by_file = said & self.flags.keys(), said & (self.written.keys() - self.flags.keys())
+        by_flags, by_file = said & self.flags.keys(), said & (self.file_keys.keys() - self.flags.keys())
         if by_file and not by_flags:
             return str(self.file)
         return flags if keys and not by_file else f"{self.file} and flags"
 
-    def refuse(self, keys: Sequence[str], why: str) -> None:
+    def refuse_keys(self, keys: Sequence[str], why: str) -> None:
         """Raise an error if the file has a key that only other commands take.
 
         Raises:
             SpecError: the file has one of the keys.
         """
         for key in keys:
-            if key in self.written:
+            if key in self.file_keys:
                 raise SpecError(f"Expected no {key} in {self.file}: {why}.")
 
     def _read(self, file: Path) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class UserSettings:
 
     def _build_search_keys(self) -> dict[str, Any] | None:
         """Return the keys of the search, or None without a search; single keys override the search table's keys."""
-        table = self.written.get("search")
+        table = self.file_keys.get("search")
         if table is not None and not isinstance(table, Mapping):
             raise SpecError(f"Expected search as a table, like search = {{rule = 'public-validation'}}, got {table!r}.")
         by_key = {setting.key: setting for setting in list_record_settings(Search)}

@@ -14,7 +14,7 @@ from dpbench.cli.takes import add_setting_flags
 from dpbench.errors import DataError
 from dpbench.records.place import Place
 from dpbench.support.files import IMAGE_ENDINGS
-from dpbench.support.untrusted import printable
+from dpbench.support.untrusted import make_printable
 
 if TYPE_CHECKING:
     from dpbench.models import Model
@@ -62,7 +62,7 @@ def predict(
         print(json.dumps(rows, indent=2))
     else:
         for file, name in zip(files, names, strict=True):
-            shown = printable(str(file)).replace("\t", "?").replace("\n", "?")  # --json has it exactly
+            shown = make_printable(str(file)).replace("\t", "?").replace("\n", "?")  # --json has it exactly
             print(f"{shown}\t{name}")
     if refused:
         raise DataError("\n".join(refused.values()))

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from dpbench.errors import SpecError
 from dpbench.records.metrics import METRICS
 from dpbench.records.packed import read_packed_record
-from dpbench.support.untrusted import printable
+from dpbench.support.untrusted import make_printable
 
 if TYPE_CHECKING:
     from dpbench.analysis.grid import ResultGrid
@@ -232,7 +232,7 @@ def read_intact_results(places: Sequence[Path]) -> list[StoredResult]:
 
     filed, damaged = read_results(places)
     for said in damaged:
-        typer.echo(f"dpbench: {printable(said)} Skipped.", err=True)
+        typer.echo(f"dpbench: {make_printable(said)} Skipped.", err=True)
     return filed
 
 

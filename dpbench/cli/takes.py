@@ -79,7 +79,7 @@ def _make_parameters(setting: Setting, taken: CommandSettings) -> Iterator[inspe
     info = typer.Option(
         setting.option, help=_write_help(setting, taken), min=low.ge if low else None, max=high.le if high else None
     )
-    listed = setting.key in taken.several or setting.repeated
+    listed = setting.key in taken.several or setting.is_repeated
     yield _make_parameter(setting.key, list[str] if listed else setting.kind, info)
 
 

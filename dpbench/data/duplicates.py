@@ -155,12 +155,12 @@ def count_overlap(of: Hashes, among: Hashes) -> Overlap:
     try:
         return Overlap(**json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        counted = _count_overlap(of, among)
+        counted = _compare_hashes(of, among)
         write_json(file, counted.model_dump())
         return counted
 
 
-def _count_overlap(of: Hashes, among: Hashes) -> Overlap:
+def _compare_hashes(of: Hashes, among: Hashes) -> Overlap:
     exact = np.isin(of.exact, among.exact)
     near = torch.from_numpy(exact.copy())
     for start in range(0, len(of) if of.unit_thumbnails.any() else 0, BLOCK):

@@ -30,9 +30,9 @@ from dpbench.support import progress
 from dpbench.support.code import code_digest
 from dpbench.support.fields import changed_fields
 from dpbench.support.files import canonical_digest
-from dpbench.support.own_folders import is_intact, new_entry, open_own_folder
+from dpbench.support.own_folders import create_entry, is_intact, open_own_folder
 from dpbench.support.plugin_calls import call_plugin
-from dpbench.support.untrusted import printable
+from dpbench.support.untrusted import make_printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,7 +156,7 @@ def _load_graph(extractor: Extractor, network: nn.Module, images: Tensor) -> byt
         progress.print_line(f"{trouble}The network of extractor {extractor.name!r} is exported again.")
     graph = _export_graph(network, images, extractor.name)
     if entry:
-        with suppress(OSError), new_entry(entry) as new:  # a full disk costs the next run an export
+        with suppress(OSError), create_entry(entry) as new:  # a full disk costs the next run an export
             (new / GRAPH).write_bytes(graph)
     return graph
 
@@ -212,4 +212,4 @@ def _suppress_export_output() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return printable((str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip("."))
+    return make_printable((str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip("."))

@@ -66,7 +66,7 @@ def extract(
     with progress.progress_bar(f"Extracting {extractor.name}", len(rows)) as advance, _thread_pool() as pool:
         outlook, left = ExtractionEstimate(extractor, engine.device, folder, len(images)), len(rows)
         shards = _begin_shards(images, extractor, folder, engine, rows, keys, pool)
-        for shard in _with_next_begun(shards):  # threads compute while a shard is written
+        for shard in _prefetch_next(shards):  # threads compute while a shard is written
             features = shard.stored
             if features is None:
                 assert shard.opened is not None
@@ -114,7 +114,7 @@ def _begin_shards(
             yield _Shard(file, made_of, stored)
 
 
-def _with_next_begun(items: Iterator[T]) -> Iterator[T]:
+def _prefetch_next(items: Iterator[T]) -> Iterator[T]:
     """Yield each item after the next was taken from the iterator."""
     waiting = [*itertools.islice(items, 1)]
     for item in items:
@@ -243,7 +243,7 @@ class OpenExtractor:
         picked = order[:RECHECKED_IMAGES].tolist()
         remade = image_preparer(self._images, fresh)([batch[place] for place in picked])
         for place, again in zip(picked, remade, strict=True):
-            _check_prepared_equal(prepared[place], again, batch[place], fresh)
+            _check_repeated_preparation(prepared[place], again, batch[place], fresh)
         self._check_independence(self._network, picked, batch, prepared, embedded)
         if not self._compared_fresh:  # loading weights takes time
             self._compared_fresh = True
@@ -268,7 +268,7 @@ class OpenExtractor:
             )
 
 
-def _check_prepared_equal(prepared: Tensor, again: Tensor, index: int, extractor: Extractor) -> None:
+def _check_repeated_preparation(prepared: Tensor, again: Tensor, index: int, extractor: Extractor) -> None:
     same = prepared.shape == again.shape and prepared.dtype == again.dtype
     if not same or not torch.equal(prepared.nan_to_num(), again.nan_to_num()):
         raise DataError(

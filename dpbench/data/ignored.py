@@ -25,7 +25,7 @@ def report_ignored_names(where: str, names: Iterable[str]) -> None:
 
     File names are left out, as they may identify people.
     """
-    if said := describe(names):
+    if said := describe_ignored_files(names):
         progress.print_line(f"{where}: ignored {said}.")
 
 
@@ -35,7 +35,7 @@ def report_ignored_files(dataset: Dataset, splits: Splits) -> None:
     report_ignored_names(f"{dataset.name}:{own}" if own else dataset.name, splits.ignored)
 
 
-def describe(names: Iterable[str]) -> str:
+def describe_ignored_files(names: Iterable[str]) -> str:
     """Count files by their kind, those first that may be images.
 
     >>> describe(["train/a/1.heic", "train/a/2.HEIC", "notes.txt", "train/a/.x", "train/b/12", "valid/a/1.png"])

@@ -88,4 +88,4 @@ class Memo:
         Rows and samples are not shared. If runs were trained together, as a search trains its settings, they would
         share samples, and the result of a run would depend on the runs beside it.
         """
-        return self._maps.of(learner, task, public, generator, data_key)
+        return self._maps.find_or_make(learner, task, public, generator, data_key)

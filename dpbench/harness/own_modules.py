@@ -40,7 +40,7 @@ class OwnModules:
     known: frozenset[str]  # whatever was imported
     files: tuple[Path, ...] = ()  # of the learner's class and those that it inherits from
 
-    def left_out(self, module: str) -> bool:
+    def is_left_out(self, module: str) -> bool:
         """Return whether a module is newly imported and belongs to a library or another distribution."""
         return module not in self.known and not _is_in_packages(module, self.names) and self._belongs_to_another(module)
 

@@ -51,7 +51,7 @@ def _fit_seeds(
     spec = prepared.spec
     if prepared.privacy.repeats:  # when a seed ended tells how many runs it had
         journal = None
-    own = None if journal is None else journal.of(make_result_name(spec), prepared.code_identity)
+    own = None if journal is None else journal.open_run(make_result_name(spec), prepared.code_identity)
     kept = {} if own is None else own.seeds()
     before = (
         {seed: value for seed, value in kept.items() if _has_same_groups(value, prepared.test_groups)} if kept else {}

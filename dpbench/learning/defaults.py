@@ -49,7 +49,9 @@ def travel(task: Task, budget: Budget) -> float:
     return min(effective_size(task, budget) / 16, MAX_TRAVEL)
 
 
-def check_training(momentum: float, clip: float, rate: float | None = None, who: str = "a linear head") -> None:
+def check_training_settings(
+    momentum: float, clip: float, rate: float | None = None, who: str = "a linear head"
+) -> None:
     """Check the training settings of a head: the user's clip and momentum, then the learning rate if it is given.
 
     Raises:
@@ -77,7 +79,7 @@ def pace(
     Raises:
         SpecError: no learning rate follows from the clip or momentum of `who`.
     """
-    check_training(momentum, clip, who=who)
+    check_training_settings(momentum, clip, who=who)
     least, most = STEP_LIMITS
     share = sample_rate if 0 < sample_rate <= 1 else 1.0  # any other rate is refused where the plan is read
     steps = steps or round(min(max(way / TRAVEL_PER_STEP, least), most) / share)

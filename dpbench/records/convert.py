@@ -58,7 +58,7 @@ def convert_results(folder: Path, *, delete_old: bool = False) -> Conversion:
     if beside:
         raise SpecError(f"Convert {folder.parent}, not its results alone: the records in {beside[0]}/ name them.")
     try:
-        with _alone(folder.parent):
+        with _lock_folder(folder.parent):
             return _convert(folder, old, new, delete_old=delete_old)
     except BlockingIOError as error:
         raise OutputError(f"Another process converts results in {folder.parent} at the moment. Wait for it.") from error
@@ -67,7 +67,7 @@ def convert_results(folder: Path, *, delete_old: bool = False) -> Conversion:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Hold a lock on a folder, which leaves no file: two conversions would delete each other's new folder."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -101,7 +101,7 @@ class Code(Record):
     plugin: str
 
     @classmethod
-    def stated(cls, made: Mapping[str, Any], role: str) -> Code | None:
+    def read_stated(cls, made: Mapping[str, Any], role: str) -> Code | None:
         """Return the code that a result records in `provenance.code`; None if it records none."""
         core, plugin = made.get("dpbench"), made.get(role)
         return cls(dpbench=core, plugin=plugin) if isinstance(core, str) and isinstance(plugin, str) else None

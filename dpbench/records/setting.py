@@ -77,7 +77,7 @@ class Setting:
         return self.types[0] if plain else str
 
     @property
-    def repeated(self) -> bool:
+    def is_repeated(self) -> bool:
         """Whether the flag is repeated: a table takes a flag for each of its keys."""
         return any(get_origin(hint) is dict for hint in self.types)
 

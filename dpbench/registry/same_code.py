@@ -150,7 +150,7 @@ def requested_settings(settings: Mapping[str, Any], settled: Container[str]) -> 
 
 def _compare_component(result: Result, role: str, part: Component, plugins: Registry, known: Fingerprints) -> Sameness:
     kind: FingerprintKind = "learner" if component_kind(role) == "learner" else "extractor"
-    stated, here = Code.stated(stated_code(result), role), installed_code(kind, part.name, plugins)
+    stated, here = Code.read_stated(stated_code(result), role), installed_code(kind, part.name, plugins)
     if stated is None or here is None:
         return "unknown"
     if stated == here:

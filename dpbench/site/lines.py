@@ -6,7 +6,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from dpbench.analysis.draw import Line, draw_lines, label_line_ends, new_figure, score_without_interval, to_chart_units
+from dpbench.analysis.draw import (
+    Line,
+    convert_to_chart_units,
+    draw_lines,
+    label_line_ends,
+    new_figure,
+    score_without_interval,
+)
 from dpbench.analysis.formats import write_score
 from dpbench.analysis.grid import GridSeries, ResultGrid, make_numeric_grid
 from dpbench.analysis.palette import REFERENCE, LearnerStyle
@@ -120,7 +127,7 @@ def _draw_chart(series: Sequence[GridSeries], x: str, metric: Metric, every: Map
 
 
 def _make_line(series: GridSeries, metric: Metric, every: Mapping[str, LearnerStyle]) -> Line:
-    points = {x: to_chart_units(metric, score) for x, score in series.points.items()}
+    points = {x: convert_to_chart_units(metric, score) for x, score in series.points.items()}
     if not series.reference:
         return Line(series.label, points, every[series.label])
     means = {x: score_without_interval(score.mean) for x, score in points.items()}

@@ -53,7 +53,7 @@ class Renderer:
         rendered = self.environment.get_template(f"{template}.html.jinja").render({**shared, **values})
         return rendered.encode("utf-8", "replace")
 
-    def lost(self) -> bytes:
+    def render_not_found(self) -> bytes:
         """Return the page for addresses that do not exist. It loads nothing, because it may lie at any depth."""
         plain = read_static("404.css").decode()
         digest = base64.b64encode(hashlib.sha256(plain.encode()).digest()).decode()

@@ -71,7 +71,7 @@ class BuildTarget:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def keep_build(self, inputs: str, said: str) -> None:
+    def remember_build(self, inputs: str, said: str) -> None:
         """Remember a build of these inputs and its sentence, unless an input has changed meanwhile."""
         if self.digest_inputs() != inputs:
             return

@@ -52,7 +52,7 @@ def is_intact(entry: Path) -> bool:
 
 
 @contextlib.contextmanager
-def new_entry(entry: Path) -> Iterator[Path]:
+def create_entry(entry: Path) -> Iterator[Path]:
     """Yield an empty folder to write to; afterwards it becomes the entry, unless another process was first."""
     with tempfile.TemporaryDirectory(dir=entry.parent, ignore_cleanup_errors=True) as made:
         new = Path(made) / "whole"

@@ -112,7 +112,7 @@ def check_values(value: Any, source: object) -> None:
             waiting += thing
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     r"""Return a text with a question mark for each character that a terminal must not be shown.
 
     >>> printable("fine, \x1b]0;title\x07")
@@ -121,5 +121,5 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("?", text)
 
 
-PrintableText = Annotated[str, AfterValidator(printable)]
+PrintableText = Annotated[str, AfterValidator(make_printable)]
 """Text of a plugin's or a folder's making, kept so that the record can be read back."""

@@ -114,7 +114,7 @@ def test_a_record_is_not_brought_along_for_a_result_that_only_claims_to_be_conve
 
 def test_two_calls_at_once_do_not_work_on_one_folder(folder: Path) -> None:
     files = tree(folder)
-    with converting._alone(folder.parent), pytest.raises(OutputError, match="Another process"):
+    with converting._lock_folder(folder.parent), pytest.raises(OutputError, match="Another process"):
         convert_results(folder)
     assert tree(folder) == files
 

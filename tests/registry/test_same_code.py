@@ -219,7 +219,7 @@ def test_every_committed_result_has_a_fingerprint_of_the_code_that_made_it() -> 
     for file in list_records(ROOT / "results"):
         result = Result.model_validate_json(read_record(file))
         results += 1
-        stated = Code.stated(result.provenance["code"], "learner")
+        stated = Code.read_stated(result.provenance["code"], "learner")
         assert stated is not None
         kept = known._of("learner", result.spec.learner.name)
         if kept.behaviour(result.settings, stated) is None:

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from dpbench.analysis.columns import write_percent
-from dpbench.analysis.formats import round_down, round_up, write_percent_bound
+from dpbench.analysis.formats import write_lower_bound, write_percent_bound, write_upper_bound
 from dpbench.analysis.palette import assign_learner_styles
 from dpbench.analysis.risk import membership_risk
 from dpbench.analysis.rows import Origin
@@ -158,8 +158,8 @@ def test_a_page_shows_scores_with_intervals_and_both_epsilons(index: Index, tmp_
     for entry in index.standings[0].entries[1:]:
         if entry.role == "entry":
             assert write_percent(entry.metrics["accuracy"]) in page
-            assert round_up(entry.epsilon) in page
-            assert f"{round_down(entry.independent.lower)}–{round_up(entry.independent.upper)}" in page
+            assert write_upper_bound(entry.epsilon) in page
+            assert f"{write_lower_bound(entry.independent.lower)}–{write_upper_bound(entry.independent.upper)}" in page
 
 
 def test_an_entrys_page_says_what_epsilon_means_as_odds_and_of_whom(results: list[Result], tmp_path: Path) -> None:

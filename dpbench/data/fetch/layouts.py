@@ -137,7 +137,7 @@ def _copy_tree(origin: Path, place: Path) -> None:
 Move = tuple[Path, Path]
 
 
-def plan(
+def plan_moves(
     staging: Path, folder: Path, mine: Collection[str], others: Collection[str]
 ) -> tuple[list[Move], tuple[str, ...]]:
     """Plan the moves from `staging` into `folder`; return the moves and the files that dpbench will own there.
@@ -153,7 +153,7 @@ def plan(
 
     def walk(staged: Path, place: str) -> None:
         target = folder / place
-        if _is_free(target, place, mine):
+        if _will_be_free(target, place, mine):
             moves.append((staged, target))
             paths.extend(_list_files(staged, place))
         elif _is_folder(staged) and _is_folder(target):
@@ -206,10 +206,10 @@ def _list_files(path: Path, place: str) -> Iterator[str]:
         yield place
 
 
-def _is_free(target: Path, place: str, mine: Collection[str]) -> bool:
+def _will_be_free(target: Path, place: str, mine: Collection[str]) -> bool:
     """Return whether a path will hold only empty folders, or nothing, once the files in `mine` are deleted."""
     if _is_folder(target):
-        return all(_is_free(child, f"{place}/{child.name}", mine) for child in target.iterdir())
+        return all(_will_be_free(child, f"{place}/{child.name}", mine) for child in target.iterdir())
     return place in mine or not os.path.lexists(target)
 
 

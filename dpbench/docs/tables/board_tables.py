@@ -41,9 +41,9 @@ def render_head_table(index: Index) -> str:
     for standing in _list_filled_standings(index):
         if standing.board.epsilon != 1:
             continue
-        first, _, ceiling = _list_first_and_references(standing)
+        first, _, ceiling = _list_leaders_and_references(standing)
         scores = [_format_best(standing, found) for found in (first, ceiling)]
-        with_labels = _format_first_with_labels(standing)
+        with_labels = _format_label_leaders(standing)
         cells = [standing.board.title, _format_learners(first), scores[0], with_labels, scores[1]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -57,12 +57,12 @@ def render_boards_table(index: Index) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for standing in _list_filled_standings(index):
-        first, *_ = found = _list_first_and_references(standing)
+        first, *_ = found = _list_leaders_and_references(standing)
         scores = [_format_best(standing, entries) for entries in found]
         cells = [standing.board.title, str(len(_entries_with_role(standing, "entry"))), _format_learners(first)]
         halves = f"{standing.stability.first:,}" if standing.stability else ""
         worth = str(first[0].worth or "") if first else ""
-        cells += [scores[0], halves, worth, _format_first_with_labels(standing), *scores[1:]]
+        cells += [scores[0], halves, worth, _format_label_leaders(standing), *scores[1:]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -98,7 +98,7 @@ def render_distances_table(index: Index) -> str:
     return "\n".join(lines)
 
 
-def _list_first_and_references(standing: Standing) -> tuple[list[Entry], list[Entry], list[Entry]]:
+def _list_leaders_and_references(standing: Standing) -> tuple[list[Entry], list[Entry], list[Entry]]:
     """Return who is on rank 1 without public labels, who reads these alone, and the ceiling."""
     first = [entry for entry in _entries_with_role(standing, "entry") if entry.rank == 1 and not entry.reads_labels]
     alone = _entries_with_role(standing, "control")
@@ -106,7 +106,7 @@ def _list_first_and_references(standing: Standing) -> tuple[list[Entry], list[En
     return first, alone, _entries_with_role(standing, "ceiling")
 
 
-def _format_first_with_labels(standing: Standing) -> str:
+def _format_label_leaders(standing: Standing) -> str:
     """Return who reads public labels and is on rank 1 of all entries, with the best of their scores."""
     first = [entry for entry in _entries_with_role(standing, "entry") if entry.rank == 1 and entry.reads_labels]
     return f"{_format_learners(first)}: {_format_best(standing, first)}" if first else ""
@@ -131,7 +131,7 @@ def render_ladder_table(index: Index, family: str) -> str:
             found.setdefault(_line_label(row.entry), {})[standing.board.epsilon] = row
     grid = make_numeric_grid("", None, "ε", found)
     best = [best_score("accuracy", [grid.score(row) for _, row in grid.column(place)]) for place in range(len(grid.x))]
-    lines = sorted(grid.lines, key=lambda line: _line_order(grid, line, best))
+    lines = sorted(grid.lines, key=lambda line: _line_sort_key(grid, line, best))
     return render_grid(replace(grid, lines=tuple(lines)), ("learner",), lambda row: _format_accuracies(row.facts))
 
 
@@ -172,7 +172,7 @@ def _list_family(index: Index, family: str) -> list[Standing]:
     return sorted(found, key=lambda standing: standing.board.epsilon)
 
 
-def _line_order(grid: ResultGrid[EntryRow], line: GridLine[EntryRow], best: list[Interval]) -> tuple[bool, float]:
+def _line_sort_key(grid: ResultGrid[EntryRow], line: GridLine[EntryRow], best: list[Interval]) -> tuple[bool, float]:
     """Return where a line stands: references last, then by how far it is behind the best, over the epsilons it has."""
     pairs = [(row, top) for row, top in zip(line.rows, best, strict=True) if row]
     gaps = [100 * distance_behind(grid.row_metric(row), grid.score(row), top) for row, top in pairs]

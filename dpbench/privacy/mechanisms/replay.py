@@ -40,7 +40,7 @@ class Neighbours:
         """Whether rows are vectors, which cost little."""
         return len(self.held.example_shape) == 1
 
-    def base(self, most: int) -> PrivateRows:
+    def draw_base(self, most: int) -> PrivateRows:
         """Draw some of the rows that are held."""
         return draw_rows(self.held, most, self.generator)
 
@@ -48,7 +48,7 @@ class Neighbours:
         """Return unusual rows that private data could nevertheless hold."""
         return make_adversarial_rows(base, self.task.classes, self.generator, self.features)
 
-    def key(self) -> int:
+    def draw_key(self) -> int:
         """Draw the key from which one replay derives its randomness."""
         return int(self.generator.integers(2**31))
 

@@ -250,8 +250,8 @@ def check_labels(labels: object, queries: int) -> Tensor:
 
 def replay(question: TeacherVotes, near: Neighbours) -> RowInfluence:
     """Let teachers vote over the base rows, with and without some odd rows, each inserted in the middle."""
-    base = near.base(max(MOST_IMAGE_ROWS, MOST_REPLAY_SHARDS * ROWS_PER_SHARD))
-    odd, moved, key = near.make_odd_rows(base), RowInfluence(), near.key()
+    base = near.draw_base(max(MOST_IMAGE_ROWS, MOST_REPLAY_SHARDS * ROWS_PER_SHARD))
+    odd, moved, key = near.make_odd_rows(base), RowInfluence(), near.draw_key()
     without = _replay_counts(question, near, base, key)
     for place in near.generator.permutation(odd.count)[:MOST_REMOVED]:
         among = _replay_counts(question, near, insert_rows(base, take_row(odd, int(place))), key)

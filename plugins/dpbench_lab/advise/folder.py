@@ -47,7 +47,7 @@ class PublicPart:
         return Task(shape, len(self.classes), self.private, device, public=len(self.x), same_source=True)
 
 
-def open_public(
+def open_public_part(
     folder: Path, rule: SplitRule, extractor: Extractor | Concat, device: torch.device, *, named: bool = True
 ) -> PublicPart:
     """Open the public images of a folder, cut as `dpbench run --dataset imagefolder:FOLDER` cuts them.

@@ -91,7 +91,7 @@ class Forecaster:
 
     def center(self, asked: Question, learner: str) -> float:
         """Return the expected accuracy of a learner, as a logit."""
-        known = [record for record in self._usable if learner in record.accuracy]
+        known = [record for record in self._usable_boards if learner in record.accuracy]
         counts = Counter(record.dataset for record in known)
         weights = np.array([self._similarity(record, asked) / counts[record.dataset] for record in known])
         scores = np.array([_logit(record.accuracy[learner]) - self._start(record) for record in known])
@@ -109,28 +109,28 @@ class Forecaster:
         reached = np.cumsum(np.array(weights)[order]) / sum(weights)
         return float(np.array(errors)[order][np.searchsorted(reached, INTERVAL_LEVEL)])
 
-    def without(self, dataset: str) -> Forecaster:
+    def leave_out(self, dataset: str) -> Forecaster:
         """Return a forecaster from the boards of all other datasets."""
         return Forecaster([board for board in self.boards if board.dataset != dataset], self.basis)
 
-    def of(self, dataset: str) -> list[BoardRecord]:
+    def list_boards(self, dataset: str) -> list[BoardRecord]:
         """Return the boards of a dataset that have what this basis needs."""
-        return [record for record in self._usable if record.dataset == dataset]
+        return [record for record in self._usable_boards if record.dataset == dataset]
 
     @property
     def datasets(self) -> list[str]:
         """The datasets, sorted."""
-        return sorted({record.dataset for record in self._usable})
+        return sorted({record.dataset for record in self._usable_boards})
 
     def _leave_datasets_out(self) -> Iterator[tuple[str, BoardRecord, float, float]]:
         for dataset in self.datasets:
-            others, boards = self.without(dataset), self.of(dataset)
+            others, boards = self.leave_out(dataset), self.list_boards(dataset)
             for board in boards:
                 for learner in sorted(board.accuracy):
                     yield learner, board, others.center(public_facts(board), learner), 1 / len(boards)
 
     @cached_property
-    def _usable(self) -> list[BoardRecord]:
+    def _usable_boards(self) -> list[BoardRecord]:
         return [board for board in self.boards if self.basis == "numbers" or board.rehearsal is not None]
 
     def _start(self, record: BoardRecord) -> float:

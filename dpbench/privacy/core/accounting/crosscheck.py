@@ -39,7 +39,7 @@ class Account:
         return cls(accountant, 0.0, upper)
 
     @property
-    def least(self) -> float:
+    def least_claim(self) -> float:
         """The smallest epsilon that may be stated: the upper bound if no lower bound is known."""
         return self.lower or self.upper
 

@@ -50,7 +50,7 @@ def folded(terms: Tensor, axis: int = 0, *, keepdim: bool = False) -> Tensor:
     return terms if keepdim else terms.squeeze(axis)
 
 
-def roundings(terms: int) -> int:
+def count_roundings(terms: int) -> int:
     """Return how many times a term is rounded, at most, in `folded` over so many terms."""
     return 2 * max(1, terms).bit_length()
 

@@ -115,22 +115,22 @@ def multiply(a: np.ndarray, low: int, b: np.ndarray, first: int, pairs: int, c: 
 
 
 @compiled
-def padded(count: int, multiple: int) -> int:
+def round_up_to_multiple(count: int, multiple: int) -> int:
     """Return the next multiple of a number."""
     return (count + multiple - 1) // multiple * multiple
 
 
 @compiled
-def spaced(width: int) -> int:
+def spaced_width(width: int) -> int:
     """Return a width of rows at least as large, whose columns are not all in one place of the processor's cache."""
-    return padded(width, 64) + 32
+    return round_up_to_multiple(width, 64) + 32
 
 
 @compiled
 def pack_numbers(numbers: np.ndarray) -> np.ndarray:
     """Return (k, d) int16 numbers, d a multiple of LANES, as `multiply` takes them on the right: pairs along d."""
     pairs = numbers.view(i32)
-    packed = np.zeros((padded(numbers.shape[0], LANES) // LANES, pairs.shape[1], LANES), i32)
+    packed = np.zeros((round_up_to_multiple(numbers.shape[0], LANES) // LANES, pairs.shape[1], LANES), i32)
     for j in range(numbers.shape[0]):
         for t in range(pairs.shape[1]):
             packed[j // LANES, t, j % LANES] = pairs[j, t]
@@ -141,7 +141,7 @@ def pack_numbers(numbers: np.ndarray) -> np.ndarray:
 def read_rows(q: np.ndarray, places: np.ndarray, start: int, rows: np.ndarray) -> np.ndarray:
     """Copy a block of rows to (BLOCK, d), widened to 16 bits; return it, filled up with zeros to a multiple of DEEP."""
     count = min(BLOCK, places.shape[0] - start)
-    block: np.ndarray = rows[: padded(count, DEEP)]
+    block: np.ndarray = rows[: round_up_to_multiple(count, DEEP)]
     for i in range(count):
         place = places[start + i]
         for t in range(q.shape[1]):

@@ -51,7 +51,7 @@ class ChoiceCounts:
 
 def replay(question: ReplayableChoice, near: Neighbours) -> RowInfluence:
     """Replay a choice over the base rows, with and without each of the odd rows."""
-    base = near.base(MOST_FEATURE_ROWS if near.features else MOST_IMAGE_ROWS)
+    base = near.draw_base(MOST_FEATURE_ROWS if near.features else MOST_IMAGE_ROWS)
     odd = near.make_odd_rows(base)
     return _measure_moves(question, near, base, odd)
 
@@ -86,7 +86,7 @@ def _total_losses(
     planned = near.planned
     assert isinstance(planned, Choice)
     plan = (Choice(REPLAY, planned.candidates, planned.parts),)
-    randomness = Randomness.research(near.key(), "a replayed choice")
+    randomness = Randomness.research(near.draw_key(), "a replayed choice")
     curator = bind(rows, near.task, plan, near.sigma, randomness, Witness(lambda _: None, chose=seen.append))
     curator.answer(replace(_hide_seeds(question), release=REPLAY, chunk_size=chunk_size))
     found: np.ndarray = seen[0].lost.value().reshape(seen[0].parts, -1).cpu().numpy()

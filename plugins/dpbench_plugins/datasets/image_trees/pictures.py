@@ -41,7 +41,7 @@ class Picture:
         """
         content = self.stored(file)
         try:
-            image = decode_image(content, file.file, _where(file))
+            image = decode_image(content, file.file, _describe_file(file))
         except DataError as error:
             raise DataError(f"{error} {self.advice}") from error
         return image if self.mode is None else self._convert(image, file, self.mode)
@@ -71,10 +71,10 @@ class Picture:
             raise self._broken(file, str(error)) from error
 
     def _broken(self, file: ImageFile, why: str) -> DataError:
-        return DataError(f"Expected a readable {_where(file)}: {why}. {self.advice}")
+        return DataError(f"Expected a readable {_describe_file(file)}: {why}. {self.advice}")
 
 
-def _where(file: ImageFile) -> str:
+def _describe_file(file: ImageFile) -> str:
     return f"{file.split} image {file.kind}/{file.file} in {file.path}"
 
 
@@ -120,7 +120,7 @@ def digest(files: Sequence[ImageFile]) -> str:
     """
     total = hashlib.sha256()
     for file in files:
-        total.update(_line(file, f"{file.size}\0{file.crc:08x}"))
+        total.update(_digest_line(file, f"{file.size}\0{file.crc:08x}"))
     return total.hexdigest()
 
 
@@ -137,7 +137,7 @@ def fingerprint(files: Sequence[ImageFile]) -> str:
         mine = [file for file in files if file.split == split]
         step = max(1, len(mine) // READ_FULLY)
         for number, file in enumerate(mine):
-            total.update(_line(file, str(file.size)))
+            total.update(_digest_line(file, str(file.size)))
             if number % step == 0:
                 total.update(read_unpacked(file))
     return total.hexdigest()
@@ -184,7 +184,7 @@ def open_splits(files: Sequence[ImageFile], kinds: Sequence[str], mode: str | No
     return Splits(split("train"), split("test"), digest)
 
 
-def _line(file: ImageFile, facts: str) -> bytes:
+def _digest_line(file: ImageFile, facts: str) -> bytes:
     return f"{file.split}/{file.kind}/{file.file}\0{facts}\n".encode("utf-8", "surrogateescape")
 
 

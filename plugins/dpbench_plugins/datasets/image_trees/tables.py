@@ -85,15 +85,17 @@ def check_names(listed: Sequence[str], named: Sequence[str], images: Path, table
         raise DataError(f"Expected every image once in {table}, got {name} {count} times. {advice}")
     if lacking := known - set(listed):
         raise DataError(
-            f"Expected an image in {images} for every line of {table}, got none for {_first(lacking, known)}. {advice}"
+            f"Expected an image in {images} for every line of {table}, got none for "
+            f"{_count_with_example(lacking, known)}. {advice}"
         )
     if unnamed := set(listed) - known:
         raise DataError(
-            f"Expected a line of {table} for every image in {images}, got none for {_first(unnamed, listed)}. {advice}"
+            f"Expected a line of {table} for every image in {images}, got none for "
+            f"{_count_with_example(unnamed, listed)}. {advice}"
         )
 
 
-def _first(wrong: Collection[str], of: Collection[str]) -> str:
+def _count_with_example(wrong: Collection[str], of: Collection[str]) -> str:
     return f"{len(wrong):,} of {len(of):,} (such as {min(wrong)})"
 
 

@@ -48,9 +48,11 @@ class DeadLeaves:
 
     def _topmost(self, draws: Draws) -> Tensor:
         """Return for each pixel the number of the leaf that is seen there: the first that covers it."""
-        centres, radii = draws.uniform(LEAVES, 2), radius(draws.uniform(LEAVES))
+        centres, radii = draws.uniform(LEAVES, 2), radii_at_quantiles(draws.uniform(LEAVES))
         kinds = draws.integers(LEAVES, below=len(KINDS))
-        across, up = edge_terms(centres, radii, kinds == KINDS.index("disc"), corners(draws, kinds), self.size)
+        across, up = edge_terms(
+            centres, radii, kinds == KINDS.index("disc"), draw_corner_angles(draws, kinds), self.size
+        )
         numbers = torch.arange(LEAVES, device=draws.device, dtype=torch.int16)[:, None, None]
         leaf = torch.full((len(across), self.size, self.size), LEAVES, device=draws.device, dtype=torch.int16)
         for start in range(0, LEAVES, _AT_ONCE):
@@ -63,7 +65,7 @@ class DeadLeaves:
         return leaf.long().flatten(1)
 
 
-def radius(u: Tensor) -> Tensor:
+def radii_at_quantiles(u: Tensor) -> Tensor:
     """Return radii of density proportional to r^-3 - LARGEST^-3 for uniform numbers, by a table of its distribution."""
     radii = torch.linspace(SMALLEST, LARGEST, 4097, dtype=torch.float64, device=u.device)
     below = (SMALLEST**-2 - radii**-2) / 2 - (radii - SMALLEST) * LARGEST**-3
@@ -94,7 +96,7 @@ def edge_terms(centres: Tensor, radii: Tensor, discs: Tensor, angles: Tensor, si
     return across, torch.where(disc, 1 - y.square().unsqueeze(2) * circle, up)
 
 
-def corners(draws: Draws, kinds: Tensor) -> Tensor:
+def draw_corner_angles(draws: Draws, kinds: Tensor) -> Tensor:
     """Return the ascending angles (n, leaves, 4) of polygons of `KINDS` (n, leaves); a triangle's last is double."""
     leaves = kinds.shape[1]
     turn = draws.uniform(leaves, 1, high=2 * math.pi)

@@ -41,9 +41,9 @@ class Layout:
         """The number of parameters."""
         return sum(shape.numel() for shape in self.shapes.values())
 
-    def start(self, trains: Trains) -> int:
+    def find_trained_start(self, trains: Trains) -> int:
         """Return the index in the vector at which the trained part begins; it reaches to the end."""
-        return {"all": 0, "norm+head": self._before("norm."), "head": self._before("head.")}[trains]
+        return {"all": 0, "norm+head": self._find_start("norm."), "head": self._find_start("head.")}[trains]
 
     def views(self, vectors: Tensor) -> dict[str, Tensor]:
         """Return views by name of vectors (..., size), or of their last part: the parameters that lie whole in it."""
@@ -59,7 +59,7 @@ class Layout:
         """Return (size,): the parameters in order."""
         return torch.cat([named[name].flatten() for name in self.shapes])
 
-    def _before(self, prefix: str) -> int:
+    def _find_start(self, prefix: str) -> int:
         later = [shape.numel() for name, shape in self.shapes.items() if name.startswith((prefix, "head."))]
         return self.size - sum(later)
 
@@ -80,12 +80,12 @@ class Gradients:
 
         Rows have the precision of `theta`. Memory grows with the chunk times the views.
         """
-        named, start = self.layout.views(theta), self.layout.start(trains)
+        named, start = self.layout.views(theta), self.layout.find_trained_start(trains)
         kept = self.layout.views(theta[start:])
         used = self._standardise_weights(named)
         frozen = {name: value for name, value in used.items() if name not in kept}
         trained = {name: value for name, value in used.items() if name in kept}
-        plain = self._plain  # made here: a row function makes nothing that stays
+        plain = self._plain_network  # made here: a row function makes nothing that stays
 
         def loss(trained: dict[str, Tensor], views: Tensor, label: Tensor) -> Tensor:
             logits = functional_call(plain, {**frozen, **trained}, (views,))  # (k, classes)
@@ -125,7 +125,7 @@ class Gradients:
         return {f"{name}.weight": f"{name}.gain" for name, module in modules if isinstance(module, WSConv2d)}
 
     @cached_property
-    def _plain(self) -> nn.Module:
+    def _plain_network(self) -> nn.Module:
         """The same network, for weights that are standardised already: once a step instead of once a row."""
         plain = copy.deepcopy(self.layout.network)
         for module in plain.modules():

@@ -135,14 +135,16 @@ class Rectangles(HypothesisClass):
 
         (column, columns), (row, rows) = _cell_map(points[:, 0]), _cell_map(points[:, 1])
         places = torch.stack([column(points[:, 0]), row(points[:, 1])], 1).tolist()  # ranks of the points
-        boxes = torch.tensor([(0, -1, 0, -1), *_tightest(places)])  # (N, 4): columns and rows, both ends inside
+        boxes = torch.tensor(
+            [(0, -1, 0, -1), *_tightest_rectangles(places)]
+        )  # (N, 4): columns and rows, both ends inside
         x, y = torch.arange(columns)[:, None, None], torch.arange(rows)[None, :, None]
         left, right, low, high = boxes.T
         inside = (left <= x) & (x <= right) & (low <= y) & (y <= high)  # (columns, rows, N)
         return CellCandidates(lambda z: column(z[:, 0]) * rows + row(z[:, 1]), inside.flatten(0, 1))
 
 
-def _tightest(places: list[list[int]]) -> list[tuple[int, int, int, int]]:
+def _tightest_rectangles(places: list[list[int]]) -> list[tuple[int, int, int, int]]:
     """Return the bounding boxes of all sets of points that are whole: each holds a point on each of its sides."""
     found = set()
     ordered = sorted(places)
@@ -171,7 +173,7 @@ class HalfPlanes(HypothesisClass):
 
         centre, spread = points.double().mean(0), float(points.double().std().clamp(min=1e-30))
         unit = (points.double() - centre) / spread
-        normals = _normals(unit)  # (a, 2)
+        normals = _normals_by_order(unit)  # (a, 2)
         along = normals @ unit.T  # (a, m)
         ordered = along.sort(1).values
         ends = torch.full((len(ordered), 1), math.inf, dtype=torch.float64)
@@ -189,7 +191,7 @@ class HalfPlanes(HypothesisClass):
         return RowCandidates(says, len(first))
 
 
-def _normals(points: Tensor) -> Tensor:
+def _normals_by_order(points: Tensor) -> Tensor:
     """Return a unit normal for each order in which lines can meet the points, (a, 2)."""
     import torch
 

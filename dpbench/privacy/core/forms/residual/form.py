@@ -103,7 +103,7 @@ class Residual(Contribution):
         room = (clip if shares is None else clip * shares) * (1 - 2.0**-30) - rest - grids.reserve(right.lengths)
         bounds = norms + 2.0**-22 * whole + 2.0**-50 * embedded  # float32 factors move whole rows
         weights = sums.weights_within(bounds.unsqueeze(0), room, ROW_LIMIT**2, shares)
-        weights = torch.minimum(weights, sums.weights_that_fit(left, right, grids))
+        weights = torch.minimum(weights, sums.two_slice_weights(left, right, grids))
         found = sums.rounded_outer_sum(left, right, weights, grids)
         factors = weights[0].unsqueeze(1) / weights.new_tensor(step)
         along = torch.where(factors > 0, self._embedding.double() * factors, 0).round_().sum(0).to(torch.int64)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from dpbench import DataError, Splits
-from dpbench_plugins.datasets.hash_cut import hash_number, in_test_split
+from dpbench_plugins.datasets.hash_cut import hash_number, is_in_test_split
 from dpbench_plugins.datasets.image_trees import (
     ANYWHERE,
     ImageFile,
@@ -46,7 +46,9 @@ def open_archive(images: Path, table: Path, fraction: float) -> Splits:
         raise DataError(f"Expected at most {COUNT:,} images in {images}, got {len(listed):,}. {ADVICE}")
 
     def place(file: ImageFile) -> ImageFile:
-        return file._replace(kind=CLASSES[labels[_id(file)]], split="test" if in_test_split(_bytes(file)) else "train")
+        return file._replace(
+            kind=CLASSES[labels[_id(file)]], split="test" if is_in_test_split(_bytes(file)) else "train"
+        )
 
     files = sorted(map(place, listed))
     digest = fingerprint(files)

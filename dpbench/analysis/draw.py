@@ -208,7 +208,7 @@ def marker_options(style: LearnerStyle, size: float) -> dict[str, Any]:
 
 
 def label_line_ends(axes: Axes, drawn: Sequence[Line], shorten: Callable[[str], str]) -> None:
-    """Write each line's name and marker beside the end of the line, apart from the other names."""
+    """Write each line's name and marker at the end of the line, spread apart so that names do not overlap."""
     low, high = axes.get_ylim()
     gap, across = (high - low) / 20, axes.get_yaxis_transform()
     ends = [line.points[max(line.points)].mean for line in drawn]
@@ -235,7 +235,7 @@ def _draw_name(
 
 
 def spread_positions(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return positions as near to `wanted` as possible, in the same order, at least `gap` apart, from `low` to `high`.
+    """Return positions close to `wanted`, in the same order, at least `gap` apart and within [low, high].
 
     >>> spread_positions([1.0, 1.0, 5.0], 1.0, 0.0, 9.0), spread_positions([8.0, 9.0, 9.0], 1.0, 0.0, 9.0)
     ([1.0, 2.0, 5.0], [7.0, 8.0, 9.0])

@@ -42,7 +42,7 @@ def write_percent_score(score: Interval) -> str:
 
 
 def clamp_interval(metric: str, score: Interval) -> Interval:
-    """Cut an interval to the values that the metric can have, because Student's t intervals can exceed them."""
+    """Clip an interval to the metric's range, because intervals by Student's t can exceed it."""
     low, high = (
         None if end is None else min(max(end, 0.0), METRIC_FACTS[metric].most) for end in (score.low, score.high)
     )
@@ -50,7 +50,7 @@ def clamp_interval(metric: str, score: Interval) -> Interval:
 
 
 def write_upper_bound(value: float, digits: int = 4) -> str:
-    """Return an upper bound rounded up to some significant digits, so that a page never states less than the file.
+    """Write an upper bound, rounded up to some significant digits so that no page understates it.
 
     >>> [write_upper_bound(value) for value in (0.9999912, 1.00001, 37.3064, math.inf, 0.0)]
     ['1', '1.001', '37.31', '∞', '0']
@@ -59,7 +59,7 @@ def write_upper_bound(value: float, digits: int = 4) -> str:
 
 
 def write_lower_bound(value: float, digits: int = 4) -> str:
-    """Return a lower bound rounded down to some significant digits.
+    """Write a lower bound, rounded down to some significant digits.
 
     >>> write_lower_bound(0.97996)
     '0.9799'

@@ -149,7 +149,7 @@ def compare_entries(first: Scores, second: Scores) -> PairedComparison:
 
 
 def compare_over_examples(first: np.ndarray, second: np.ndarray) -> PairedComparison:
-    """Compare two entries by their correct answers, bools (S, n) on the same seeds and examples; see the module."""
+    """Compare the correct answers (S, n) of two entries on the same seeds and test examples; see the module."""
     d = first.view(np.int8) - second.view(np.int8)  # (S, n) in -1, 0, 1
     seeds, n = d.shape
     mean, by_seed = float(d.mean()), d.mean(1)

@@ -76,7 +76,7 @@ class Spread:
 
 
 def add_differences(extreme: Extreme, sums: np.ndarray, numbers: int) -> None:
-    """Add one statistic of how much sums of `numbers` squares differ: the sum of their squared normal scores.
+    """Test whether sums of `numbers` squares differ among themselves, by the sum of their squared normal scores.
 
     Many small differences make it large: noise that is larger here and smaller there, and nowhere by much.
     """
@@ -101,7 +101,7 @@ def group_coordinates(values: np.ndarray) -> Iterator[tuple[str, np.ndarray, int
 
 
 def sum_step_groups(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield sums over groups of steps and their size: single steps, stretches, every second, third and so on."""
+    """Yield sums over groups of steps, with the group size: single steps, consecutive steps, every k-th step."""
     yield values, 1
     yield from sum_consecutive(values)
     for period in range(2, min(MOST_PERIOD, len(values) // 2) + 1):
@@ -110,7 +110,7 @@ def sum_step_groups(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
 
 
 def sum_consecutive(values: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Yield sums over stretches of 2, 4, 8 and more numbers, up to half of all, and the length of the stretches."""
+    """Yield the sums of blocks of 2, 4, 8, ... consecutive values with the block length, down to two blocks."""
     each, sums = 1, values
     while len(sums) >= 4:
         sums, each = sums[: len(sums) // 2 * 2].reshape(-1, 2).sum(1), 2 * each

@@ -237,14 +237,14 @@ def read_intact_results(places: Sequence[Path]) -> list[StoredResult]:
 
 
 def print_grids(grids: Sequence[ResultGrid[ResultRow]], console: Console) -> None:
-    """Print grids as tables, with the meaning of their numbers and marks."""
+    """Print grids as tables, each followed by a legend of its numbers and marks."""
     from dpbench.analysis.text_tables import write_grids
 
     _print_terminal_tables(write_grids(grids), console)
 
 
 def _print_tables(tables: Sequence[TextTable], render: Callable[[Sequence[TextTable]], str] | None) -> None:
-    """Print tables with `render`, or for the terminal if it is None."""
+    """Print tables with `render`; if it is None, format them for the terminal."""
     if render is None:
         _print_terminal_tables(tables, Console())
     else:

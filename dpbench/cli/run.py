@@ -74,7 +74,7 @@ class ModelWriter:
             self._refused = str(error)
 
     def report(self) -> None:
-        """Print the number of written models on standard error.
+        """Print the number of written models to standard error.
 
         Raises:
             SpecError: a model could not be saved.

@@ -71,7 +71,7 @@ def add_setting_flags(
 
 
 def _make_parameters(setting: Setting, taken: CommandSettings) -> Iterator[inspect.Parameter]:
-    """Yield the parameter of a setting's switch, if it has a switch, and then the parameter of the setting."""
+    """Yield the parameters of a setting: its switch, if it has one, and its flag."""
     if switch := setting.flag.switch:
         yield _make_parameter(switch.key, bool, typer.Option(flag_name(switch.key), help=switch.says))
     bounds = {type(extra): extra for extra in setting.field.metadata if setting.kind is int}
@@ -93,7 +93,7 @@ def _write_help(setting: Setting, taken: CommandSettings) -> str:
 
 
 def _make_parameter(name: str, kind: Any, info: Any) -> inspect.Parameter:
-    """Return a parameter that is None if the user does not set it."""
+    """Return a parameter whose default is None, so that an unset flag can be recognised."""
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
     )

@@ -119,7 +119,7 @@ def _make_onnx_engine(extractor: Extractor, network: nn.Module) -> Engine:
 
 
 def are_features_close(found: Tensor, expected: Tensor) -> bool:
-    """Return whether features (c, *example_shape) differ by at most `AGREEMENT` deviations and their last bit."""
+    """Return whether features (c, *example_shape) agree within `AGREEMENT` deviations plus their last bit."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return False
     actual, other = found.double(), expected.double()
@@ -144,7 +144,7 @@ def _random_images(extractor: Extractor) -> Tensor:
 
 
 def _load_graph(extractor: Extractor, network: nn.Module, images: Tensor) -> bytes:
-    """Return the cached graph; export the network and cache its graph if there is none that can be trusted."""
+    """Return the network's graph from the cache; export and cache it if no trustworthy graph is there."""
     folder, trouble = open_own_folder("networks", "exported networks")
     entry = folder and folder / _graph_key(extractor, images)
     if entry and entry.exists():

@@ -111,7 +111,7 @@ def image_preparer(images: Images, extractor: Extractor) -> ImageMapper[Tensor]:
 
 
 def find_reach(functions: Any, *, thorough: bool) -> Reach | None:
-    """Return the objects that functions reach; None if they cannot be compared, such as another runtime's session."""
+    """Return all objects that functions reach; None if they cannot be compared, such as another runtime's session."""
     try:
         return Reach(functions, thorough=thorough)
     except NotPure:
@@ -119,7 +119,7 @@ def find_reach(functions: Any, *, thorough: bool) -> Reach | None:
 
 
 def _check_reader(read: Callable[[Any], Image]) -> None:
-    """Check that a reader holds no numbers that may have been computed from other images."""
+    """Check that a reader holds no numbers, because they may have been computed from other images."""
     reach = find_reach(read, thorough=False)
     held = reach.read().flat if reach else []
     found = [type(value).__name__ for value in held if isinstance(value, (*DATA_TYPES, np.generic, bytes))]
@@ -133,7 +133,7 @@ def _check_reader(read: Callable[[Any], Image]) -> None:
 
 
 def _find_computed_type(place: Any) -> str | None:
-    """Return the type of the first value in a record's place that may be computed from other images, or None."""
+    """Return the type of the first value in a place that may be computed from other images; None if there is none."""
     if isinstance(place, DATA_TYPES):
         return type(place).__name__
     if isinstance(place, tuple | list):

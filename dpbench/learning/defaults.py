@@ -52,7 +52,7 @@ def travel(task: Task, budget: Budget) -> float:
 def check_training_settings(
     momentum: float, clip: float, rate: float | None = None, who: str = "a linear head"
 ) -> None:
-    """Check the training settings of a head: the user's clip and momentum, then the learning rate if it is given.
+    """Check a head's clip and momentum and, if given, its learning rate.
 
     Raises:
         SpecError: a setting is out of range; the message names it and `who` has it.
@@ -71,7 +71,7 @@ def pace(
     way: float, *, steps: int | None, sample_rate: float = 1.0, momentum: float = 0.0, clip: float = 1.0,
     who: str = "a linear head",
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the learning rate that moves a head by `way` units of the clip, and the number of steps.
+    """Return steps and a learning rate with which gradients of the clip's length move the head by `way`.
 
     Unless `steps` is given, training makes as many passes over the data as `STEP_LIMITS` allows full batches; a sampled
     step counts as the share `sample_rate` of a pass.

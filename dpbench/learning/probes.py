@@ -73,7 +73,7 @@ class ProbeLearner(Learner):
         return self.paced(travel(task, budget), math.prod(task.example_shape))
 
     def paced(self, way: float, features: int = 1) -> dict[str, Any]:
-        """Return the number of steps and the learning rate that move the head by `way` units of the clip.
+        """Return steps and a learning rate with which gradients of the clip's length move the head by `way`.
 
         Adam divides each number by its own size, so its learning rate depends only on the number of `features`.
         """

@@ -68,7 +68,7 @@ def convert_results(folder: Path, *, delete_old: bool = False) -> Conversion:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, which leaves no file: two conversions would delete each other's new folder."""
+    """Lock a folder without a lock file, because two conversions would delete each other's new folder."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,7 +112,7 @@ Successors = Mapping[str, str]
 
 
 def _find_successors(folder: Path) -> Successors:
-    """Return the successors of the results of schema 1 below a folder, whose seals are checked."""
+    """Return the evidence digest of each converted result, by the seal of its original, after checking the seals."""
     found: dict[str, str] = {}
     for file in _list_files(folder):
         for name, content in _read_results(folder / file):
@@ -186,7 +186,7 @@ def _encode_json(content: Any) -> bytes:
 
 
 def compare_folders(old: Path, new: Path, successors: Successors) -> None:
-    """Check that a converted folder lacks nothing of the original folder.
+    """Check that nothing in the original folder is missing in the converted folder.
 
     Raises:
         OutputError: names the first file and number that differs.

@@ -102,7 +102,7 @@ class Code(Record):
 
     @classmethod
     def read_stated(cls, made: Mapping[str, Any], role: str) -> Code | None:
-        """Return the code that a result records in `provenance.code`; None if it records none."""
+        """Read the code from a result's `provenance.code`; return None if it is not recorded."""
         core, plugin = made.get("dpbench"), made.get(role)
         return cls(dpbench=core, plugin=plugin) if isinstance(core, str) and isinstance(plugin, str) else None
 

@@ -72,7 +72,7 @@ class GroupPrice:
 
     @property
     def added_loss(self) -> float | None:
-        """The largest loss of a group minus the loss over all test images, a share of 1; None if no group is ranked."""
+        """The largest loss of a group minus the overall loss, a share of 1; None if no group can be ranked."""
         return None if self.most is None else self.losses[self.most.value] - self.overall
 
 
@@ -121,7 +121,7 @@ def _compute_price(private: GroupColumn, free: GroupColumn, overall: float) -> G
 
 
 def find_ceiling(result: Result, others: Iterable[Result]) -> Result | None:
-    """Return the non-private result of the same learner on the same data and groups, or None.
+    """Return the non-private result of the same learner, data and groups, or None.
 
     If there are several, results with the same settings, selection rule and seeds are preferred, in this order. Returns
     None also if the result has no groups or is itself non-private.
@@ -186,7 +186,7 @@ def _format_group(group: Group, column: GroupColumn, score: Callable[[Interval],
 
 
 def format_price(price: GroupPrice) -> str:
-    """Format the price of privacy in a line: for all test images, and for the group that loses most."""
+    """Format the price of privacy in a line: the loss over all test images, and the largest loss of a group."""
     said = f"{100 * price.overall:.2f} points overall"
     if price.most is None or price.added_loss is None:
         return said

@@ -1,4 +1,4 @@
-"""The journal of a run: it stores finished seeds, so that an interrupted run can continue."""
+"""The journal of a run, which stores finished seeds so that an interrupted run can continue."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Journal:
     folder: Path
 
     def open_run(self, name: str, identity: str) -> RunJournal:
-        """Return the journal of the run whose result will have this name."""
+        """Return the journal of an unfinished run, given the name of its future result."""
         return RunJournal(self._file(name), identity)
 
     def delete(self, name: str) -> None:

@@ -71,7 +71,7 @@ class Fingerprints:
 
 @functools.cache
 def stored_fingerprints() -> Fingerprints:
-    """Return the fingerprints that come with dpbench, read once per process; no new fingerprints are taken."""
+    """Return the fingerprints that come with dpbench, read once per process and never extended."""
     return Fingerprints()
 
 
@@ -144,7 +144,7 @@ def installed_code(kind: FingerprintKind, name: str, plugins: Registry) -> Code 
 
 
 def requested_settings(settings: Mapping[str, Any], settled: Container[str]) -> dict[str, Any]:
-    """Return the settings as the user requested them: None for every setting that was chosen from the budget."""
+    """Return the settings as requested: None for every setting that was chosen from the budget."""
     return {name: None if name in settled else value for name, value in settings.items()}
 
 
@@ -179,7 +179,7 @@ def _weakest_sameness(found: list[Sameness]) -> Sameness:
 
 
 def describe_differences(found: Mapping[str, Sameness]) -> Iterator[str]:
-    """Yield a description of each role whose code is not known to be the same."""
+    """Describe each role whose code differs or cannot be compared."""
     for role, value in found.items():
         if value not in SAME_CODE:
             name = "dpbench" if role == DPBENCH else f"the {role}"

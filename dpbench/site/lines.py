@@ -44,7 +44,7 @@ def make_epsilon_charts(family: Sequence[Sequence[EntryRow]], every: Mapping[str
 def _make_epsilon_chart(
     family: Sequence[Sequence[EntryRow]], rules: Sequence[str], every: Mapping[str, LearnerStyle]
 ) -> Chart | None:
-    """Return the chart of entries whose selection rule is in `rules`; later rules override earlier ones."""
+    """Return a chart over epsilon of entries with these selection rules; later rules replace earlier ones."""
     grid = make_epsilon_grid(family, rules)
     if len({x for line in grid.series if not line.reference for x in line.points}) < 2:
         return None
@@ -74,7 +74,7 @@ def make_epsilon_grid(family: Sequence[Sequence[EntryRow]], rules: Sequence[str]
 
 
 def make_k_chart(rows: Sequence[EntryRow], every: Mapping[str, LearnerStyle]) -> Chart | None:
-    """Return a chart of accuracy against k (dimensions kept), or None if no entries of a learner differ only in k."""
+    """Return a chart of accuracy against k (dimensions kept); None unless entries of a learner differ in k alone."""
     groups: dict[tuple[object, ...], dict[float, EntryRow]] = defaultdict(dict)
     for row in rows:
         k = _parse_positive(row.entry.settings.get("k", ""))

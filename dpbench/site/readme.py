@@ -84,7 +84,7 @@ def _describe_trust(entry: Entry) -> str:
 
 
 def _escape_markdown(text: str) -> str:
-    r"""Return text that a renderer of Markdown shows as it is, on one line: names come from strangers.
+    r"""Escape text for Markdown and put it on one line, because names come from third parties.
 
     >>> _plain("<b>| [x](y)")
     '\\<b\\>\\| \\[x\\]\\(y\\)'

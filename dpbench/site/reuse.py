@@ -35,7 +35,7 @@ from dpbench.support.paths import cache_folder
 
 @dataclass(frozen=True)
 class BuildTarget:
-    """A leaderboard, the folder of its site, and what else decides the bytes of the site."""
+    """A leaderboard, the folder of its site, and all other inputs of the build."""
 
     root: Path
     out: Path
@@ -63,7 +63,7 @@ class BuildTarget:
         return digest.hexdigest()
 
     def find_build(self, inputs: str) -> str | None:
-        """Return the sentence of the build whose inputs and outputs these are; None if there is no such build."""
+        """Return the message of an earlier build with the same inputs and outputs; None if there is none."""
         try:
             kept = json.loads(self._record.read_text(encoding="utf-8"))
             same = (kept["inputs"], kept["outputs"]) == (inputs, self._digest_outputs())
@@ -72,7 +72,7 @@ class BuildTarget:
             return None
 
     def remember_build(self, inputs: str, said: str) -> None:
-        """Remember a build of these inputs and its sentence, unless an input has changed meanwhile."""
+        """Remember a build's inputs and its message, unless an input has changed since."""
         if self.digest_inputs() != inputs:
             return
         try:

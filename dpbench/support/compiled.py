@@ -38,13 +38,13 @@ def kernel(function: Function) -> Function:
 
 
 def instructions(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Have numba put in place of a call what a function writes in LLVM's language."""
+    """Make numba replace calls of a function by the LLVM instructions that the function emits."""
     written: Callable[..., Any] = intrinsic(function)
     return written
 
 
 def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], object]) -> None:
-    """Compile kernels for the arguments that `call` calls them with, or read what an earlier process compiled.
+    """Compile kernels for the argument types that `call` uses, or load what an earlier process compiled.
 
     Afterwards they accept no arguments of other types, so that nothing is compiled at a later call.
 
@@ -67,7 +67,7 @@ def compile_kernels(kernels: Sequence[Any], sources: Path, call: Callable[[], ob
 
 
 def _load_kernels(kernels: Sequence[Any], place: Path, call: Callable[[], object]) -> str:
-    """Return what is wrong with the compiled loops in a folder; nothing if they were read."""
+    """Load compiled kernels from a folder; return the reason if it fails, or an empty text."""
     try:
         if is_intact(place):
             _enable_cache(place, kernels)
@@ -98,7 +98,7 @@ def _enable_cache(folder: Path, kernels: Sequence[Any]) -> None:
 
 
 def _kernels_key(sources: Path) -> str:
-    """Return a name for what these sources are compiled to on this processor."""
+    """Return the cache key of kernels: a digest of their sources, this processor and the compilers' versions."""
     cpu = llvmlite.binding.get_host_cpu_name(), llvmlite.binding.get_host_cpu_features().flatten()
     forced = [os.environ.get(name, "") for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")]
     files = sorted(sources.glob("*.py"))

@@ -92,7 +92,7 @@ def read_toml(path: Path, what: str, parse_float: Callable[[str], Any] = float) 
 
 
 def check_values(value: Any, source: object) -> None:
-    """Check that all text, including keys, is safe on a terminal, and that numbers can be printed.
+    """Check that all texts, including keys, are safe on a terminal and that all numbers can be printed.
 
     Raises:
         DataError: some text is not safe, or some number cannot be printed.
@@ -113,7 +113,7 @@ def check_values(value: Any, source: object) -> None:
 
 
 def make_printable(text: str) -> str:
-    r"""Return a text with a question mark for each character that a terminal must not be shown.
+    r"""Replace each character that is unsafe on a terminal by a question mark.
 
     >>> printable("fine, \x1b]0;title\x07")
     'fine, ?]0;title?'

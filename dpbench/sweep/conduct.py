@@ -27,7 +27,7 @@ from dpbench.sweep.resources import Resources
 
 @dataclass(frozen=True)
 class SweepOverview:
-    """The cells of a sweep, their states, and the estimated time for the cells that are left."""
+    """The cells of a sweep with their states, and the estimated time of the unfinished cells."""
 
     grid: SweepGrid
     folder: SweepFolder
@@ -59,7 +59,7 @@ def survey_sweep(
     *,
     data: bool = False,
 ) -> SweepOverview:
-    """Return every cell of a sweep and its state, without running any cell.
+    """Return the cells of a sweep and their states without running any.
 
     Args:
         definition: a sweep file, or a mapping with its keys; see `sweep.grid`.
@@ -159,7 +159,7 @@ class _CurrentDigests:
 
 
 def _current_digest(dataset: Dataset, seed: int) -> str | None:
-    """Return a dataset's digest; None if it is drawn for each seed, missing, damaged, or not downloaded yet."""
+    """Return a dataset's digest; None if it is drawn anew for each seed, or cannot be read here."""
     try:
         source = sources.describe_source(dataset)
         away = source is not None and source.hub and sources.find_dataset(dataset) is None

@@ -36,7 +36,7 @@ class CellWorkerPlugin(WorkerPlugin):
         self._worker: Worker | None = None
 
     def run_cell(self, spec: str, device: str, threads: int) -> str:
-        """Run a cell; the worker runs one cell at a time, even if it has several threads."""
+        """Run a cell, one at a time even if Dask gives the worker several threads."""
         with self._lock:
             self._worker = self._worker or Worker(device, threads)
             return self._worker.run_cell(spec)

@@ -27,7 +27,7 @@ class CellOutcome:
 
     @classmethod
     def of(cls, cell: Cell, answer: str) -> CellOutcome:
-        """Parse the answer of `Worker.run_cell`; a result of another spec is an error."""
+        """Parse the answer of `Worker.run_cell`; a result of another spec becomes an error."""
         content = json.loads(answer)
         if "error" in content:
             return cls(cell, error=content["error"])

@@ -167,7 +167,7 @@ class _SharedState:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, worker: _WorkerProcess) -> None:
-        """Add a worker, to be stopped with the others; stop it at once if the others have been stopped."""
+        """Register a worker to be stopped with the others, or stop it at once if they have already been stopped."""
         with self._lock:
             self._workers.append(worker)
             if self.ended:

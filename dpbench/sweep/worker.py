@@ -41,7 +41,7 @@ class Worker:
         return self._open()
 
     def run_cell(self, spec: str) -> str:
-        """Run a cell: take its spec as JSON and return {"result": ...} or {"error": ...} as JSON."""
+        """Run a cell, given its spec as JSON, and return {"result": ...} or {"error": ...} as JSON."""
         try:
             result = self.session.run(Spec.model_validate_json(spec))
         except DpbenchError as error:

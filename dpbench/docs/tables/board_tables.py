@@ -33,7 +33,7 @@ OTHERS = ("cifar10-randp", "cifar10-patches-randp", "cifar10-lite012", "gtsrb-tr
 
 
 def render_head_table(index: Index) -> str:
-    """Return one line a board of epsilon 1 that has results: who is first, and what no privacy would give."""
+    """Return a Markdown table with a line for each board at epsilon 1: its winners and the non-private score."""
     lines = [
         "| board | rank 1 | best private score | rank 1 with public labels | `non-private` |",
         "|---|---|---|---|---|",
@@ -50,7 +50,7 @@ def render_head_table(index: Index) -> str:
 
 
 def render_boards_table(index: Index) -> str:
-    """Return one line a board that has results: who is first, beside public labels alone and no privacy."""
+    """Return a Markdown table with a line per board: the winners, public labels alone, and the non-private score."""
     lines = [
         "| board | entries | rank 1 | best private score | best on how many of 1,000 random halves "
         "| worth in public labels | rank 1 with public labels | all public labels alone | `non-private` |",
@@ -85,7 +85,7 @@ def render_verified_table(index: Index) -> str:
 
 
 def render_distances_table(index: Index) -> str:
-    """Return how far each learner at its defaults is behind the best entry, over all boards."""
+    """Return a table of the distance of each learner, with default settings, from the best entry over all boards."""
     found, whole = list_overall_results(index), count_data_sets(index)
     lines = [
         "| learner, default settings | points behind the best | 95% interval | datasets | boards | rank 1 on |",
@@ -99,7 +99,7 @@ def render_distances_table(index: Index) -> str:
 
 
 def _list_leaders_and_references(standing: Standing) -> tuple[list[Entry], list[Entry], list[Entry]]:
-    """Return who is on rank 1 without public labels, who reads these alone, and the ceiling."""
+    """Return the rank-1 entries without public labels, the entries on public labels alone, and the ceiling."""
     first = [entry for entry in _entries_with_role(standing, "entry") if entry.rank == 1 and not entry.reads_labels]
     alone = _entries_with_role(standing, "control")
     alone.sort(key=lambda entry: entry.selection != "default")  # whose learning curve it is
@@ -107,7 +107,7 @@ def _list_leaders_and_references(standing: Standing) -> tuple[list[Entry], list[
 
 
 def _format_label_leaders(standing: Standing) -> str:
-    """Return who reads public labels and is on rank 1 of all entries, with the best of their scores."""
+    """Format the rank-1 entries that read public labels, with the best score; empty if there are none."""
     first = [entry for entry in _entries_with_role(standing, "entry") if entry.rank == 1 and entry.reads_labels]
     return f"{_format_learners(first)}: {_format_best(standing, first)}" if first else ""
 
@@ -136,7 +136,7 @@ def render_ladder_table(index: Index, family: str) -> str:
 
 
 def render_lead_table(index: Index) -> str:
-    """Return what `thrift` at its defaults is ahead of PILLAR, default and tuned, and behind whoever is best."""
+    """Return a table of the lead of `thrift` over PILLAR (default and tuned), and its gap to the best entry."""
     lines = [
         "| data | mean lead over `pillar`, default | mean lead over `pillar`, tuned "
         "| largest gap to the best | boards at rank 1 |",
@@ -173,7 +173,7 @@ def _list_family(index: Index, family: str) -> list[Standing]:
 
 
 def _line_sort_key(grid: ResultGrid[EntryRow], line: GridLine[EntryRow], best: list[Interval]) -> tuple[bool, float]:
-    """Return where a line stands: references last, then by how far it is behind the best, over the epsilons it has."""
+    """Return the sort key of a line: entries before references, then the mean distance from the best."""
     pairs = [(row, top) for row, top in zip(line.rows, best, strict=True) if row]
     gaps = [100 * distance_behind(grid.row_metric(row), grid.score(row), top) for row, top in pairs]
     return line.present_rows[0].entry.role != "entry", sum(gaps) / len(gaps)
@@ -196,7 +196,7 @@ def _score_in_points(entry: Entry, metric: Metric) -> float:
 
 
 def _entries_by_learner(standing: Standing, rule: str) -> dict[str, Entry]:
-    """Return the entries of one rule of selection by learner; the ceiling stands among the defaults."""
+    """Return the entries with one selection rule, by learner; the ceiling counts as default."""
     return {entry.learner: entry for entry in standing.entries if entry.selection == rule}
 
 
@@ -205,7 +205,7 @@ def _list_filled_standings(index: Index) -> list[Standing]:
 
 
 def _format_best(standing: Standing, entries: list[Entry]) -> str:
-    """Return the first one's score by the board's metric, which is accuracy where nothing is said."""
+    """Format the score of the first entry, naming the board's metric unless it is accuracy."""
     metric = standing.board.metric
     said = "" if metric == "accuracy" else f" ({metric.removesuffix('_accuracy').replace('_', ' ')})"
     return format_score(entries[0].metrics[metric]) + said if entries else ""

@@ -43,7 +43,7 @@ def take_fingerprint(kind: FingerprintKind, name: str, settings: Mapping[str, An
 
 
 def take_open_settings(name: str, asked: Mapping[str, Any], plugins: Registry) -> dict[str, Any]:
-    """Return the learner's choices for the settings that `asked` leaves open, or the error if it is refused."""
+    """Return the values that the learner chooses for the settings left open in `asked`, or its error."""
     try:
         return choose_open_settings(plugins.build("learner", name, asked), plugins)
     except DpbenchError as error:

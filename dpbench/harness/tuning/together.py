@@ -45,7 +45,7 @@ class MappedRows:
 
 
 class PublicMap:
-    """A public map that maps the public rows only once, for all settings that refine or calibrate with them."""
+    """A public map that maps the public rows once for all settings that refine or calibrate on them."""
 
     def __init__(self, features: Transform, x: Tensor) -> None:
         self._features, self._x = features, x

@@ -100,7 +100,7 @@ class HeadGradient(OwnRowFunction):
     def sum_sample_in_place(
         self, rows: PrivateRows, sample: np.ndarray, clip: float, shares: Tensor | None
     ) -> IntegerSum | None:
-        """Return the clipped sum of a sample of mapped rows on a processor, without copying a row; else None."""
+        """Return the clipped sum of a sample of mapped rows without copying rows; None unless rows are on a CPU."""
         if not (isinstance(rows.held, QuantisedRows) and self._is_compiled(rows.held)):
             return None
         return self._sum_rows(rows.held, rows.y, sample, rows.places(sample), clip, shares)
@@ -111,7 +111,7 @@ class HeadGradient(OwnRowFunction):
     def _sum_rows(
         self, rows: QuantisedRows, y: Tensor, sample: np.ndarray, places: np.ndarray, clip: float, shares: Tensor | None
     ) -> IntegerSum:
-        """Return the `outer_sum` of the residuals of rows[places], labelled y[sample], from one compiled loop."""
+        """Sum the residuals of rows[places] with labels y[sample], as `outer_sum` does, in one compiled loop."""
         from dpbench.privacy.core.exact import kernels
 
         rows.check_unchanged()
@@ -151,7 +151,7 @@ class HeadGradient(OwnRowFunction):
 
 
 def find_own_function(rows: object) -> OwnRowFunction | None:
-    """Return the row function if dpbench itself defines its class, else None; a plugin's subclass does not count."""
+    """Return the row function if dpbench defines its class, otherwise None; plugins' subclasses do not count."""
     return rows if isinstance(rows, OwnRowFunction) and is_closed(type(rows)) else None
 
 

@@ -183,7 +183,7 @@ def make_share_reader(shares: Tensor | None) -> Callable[[int], Tensor | None]:
 
 
 def count_rows_at_once(rows: PrivateRows, scores: int) -> int:
-    """Return the number of rows per chunk, if each makes `scores` numbers: at least two, to compare them."""
+    """Return the rows per chunk if each needs `scores` numbers; at least two, so that rows can be compared."""
     return min(rows.count_rows_per_chunk(CHUNK_BYTES), max(2, SCORES // scores))
 
 

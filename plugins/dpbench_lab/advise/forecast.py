@@ -38,7 +38,7 @@ _SMALLEST = 0.005  # accuracies are kept this far from 0 and 1, where logits end
 
 
 class BoardRecord(Record):
-    """A board as experience: public numbers of its data, its rehearsal, and the learners' scores at their defaults."""
+    """A past board: public numbers of its data, its rehearsal, and learners' scores with default settings."""
 
     board: str
     dataset: str
@@ -110,11 +110,11 @@ class Forecaster:
         return float(np.array(errors)[order][np.searchsorted(reached, INTERVAL_LEVEL)])
 
     def leave_out(self, dataset: str) -> Forecaster:
-        """Return a forecaster from the boards of all other datasets."""
+        """Return a forecaster without the boards of a dataset."""
         return Forecaster([board for board in self.boards if board.dataset != dataset], self.basis)
 
     def list_boards(self, dataset: str) -> list[BoardRecord]:
-        """Return the boards of a dataset that have what this basis needs."""
+        """Return the dataset's boards that this basis can use."""
         return [record for record in self._usable_boards if record.dataset == dataset]
 
     @property

@@ -95,7 +95,7 @@ def digest_claim(claim: Claim) -> str:
 
 
 def missing_numbers(claim: Claim) -> tuple[str, ...]:
-    """Return the numbers that epsilon follows from and that cannot be looked up."""
+    """Return the numbers that epsilon depends on and that the paper does not give."""
     if claim.accountant == "pate":
         return ("the teachers' votes, which a data-dependent epsilon follows from",)
     if claim.adjacency == "replace-one":

@@ -34,7 +34,7 @@ def comparison_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
 
 
 def name_number_source(study: Study) -> str:
-    """Return the origin of the numbers that ours are compared with."""
+    """Return the word for the source of the compared numbers."""
     return "theorem" if study.rate else "paper"
 
 
@@ -108,7 +108,7 @@ def write_page(comparisons: Iterable[Comparison]) -> str:
 
 
 def count_compared(comparison: Comparison) -> str:
-    """Return the measured part of a study, like "3 of 8"; empty if the paper states nothing to compare with."""
+    """Write how much of a study was measured, like "3 of 8"; empty if the paper has nothing to compare."""
     if comparison.rated:
         return f"{comparison.compared_count} cells"
     total = len(comparison.rows) + len(comparison.orders)

@@ -82,7 +82,7 @@ def _rate(plot: Plot | None, cell: Cell, result: Result) -> Rate | None:
 
 
 def read_axis_values(spec: Spec) -> dict[str, Any]:
-    """Return the values that a spec has on the axes that papers report against."""
+    """Return a spec's values on the axes that papers report."""
     fixed = spec.model_dump(mode="json", include=set(FIXED))
     plain = {
         axis: value["name"] if isinstance(value, Mapping) else value

@@ -22,7 +22,7 @@ FACTOR = 2.0
 
 @dataclass(frozen=True)
 class RateComparison:
-    """The error of a cell beside the rate times its constant."""
+    """The error of a cell beside the theorem's curve."""
 
     measured: Measurement
     rate: Rate
@@ -57,7 +57,7 @@ class RateReport:
 
     @property
     def fitted(self) -> RateComparison:
-        """The cell through which the curve goes."""
+        """The cell to which the constant is fitted."""
         return next(cell for cell in self.cells if cell.rate.fitted)
 
     @property
@@ -67,7 +67,7 @@ class RateReport:
 
     @property
     def lowest(self) -> RateComparison:
-        """The cell that lies farthest below the curve; of several without an error, that of the highest rate."""
+        """The cell farthest below the curve; among cells without errors, the one with the highest rate."""
         return min(self._visible_cells, key=lambda point: (point.factor, -point.curve))
 
     @property
@@ -84,7 +84,7 @@ class RateReport:
 
 
 def compare_with_rate(study: Study, ours: Sequence[Measurement]) -> RateReport | None:
-    """Compare measurements with the study's rate; None without the cell at which the constant is fitted."""
+    """Compare measurements with the study's rate; None if the cell that fixes the constant is missing."""
     found = [(our, our.rate) for our in ours if our.rate and not _is_outside_study(study, our.rate)]
     constant = next(
         (measurement.interval.mean / rate.value for measurement, rate in found if rate.fitted and rate.value), None

@@ -53,7 +53,7 @@ class NumberComparison:
 
 @dataclass(frozen=True)
 class OrderComparison:
-    """An order that the paper states, and whether our results have it; None if it was not measured."""
+    """An order that the paper states, beside our two results; None for a result that was not measured."""
 
     order: OrderClaim
     higher: Measurement | None
@@ -61,7 +61,7 @@ class OrderComparison:
 
     @property
     def holds(self) -> bool | None:
-        """Whether our results have the same order, further apart than chance explains."""
+        """Whether our results are in the paper's order by more than chance explains."""
         return None if self.difference is None else self.difference > self._margin
 
     @property
@@ -71,7 +71,7 @@ class OrderComparison:
 
     @property
     def difference(self) -> float | None:
-        """Our result for what the paper says is higher, minus the other result."""
+        """Our result for the higher side of the paper's order, minus our result for the lower side."""
         if self.higher is None or self.lower is None:
             return None
         return self.higher.interval.mean - self.lower.interval.mean
@@ -93,7 +93,7 @@ class Comparison:
 
     @property
     def compared_count(self) -> int:
-        """The number of the paper's numbers and orders, and of cells beside a theorem's rate, that were measured."""
+        """The number of measured comparisons: the paper's numbers and orders, and cells beside a theorem's rate."""
         stated = sum(row.ours is not None for row in self.rows) + sum(order.holds is not None for order in self.orders)
         return stated + (len(self.rated.cells) if self.rated else 0)
 

@@ -42,7 +42,7 @@ def find_in_hub_cache(repository: str, name: str) -> Path:
 
 
 def candidate_paths(path: str) -> list[Path]:
-    """Return the paths where a file may be: as given or, if relative, also below each folder of `DPBENCH_DATA`."""
+    """Return the paths where a file may be: as given and, if relative, below each data folder."""
     named = Path(path).expanduser()
     return list(dict.fromkeys([named, *(folder / named for folder in data_folders())]))
 
@@ -141,7 +141,7 @@ def _abbreviate(keys: Sequence[str]) -> str:
 
 
 def remove_head(network: torch.nn.Module) -> bool:
-    """Replace the last linear layer of a torchvision classifier by the identity; return False if none is recognised."""
+    """Replace a torchvision classifier's last linear layer by the identity; return whether one was found."""
     import torch
 
     for name in ("fc", "classifier", "heads", "head"):

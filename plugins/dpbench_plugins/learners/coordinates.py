@@ -104,7 +104,7 @@ def make_neighbourhood_map(spectral: Spectrum, public: Tensor, k: int, generator
 
 
 def build_graph(places: Tensor, count: int) -> Tensor:
-    """Return symmetric weights (m, m) that connect unit rows to their `count` nearest rows: cosines cubed."""
+    """Return symmetric weights (m, m) between unit rows and their `count` nearest rows: the cubes of their cosines."""
     import torch
 
     cosines = (places @ places.T).fill_diagonal_(-1)

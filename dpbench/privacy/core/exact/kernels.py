@@ -47,7 +47,7 @@ LIMIT = ROW_LIMIT**2
 
 @compiled
 def _write_scores(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total: np.ndarray) -> None:
-    """Write the products of a block of rows with packed numbers to `total` (k, BLOCK) float64, which holds them."""
+    """Write the exact products of a block of rows with packed numbers to `total` (k, BLOCK) float64."""
     total[:], pairs = 0.0, packed.shape[1]
     for low in range(0, pairs, PART // 2):
         part[:] = 0
@@ -59,7 +59,7 @@ def _write_scores(rows: np.ndarray, packed: np.ndarray, part: np.ndarray, total:
 
 @compiled
 def _move_to_total(part: np.ndarray, width: int, total: np.ndarray) -> None:
-    """Add `width` columns of int32 sums to int64 ones, and begin again."""
+    """Add the first `width` columns of int32 sums to the int64 total, and reset the int32 sums to zero."""
     for j in range(total.shape[0]):
         for t in range(width):
             total[j, t] += i64(part[j, t])
@@ -71,7 +71,7 @@ def _add_rows(
     numbers: np.ndarray, rows: np.ndarray, pairs: np.ndarray, part: np.ndarray, since: int, width: int,
     total: np.ndarray,
 ) -> int:  # fmt: skip
-    """Add numbers (k, BLOCK) @ rows to `part`, or first to `total` what `part` has; return how many rows it has now."""
+    """Add numbers (k, BLOCK) @ rows to `part`, emptied into `total` before it overflows; return its rows."""
     if since + BLOCK > PART:
         _move_to_total(part, width, total)
         since = 0
@@ -141,7 +141,7 @@ def _compute_factors(
     left: np.ndarray, scale: np.ndarray, length: np.ndarray, share: np.ndarray, limits: np.ndarray,
     terms: np.ndarray, factors: np.ndarray, column_factors: np.ndarray,
 ) -> None:  # fmt: skip
-    """Write what rows of left factors (k, BLOCK) are multiplied by before they are rounded, as `sums.outer_sum` has it.
+    """Write the factors that scale each row's left factors before rounding, the same as in `sums.outer_sum`.
 
     `limits` are `sums.outer_limits`. A row that is not finite is multiplied by zero.
     """
@@ -166,7 +166,7 @@ def _compute_factors(
 def _round_left_factors(
     left: np.ndarray, factors: np.ndarray, column_factors: np.ndarray, numbers: np.ndarray, columns: np.ndarray
 ) -> None:
-    """Write left factors (k, BLOCK) in grid steps to `numbers`, and add those of a bias to `columns` (k,)."""
+    """Round left factors (k, BLOCK) to grid steps in `numbers`, and add those of the bias column to `columns` (k,)."""
     for j in range(left.shape[0]):
         row, target = left[j], numbers[j]
         for i in range(left.shape[1]):
@@ -283,7 +283,7 @@ def sum_gradients(  # noqa: PLR0913  # one call a step, for all that a step need
 
 @cache
 def compile_all() -> None:
-    """Compile the kernels, or read them from the disk. It is called before private rows are bound."""
+    """Compile the kernels, or load them from disk. Call it before private rows are bound."""
     integers, q = np.zeros(1, i64), np.zeros((1, 1), np.int8)
     head = np.zeros((1, 1), f4)
 

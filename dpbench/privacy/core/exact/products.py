@@ -54,7 +54,7 @@ def sums(numbers: Tensor, q: Tensor) -> Tensor:
 
 
 def sum_over_threads(add: Callable[[np.ndarray, np.ndarray], None], shape: tuple[int, int], count: int) -> np.ndarray:
-    """Return the sum of the int64 totals that threads add to, given a counter that they share.
+    """Return the sum of the int64 totals that threads compute while sharing one counter of the work.
 
     `count` times the width of the total is how many products they take.
     """
@@ -71,7 +71,7 @@ def sum_over_threads(add: Callable[[np.ndarray, np.ndarray], None], shape: tuple
 
 
 def share_work(work: Callable[[np.ndarray], Found], products: int) -> list[Found]:
-    """Have work done by as many threads as it is worth, which share a counter, and return what each returns."""
+    """Run `work` in as many threads as the number of products justifies, with a shared counter; return all results."""
     from dpbench.privacy.core.exact import kernels
 
     kernels.compile_all()
@@ -101,7 +101,7 @@ def _in_slices(numbers: Tensor, matrix: Tensor) -> Tensor:
 
 
 def long_products(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b.T in float64, (k, c), for whole numbers (k, d) and (c, d) whose products are below 2^40.
+    """Return a @ b.T, (k, c) float64, for integers (k, d) and (c, d) whose products are below 2^40.
 
     Above `DEEPEST` columns, exact sums of so many products are added in order: bits are functions of two rows alone.
     """

@@ -79,7 +79,7 @@ def lengths(rows: Tensor, axis: int = 1) -> Tensor:
 
 
 def _length_slack(entries: int, dtype: torch.dtype) -> float:
-    """Return by what factor the length of so many entries may be under-estimated, at most."""
+    """Return the factor by which rounding may under-estimate the length of a vector with this many entries, at most."""
     blocks = -(-entries // BLOCK)
     count = count_roundings(min(BLOCK, entries)) + 8 + (count_roundings(blocks) if blocks > 1 else 0)
     rounding: float = torch.finfo(dtype).eps / 2
@@ -102,7 +102,7 @@ def weights_within(
 
 
 def dense_sum(parts: tuple[Tensor, ...], norms: Tensor, clip: float, shares: Tensor | None = None) -> IntegerSum:
-    """Return the sum of dense rows that come in parts (c, ...), each row clipped as one; `norms` (c,) bounds the whole.
+    """Return the sum of dense rows given in parts (c, ...), clipped jointly; `norms` (c,) bounds the whole row.
 
     Sensitivity: at most `clip`, under adding or removing one row; `shares` (c,) of it, where given.
     """
@@ -135,7 +135,7 @@ def outer_bits(features: int) -> int:
 
 
 def chunk_mismatch_error() -> NotPerExample:
-    """Return the refusal of chunks whose sums cannot be added: the first of every sample holds no row."""
+    """Return the error for chunks whose sums cannot be added; the first chunk of every sample is empty."""
     return NotPerExample(
         "Two chunks of one sample, one of them empty perhaps, contributed rows of another form, shape or scale. "
         "Expected these to be the same for all chunks: name them by public values, such as task.classes, and not by "
@@ -153,7 +153,7 @@ class OuterGrids:
     moves: tuple[Tensor, Tensor | float]  # (s, 1): how far rounding moves products, for each unit of reach, and a bias
 
     def reserve(self, reach: Tensor) -> Tensor:
-        """Return (s, c) float64: how far rounding can move outer products with rows of lengths `reach` (c,)."""
+        """Return how far rounding can move outer products with rows of lengths `reach` (c,), as (s, c) float64."""
         return (reach * self.moves[0]).add_(self.moves[1])
 
 
@@ -172,7 +172,7 @@ def outer_grids(
 
 
 def two_slice_weights(left: Tensor, right: QuantisedRows, grids: OuterGrids) -> Tensor:
-    """Return (s, c) float64 weights so small that the left factors (s, m, c) fit into two slices."""
+    """Return weights (s, c) float64 small enough for the left factors (s, m, c) to fit into two slices."""
     largest = left.abs().amax(1).double().mul_(right.scale)  # (s, c), exact
     return weights_within(largest, (LEFT_LIMIT - 1) * grids.products)
 
@@ -220,13 +220,13 @@ def outer_sum(
 
 
 def _least_reach(bits: int) -> float:
-    """Return the length that a row counts as having at least, so that its left factor fits into two slices."""
+    """Return the minimum length that a row is assumed to have, so that its left factor fits into two slices."""
     return 2.0**bits / (LEFT_LIMIT - 2)
 
 
 @lru_cache(64)
 def outer_limits(outputs: int, features: int, bias: bool, clip: float) -> np.ndarray:
-    """Return the public numbers of `outer_sum` under one clip, as `kernels.sum_gradients` takes them."""
+    """Return the public constants of `outer_sum` for one clip, as an array for `kernels.sum_gradients`."""
     bits, grids = outer_bits(features), outer_grids(_grid_steps((clip,), features), outputs, features, bias, CPU)
     grid, column = float(grids.products), 0.0 if grids.column is None else float(grids.column)
     moves = [float(move) for move in grids.moves]
@@ -239,7 +239,7 @@ def _scale_clips(clips: Tensor | float, shares: Tensor | None) -> Tensor | float
 
 @lru_cache(64)
 def empty_outer_sum(outputs: int, features: int, bias: bool, clip: float, device: torch.device) -> IntegerSum:
-    """Return what `outer_sum` gives of no rows under one clip: made once for all steps, of one number in memory."""
+    """Return `outer_sum` over no rows for one clip: cached, and expanded from a single number."""
     grids = outer_grids(_grid_steps((clip,), features), outputs, features, bias, device)
     nothing = torch.zeros((), dtype=torch.int64, device=device)
     return IntegerSum(nothing.expand(outputs, features + bias), grids.entries[0])

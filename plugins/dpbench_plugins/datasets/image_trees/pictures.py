@@ -23,7 +23,7 @@ READ_FULLY = 256  # images per split whose bytes are part of a fingerprint
 
 @dataclass(frozen=True)
 class Picture:
-    """Reads an image file as stored, or converts it to one mode so that images stack."""
+    """Reads an image file, converted to one mode unless `mode` is None, so that images stack."""
 
     advice: str
     mode: str | None  # None: as stored
@@ -80,7 +80,7 @@ def _describe_file(file: ImageFile) -> str:
 
 @dataclass(frozen=True)
 class StoredKeys(Sequence[bytes]):
-    """The SHA-256 of each file's bytes, computed on first access, as a zip's listing has none.
+    """The SHA-256 of each file's bytes, computed on first access because the listing of a zip has none.
 
     Reading 5,206 X-rays of 33 MB in a zip for it takes a third of a second.
     """
@@ -107,7 +107,7 @@ class StoredKeys(Sequence[bytes]):
 
 
 def records(files: Sequence[ImageFile], mode: str | None, advice: str) -> Records[ImageFile]:
-    """Return the images of files; those that are not read in full, as in a folder of a million, have no keys."""
+    """Return the images of files. They have no keys unless every file is packed or already hashed."""
     picture, known = Picture(advice, mode), all(file.packed or file.sha256 for file in files)
     keys = StoredKeys(files, picture) if known else None
     return Records(tuple(files), picture, keys=keys, reader=picture.version if known else "")
@@ -155,7 +155,7 @@ def check_counts(files: Sequence[ImageFile], counts: Mapping[str, int], path: Pa
 
 
 def check_classes(files: Sequence[ImageFile], classes: Sequence[str], path: Path, advice: str) -> None:
-    """Check that splits have all classes and no others.
+    """Check that the splits have exactly the expected classes.
 
     Raises:
         DataError: a class folder is missing, empty or unknown; the message names it.

@@ -16,7 +16,7 @@ Cell = str | None
 
 
 def parse_rows(content: bytes, delimiters: str, *, strict: bool = False) -> tuple[list[str], list[dict[str, Cell]]]:
-    """Return the columns of a table in UTF-8, which its first line names, and its lines; a missing cell is None.
+    """Parse a UTF-8 table; return its columns, named by the first line, and its rows, with None for missing cells.
 
     Args:
         content: of the file.
@@ -67,7 +67,7 @@ def table_name(path: Path, name: str) -> str:
 
 
 def check_names(listed: Sequence[str], named: Sequence[str], images: Path, table: str, advice: str) -> None:
-    """Check that a table and the images name each other, with one line per image.
+    """Check that a table has exactly one line for each image and no other lines.
 
     Args:
         listed: the names of the images that are there.

@@ -27,7 +27,7 @@ CPU_BYTES = 2**30  # what a chunk may take on a processor; on a GPU, half of the
 
 @dataclass(frozen=True)
 class Layout:
-    """A network's parameters side by side in one vector, the final normalisation and the head last."""
+    """The parameters of a network in one vector, with the final normalisation and the head last."""
 
     network: Network
 
@@ -42,11 +42,11 @@ class Layout:
         return sum(shape.numel() for shape in self.shapes.values())
 
     def find_trained_start(self, trains: Trains) -> int:
-        """Return the index in the vector at which the trained part begins; it reaches to the end."""
+        """Return the index at which the trained parameters start; they extend to the end of the vector."""
         return {"all": 0, "norm+head": self._find_start("norm."), "head": self._find_start("head.")}[trains]
 
     def views(self, vectors: Tensor) -> dict[str, Tensor]:
-        """Return views by name of vectors (..., size), or of their last part: the parameters that lie whole in it."""
+        """Return views of vectors (..., size) by parameter name; shorter vectors hold the last parameters."""
         ends = list(accumulate(shape.numel() for shape in self.shapes.values()))
         absent = self.size - vectors.shape[-1]
         return {
@@ -126,7 +126,7 @@ class Gradients:
 
     @cached_property
     def _plain_network(self) -> nn.Module:
-        """The same network, for weights that are standardised already: once a step instead of once a row."""
+        """The network for weights that are already standardised, once per step rather than once per row."""
         plain = copy.deepcopy(self.layout.network)
         for module in plain.modules():
             if isinstance(module, WSConv2d):
@@ -138,14 +138,14 @@ class Gradients:
         return used | {weight: standardise(named[weight], named[gain]) for weight, gain in self._convolutions.items()}
 
     def _pull_back(self, found: dict[str, Tensor], named: dict[str, Tensor]) -> None:
-        """Turn gradients by standardised weights into those by weights, and add those by gains."""
+        """Convert gradients by standardised weights to gradients by weights and gains, in place."""
         for name, gain in self._convolutions.items():
             if name in found:
                 found[name], found[gain] = _undo_standardisation(found[name], named[name], named[gain])
 
 
 def _undo_standardisation(gradient: Tensor, weight: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-    """Return gradients (c, o, ...) by `weight` and (c, o) by `gain`, of those by `standardise(weight, gain)`.
+    """Convert gradients (c, o, ...) by standardised weights to gradients by `weight`, and by `gain` (c, o).
 
     A filter's gradient loses its mean and its part along the filter, which standardisation takes out; vmap over
     torch's own vjp gives the same in four times the time.

@@ -83,7 +83,7 @@ class Training:
         return AdamBC(noise * self.clip / curator.task.size)
 
     def _gradient_point(self, theta: Tensor, phase: Phase, optimiser: Optimiser) -> Tensor:
-        """Return the parameters for the next gradients: the current ones or, for DiSK, further along the last step."""
+        """Return the parameters for the next gradients: the current ones or, for DiSK, a lookahead."""
         if not isinstance(optimiser, Kalman):
             return theta
         point = theta.clone()

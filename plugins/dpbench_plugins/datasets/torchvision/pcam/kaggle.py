@@ -33,7 +33,7 @@ LAYOUT = Layout(
 
 
 def open_archive(images: Path, table: Path, fraction: float) -> Splits:
-    """Open the labelled images, cut by the SHA-256 of their ids; for a zip both paths are the zip.
+    """Open the labelled images, split by the SHA-256 of their ids; both paths are the zip if it is packed.
 
     Raises:
         DataError: the table is missing from a zip or does not parse, a label is not 0 or 1, or the table and the images

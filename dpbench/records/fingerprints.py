@@ -43,7 +43,7 @@ class FitPrint(Record):
     labels: str  # a character each: the number of the predicted class, in base 36
 
     @classmethod
-    def of(cls, scores: np.ndarray, examples: int) -> FitPrint:
+    def from_scores(cls, scores: np.ndarray, examples: int) -> FitPrint:
         """Return the fingerprint of scores (n, classes); scores are kept for the first `examples` only."""
         kept = scores[:examples].astype(np.float64)
         unit = float(f"{(np.abs(kept).max() or 1.0) / (INT16_MAX - 1):.6g}")

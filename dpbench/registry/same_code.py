@@ -48,7 +48,7 @@ class Fingerprints:
         Raises:
             DataError: a file of fingerprints is not valid.
         """
-        kept = self._of(kind, name)
+        kept = self._read_component(kind, name)
         known = kept.behaviour(settings, stated)
         if known is None or known.not_covered:
             return None
@@ -58,12 +58,12 @@ class Fingerprints:
 
     def same_choices(self, name: str, asked: Mapping[str, Any], stated: Code, here: Code) -> bool | None:
         """Return whether two versions of a learner choose the same settings from the budget; None if unknown."""
-        kept = self._of("learner", name)
+        kept = self._read_component("learner", name)
         if self.take_choices is not None and None in asked.values() and kept.chosen(asked, here) is None:
             self._read["learner", name] = kept = kept.with_choices(asked, self.take_choices(name, asked), here)
         return kept.same_choices(asked, stated, here)
 
-    def _of(self, kind: FingerprintKind, name: str) -> ComponentFingerprints:
+    def _read_component(self, kind: FingerprintKind, name: str) -> ComponentFingerprints:
         if (kind, name) not in self._read:
             self._read[kind, name] = read_fingerprints(self.folder, kind, name)
         return self._read[kind, name]

@@ -41,7 +41,7 @@ class Axis:
         return 100 * share < self.low
 
     @classmethod
-    def of(cls, scores: Iterable[Interval | None]) -> Axis:
+    def from_scores(cls, scores: Iterable[Interval | None]) -> Axis:
         """Return an axis with three to six round ticks that includes the best score and cuts off very low scores.
 
         A score is very low if it is more than twice as far below the median as the best score is above it. Without the
@@ -90,7 +90,7 @@ def make_board_table(lines: Sequence[EntryRow]) -> BoardTable:
         rows.insert(sum(_scores_at_least(row, line) for row in first_group), line)
     ruled = tuple((row.entry.role, row.score) for row in beside if row.score)
     left_out = sum(max(len(found) - MAX_ROWS, 0) for found in (ranked, unranked))
-    axis = Axis.of(row.score for row in rows)
+    axis = Axis.from_scores(row.score for row in rows)
     return BoardTable(tuple(rows), tuple(unranked[:MAX_ROWS]), len(ranked), left_out, axis, ruled)
 
 

@@ -93,7 +93,7 @@ class SweepFolder:
         except (OSError, DataError, KeyError, TypeError):
             return None
 
-    def keep(self, cell: Cell, result: Result) -> None:
+    def save_result(self, cell: Cell, result: Result) -> None:
         """Write a cell's result and delete its failure; the cell is then done.
 
         Raises:

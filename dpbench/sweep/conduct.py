@@ -203,7 +203,7 @@ def _run_cells(left: Sequence[Cell], before: SweepOverview, resources: Resources
                 folder.record_failure(outcome.cell, outcome.error)
                 count.failed += 1
             else:
-                folder.keep(outcome.cell, outcome.result)
+                folder.save_result(outcome.cell, outcome.result)
                 count.done += 1
     return count.done
 

@@ -100,7 +100,7 @@ def stream_outcomes(
 
 def _future_outcome(future: Any, cell: Cell, address: str) -> CellOutcome:
     if future.status == "finished":
-        return CellOutcome.of(cell, future.result())
+        return CellOutcome.from_answer(cell, future.result())
     if future.status != "error":
         raise DpbenchError(
             f"The Dask scheduler {address} is gone. Finished cells are kept; to continue, start the scheduler again "

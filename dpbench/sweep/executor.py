@@ -26,7 +26,7 @@ class CellOutcome:
     error: str = ""
 
     @classmethod
-    def of(cls, cell: Cell, answer: str) -> CellOutcome:
+    def from_answer(cls, cell: Cell, answer: str) -> CellOutcome:
         """Parse the answer of `Worker.run_cell`; a result of another spec becomes an error."""
         content = json.loads(answer)
         if "error" in content:

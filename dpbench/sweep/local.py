@@ -74,7 +74,7 @@ class LocalPool:
                 for attempt in range(MAX_TRIES):
                     worker = worker or self._start_worker(index, shared)
                     try:
-                        shared.outcomes.put(CellOutcome.of(cell, worker.ask(cell.request)))
+                        shared.outcomes.put(CellOutcome.from_answer(cell, worker.ask(cell.request)))
                         break
                     except WorkerDied:
                         if shared.ended:

@@ -483,13 +483,13 @@ def test_a_thousand_entries_are_limited_and_the_table_says_so(results: list[Resu
 
 def test_an_axis_cuts_off_what_is_far_below_the_others() -> None:
     scores = [Interval(mean=mean, low=mean - 0.01, high=mean + 0.01) for mean in (0.80, 0.79, 0.78, 0.77, 0.3)]
-    axis = view.Axis.of(scores)
+    axis = view.Axis.from_scores(scores)
     assert axis.is_below(0.3)
     assert not any(axis.is_below(score.mean) for score in scores[:4])
     places = [float(axis.coordinate(score.mean)) for score in scores]
     assert places == sorted(places, reverse=True)
     assert 3 <= len(axis.ticks) <= 6
-    assert view.Axis.of([]).ticks
+    assert view.Axis.from_scores([]).ticks
 
 
 # It travels.

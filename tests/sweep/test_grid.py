@@ -142,7 +142,7 @@ SEARCH = {"rule": "public-validation", "space": {"steps": [2, 3]}, "folds": 2}
 
 def test_an_answer_of_another_version_is_the_error_of_its_cell(plugins: Registry) -> None:
     (cell,) = grid_of(plugins, fixed=FIXED, grid={"learner": ["jl:k=5,steps=3"]}).cells
-    outcome = CellOutcome.of(cell, '{"result": {"of_a_later_version": 1}}')
+    outcome = CellOutcome.from_answer(cell, '{"result": {"of_a_later_version": 1}}')
     assert outcome.result is None and "The worker's result does not fit" in outcome.error
 
 
@@ -153,7 +153,7 @@ def test_a_remembering_worker_gives_what_a_run_gives(plugins: Registry, more: di
     (cell,) = grid_of(plugins, fixed={**FIXED, **more}, grid={"learner": [learner]}).cells
     alone, worker = session(plugins).run(cell.spec), Worker("cpu", torch.get_num_threads(), plugins)
     for _ in range(2):
-        outcome = CellOutcome.of(cell, worker.run_cell(cell.spec.model_dump_json()))
+        outcome = CellOutcome.from_answer(cell, worker.run_cell(cell.spec.model_dump_json()))
         result = outcome.result
         assert result is not None, outcome.error
         assert result.file_name == cell.file_name
@@ -183,7 +183,7 @@ class Idle(Executor):
 
 def finished(plugins: Registry, folder: SweepFolder, cells: tuple[Cell, ...]) -> Result:
     result = session(plugins).run(cells[0].spec)
-    folder.keep(cells[0], result)
+    folder.save_result(cells[0], result)
     return result
 
 

@@ -99,4 +99,4 @@ def make_fixed_images(mode: str) -> list[Image.Image]:
 
 def _summarise_features(features: np.ndarray) -> FitPrint:
     signs = 2 * np.random.default_rng(5).integers(0, 2, (features.shape[1], SUMS)) - 1
-    return FitPrint.of(features @ signs / features.shape[1] ** 0.5, len(features))
+    return FitPrint.from_scores(features @ signs / features.shape[1] ** 0.5, len(features))

@@ -94,7 +94,7 @@ class Forecaster:
         known = [record for record in self._usable_boards if learner in record.accuracy]
         counts = Counter(record.dataset for record in known)
         weights = np.array([self._similarity(record, asked) / counts[record.dataset] for record in known])
-        scores = np.array([_logit(record.accuracy[learner]) - self._start(record) for record in known])
+        scores = np.array([_logit(record.accuracy[learner]) - self._start_logit(record) for record in known])
         start = 0.0 if self.basis == "numbers" else _logit(_rehearsal_accuracy(asked))
         return start + float(np.average(scores, weights=weights))
 
@@ -133,7 +133,7 @@ class Forecaster:
     def _usable_boards(self) -> list[BoardRecord]:
         return [board for board in self.boards if self.basis == "numbers" or board.rehearsal is not None]
 
-    def _start(self, record: BoardRecord) -> float:
+    def _start_logit(self, record: BoardRecord) -> float:
         return 0.0 if self.basis == "numbers" else _logit(_rehearsal_accuracy(public_facts(record)))
 
     def _similarity(self, record: BoardRecord, asked: Question) -> float:

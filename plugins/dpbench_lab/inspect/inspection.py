@@ -62,7 +62,7 @@ def run_inspection(asked: InspectionRequest, session: Session) -> Inspection:
 
 
 def _rows(roles: Roles, parts: BuiltComponents, asked: InspectionRequest) -> tuple[np.ndarray, np.ndarray | None, str]:
-    """Return the rows (n, d) float64 at length 1, labels (n,) if they are of the dataset's classes, and a note."""
+    """Return unit rows (n, d) float64; labels (n,), or None if their classes differ from the dataset's; and a note."""
     dataset, other = parts.dataset, parts.public_dataset
     features, labels, note = roles.public.x, roles.public.y, ""
     if asked.rows == "private":

@@ -106,7 +106,7 @@ class Gtsrb(Dataset):
         parts = [_fingerprint(files, part) for files, part in ((train, self.training), (test, "test"))]
         digest = digest_parts(*parts, ",".join(map(str, every)).encode())
         splits = Splits(_split(train, every[: len(train)]), _split(test, labels), digest)
-        return add_units(splits, [*train, *test], "track", _track)
+        return add_units(splits, [*train, *test], "track", _find_track)
 
 
 def _part_layout(part: str) -> Layout:
@@ -117,7 +117,7 @@ def _part_layout(part: str) -> Layout:
     return Layout(pattern, lambda _: "test" if part == "test" else "train", ADVICE, top)
 
 
-def _track(file: ImageFile) -> str | None:
+def _find_track(file: ImageFile) -> str | None:
     found = TRACK.fullmatch(file.file)
     return f"{file.kind}/{found[1]}" if found else None
 

@@ -77,7 +77,7 @@ class Basis(ABC):
 
     @property
     @abstractmethod
-    def shift(self) -> float:
+    def rounding_shift(self) -> float:
         """Upper bound on the Frobenius norm of the change of V by rounding it to `integers` after rows are embedded."""
 
     @property
@@ -189,7 +189,7 @@ class DenseBasis(Basis):
         return self.vectors, self._unit
 
     @property
-    def shift(self) -> float:
+    def rounding_shift(self) -> float:
         """Zero: the vectors were rounded before the embedding was fixed."""
         return 0.0
 
@@ -323,7 +323,7 @@ class AnchorBasis(Basis):
         return self._rounded_vectors[:2]
 
     @property
-    def shift(self) -> float:
+    def rounding_shift(self) -> float:
         """Upper bound on the Frobenius norm of the change of V when it is rounded to `integers`."""
         return self._rounded_vectors[2]
 

@@ -69,11 +69,11 @@ class Residual(Contribution):
         whole = self.outer.norms()
         embedded = folded(self._embedding.double().square(), 1).sqrt_()
         # V may be rounded after the embedding was fixed: both ways of writing a residual are covered
-        error, defect = basis.rounding + basis.shift, basis.defect + 3 * basis.shift
+        error, defect = basis.rounding + basis.rounding_shift, basis.defect + 3 * basis.rounding_shift
         squared = whole.square() - (1 - defect) * embedded.square() + 2 * error * whole * embedded
         rounding = 2 * (basis.k + 8) * 2**-53  # of these float64 squares themselves
         norms = squared.add_(rounding * whole.square()).clamp_(min=0).sqrt_().add_(TINY)
-        return norms.add_(basis.shift * embedded), whole, embedded
+        return norms.add_(basis.rounding_shift * embedded), whole, embedded
 
     def integers(self, clip: float, shares: Tensor | None = None) -> IntegerSum:
         """Return the sum of the outer products less V times the sum of the embeddings, both in integers.

@@ -32,7 +32,7 @@ EDITS = (
     edit(PLAN, "rate above one", "a batch size passes for a rate", "if not 0 < self.sample_rate[- <= 1-]:",
          tests=IN_PLAN + "test_a_malformed_release_is_refused_with_its_owner_named"),
     edit(PLAN, "infinite relative noise", "an accountant is asked about noise that nobody adds",
-         "0 < release.relative_noise[- < math.inf-]:",
+         "1 / MOST_RELATIVE <= release.relative_noise[- <= MOST_RELATIVE-]:",
          tests=IN_PLAN + "test_a_malformed_release_is_refused_with_its_owner_named"),
     edit(PLAN, "two releases of one name", "the ledger counts one of them, the accountant both or one",
          "if [-release.name in seen-]{+False+}:", tests=IN_PLAN + "test_two_releases_of_one_name_are_refused"),

@@ -86,7 +86,7 @@ def _describe_trust(entry: Entry) -> str:
 def _escape_markdown(text: str) -> str:
     r"""Escape text for Markdown and put it on one line, because names come from third parties.
 
-    >>> _plain("<b>| [x](y)")
+    >>> _escape_markdown("<b>| [x](y)")
     '\\<b\\>\\| \\[x\\]\\(y\\)'
     """
     shown = "".join(sign if sign.isprintable() else " " for sign in text)

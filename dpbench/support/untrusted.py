@@ -115,7 +115,7 @@ def check_values(value: Any, source: object) -> None:
 def make_printable(text: str) -> str:
     r"""Replace each character that is unsafe on a terminal by a question mark.
 
-    >>> printable("fine, \x1b]0;title\x07")
+    >>> make_printable("fine, \x1b]0;title\x07")
     'fine, ?]0;title?'
     """
     return _UNPRINTABLE.sub("?", text)

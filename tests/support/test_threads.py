@@ -161,7 +161,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     code = (
         "import multiprocessing\n"
         "from dpbench.support import threads\n"
-        "def work(_=None): return threads.begin(lambda: 3, 2)()\n"
+        "def work(_=None): return threads.start_in_thread(lambda: 3, 2)()\n"
         "print(work(), multiprocessing.get_context('fork').Pool(1).map(work, [0]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

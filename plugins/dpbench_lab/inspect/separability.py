@@ -64,7 +64,7 @@ def separability_of_normal(normal: np.ndarray, vectors: np.ndarray, k: Sequence[
 def choose_pairs(classes: Sequence[int], most: int, seed: int) -> tuple[list[tuple[int, int]], int]:
     """Return all pairs, or a random sample of `most` of them, in order; and how many exist.
 
-    >>> pairs([0, 1, 2], 50, 0)
+    >>> choose_pairs([0, 1, 2], 50, 0)
     ([(0, 1), (0, 2), (1, 2)], 3)
     """
     every = list(itertools.combinations(classes, 2))

@@ -38,7 +38,8 @@ def report_ignored_files(dataset: Dataset, splits: Splits) -> None:
 def describe_ignored_files(names: Iterable[str]) -> str:
     """Count files by kind, starting with kinds that may be images.
 
-    >>> describe_ignored_files(["train/a/1.heic", "train/a/2.HEIC", "notes.txt", "train/a/.x", "train/b/12", "valid/a/1.png"])
+    >>> names = ["train/a/1.heic", "train/a/2.HEIC", "notes.txt", "train/a/.x", "train/b/12", "valid/a/1.png"]
+    >>> describe_ignored_files(names)
     '2 .heic files (convert to .jpg or .png), 1 file without an ending (DICOM files must end in .dcm), 1 .txt file, \
 1 hidden file, 1 image in an unused place'
     """

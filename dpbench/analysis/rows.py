@@ -28,7 +28,7 @@ SELECTION_WORDS: Mapping[SelectionRule, str] = {
 
 
 class Origin(Record):
-    """The date and code of a record; None for each value that is unknown."""
+    """The date and code of a record; a value is None if it is unknown."""
 
     date: str | None  # of the day, YYYY-MM-DD
     version: str | None  # of dpbench
